@@ -1,0 +1,1 @@
+//! The REST API for administrators: the only crate that names actix-web

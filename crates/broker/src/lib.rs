@@ -1,0 +1,1 @@
+//! RabbitMQ: topology, confirmed publisher, batch consumer; the only crate that names lapin

@@ -1,0 +1,1 @@
+//! Turns deliveries into attempts

@@ -1,0 +1,1 @@
+//! Turns business events into deliveries

@@ -1,0 +1,2 @@
+//! Starts the service.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What every process needs: configuration, logs, metrics, health, shutdown

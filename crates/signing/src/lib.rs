@@ -1,0 +1,1 @@
+//! Signs and verifies X-Service-Signature

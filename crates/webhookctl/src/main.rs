@@ -1,0 +1,2 @@
+//! The operators' command line
+fn main() {}
