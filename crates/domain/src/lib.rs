@@ -1,1 +1,25 @@
-//! The pure core: ids, messages, schedule, outcomes and policies; no IO, no clock
+#![doc = include_str!("../README.md")]
+
+mod address;
+mod envelope;
+mod event;
+mod event_type;
+mod ids;
+mod job;
+mod outcome;
+mod progress;
+mod schedule;
+mod timestamp;
+mod webhook_url;
+
+pub use address::{AddressPolicy, RefusedAddress};
+pub use envelope::envelope;
+pub use event::{Event, Rejection};
+pub use event_type::{EventType, UnknownEventType};
+pub use ids::{DeliveryId, EventId, TenantId, WebhookId};
+pub use job::{Job, JobError};
+pub use outcome::OutcomeClass;
+pub use progress::{DeliveryState, Progress, Redelivered, UnknownState, Verdict};
+pub use schedule::{RetrySchedule, ScheduleError, gap_name};
+pub use timestamp::Timestamp;
+pub use webhook_url::{UrlFault, WebhookUrl};

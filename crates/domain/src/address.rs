@@ -1,0 +1,160 @@
+//! Which addresses a delivery may be sent to (DESIGN 8).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// Refuses every address that is not globally reachable, except those of networks that the operator allowed.
+#[derive(Clone, Debug, Default)]
+pub struct AddressPolicy {
+    allowed: Vec<IpNet>,
+}
+
+/// The egress policy refuses this address.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{address} is not a public address ({kind})")]
+pub struct RefusedAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// What kind of address it is.
+    pub kind: &'static str,
+}
+
+const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
+}
+
+const fn v6(a: u16, b: u16, c: u16, prefix: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), prefix)
+}
+
+const REFUSED_V4: [(Ipv4Net, &str); 15] = [
+    (v4(0, 0, 0, 0, 8), "this network"),
+    (v4(10, 0, 0, 0, 8), "private"),
+    (v4(100, 64, 0, 0, 10), "shared by carrier-grade NAT"),
+    (v4(127, 0, 0, 0, 8), "loopback"),
+    (v4(169, 254, 0, 0, 16), "link-local"),
+    (v4(172, 16, 0, 0, 12), "private"),
+    (v4(192, 0, 0, 0, 24), "protocol assignments"),
+    (v4(192, 0, 2, 0, 24), "documentation"),
+    (v4(192, 88, 99, 0, 24), "6to4 relay"),
+    (v4(192, 168, 0, 0, 16), "private"),
+    (v4(198, 18, 0, 0, 15), "benchmarking"),
+    (v4(198, 51, 100, 0, 24), "documentation"),
+    (v4(203, 0, 113, 0, 24), "documentation"),
+    (v4(224, 0, 0, 0, 4), "multicast"),
+    (v4(240, 0, 0, 0, 4), "reserved"),
+];
+
+/// Looked up in this order; what lies outside of `2000::/3` and has no name of its own here is reserved.
+const REFUSED_V6: [(Ipv6Net, &str); 17] = [
+    (Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128), "loopback"),
+    (Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 128), "unspecified"),
+    (Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96), "IPv4 mapped into IPv6"),
+    (Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 96), "IPv4 in IPv6, compatible"),
+    (Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96), "IPv4 translated into IPv6"),
+    (v6(0x64, 0xff9b, 0, 96), "IPv4 in IPv6, NAT64"),
+    (v6(0x64, 0xff9b, 1, 48), "IPv4 in IPv6, local NAT64"),
+    (v6(0x100, 0, 0, 64), "discard"),
+    (v6(0x2001, 0, 0, 32), "IPv4 in IPv6, Teredo"),
+    (v6(0x2001, 0, 0, 23), "protocol assignments"),
+    (v6(0x2001, 0xdb8, 0, 32), "documentation"),
+    (v6(0x2002, 0, 0, 16), "IPv4 in IPv6, 6to4"),
+    (v6(0x3fff, 0, 0, 20), "documentation"),
+    (v6(0xfc00, 0, 0, 7), "unique local"),
+    (v6(0xfe80, 0, 0, 10), "link-local"),
+    (v6(0xfec0, 0, 0, 10), "site-local"),
+    (v6(0xff00, 0, 0, 8), "multicast"),
+];
+
+const GLOBAL_V6: Ipv6Net = v6(0x2000, 0, 0, 3);
+
+impl AddressPolicy {
+    /// A policy that makes an exception of the given networks.
+    #[must_use]
+    pub const fn allowing(networks: Vec<IpNet>) -> Self {
+        Self { allowed: networks }
+    }
+
+    /// Whether a delivery may be sent to the address.
+    ///
+    /// # Errors
+    /// [`RefusedAddress`], with the kind of address that it is.
+    pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
+        if self.allowed.iter().any(|network| network.contains(&address)) {
+            return Ok(());
+        }
+        let kind = match address {
+            IpAddr::V4(v4) => REFUSED_V4.iter().find(|(network, _)| network.contains(&v4)).map(|(_, kind)| *kind),
+            IpAddr::V6(v6) => {
+                let named = REFUSED_V6.iter().find(|(network, _)| network.contains(&v6)).map(|(_, kind)| *kind);
+                named.or((!GLOBAL_V6.contains(&v6)).then_some("reserved"))
+            }
+        };
+        kind.map_or(Ok(()), |kind| Err(RefusedAddress { address, kind }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(policy: &AddressPolicy, address: &str) -> Option<&'static str> {
+        policy.check(address.parse().unwrap()).err().map(|refused| refused.kind)
+    }
+
+    #[test]
+    fn what_is_not_globally_reachable_is_refused() {
+        let policy = AddressPolicy::default();
+        for (address, expected) in [
+            ("0.0.0.0", "this network"),
+            ("10.1.2.3", "private"),
+            ("100.64.0.1", "shared by carrier-grade NAT"),
+            ("127.0.0.1", "loopback"),
+            ("169.254.169.254", "link-local"),
+            ("172.31.255.255", "private"),
+            ("192.0.0.8", "protocol assignments"),
+            ("192.0.2.1", "documentation"),
+            ("192.88.99.1", "6to4 relay"),
+            ("192.168.1.1", "private"),
+            ("198.19.0.1", "benchmarking"),
+            ("198.51.100.1", "documentation"),
+            ("203.0.113.1", "documentation"),
+            ("224.0.0.1", "multicast"),
+            ("255.255.255.255", "reserved"),
+            ("::", "unspecified"),
+            ("::1", "loopback"),
+            ("::ffff:8.8.8.8", "IPv4 mapped into IPv6"),
+            ("::127.0.0.1", "IPv4 in IPv6, compatible"),
+            ("::ffff:0:127.0.0.1", "IPv4 translated into IPv6"),
+            ("64:ff9b::7f00:1", "IPv4 in IPv6, NAT64"),
+            ("64:ff9b:1::1", "IPv4 in IPv6, local NAT64"),
+            ("100::1", "discard"),
+            ("2001::1", "IPv4 in IPv6, Teredo"),
+            ("2001:10::1", "protocol assignments"),
+            ("2001:db8::1", "documentation"),
+            ("2002:7f00:1::", "IPv4 in IPv6, 6to4"),
+            ("3fff::1", "documentation"),
+            ("fd00:ec2::254", "unique local"),
+            ("fe80::1", "link-local"),
+            ("fec0::1", "site-local"),
+            ("ff02::1", "multicast"),
+            ("5f00::1", "reserved"),
+            ("4000::1", "reserved"),
+        ] {
+            assert_eq!(kind(&policy, address), Some(expected), "{address}");
+        }
+    }
+
+    #[test]
+    fn public_addresses_and_allowed_networks_pass() {
+        let policy = AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+        for address in
+            ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00:1450::1", "127.0.0.1", "127.9.9.9", "::1"]
+        {
+            assert_eq!(kind(&policy, address), None, "{address}");
+        }
+        assert_eq!(kind(&policy, "10.0.0.1"), Some("private"));
+        assert_eq!(kind(&policy, "::ffff:127.0.0.1"), Some("IPv4 mapped into IPv6"), "an exception is not stretched");
+    }
+}

@@ -1,0 +1,99 @@
+//! The seven event types (specification, section 6).
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// What happened in the tenant's account. There are exactly seven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventType {
+    /// A quote is closed (finalized and sent to the client).
+    QuoteClosed,
+    /// A client accepts a quote through the customer portal.
+    QuoteAccepted,
+    /// A quote is cancelled.
+    QuoteCancelled,
+    /// A delivery note is created.
+    DeliveryNoteCreated,
+    /// A delivery note is marked as delivered.
+    DeliveryNoteMarkedDelivered,
+    /// A stock receipt is completed.
+    StockReceiptCompleted,
+    /// A return note is created.
+    ReturnNoteCreated,
+}
+
+impl EventType {
+    /// All seven, in the specification's order.
+    pub const ALL: [Self; 7] = [
+        Self::QuoteClosed,
+        Self::QuoteAccepted,
+        Self::QuoteCancelled,
+        Self::DeliveryNoteCreated,
+        Self::DeliveryNoteMarkedDelivered,
+        Self::StockReceiptCompleted,
+        Self::ReturnNoteCreated,
+    ];
+
+    /// The dot-delimited name on every wire; also the routing key.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QuoteClosed => "quote.closed",
+            Self::QuoteAccepted => "quote.accepted",
+            Self::QuoteCancelled => "quote.cancelled",
+            Self::DeliveryNoteCreated => "delivery_note.created",
+            Self::DeliveryNoteMarkedDelivered => "delivery_note.marked_delivered",
+            Self::StockReceiptCompleted => "stock_receipt.completed",
+            Self::ReturnNoteCreated => "return_note.created",
+        }
+    }
+}
+
+/// A name that is none of the seven.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "unknown event type {0:?}; known: quote.closed, quote.accepted, quote.cancelled, delivery_note.created, delivery_note.marked_delivered, stock_receipt.completed, return_note.created"
+)]
+pub struct UnknownEventType(pub String);
+
+impl FromStr for EventType {
+    type Err = UnknownEventType;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|known| known.as_str() == name).ok_or_else(|| UnknownEventType(name.to_owned()))
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for EventType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for EventType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        name.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back_and_the_error_lists_them_all() {
+        let error = "quote.reopened".parse::<EventType>().unwrap_err();
+        for known in EventType::ALL {
+            assert_eq!(known.as_str().parse(), Ok(known));
+            assert!(error.to_string().contains(known.as_str()));
+        }
+    }
+}

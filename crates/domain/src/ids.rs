@@ -1,0 +1,131 @@
+//! Identifiers, each a type of its own.
+
+use std::{fmt, str::FromStr};
+
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::timestamp::Timestamp;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// The id as a UUID.
+            #[must_use]
+            pub const fn as_uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl From<Uuid> for $name {
+            fn from(id: Uuid) -> Self {
+                Self(id)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id!(
+    /// A registered webhook.
+    WebhookId
+);
+id!(
+    /// A tenant of the business application.
+    TenantId
+);
+id!(
+    /// A business event, as its publisher named it.
+    EventId
+);
+id!(
+    /// One event on its way to one webhook: `X-Service-Webhook-Id` (specification, section 4.4).
+    DeliveryId
+);
+
+impl DeliveryId {
+    /// The id of the delivery of an event to a webhook. Deterministic, so the same event published twice makes the same
+    /// delivery: a `UUIDv8` of the event's 48-bit Unix milliseconds, then bits of SHA-256(webhook id ‖ event id).
+    #[must_use]
+    pub fn derive(webhook: WebhookId, event: EventId, timestamp: Timestamp) -> Self {
+        let mut source = [0; 32];
+        source[..16].copy_from_slice(webhook.0.as_bytes());
+        source[16..].copy_from_slice(event.0.as_bytes());
+        let hash = digest(&SHA256, &source);
+        let mut bytes = [0; 16];
+        bytes[..6].copy_from_slice(&timestamp.unix_millis().to_be_bytes()[2..]);
+        bytes[6..].copy_from_slice(&hash.as_ref()[..10]);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// The event's timestamp in Unix milliseconds, read back from the id: it names the day's partition.
+    #[must_use]
+    pub fn unix_millis(self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[2..].copy_from_slice(&self.0.as_bytes()[..6]);
+        u64::from_be_bytes(bytes)
+    }
+
+    /// The smallest and the largest id that a delivery of the given millisecond can have: bounds of partitions.
+    #[must_use]
+    pub const fn bound_at_millis(unix_millis: u64) -> Uuid {
+        Uuid::from_u128((unix_millis as u128) << 80)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(millis_text: &str) -> DeliveryId {
+        DeliveryId::derive(
+            "11111111-2222-4333-8444-555555555555".parse().unwrap(),
+            "0192f0c1-0000-7000-8000-000000000001".parse().unwrap(),
+            millis_text.parse().unwrap(),
+        )
+    }
+
+    #[test]
+    fn the_same_event_and_webhook_always_give_the_same_version_8_id() {
+        let id = sample("2026-03-01T09:30:00.123456Z");
+        assert_eq!(id, sample("2026-03-01T10:30:00.123999+01:00"), "only the milliseconds count");
+        assert_eq!(id.as_uuid().get_version_num(), 8);
+        assert_eq!(id.as_uuid().get_variant(), uuid::Variant::RFC4122);
+        assert_ne!(id, sample("2026-03-01T09:30:00.124Z"));
+    }
+
+    /// Computed apart: `printf %s 11111111222243338444555555555555 0192f0c1000070008000000000000001 | xxd -r -p | sha256sum`.
+    #[test]
+    fn the_id_is_the_time_and_then_the_hash() {
+        let id = sample("2026-03-01T09:30:00.123Z").to_string();
+
+        assert_eq!(id, "019ca8bb-b63b-81e0-9e67-8295475fb864");
+    }
+
+    #[test]
+    fn the_id_names_its_own_millisecond() {
+        let id = sample("2026-03-01T09:30:00.123456Z");
+        assert_eq!(id.unix_millis(), 1772357400_123);
+        assert!(DeliveryId::bound_at_millis(id.unix_millis()) <= id.as_uuid());
+        assert!(id.as_uuid() < DeliveryId::bound_at_millis(id.unix_millis() + 1));
+    }
+}

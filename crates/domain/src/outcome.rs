@@ -1,0 +1,71 @@
+//! What came of one attempt, and what follows from it (specification, sections 3, 7 and 8).
+
+use std::fmt;
+
+/// Why an attempt succeeded or failed: a closed set, fit for a metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutcomeClass {
+    /// The receiver answered 2xx.
+    Success,
+    /// The receiver answered with another status. A redirect is not followed, so it is one of these.
+    Status,
+    /// The deadline passed before the receiver's status had arrived.
+    Timeout,
+    /// No TCP connection: refused, reset or unreachable.
+    Connect,
+    /// The host name did not resolve.
+    Dns,
+    /// The TLS handshake failed: certificate, name, version or cipher.
+    Tls,
+    /// The egress policy refuses the address.
+    RefusedAddress,
+    /// The peer did not speak HTTP/1.1, or broke off in the middle of it.
+    Protocol,
+}
+
+impl OutcomeClass {
+    /// Every class, for metrics and checks.
+    pub const ALL: [Self; 8] = [
+        Self::Success,
+        Self::Status,
+        Self::Timeout,
+        Self::Connect,
+        Self::Dns,
+        Self::Tls,
+        Self::RefusedAddress,
+        Self::Protocol,
+    ];
+
+    /// The name that the ledger, the metrics and the API use.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Status => "status",
+            Self::Timeout => "timeout",
+            Self::Connect => "connect",
+            Self::Dns => "dns",
+            Self::Tls => "tls",
+            Self::RefusedAddress => "refused_address",
+            Self::Protocol => "protocol",
+        }
+    }
+
+    /// The class of an HTTP status: any 2xx is a success (specification, section 4.4).
+    #[must_use]
+    pub const fn of_status(status: u16) -> Self {
+        if status >= 200 && status <= 299 { Self::Success } else { Self::Status }
+    }
+
+    /// Whether the delivery succeeded.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Success)
+    }
+}
+
+impl fmt::Display for OutcomeClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

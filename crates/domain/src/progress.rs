@@ -1,0 +1,213 @@
+//! How far a delivery has come, and what a job or an outcome means for it (DESIGN, invariants 3 and 4).
+
+use std::{fmt, str::FromStr};
+
+use time::OffsetDateTime;
+
+use crate::{Job, OutcomeClass, RetrySchedule};
+
+/// The state of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeliveryState {
+    /// No attempt has been made.
+    Pending,
+    /// At least one attempt failed, and another one is due.
+    Retrying,
+    /// The receiver answered 2xx.
+    Succeeded,
+    /// Every attempt of the schedule failed.
+    Dropped,
+    /// The webhook was deleted before the delivery was made.
+    Cancelled,
+}
+
+impl DeliveryState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Retrying, Self::Succeeded, Self::Dropped, Self::Cancelled];
+
+    /// The name in the ledger and in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Retrying => "retrying",
+            Self::Succeeded => "succeeded",
+            Self::Dropped => "dropped",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether an attempt is still to be made.
+    #[must_use]
+    pub const fn is_waiting(self) -> bool {
+        matches!(self, Self::Pending | Self::Retrying)
+    }
+}
+
+/// A name that is no delivery state.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown delivery state {0:?}")]
+pub struct UnknownState(pub String);
+
+impl FromStr for DeliveryState {
+    type Err = UnknownState;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name).ok_or_else(|| UnknownState(name.to_owned()))
+    }
+}
+
+impl fmt::Display for DeliveryState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How far a delivery has come, by the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The state.
+    pub state: DeliveryState,
+    /// Attempts made and recorded.
+    pub attempts: u16,
+    /// When the first attempt failed: the schedule's origin.
+    pub first_failed_at: Option<OffsetDateTime>,
+    /// When the next attempt is due, if one is.
+    pub next_attempt_at: Option<OffsetDateTime>,
+}
+
+/// What the dispatcher has to do with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Make the attempt.
+    Attempt,
+    /// The ledger does not expect this attempt: acknowledge and count it, send nothing.
+    Stale,
+    /// The ledger expects this attempt, but later: park it until then.
+    Early(OffsetDateTime),
+    /// This attempt was recorded as failed, but perhaps its retry was never published: park the next attempt.
+    FollowUp(OffsetDateTime),
+}
+
+impl Progress {
+    /// Before any attempt.
+    pub const NEW: Self =
+        Self { state: DeliveryState::Pending, attempts: 0, first_failed_at: None, next_attempt_at: None };
+
+    /// What to do with `job` at `now`. `redelivered` is the broker's flag: the job was once handed out and not
+    /// acknowledged, so its consumer may have died between recording the outcome and publishing the retry.
+    #[must_use]
+    pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime) -> Verdict {
+        if !self.state.is_waiting() {
+            return Verdict::Stale;
+        }
+        match self.next_attempt_at {
+            Some(due) if job.attempt == self.attempts + 1 && due > now + EARLY_TOLERANCE => Verdict::Early(due),
+            _ if job.attempt == self.attempts + 1 => Verdict::Attempt,
+            Some(due) if job.attempt == self.attempts && redelivered == Redelivered::Yes => Verdict::FollowUp(due),
+            _ => Verdict::Stale,
+        }
+    }
+
+    /// The progress after an attempt that ran from `started_at` to `finished_at`.
+    #[must_use]
+    pub fn after(
+        &self,
+        class: OutcomeClass,
+        started_at: OffsetDateTime,
+        finished_at: OffsetDateTime,
+        schedule: &RetrySchedule,
+    ) -> Self {
+        let attempts = self.attempts + 1;
+        if class.is_success() {
+            return Self { state: DeliveryState::Succeeded, attempts, next_attempt_at: None, ..*self };
+        }
+        let first_failed_at = self.first_failed_at.unwrap_or(finished_at);
+        let next_attempt_at = schedule.next_due(attempts, first_failed_at, started_at);
+        let state = if next_attempt_at.is_some() { DeliveryState::Retrying } else { DeliveryState::Dropped };
+        Self { state, attempts, first_failed_at: Some(first_failed_at), next_attempt_at }
+    }
+}
+
+/// The clocks of two dispatchers, and the broker's, may differ by so much before a job counts as early.
+const EARLY_TOLERANCE: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// The broker's `redelivered` flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redelivered {
+    /// Handed out before and not acknowledged.
+    Yes,
+    /// Handed out for the first time.
+    No,
+}
+
+impl From<bool> for Redelivered {
+    fn from(flag: bool) -> Self {
+        if flag { Self::Yes } else { Self::No }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use time::macros::datetime;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-03-01 09:30 UTC);
+
+    fn job(attempt: u16) -> Job {
+        Job { delivery: uuid::Uuid::from_u128(1).into(), attempt }
+    }
+
+    #[test]
+    fn seven_failures_drop_a_delivery_and_a_success_ends_it_at_any_time() {
+        let schedule = RetrySchedule::default();
+        let mut progress = Progress::NEW;
+        for attempt in 1..=6 {
+            let succeeded = progress.after(OutcomeClass::Success, NOW, NOW, &schedule);
+            assert_eq!((succeeded.state, succeeded.attempts), (DeliveryState::Succeeded, attempt));
+            progress = progress.after(OutcomeClass::Status, NOW, NOW, &schedule);
+            assert_eq!((progress.state, progress.attempts), (DeliveryState::Retrying, attempt));
+            assert_eq!(progress.first_failed_at, Some(NOW));
+        }
+        progress = progress.after(OutcomeClass::Timeout, NOW, NOW, &schedule);
+        assert_eq!((progress.state, progress.attempts, progress.next_attempt_at), (DeliveryState::Dropped, 7, None));
+    }
+
+    #[test]
+    fn only_the_attempt_that_the_ledger_expects_is_made() {
+        let due = NOW - Duration::from_secs(1);
+        let progress = Progress {
+            state: DeliveryState::Retrying,
+            attempts: 2,
+            first_failed_at: Some(NOW),
+            next_attempt_at: Some(due),
+        };
+        assert_eq!(progress.judge(job(3), Redelivered::No, NOW), Verdict::Attempt);
+        assert_eq!(progress.judge(job(3), Redelivered::Yes, NOW), Verdict::Attempt);
+        assert_eq!(progress.judge(job(1), Redelivered::Yes, NOW), Verdict::Stale);
+        assert_eq!(progress.judge(job(2), Redelivered::No, NOW), Verdict::Stale);
+        assert_eq!(progress.judge(job(2), Redelivered::Yes, NOW), Verdict::FollowUp(due));
+        assert_eq!(progress.judge(job(4), Redelivered::No, NOW), Verdict::Stale);
+        assert_eq!(Progress::NEW.judge(job(1), Redelivered::No, NOW), Verdict::Attempt);
+        assert_eq!(Progress::NEW.judge(job(0), Redelivered::Yes, NOW), Verdict::Stale);
+        for state in [DeliveryState::Succeeded, DeliveryState::Dropped, DeliveryState::Cancelled] {
+            assert_eq!(Progress { state, ..progress }.judge(job(3), Redelivered::No, NOW), Verdict::Stale);
+        }
+    }
+
+    #[test]
+    fn a_job_that_comes_before_its_time_is_early() {
+        let due = NOW + Duration::from_secs(9);
+        let progress = Progress {
+            state: DeliveryState::Retrying,
+            attempts: 2,
+            first_failed_at: Some(NOW),
+            next_attempt_at: Some(due),
+        };
+        assert_eq!(progress.judge(job(3), Redelivered::No, NOW), Verdict::Early(due));
+        assert_eq!(progress.judge(job(3), Redelivered::No, due - EARLY_TOLERANCE), Verdict::Attempt);
+    }
+}

@@ -1,0 +1,209 @@
+//! When a failed delivery is tried again (specification, section 8).
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use time::OffsetDateTime;
+
+/// The largest delay of a queue: `x-message-ttl` has 32 bits of milliseconds.
+const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);
+const MOST_STEPS: usize = 32;
+
+/// The retries' times, measured from the first failure. The default is the specification's: 1 m, 5 m, 15 m, 1 h, 4 h, 12 h.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetrySchedule {
+    steps: Vec<Duration>,
+}
+
+/// What is wrong with a schedule's text.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ScheduleError {
+    /// A step is no duration.
+    #[error("{step:?} is not a duration such as 500ms, 60s, 5m or 12h: {fault}")]
+    NotADuration {
+        /// The step as it was written.
+        step: String,
+        /// Why not.
+        fault: String,
+    },
+    /// The steps do not grow.
+    #[error("each step must be at least a millisecond after the one before; {0} is not")]
+    NotAscending(String),
+    /// More than 49 days between two steps.
+    #[error("{0} is more than 49 days after the step before")]
+    TooLong(String),
+    /// More steps than anybody needs.
+    #[error("at most {MOST_STEPS} steps")]
+    TooMany,
+}
+
+impl Default for RetrySchedule {
+    fn default() -> Self {
+        let steps = [60, 5 * 60, 15 * 60, 60 * 60, 4 * 60 * 60, 12 * 60 * 60];
+        Self { steps: steps.map(Duration::from_secs).to_vec() }
+    }
+}
+
+impl FromStr for RetrySchedule {
+    type Err = ScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut steps = Vec::new();
+        let mut before = Duration::ZERO;
+        for step in text.split(',').map(str::trim) {
+            let duration = humantime::parse_duration(step)
+                .map_err(|fault| ScheduleError::NotADuration { step: step.to_owned(), fault: fault.to_string() })?;
+            let duration = Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+            if duration <= before {
+                return Err(ScheduleError::NotAscending(step.to_owned()));
+            }
+            if duration - before > LONGEST_GAP {
+                return Err(ScheduleError::TooLong(step.to_owned()));
+            }
+            before = duration;
+            steps.push(duration);
+        }
+        if steps.len() > MOST_STEPS {
+            return Err(ScheduleError::TooMany);
+        }
+        Ok(Self { steps })
+    }
+}
+
+impl fmt::Display for RetrySchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps: Vec<_> = self.steps.iter().map(|step| humantime::format_duration(*step).to_string()).collect();
+        f.write_str(&steps.join(","))
+    }
+}
+
+impl RetrySchedule {
+    /// The steps, each measured from the first failure.
+    #[must_use]
+    pub fn steps(&self) -> &[Duration] {
+        &self.steps
+    }
+
+    /// The delays for which there must be a queue: each step's distance to the one before, without repeats, ascending.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<Duration> {
+        let before = std::iter::once(&Duration::ZERO).chain(&self.steps);
+        let mut gaps: Vec<_> = self.steps.iter().zip(before).map(|(step, before)| *step - *before).collect();
+        gaps.sort_unstable();
+        gaps.dedup();
+        gaps
+    }
+
+    /// The delay of the queue in which a retry waits that is due in `wait`: the shortest one that is long enough, so
+    /// that the messages of one queue expire in about the order in which they came.
+    #[must_use]
+    pub fn gap_for(&self, wait: Duration) -> Duration {
+        let gaps = self.gaps();
+        let longest = gaps.last().copied().unwrap_or_default();
+        gaps.into_iter().find(|gap| *gap >= wait).unwrap_or(longest)
+    }
+
+    /// When the next attempt is due after the `failures`-th failure of a delivery, or `None` when it is to be dropped.
+    ///
+    /// It is due at `first_failed_at` plus the step, however long attempts take. Only when the attempt that has just
+    /// failed (it started at `started_at`) came so late that less than half of the shortest step is left, as after an
+    /// outage of the service, the next one keeps the shortest step's distance to it.
+    #[must_use]
+    pub fn next_due(
+        &self,
+        failures: u16,
+        first_failed_at: OffsetDateTime,
+        started_at: OffsetDateTime,
+    ) -> Option<OffsetDateTime> {
+        let step = self.steps.get(usize::from(failures.checked_sub(1)?))?;
+        let due = first_failed_at + *step;
+        let shortest = self.gaps().first().copied().unwrap_or_default();
+        if due < started_at + shortest / 2 { Some(started_at + shortest) } else { Some(due) }
+    }
+}
+
+/// How a delay is written in a queue's name: `60s`, or `500ms` where seconds do not do.
+#[must_use]
+pub fn gap_name(gap: Duration) -> String {
+    if gap.subsec_millis() == 0 { format!("{}s", gap.as_secs()) } else { format!("{}ms", gap.as_millis()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const START: OffsetDateTime = datetime!(2026-03-01 09:30 UTC);
+
+    #[test]
+    fn the_default_is_the_specifications_and_its_queues_are_named_by_their_gaps() {
+        let schedule = RetrySchedule::default();
+        assert_eq!(schedule, "60s,5m,15m,1h,4h,12h".parse().unwrap());
+        let names: Vec<_> = schedule.gaps().into_iter().map(gap_name).collect();
+        assert_eq!(names, ["60s", "240s", "600s", "2700s", "10800s", "28800s"]);
+    }
+
+    #[test]
+    fn the_nth_retry_is_due_a_fixed_time_after_the_first_failure_however_long_attempts_take() {
+        let schedule = RetrySchedule::default();
+        let mut started = START;
+        for (failures, minutes) in [(1, 1), (2, 5), (3, 15), (4, 60), (5, 240), (6, 720)] {
+            let due = schedule.next_due(failures, START, started).unwrap();
+            assert_eq!(due, START + time::Duration::minutes(minutes));
+            started = due + Duration::from_millis(900);
+        }
+        assert_eq!(schedule.next_due(7, START, started), None);
+    }
+
+    #[test]
+    fn after_an_outage_overdue_retries_keep_the_shortest_step_apart() {
+        let schedule = RetrySchedule::default();
+        let late = START + time::Duration::hours(13);
+        assert_eq!(schedule.next_due(2, START, late), Some(late + time::Duration::minutes(1)));
+        let just_before = START + time::Duration::seconds(299);
+        assert_eq!(schedule.next_due(2, START, just_before), Some(just_before + time::Duration::minutes(1)));
+    }
+
+    #[test]
+    fn short_schedules_and_shared_gaps_work() {
+        let schedule: RetrySchedule = "500ms, 1s,2500ms".parse().unwrap();
+        let names: Vec<_> = schedule.gaps().into_iter().map(gap_name).collect();
+        assert_eq!(names, ["500ms", "1500ms"]);
+        assert_eq!(schedule.gap_for(Duration::from_millis(400)), Duration::from_millis(500));
+        assert_eq!(schedule.gap_for(Duration::from_millis(501)), Duration::from_millis(1500));
+        assert_eq!(schedule.gap_for(Duration::from_secs(9)), Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn a_bad_schedule_is_refused_with_its_fault() {
+        for (text, part) in [
+            ("", "not a duration"),
+            ("1m,,5m", "not a duration"),
+            ("ten", "\"ten\""),
+            ("5m,1m", "1m"),
+            ("1m,1m", "1m"),
+            ("0s", "0s"),
+            ("1h,60days", "49 days"),
+        ] {
+            let fault = text.parse::<RetrySchedule>().unwrap_err().to_string();
+            assert!(fault.contains(part), "{text:?}: {fault}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_attempt_on_time_is_never_followed_early_or_by_drift(steps in prop::collection::btree_set(1_000_u64..1_000_000, 1..8), late in 0_u64..400) {
+            let text: Vec<_> = steps.iter().map(|step| format!("{step}ms")).collect();
+            let schedule: RetrySchedule = text.join(",").parse().unwrap();
+            let shortest = schedule.gaps()[0];
+            let late = Duration::from_millis(late).min(shortest / 2);
+            let mut started = START;
+            for (index, step) in steps.iter().enumerate() {
+                let due = schedule.next_due(u16::try_from(index).unwrap() + 1, START, started).unwrap();
+                prop_assert_eq!(due, START + Duration::from_millis(*step));
+                started = due + late;
+            }
+        }
+    }
+}

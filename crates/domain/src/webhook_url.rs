@@ -1,0 +1,157 @@
+//! The destination of a webhook (specification, section 2.1).
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use url::{Host, Url};
+
+use crate::address::{AddressPolicy, RefusedAddress};
+
+/// An HTTPS URL with a host and without credentials. Only its form is known to be good: what its name resolves to is
+/// checked at connect time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl {
+    written: String,
+    parsed: Url,
+}
+
+/// What is wrong with a URL, in words for the administrator who wrote it.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum UrlFault {
+    /// Longer than the limit, in characters.
+    #[error("must be at most {0} characters long")]
+    TooLong(usize),
+    /// Not a URL.
+    #[error("is not a valid URL: {0}")]
+    Malformed(String),
+    /// Another scheme than https.
+    #[error("must begin with https://")]
+    NotHttps,
+    /// A user name or a password in it.
+    #[error("must not contain a user name or a password")]
+    Credentials,
+    /// Its host is an address that the egress policy refuses.
+    #[error("must not point to {0}")]
+    Refused(#[source] RefusedAddress),
+}
+
+impl UrlFault {
+    /// A stable code for the API.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::TooLong(_) => "too_long",
+            Self::Malformed(_) => "invalid_url",
+            Self::NotHttps => "not_https",
+            Self::Credentials => "credentials_in_url",
+            Self::Refused(_) => "refused_address",
+        }
+    }
+}
+
+impl WebhookUrl {
+    /// Reads a URL as the administrator wrote it. `limit` is in characters.
+    ///
+    /// # Errors
+    /// The [`UrlFault`].
+    pub fn parse(text: &str, limit: usize, policy: &AddressPolicy) -> Result<Self, UrlFault> {
+        if text.chars().count() > limit {
+            return Err(UrlFault::TooLong(limit));
+        }
+        if let Some(odd) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+            return Err(UrlFault::Malformed(format!("it contains the character {odd:?}")));
+        }
+        let parsed = Url::parse(text).map_err(|error| UrlFault::Malformed(error.to_string()))?;
+        if parsed.scheme() != "https" {
+            return Err(UrlFault::NotHttps);
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(UrlFault::Credentials);
+        }
+        let address = match parsed.host() {
+            None => return Err(UrlFault::Malformed("it has no host".to_owned())),
+            Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
+            Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
+            Some(Host::Domain(name)) => is_localhost(name).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        };
+        if let Some(address) = address {
+            policy.check(address).map_err(UrlFault::Refused)?;
+        }
+        Ok(Self { written: text.to_owned(), parsed })
+    }
+
+    /// The URL as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.written
+    }
+
+    /// The URL in its normal form.
+    #[must_use]
+    pub const fn as_url(&self) -> &Url {
+        &self.parsed
+    }
+}
+
+/// RFC 6761: these names always mean loopback.
+fn is_localhost(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> &'static str {
+        WebhookUrl::parse(text, 100, &AddressPolicy::default()).map_or_else(|fault| fault.code(), |_| "good")
+    }
+
+    #[test]
+    fn only_https_urls_with_a_public_host_and_without_credentials_are_good() {
+        for (text, expected) in [
+            ("https://hooks.example.com/in?x=1", "good"),
+            ("HTTPS://EXAMPLE.COM:8443", "good"),
+            ("https://8.8.8.8/", "good"),
+            ("http://example.com/", "not_https"),
+            ("ftp://example.com/", "not_https"),
+            ("javascript:alert(1)", "not_https"),
+            ("example.com/hook", "invalid_url"),
+            ("", "invalid_url"),
+            ("https://", "invalid_url"),
+            ("https:///", "invalid_url"),
+            ("https://exa mple.com/", "invalid_url"),
+            ("https://example.com/a\nb", "invalid_url"),
+            ("https://example.com:99999/", "invalid_url"),
+            ("https://user@example.com/", "credentials_in_url"),
+            ("https://:secret@example.com/", "credentials_in_url"),
+            ("https://127.0.0.1/", "refused_address"),
+            ("https://2130706433/", "refused_address"),
+            ("https://0x7f.1/", "refused_address"),
+            ("https://0177.0.0.1/", "refused_address"),
+            ("https://[::1]/", "refused_address"),
+            ("https://[::ffff:10.0.0.1]/", "refused_address"),
+            ("https://localhost:8443/", "refused_address"),
+            ("https://a.LOCALHOST./", "refused_address"),
+            ("https://10.0.0.1./", "refused_address"),
+        ] {
+            assert_eq!(fault(text), expected, "{text}");
+        }
+        assert_eq!(fault(&format!("https://example.com/{}", "a".repeat(81))), "too_long");
+    }
+
+    #[test]
+    fn it_reads_back_as_it_was_written() {
+        let url = WebhookUrl::parse("https://example.com", 100, &AddressPolicy::default()).unwrap();
+        assert_eq!(url.as_str(), "https://example.com");
+        assert_eq!(url.as_url().as_str(), "https://example.com/");
+    }
+}
