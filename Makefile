@@ -1,0 +1,47 @@
+# `make` alone prints what there is. CI calls only these targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help up down build demo test run lint clean toolchain
+# Where rustup puts cargo, for shells that have not sourced its settings.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+STACK := deploy/local/stack
+WITH_STACK := deploy/local/with-stack
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run .ci/run
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: ## Start private PostgreSQL and RabbitMQ (installed if missing) and write .local/env
+	@$(STACK) up
+
+down: ## Stop them; their data stays
+	@$(STACK) down
+
+build: toolchain ## Build the services and tools
+	cargo build --workspace --bins
+
+demo: toolchain ## Show the whole service at work, from nothing, and leave nothing running
+	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; cargo run -q -p end-to-end --bin demo'
+
+test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
+	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
+
+run: up build ## Run the three services in the foreground until Ctrl-C
+	@deploy/local/run
+
+lint: toolchain ## Check format, clippy, documentation and, where shellcheck is installed, scripts
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+	@if command -v shellcheck >/dev/null; then shellcheck -x -a $(SCRIPTS); \
+	else echo "shellcheck is not installed; the scripts were not checked"; fi
+
+clean: ## Stop the stack and remove its data and everything built
+	@$(STACK) destroy
+	@if command -v cargo >/dev/null; then cargo clean; else rm -rf target; fi
+
+toolchain:
+	@command -v cargo >/dev/null || { echo "Rust is missing: install the stable toolchain with rustup, then run make again" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "a C compiler is missing (Rust links with it): apt-get install gcc libc6-dev, then run make again" >&2; exit 1; }

@@ -1,0 +1,50 @@
+# shellcheck shell=bash
+# The distribution's packages, installed only if missing and without starting any service.
+
+# Runs as root. A package's own start-up of its service is refused by policy-rc.d, which is
+# created only if there is none and removed again whatever happens.
+# shellcheck disable=SC2016
+root_script='
+set -eu
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap "rm -f $policy" EXIT
+  trap "exit 1" HUP INT TERM
+  printf "#!/bin/sh\nexit 101\n" >"$policy"
+  chmod 755 "$policy"
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q -o DPkg::Lock::Timeout=300 update
+apt-get -q -y -o DPkg::Lock::Timeout=300 --no-install-recommends install "$@"
+'
+
+# install_missing DATABASE_URL AMQP_URL: a server whose URL is given is not needed here.
+install_missing() {
+  local packages=() as_root=()
+  [ -n "$1" ] || find_postgres || packages+=(postgresql)
+  [ -n "$2" ] || find_rabbitmq || packages+=(rabbitmq-server)
+  [ "${#packages[@]}" -gt 0 ] || return 0
+
+  local advice="install these packages, then run this again: ${packages[*]}
+  on Debian or Ubuntu: apt-get install --no-install-recommends ${packages[*]}
+  or give running servers in DATABASE_URL and AMQP_URL"
+  command -v apt-get >/dev/null || die "$advice"
+  if [ "$(id -u)" -ne 0 ]; then
+    if sudo -n true 2>/dev/null; then
+      as_root=(sudo -n)
+    elif [ -t 0 ] && command -v sudo >/dev/null; then
+      as_root=(sudo)
+    else
+      die "$advice"
+    fi
+  fi
+
+  say "installing ${packages[*]}"
+  if ! "${as_root[@]}" sh -c "$root_script" stack "${packages[@]}" </dev/null >>"$stack_dir/log/install.log" 2>&1; then
+    tail -n 25 "$stack_dir/log/install.log" >&2
+    die "the installation failed (the whole story: $stack_dir/log/install.log); $advice"
+  fi
+  hash -r
+  [ -n "$1" ] || find_postgres || die "no PostgreSQL server found although it was installed"
+  [ -n "$2" ] || find_rabbitmq || die "no RabbitMQ server found although it was installed"
+}
