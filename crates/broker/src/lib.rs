@@ -1,1 +1,19 @@
-//! RabbitMQ: topology, confirmed publisher, batch consumer; the only crate that names lapin
+#![doc = include_str!("../README.md")]
+
+mod consumer;
+mod error;
+mod link;
+mod message;
+mod parking;
+mod publisher;
+mod stats;
+mod topology;
+
+pub use consumer::{Attachment, Closing, Subscription};
+pub use error::{BrokerError, PublishError};
+pub use link::{Broker, BrokerConfig};
+pub use message::{Acker, Outgoing, Received};
+pub use parking::Parked;
+pub use publisher::Publisher;
+pub use stats::Stats;
+pub use topology::{Exchange, ExchangeKind, Names, Queue, Topology};

@@ -1,1 +1,11 @@
-//! Turns deliveries into attempts
+#![doc = include_str!("../README.md")]
+
+mod app;
+mod attempt;
+mod in_flight;
+mod intake;
+mod metrics;
+mod parking;
+mod record;
+
+pub use app::{App, AppError};

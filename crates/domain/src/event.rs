@@ -100,8 +100,8 @@ fn missing(member: &'static str) -> Rejection {
     invalid(member, "missing")
 }
 
-fn invalid(member: &'static str, fault: impl ToString) -> Rejection {
-    Rejection::Invalid { member, fault: fault.to_string() }
+fn invalid(member: &'static str, fault: &str) -> Rejection {
+    Rejection::Invalid { member, fault: fault.to_owned() }
 }
 
 fn member<T>(name: &'static str, raw: Option<&RawValue>) -> Result<T, Rejection>
@@ -111,7 +111,7 @@ where
 {
     let raw = raw.ok_or_else(|| missing(name))?;
     let text: String = serde_json::from_str(raw.get()).map_err(|_| invalid(name, "not a string"))?;
-    text.parse().map_err(|fault: T::Err| invalid(name, fault.to_string()))
+    text.parse().map_err(|fault: T::Err| invalid(name, &fault.to_string()))
 }
 
 #[cfg(test)]

@@ -1,1 +1,8 @@
-//! Turns business events into deliveries
+#![doc = include_str!("../README.md")]
+
+mod app;
+mod intake;
+mod metrics;
+mod plan;
+
+pub use app::{App, AppError};

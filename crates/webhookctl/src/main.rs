@@ -1,2 +1,107 @@
-//! The operators' command line
-fn main() {}
+#![doc = include_str!("../README.md")]
+
+mod rejected;
+mod session;
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::{Parser, Subcommand};
+use domain::TenantId;
+use service_kit::{Settings, connections};
+use time::OffsetDateTime;
+
+const PROCESS: &str = "webhookctl";
+
+/// The operators' command line of the webhook service.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Applies the migrations that are missing, and makes partitions ahead of time.
+    Migrate,
+    /// Admin sessions of the `database` back end.
+    #[command(subcommand)]
+    Session(Session),
+    /// Events that could not be used.
+    #[command(subcommand)]
+    Rejected(Rejected),
+}
+
+#[derive(Subcommand)]
+enum Session {
+    /// Creates a session and prints its id.
+    Create {
+        /// The tenant that the session may manage: a UUID.
+        #[arg(long)]
+        tenant: TenantId,
+        /// How long it lasts, such as 30m or 12h.
+        #[arg(long, default_value = "12h", value_parser = humantime::parse_duration)]
+        ttl: Duration,
+        /// Who is logged in.
+        #[arg(long, default_value = PROCESS)]
+        user: String,
+        /// The user's role; only `admin` may manage webhooks.
+        #[arg(long, default_value = "admin")]
+        role: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum Rejected {
+    /// Shows them, one JSON object a line, oldest first. They stay where they are.
+    List {
+        /// The most to show.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Hands them to ingest again, oldest first.
+    Requeue {
+        /// The most to hand over; all that are there now if not given.
+        #[arg(long)]
+        limit: Option<usize>,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments.command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{PROCESS}: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    let settings = Settings::load()?;
+    match command {
+        Command::Migrate => migrate(&settings).await,
+        Command::Session(Session::Create { tenant, ttl, user, role }) => {
+            let session = ledger::Session { tenant, user, role };
+            session::create(&connections::ledger(&settings, PROCESS)?, session, ttl).await
+        }
+        Command::Rejected(Rejected::List { limit }) => {
+            rejected::list(&connections::broker(&settings, PROCESS)?, limit).await
+        }
+        Command::Rejected(Rejected::Requeue { limit }) => {
+            rejected::requeue(&connections::broker(&settings, PROCESS)?, limit).await
+        }
+    }
+}
+
+async fn migrate(settings: &Settings) -> anyhow::Result<()> {
+    let ledger = connections::ledger(settings, PROCESS)?;
+    let applied = ledger.migrate(OffsetDateTime::now_utc().date()).await?;
+    match applied.len() {
+        0 => println!("the schema is current"),
+        count => println!("applied {count} migration(s): {}", applied.join(", ")),
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Consuming in batches of whatever has arrived.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use futures_util::StreamExt;
+use lapin::{
+    Channel, Connection, Consumer,
+    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
+    types::FieldTable,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::BrokerError,
+    link::{Backoff, Broker, close},
+    message::Received,
+};
+
+/// Whether a consumer is attached to its queue: a handle for readiness, which may exist before the consumer does.
+#[derive(Clone, Debug, Default)]
+pub struct Attachment(Arc<AtomicBool>);
+
+impl Attachment {
+    /// Whether messages can arrive.
+    ///
+    /// # Errors
+    /// Says that they cannot.
+    pub fn check(&self) -> Result<(), String> {
+        if self.0.load(Ordering::Relaxed) { Ok(()) } else { Err("not attached".to_owned()) }
+    }
+
+    fn set(&self, attached: bool) {
+        self.0.store(attached, Ordering::Relaxed);
+    }
+}
+
+/// A consumer of one queue that attaches itself again whenever it is thrown off.
+pub struct Subscription {
+    messages: mpsc::Receiver<Received>,
+    stop: CancellationToken,
+    close: CancellationToken,
+    supervisor: tokio::task::JoinHandle<()>,
+}
+
+/// Ends a subscription; see [`Subscription::close`].
+pub struct Closing {
+    close: CancellationToken,
+    supervisor: tokio::task::JoinHandle<()>,
+}
+
+impl Subscription {
+    pub(crate) fn start(broker: Broker, queue: String, prefetch: u16, attachment: Attachment) -> Self {
+        let (sender, messages) = mpsc::channel(usize::from(prefetch).max(1));
+        let (stop, close) = (CancellationToken::new(), CancellationToken::new());
+        let worker = Worker { broker, queue, prefetch, sender, attachment, stop: stop.clone(), close: close.clone() };
+        let supervisor = tokio::spawn(worker.supervise());
+        Self { messages, stop, close, supervisor }
+    }
+
+    /// Waits for a message, then takes what else has arrived, up to `most`. `None` after [`Subscription::stop`].
+    pub async fn next_batch(&mut self, most: usize) -> Option<Vec<Received>> {
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                arrived = self.messages.recv_many(&mut batch, most) => if arrived == 0 { return None },
+            }
+            // What a lost connection had handed out comes again: leave it to the next hand-out.
+            batch.retain(|message| message.acker.is_usable());
+            if !batch.is_empty() {
+                return Some(batch);
+            }
+        }
+    }
+
+    /// Cancels the consumer: no further messages are handed out. What was handed out can still be acknowledged.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Stops, and gives a handle that closes the connection once the last acknowledgement is sent.
+    #[must_use]
+    pub fn into_closing(self) -> Closing {
+        self.stop.cancel();
+        Closing { close: self.close, supervisor: self.supervisor }
+    }
+}
+
+impl Closing {
+    /// Closes the connection; what is not acknowledged goes back to its queue.
+    pub async fn close(self) {
+        self.close.cancel();
+        if self.supervisor.await.is_err() {
+            tracing::error!("the supervisor of a consumer panicked");
+        }
+    }
+}
+
+struct Worker {
+    broker: Broker,
+    queue: String,
+    prefetch: u16,
+    sender: mpsc::Sender<Received>,
+    attachment: Attachment,
+    stop: CancellationToken,
+    close: CancellationToken,
+}
+
+impl Worker {
+    async fn supervise(self) {
+        let mut backoff = Backoff::new();
+        while !self.stop.is_cancelled() {
+            match self.attach().await {
+                Ok((connection, channel, consumer)) => {
+                    backoff = Backoff::new();
+                    tracing::info!(queue = %self.queue, "consuming");
+                    self.attachment.set(true);
+                    self.forward(&channel, consumer).await;
+                    self.attachment.set(false);
+                    if self.stop.is_cancelled() {
+                        self.close.cancelled().await;
+                        close(&connection).await;
+                        return;
+                    }
+                    self.broker.shared.stats.reconnects.inc();
+                    tracing::warn!(queue = %self.queue, "the consumer was thrown off; attaching again");
+                }
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again"
+                ),
+            }
+            backoff.wait(&self.stop).await;
+        }
+    }
+
+    async fn attach(&self) -> Result<(Connection, Channel, Consumer), BrokerError> {
+        let (connection, channel) = self.broker.connect("consume").await?;
+        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let consumer = channel.basic_consume(self.queue.as_str().into(), TAG.into(), options, arguments).await?;
+        Ok((connection, channel, consumer))
+    }
+
+    /// Hands messages on until the consumer ends, by a failure or by the stop.
+    async fn forward(&self, channel: &Channel, mut consumer: Consumer) {
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => {
+                    if let Err(error) = channel.basic_cancel(TAG.into(), BasicCancelOptions::default()).await {
+                        tracing::debug!(%error, "the consumer was gone already");
+                    }
+                    return;
+                }
+                next = consumer.next() => match next {
+                    Some(Ok(delivery)) => {
+                        let received = Received::new(delivery, &self.broker.shared.stats);
+                        if self.sender.send(received).await.is_err() {
+                            return;
+                        }
+                    }
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "consuming failed");
+                        return;
+                    }
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+const TAG: &str = "webhooks";

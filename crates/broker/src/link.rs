@@ -1,0 +1,139 @@
+//! One connection to the broker, built again whenever it fails.
+
+use std::{str::FromStr, sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use lapin::{Channel, Connection, ConnectionProperties, uri::AMQPUri};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    consumer::{Attachment, Subscription},
+    error::BrokerError,
+    publisher::Publisher,
+    stats::Stats,
+    topology::{Names, Topology},
+};
+
+/// How to reach the broker, and what to declare on it.
+#[derive(Clone)]
+pub struct BrokerConfig {
+    /// `amqp://user:password@host:port/vhost`, or `amqps`.
+    pub uri: String,
+    /// The names of exchanges and queues.
+    pub names: Names,
+    /// The delays of the retry schedule.
+    pub gaps: Vec<Duration>,
+    /// How long a confirm may take.
+    pub confirm_timeout: Duration,
+    /// What the broker's own lists call this process.
+    pub process: &'static str,
+}
+
+/// The broker, as one process sees it. Cheap to clone; makes no connection by itself.
+#[derive(Clone)]
+pub struct Broker {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    uri: AMQPUri,
+    process: &'static str,
+    pub(crate) names: Names,
+    topology: Topology,
+    pub(crate) confirm_timeout: Duration,
+    pub(crate) stats: Stats,
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const HEARTBEAT_SECONDS: u16 = 10;
+/// A quorum queue ignores acknowledgements that arrive together with the close of their connection.
+const SETTLE: Duration = Duration::from_millis(750);
+
+impl Broker {
+    /// Checks the configuration. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`BrokerError::Uri`] when the address is malformed.
+    pub fn new(config: &BrokerConfig) -> Result<Self, BrokerError> {
+        let mut uri = AMQPUri::from_str(&config.uri).map_err(|fault| BrokerError::Uri(fault.to_string()))?;
+        uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
+        let topology = Topology::new(&config.names, &config.gaps);
+        let shared = Shared {
+            uri,
+            process: config.process,
+            names: config.names.clone(),
+            topology,
+            confirm_timeout: config.confirm_timeout,
+            stats: Stats::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The names of exchanges and queues.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.shared.names
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// Starts to publish: a connection that stands until `stop`.
+    #[must_use]
+    pub fn publisher(&self, stop: CancellationToken) -> Publisher {
+        Publisher::start(self.clone(), stop)
+    }
+
+    /// Starts to consume a queue with at most `prefetch` messages unacknowledged.
+    #[must_use]
+    pub fn subscribe(&self, queue: String, prefetch: u16, attachment: Attachment) -> Subscription {
+        Subscription::start(self.clone(), queue, prefetch, attachment)
+    }
+
+    /// Connects and declares the topology.
+    pub(crate) async fn connect(&self, role: &str) -> Result<(Connection, Channel), BrokerError> {
+        let built = async {
+            let name = format!("{} ({role})", self.shared.process);
+            let properties = ConnectionProperties::default().with_connection_name(name.into());
+            let connection = Connection::connect_uri(self.shared.uri.clone(), properties).await?;
+            let channel = connection.create_channel().await?;
+            self.shared.topology.declare(&self.shared.names.exchange(), &channel).await?;
+            Ok((connection, channel))
+        };
+        tokio::time::timeout(CONNECT_TIMEOUT, built).await.map_err(|_| BrokerError::Timeout(CONNECT_TIMEOUT))?
+    }
+}
+
+/// Closes a connection after the last acknowledgements have settled.
+pub(crate) async fn close(connection: &Connection) {
+    tokio::time::sleep(SETTLE).await;
+    if let Ok(Err(error)) = tokio::time::timeout(CONNECT_TIMEOUT, connection.close(200, "bye".into())).await {
+        tracing::debug!(%error, "the connection to the broker was gone already");
+    }
+}
+
+/// Waits between attempts to connect: 100 ms, doubling to 5 s, with jitter; starts over after a success.
+pub(crate) struct Backoff(backon::ExponentialBackoff);
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        let builder = ExponentialBuilder::default()
+            .with_jitter()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(5))
+            .without_max_times();
+        Self(builder.build())
+    }
+
+    /// Waits, unless `stop` comes first.
+    pub(crate) async fn wait(&mut self, stop: &CancellationToken) {
+        let delay = self.0.next().unwrap_or(Duration::from_secs(5));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(delay) => {}
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Messages in and out.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use lapin::{
+    BasicProperties,
+    message::Delivery,
+    options::BasicAckOptions,
+    types::{AMQPValue, FieldTable},
+};
+
+use crate::stats::Stats;
+
+/// A message to be published to the service's own exchange; always persistent.
+#[derive(Clone, Debug, Default)]
+pub struct Outgoing {
+    /// The queue.
+    pub queue: String,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Headers with text values.
+    pub headers: BTreeMap<String, String>,
+    /// When the message expires, measured from now, if before its queue says so.
+    pub expires_in: Option<Duration>,
+}
+
+impl Outgoing {
+    pub(crate) fn properties(&self) -> BasicProperties {
+        let mut headers = FieldTable::default();
+        for (name, value) in &self.headers {
+            headers.insert(name.as_str().into(), AMQPValue::LongString(value.as_str().into()));
+        }
+        let properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_content_type("application/json".into())
+            .with_headers(headers);
+        match self.expires_in {
+            Some(wait) => properties.with_expiration(wait.as_millis().to_string().into()),
+            None => properties,
+        }
+    }
+}
+
+/// A message that was handed out and waits for its acknowledgement.
+#[derive(Debug)]
+pub struct Received {
+    /// The body.
+    pub body: Vec<u8>,
+    /// The routing key under which it was published.
+    pub routing_key: String,
+    /// Whether it was handed out before.
+    pub redelivered: bool,
+    /// Acknowledges it.
+    pub acker: Acker,
+}
+
+impl Received {
+    pub(crate) fn new(mut delivery: Delivery, stats: &Stats) -> Self {
+        Self {
+            body: std::mem::take(&mut delivery.data),
+            routing_key: delivery.routing_key.to_string(),
+            redelivered: delivery.redelivered,
+            acker: Acker { delivery: Box::new(delivery), stats: stats.clone() },
+        }
+    }
+}
+
+/// Acknowledges one message.
+#[derive(Debug)]
+pub struct Acker {
+    delivery: Box<Delivery>,
+    stats: Stats,
+}
+
+impl Acker {
+    /// Tells the broker that the message's effect is durable. When the connection is gone, the broker will hand the
+    /// message out again: that is counted, and is no error of the caller's.
+    pub async fn ack(self) {
+        if !matches!(self.delivery.ack(BasicAckOptions::default()).await, Ok(true)) {
+            self.stats.lost_acks.inc();
+        }
+    }
+
+    /// Whether the connection that handed the message out still stands.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.delivery.usable()
+    }
+}

@@ -1,0 +1,78 @@
+//! Queues that only people read: rejected events, dead jobs, unroutable messages.
+
+use std::collections::BTreeMap;
+
+use lapin::{
+    options::{BasicGetOptions, BasicNackOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::BrokerError,
+    link::Broker,
+    message::{Outgoing, Received},
+};
+
+/// A message in such a queue.
+#[derive(Clone, Debug)]
+pub struct Parked {
+    /// Its body.
+    pub body: Vec<u8>,
+    /// Its headers with text values.
+    pub headers: BTreeMap<String, String>,
+}
+
+impl Broker {
+    /// Shows up to `most` messages of a queue, in order. They stay where they are.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached or has no such queue.
+    pub async fn parked_list(&self, queue: &str, most: usize) -> Result<Vec<Parked>, BrokerError> {
+        let (connection, channel) = self.connect("list").await?;
+        let mut parked = Vec::new();
+        let mut last = None;
+        while parked.len() < most {
+            let Some(message) = channel.basic_get(queue.into(), BasicGetOptions::default()).await? else { break };
+            let headers = message.delivery.properties.headers().clone().unwrap_or_default();
+            let text = |(name, value): (&lapin::types::ShortString, &AMQPValue)| match value {
+                AMQPValue::LongString(text) => Some((name.to_string(), text.to_string())),
+                _ => None,
+            };
+            let headers = headers.inner().iter().filter_map(text).collect();
+            parked.push(Parked { body: message.delivery.data.clone(), headers });
+            last = Some(message.delivery.acker);
+        }
+        if let Some(last) = last {
+            last.nack(BasicNackOptions { multiple: true, requeue: true }).await?;
+        }
+        connection.close(200, "bye".into()).await?;
+        Ok(parked)
+    }
+
+    /// Moves messages to another queue of the service, without their headers: each is confirmed there before it is
+    /// acknowledged here. Moves up to `most`, or those that are there at the start. Returns how many.
+    ///
+    /// # Errors
+    /// When the broker fails; what was not moved stays where it is.
+    pub async fn parked_move(&self, from: &str, to: &str, most: Option<usize>) -> Result<usize, BrokerError> {
+        let stop = CancellationToken::new();
+        let _stop_publisher = stop.clone().drop_guard();
+        let publisher = self.publisher(stop);
+        let (connection, channel) = self.connect("move").await?;
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        let present = channel.queue_declare(from.into(), passive, FieldTable::default()).await?.message_count();
+        let most = most.unwrap_or_else(|| usize::try_from(present).unwrap_or(usize::MAX));
+        let mut moved = 0;
+        while moved < most {
+            let Some(message) = channel.basic_get(from.into(), BasicGetOptions::default()).await? else { break };
+            let received = Received::new(message.delivery, self.stats());
+            let outgoing = Outgoing { queue: to.to_owned(), body: received.body, ..Default::default() };
+            publisher.publish(&[outgoing]).await?;
+            received.acker.ack().await;
+            moved += 1;
+        }
+        crate::link::close(&connection).await;
+        Ok(moved)
+    }
+}

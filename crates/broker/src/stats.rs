@@ -1,0 +1,32 @@
+//! What the broker's side of a process counts.
+
+use prometheus_client::{metrics::counter::Counter, registry::Registry};
+
+/// Counters, shared by all clones.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    pub(crate) reconnects: Counter,
+    pub(crate) publish_failures: Counter,
+    pub(crate) lost_acks: Counter,
+}
+
+impl Stats {
+    /// Makes the counters visible in the process's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "webhooks_broker_reconnects",
+            "Connections to the broker that were built again after a failure",
+            self.reconnects.clone(),
+        );
+        registry.register(
+            "webhooks_broker_publish_failures",
+            "Batches that were published but not confirmed in time",
+            self.publish_failures.clone(),
+        );
+        registry.register(
+            "webhooks_broker_lost_acks",
+            "Acknowledgements that could not be sent, so that the message will come again",
+            self.lost_acks.clone(),
+        );
+    }
+}

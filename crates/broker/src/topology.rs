@@ -1,0 +1,272 @@
+//! Exchanges, queues and bindings as a value (DESIGN 4.2).
+
+use std::time::Duration;
+
+use domain::{EventType, gap_name};
+use lapin::{
+    Channel, ExchangeKind as AmqpKind,
+    options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
+};
+
+/// The names of all that the service declares: `prefix` lets several services live on one broker.
+#[derive(Clone, Debug)]
+pub struct Names {
+    prefix: String,
+    /// The topic exchange on which upstream services publish.
+    pub events_exchange: String,
+}
+
+/// What an exchange does with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExchangeKind {
+    /// Routes by patterns.
+    Topic,
+    /// Routes by the whole key.
+    Direct,
+    /// Routes to every queue.
+    Fanout,
+}
+
+/// A durable exchange.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: ExchangeKind,
+    /// Where messages go that no queue takes.
+    pub alternate: Option<String>,
+}
+
+/// A durable quorum queue.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// Its name.
+    pub name: String,
+    /// Redeliveries after which a message is dead-lettered. Never left to the broker's version: 4.x drops after 20.
+    pub delivery_limit: u32,
+    /// The routing key under which expired or exhausted messages come back to the service's exchange.
+    pub dead_letters_to: Option<String>,
+    /// How long a message waits, at the most.
+    pub time_to_live: Option<Duration>,
+    /// The exchange and the keys that feed it.
+    pub bindings: Vec<(String, String)>,
+}
+
+/// All that the service needs on the broker.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// The exchanges.
+    pub exchanges: Vec<Exchange>,
+    /// The queues.
+    pub queues: Vec<Queue>,
+}
+
+const REDELIVERIES: u32 = 1_000;
+/// For queues that only people read: looking at a message must never use it up.
+const UNLIMITED: u32 = 1_000_000_000;
+
+impl Names {
+    /// The names under a prefix.
+    #[must_use]
+    pub fn new(prefix: &str, events_exchange: &str) -> Self {
+        Self { prefix: prefix.to_owned(), events_exchange: events_exchange.to_owned() }
+    }
+
+    /// The exchange of the service's own, to which it publishes everything.
+    #[must_use]
+    pub fn exchange(&self) -> String {
+        self.prefix.clone()
+    }
+
+    /// Events that wait for ingest.
+    #[must_use]
+    pub fn events(&self) -> String {
+        format!("{}.events", self.prefix)
+    }
+
+    /// Unusable events.
+    #[must_use]
+    pub fn rejected(&self) -> String {
+        format!("{}.events.rejected", self.prefix)
+    }
+
+    /// Jobs that are due.
+    #[must_use]
+    pub fn deliveries(&self) -> String {
+        format!("{}.deliveries", self.prefix)
+    }
+
+    /// Jobs of webhooks over their share.
+    #[must_use]
+    pub fn slow(&self) -> String {
+        format!("{}.deliveries.slow", self.prefix)
+    }
+
+    /// Jobs that wait for a retry.
+    #[must_use]
+    pub fn retry(&self, gap: Duration) -> String {
+        format!("{}.retry.{}", self.prefix, gap_name(gap))
+    }
+
+    /// Jobs that nobody could do.
+    #[must_use]
+    pub fn dead(&self) -> String {
+        format!("{}.dead", self.prefix)
+    }
+
+    /// Messages that matched no queue; also the name of the exchange that takes them there.
+    #[must_use]
+    pub fn unroutable(&self) -> String {
+        format!("{}.unroutable", self.prefix)
+    }
+}
+
+impl Topology {
+    /// The topology for a retry schedule with the given gaps.
+    #[must_use]
+    pub fn new(names: &Names, gaps: &[Duration]) -> Self {
+        let exchange = |name: String, kind, alternate| Exchange { name, kind, alternate };
+        let exchanges = vec![
+            exchange(names.unroutable(), ExchangeKind::Fanout, None),
+            exchange(names.exchange(), ExchangeKind::Direct, Some(names.unroutable())),
+            exchange(names.events_exchange.clone(), ExchangeKind::Topic, None),
+        ];
+        let own = |name: String, delivery_limit, dead_letters_to| {
+            let bindings = vec![(names.exchange(), name.clone())];
+            Queue { name, delivery_limit, dead_letters_to, time_to_live: None, bindings }
+        };
+        let mut events = own(names.events(), REDELIVERIES, Some(names.rejected()));
+        let business = |event_type: EventType| (names.events_exchange.clone(), event_type.to_string());
+        events.bindings.extend(EventType::ALL.map(business));
+        let mut unroutable = own(names.unroutable(), UNLIMITED, None);
+        unroutable.bindings = vec![(names.unroutable(), String::new())];
+        let mut queues = vec![
+            events,
+            own(names.rejected(), UNLIMITED, None),
+            own(names.deliveries(), REDELIVERIES, Some(names.dead())),
+            own(names.slow(), REDELIVERIES, Some(names.dead())),
+            own(names.dead(), UNLIMITED, None),
+            unroutable,
+        ];
+        queues.extend(gaps.iter().map(|gap| Queue {
+            time_to_live: Some(*gap),
+            ..own(names.retry(*gap), REDELIVERIES, Some(names.deliveries()))
+        }));
+        Self { exchanges, queues }
+    }
+
+    /// Declares it all. What is there already stays as it is.
+    ///
+    /// # Errors
+    /// When the broker refuses, for example because a queue exists with other arguments.
+    pub(crate) async fn declare(&self, own_exchange: &str, channel: &Channel) -> Result<(), lapin::Error> {
+        for exchange in &self.exchanges {
+            let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+            let kind = exchange.kind.as_amqp();
+            channel.exchange_declare(exchange.name.as_str().into(), kind, options, exchange.arguments()).await?;
+        }
+        for queue in &self.queues {
+            let options = QueueDeclareOptions { durable: true, ..Default::default() };
+            channel.queue_declare(queue.name.as_str().into(), options, queue.arguments(own_exchange)).await?;
+            for (exchange, key) in &queue.bindings {
+                let options = QueueBindOptions::default();
+                let (name, exchange, key) = (queue.name.as_str(), exchange.as_str(), key.as_str());
+                channel.queue_bind(name.into(), exchange.into(), key.into(), options, FieldTable::default()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ExchangeKind {
+    const fn as_amqp(self) -> AmqpKind {
+        match self {
+            Self::Topic => AmqpKind::Topic,
+            Self::Direct => AmqpKind::Direct,
+            Self::Fanout => AmqpKind::Fanout,
+        }
+    }
+}
+
+fn text(value: &str) -> AMQPValue {
+    AMQPValue::LongString(value.into())
+}
+
+impl Exchange {
+    fn arguments(&self) -> FieldTable {
+        let mut arguments = FieldTable::default();
+        if let Some(alternate) = &self.alternate {
+            arguments.insert("alternate-exchange".into(), text(alternate));
+        }
+        arguments
+    }
+}
+
+impl Queue {
+    /// At-least-once dead-lettering needs all of strategy, overflow, exchange and queue type; without one of them the
+    /// broker silently falls back to at-most-once.
+    fn arguments(&self, own_exchange: &str) -> FieldTable {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), text("quorum"));
+        arguments.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(self.delivery_limit.into()));
+        if let Some(key) = &self.dead_letters_to {
+            arguments.insert("x-dead-letter-exchange".into(), text(own_exchange));
+            arguments.insert("x-dead-letter-routing-key".into(), text(key));
+            arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+            arguments.insert("x-overflow".into(), text("reject-publish"));
+        }
+        if let Some(time_to_live) = self.time_to_live {
+            let millis = i64::try_from(time_to_live.as_millis()).unwrap_or(i64::MAX);
+            arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
+        }
+        arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::RetrySchedule;
+
+    use super::*;
+
+    fn topology() -> Topology {
+        Topology::new(&Names::new("webhooks", "business.events"), &RetrySchedule::default().gaps())
+    }
+
+    #[test]
+    fn the_production_schedule_has_a_queue_for_each_delay() {
+        let waits: Vec<_> = topology()
+            .queues
+            .into_iter()
+            .filter_map(|queue| Some((queue.name, queue.time_to_live?.as_secs())))
+            .collect();
+        let expected =
+            [60, 240, 600, 2700, 10800, 28800].map(|seconds| (format!("webhooks.retry.{seconds}s"), seconds));
+        assert_eq!(waits, expected);
+    }
+
+    #[test]
+    fn every_queue_is_named_limited_and_bound() {
+        let names: Vec<_> = topology().queues.iter().map(|queue| queue.name.clone()).collect();
+        let fixed = [
+            "webhooks.events",
+            "webhooks.events.rejected",
+            "webhooks.deliveries",
+            "webhooks.deliveries.slow",
+            "webhooks.dead",
+            "webhooks.unroutable",
+        ];
+        assert_eq!(names[..6], fixed);
+        for queue in topology().queues {
+            let arguments = queue.arguments("webhooks");
+            assert!(!queue.bindings.is_empty() && queue.delivery_limit > 0);
+            let keys: Vec<_> = arguments.inner().keys().map(lapin::types::ShortString::as_str).collect();
+            assert!(keys.contains(&"x-queue-type"));
+            if queue.dead_letters_to.is_some() {
+                assert!(keys.contains(&"x-dead-letter-strategy") && keys.contains(&"x-overflow"), "{keys:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! One batch of jobs: read their deliveries, judge each, begin the attempts.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use broker::{Names, Outgoing, Publisher, Received};
+use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
+use ledger::{Due, Ledger, UnsealError};
+use service_kit::connections::persist;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    attempt::{Made, Sender},
+    in_flight::InFlight,
+    metrics::{Metrics, size},
+    parking,
+};
+
+/// How long a job waits whose webhook's secret does not open: an operator has to configure the key first.
+const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
+
+#[derive(Clone)]
+pub(crate) struct Intake {
+    pub(crate) ledger: Ledger,
+    pub(crate) publisher: Publisher,
+    pub(crate) names: Names,
+    pub(crate) schedule: RetrySchedule,
+    pub(crate) sender: Sender,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) made: mpsc::Sender<Made>,
+    pub(crate) metrics: Metrics,
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled when the shutdown's deadline has passed.
+    pub(crate) abandon: CancellationToken,
+}
+
+impl Intake {
+    /// Takes a batch; the attempts go on in tasks of their own.
+    pub(crate) async fn take(&self, batch: Vec<Received>) {
+        self.metrics.read_batch.observe(size(batch.len()));
+        let jobs = self.begin(batch).await;
+        let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let load = || self.ledger.due_load(&ids);
+        let Some(due) = persist("reading deliveries", &self.abandon, load).await else { return };
+        // A body may be needed twice, when jobs for two attempts of one delivery meet.
+        let due: HashMap<DeliveryId, Due> = due.into_iter().map(|due| (due.id, due)).collect();
+        for (job, redelivered) in jobs {
+            self.judge(job, redelivered, due.get(&job.delivery));
+        }
+    }
+
+    /// Registers the batch's jobs as under way; what is no job is moved aside.
+    async fn begin(&self, batch: Vec<Received>) -> Vec<(Job, Redelivered)> {
+        let mut jobs = Vec::with_capacity(batch.len());
+        for message in batch {
+            match Job::parse(&message.body) {
+                Ok(job) => {
+                    if self.in_flight.begin(job, message.acker) {
+                        jobs.push((job, Redelivered::from(message.redelivered)));
+                    } else {
+                        self.metrics.skipped("twin");
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a message that is no job is moved to the dead ones");
+                    self.metrics.skipped(error.reason());
+                    let dead = [parking::dead(message.body, &error, &self.names)];
+                    let publish = || self.publisher.publish(&dead);
+                    if persist("moving a dead message", &self.abandon, publish).await.is_some() {
+                        message.acker.ack().await;
+                    }
+                }
+            }
+        }
+        jobs
+    }
+
+    fn judge(&self, job: Job, redelivered: Redelivered, due: Option<&Due>) {
+        let this = self.clone();
+        let Some(due) = due else {
+            self.skip(job, "unknown");
+            return;
+        };
+        match due.progress.judge(job, redelivered, OffsetDateTime::now_utc()) {
+            Verdict::Stale => self.skip(job, "stale"),
+            Verdict::Attempt if !due.destination.is_active => self.skip(job, "held"),
+            Verdict::Attempt => {
+                let due = due.clone();
+                self.tasks.spawn(async move { this.attempt(job, due).await });
+            }
+            Verdict::Early(at) => {
+                self.metrics.skipped("early");
+                self.tasks.spawn(async move { this.park(job, job, at).await });
+            }
+            Verdict::FollowUp(at) => {
+                self.metrics.skipped("follow_up");
+                let next = Job { attempt: job.attempt + 1, ..job };
+                self.tasks.spawn(async move { this.park(job, next, at).await });
+            }
+        }
+    }
+
+    fn skip(&self, job: Job, reason: &'static str) {
+        self.metrics.skipped(reason);
+        let in_flight = Arc::clone(&self.in_flight);
+        self.tasks.spawn(async move { in_flight.finish(job).await });
+    }
+
+    async fn attempt(&self, job: Job, due: Due) {
+        match self.sender.attempt(job, due).await {
+            // The recorder outlives every attempt, unless it was abandoned: then nothing is acknowledged.
+            Ok(made) => drop(self.made.send(made).await),
+            Err((due, error)) => self.wait_for_keys(job, &due, &error).await,
+        }
+    }
+
+    async fn wait_for_keys(&self, job: Job, due: &Due, error: &UnsealError) {
+        let webhook = due.destination.webhook;
+        tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
+        self.metrics.skipped("sealed");
+        self.park(job, job, OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE).await;
+    }
+
+    /// Makes `next` come back at `due`, and acknowledges `job`.
+    async fn park(&self, job: Job, next: Job, due: OffsetDateTime) {
+        let parked: [Outgoing; 1] = [parking::until(due, next, &self.names, &self.schedule)];
+        let publish = || self.publisher.publish(&parked);
+        if persist("parking a job", &self.abandon, publish).await.is_some() {
+            self.in_flight.finish(job).await;
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The names of what the dispatcher measures.
+
+use broker::Stats;
+use domain::{DeliveryState, OutcomeClass};
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+use service_kit::buckets;
+
+type ByWord = Family<[(&'static str, &'static str); 1], Counter>;
+
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    attempts: ByWord,
+    finished: ByWord,
+    skipped: ByWord,
+    pub(crate) in_flight: Gauge,
+    pub(crate) attempt_seconds: Histogram,
+    pub(crate) first_attempt_seconds: Histogram,
+    pub(crate) read_batch: Histogram,
+    pub(crate) write_batch: Histogram,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry, stats: &Stats) -> Self {
+        let metrics = Self {
+            attempts: ByWord::default(),
+            finished: ByWord::default(),
+            skipped: ByWord::default(),
+            in_flight: Gauge::default(),
+            attempt_seconds: buckets::seconds(),
+            first_attempt_seconds: buckets::seconds(),
+            read_batch: buckets::batch_sizes(),
+            write_batch: buckets::batch_sizes(),
+        };
+        let seen = metrics.clone();
+        registry.register("webhooks_delivery_attempts", "Attempts, by outcome class", seen.attempts);
+        registry.register("webhooks_deliveries_finished", "Deliveries that ended, by state", seen.finished);
+        registry.register("webhooks_jobs_skipped", "Jobs that were not attempted, by reason", seen.skipped);
+        registry.register("webhooks_attempts_in_flight", "Jobs taken and not yet acknowledged", seen.in_flight);
+        registry.register("webhooks_attempt_seconds", "How long attempts took", seen.attempt_seconds);
+        registry.register(
+            "webhooks_first_attempt_delay_seconds",
+            "From the event's timestamp to the begin of the first attempt",
+            seen.first_attempt_seconds,
+        );
+        registry.register("webhooks_ledger_read_batch_size", "Jobs read from the ledger at a time", seen.read_batch);
+        registry.register("webhooks_ledger_write_batch_size", "Outcomes written at a time", seen.write_batch);
+        stats.register(registry);
+        metrics
+    }
+
+    pub(crate) fn attempted(&self, class: OutcomeClass) {
+        self.attempts.get_or_create(&[("outcome", class.as_str())]).inc();
+    }
+
+    pub(crate) fn finished(&self, state: DeliveryState) {
+        self.finished.get_or_create(&[("state", state.as_str())]).inc();
+    }
+
+    pub(crate) fn skipped(&self, reason: &'static str) {
+        self.skipped.get_or_create(&[("reason", reason)]).inc();
+    }
+}
+
+/// A batch's size, for a histogram.
+pub(crate) fn size(messages: usize) -> f64 {
+    f64::from(u32::try_from(messages).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,101 @@
+//! Outcomes: one write to the ledger for all that have come in, then the retries, then the acknowledgements.
+
+use std::sync::Arc;
+
+use broker::{Names, Publisher};
+use domain::{DeliveryState, Job, RetrySchedule};
+use ledger::{Attempted, Ledger};
+use service_kit::connections::persist;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    attempt::Made,
+    in_flight::InFlight,
+    metrics::{Metrics, size},
+    parking,
+};
+
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    pub(crate) ledger: Ledger,
+    pub(crate) publisher: Publisher,
+    pub(crate) names: Names,
+    pub(crate) schedule: RetrySchedule,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) metrics: Metrics,
+    pub(crate) abandon: CancellationToken,
+}
+
+/// What remains to be done for a job once its outcome is in the ledger.
+struct Recorded {
+    job: Job,
+    retry_at: Option<OffsetDateTime>,
+}
+
+impl Recorder {
+    /// Records outcomes until no more can come, and every retry is published and every job acknowledged.
+    pub(crate) async fn run(self, mut made: mpsc::Receiver<Made>, most: usize) {
+        let settling = TaskTracker::new();
+        let mut batch = Vec::with_capacity(most);
+        while made.recv_many(&mut batch, most).await > 0 {
+            let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
+            // The next batch is written while this one's retries wait for their confirms.
+            let this = self.clone();
+            settling.spawn(async move { this.settle(recorded).await });
+        }
+        settling.close();
+        settling.wait().await;
+    }
+
+    async fn record(&self, batch: Vec<Made>) -> Option<Vec<Recorded>> {
+        self.metrics.write_batch.observe(size(batch.len()));
+        let (mut attempted, mut recorded, mut webhooks) = (Vec::new(), Vec::new(), Vec::new());
+        for Made { job, due, answer } in batch {
+            let finished_at = answer.started_at + answer.elapsed;
+            let progress = due.progress.after(answer.class, answer.started_at, finished_at, &self.schedule);
+            recorded.push(Recorded { job, retry_at: progress.next_attempt_at });
+            webhooks.push(due.destination.webhook);
+            attempted.push(Attempted {
+                id: due.id,
+                progress,
+                started_at: answer.started_at,
+                elapsed: answer.elapsed,
+                class: answer.class,
+                status: answer.status,
+                answer_head: answer.head,
+                error: answer.error,
+            });
+        }
+        let write = || self.ledger.attempts_record(&attempted, &webhooks);
+        let expected = persist("recording attempts", &self.abandon, write).await?;
+        for attempted in attempted.iter().filter(|attempted| expected.contains(&attempted.id)) {
+            let state = attempted.progress.state;
+            if state == DeliveryState::Dropped {
+                tracing::info!(delivery = %attempted.id, attempts = attempted.progress.attempts, "dropped");
+            }
+            if !state.is_waiting() {
+                self.metrics.finished(state);
+            }
+        }
+        Some(recorded)
+    }
+
+    /// Publishes the retries, even of attempts that the ledger did not expect: perhaps it was this very call that had
+    /// recorded them before its answer got lost. A retry too many is stale when it comes.
+    async fn settle(&self, recorded: Vec<Recorded>) {
+        let retry = |Recorded { job, retry_at }: &Recorded| {
+            let next = Job { attempt: job.attempt + 1, ..*job };
+            retry_at.map(|due| parking::until(due, next, &self.names, &self.schedule))
+        };
+        let retries: Vec<_> = recorded.iter().filter_map(retry).collect();
+        let publish = || self.publisher.publish(&retries);
+        if persist("publishing retries", &self.abandon, publish).await.is_none() {
+            return;
+        }
+        for Recorded { job, .. } in recorded {
+            self.in_flight.finish(job).await;
+        }
+    }
+}

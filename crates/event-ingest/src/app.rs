@@ -1,0 +1,152 @@
+//! Starting, running and stopping.
+
+use std::{
+    future::ready,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use broker::{Attachment, Broker, Subscription};
+use ledger::Ledger;
+use prometheus_client::registry::Registry;
+use service_kit::{
+    OpsError, OpsServer, Settings, SettingsError,
+    connections::{self, SchemaTooOld},
+};
+use time::OffsetDateTime;
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{intake::Intake, metrics::Metrics};
+
+/// Batches that are under way at a time: while one waits for the disk, another one waits for confirms.
+const BATCHES: u16 = 4;
+const MAINTENANCE: Duration = Duration::from_secs(60 * 60);
+const OPS_PORT: u16 = 9082;
+
+/// Why the service cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// A setting.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The operations port.
+    #[error(transparent)]
+    Ops(#[from] OpsError),
+    /// The schema.
+    #[error(transparent)]
+    Schema(#[from] SchemaTooOld),
+}
+
+/// The service: built, then run.
+pub struct App {
+    ops: OpsServer,
+    ledger: Ledger,
+    broker: Broker,
+    batch: u16,
+    data_limit: usize,
+    deadline: Duration,
+}
+
+impl App {
+    /// Checks the settings and takes the operations port. Neither database nor broker need to be there yet.
+    ///
+    /// # Errors
+    /// [`AppError`], naming the setting.
+    pub async fn build(settings: &Settings) -> Result<Self, AppError> {
+        let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
+        Ok(Self {
+            ledger: connections::ledger(settings, "event-ingest")?,
+            broker: connections::broker(settings, "event-ingest")?,
+            ops: OpsServer::bind(address).await?,
+            batch: settings.ingest.batch,
+            data_limit: settings.limits.event_data_bytes,
+            deadline: settings.shutdown.deadline,
+        })
+    }
+
+    /// The operations port.
+    #[must_use]
+    pub fn ops_address(&self) -> SocketAddr {
+        self.ops.local_addr()
+    }
+
+    /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
+    ///
+    /// # Errors
+    /// [`AppError::Schema`] when the database's schema is too old.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
+        let finished = CancellationToken::new();
+        let _stop_helpers = finished.clone().drop_guard();
+        let mut registry = Registry::default();
+        let intake = Intake {
+            ledger: self.ledger.clone(),
+            publisher: self.broker.publisher(finished.clone()),
+            names: self.broker.names().clone(),
+            metrics: Metrics::register(&mut registry, self.broker.stats()),
+            data_limit: self.data_limit,
+            abandon: CancellationToken::new(),
+        };
+        let attachment = Attachment::default();
+        let consumer = attachment.clone();
+        let readiness = connections::readiness(&self.ledger, &intake.publisher, shutdown.clone())
+            .check("consumer", move || ready(consumer.check()));
+        tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished.clone()));
+
+        connections::wait_for_schema(&self.ledger, &shutdown).await?;
+        tokio::spawn(maintain(self.ledger, finished));
+        let queue = self.broker.names().events();
+        let subscription = self.broker.subscribe(queue, self.batch * BATCHES, attachment);
+        consume(subscription, intake, self.batch, self.deadline, shutdown).await;
+        Ok(())
+    }
+}
+
+/// Takes batches until the shutdown, then waits for those under way, and acknowledges what they finish in time.
+async fn consume(
+    mut subscription: Subscription,
+    intake: Intake,
+    most: u16,
+    deadline: Duration,
+    shutdown: CancellationToken,
+) {
+    let tasks = TaskTracker::new();
+    let permits = Arc::new(Semaphore::new(usize::from(BATCHES)));
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
+        let batch = tokio::select! {
+            () = shutdown.cancelled() => break,
+            batch = subscription.next_batch(usize::from(most)) => batch,
+        };
+        let Some(batch) = batch else { break };
+        let taken = intake.clone().take(batch);
+        tasks.spawn(async move {
+            taken.await;
+            drop(permit);
+        });
+    }
+    let closing = subscription.into_closing();
+    tasks.close();
+    if tokio::time::timeout(deadline, tasks.wait()).await.is_err() {
+        tracing::warn!("the shutdown's deadline has passed: unfinished events stay on the queue");
+        intake.abandon.cancel();
+        tasks.wait().await;
+    }
+    closing.close().await;
+}
+
+/// Makes partitions ahead of time.
+async fn maintain(ledger: Ledger, stop: CancellationToken) {
+    let mut times = tokio::time::interval(MAINTENANCE);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = times.tick() => {}
+        }
+        if let Err(error) = ledger.partitions_ensure(OffsetDateTime::now_utc().date()).await {
+            let error: &(dyn std::error::Error + 'static) = &error;
+            tracing::warn!(error, "making partitions failed; trying again in an hour");
+        }
+    }
+}

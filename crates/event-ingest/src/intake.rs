@@ -1,0 +1,83 @@
+//! One batch of events: read, store, publish, acknowledge.
+
+use std::{collections::HashSet, time::Instant};
+
+use broker::{Names, Outgoing, Publisher, Received};
+use domain::Redelivered;
+use ledger::Ledger;
+use service_kit::connections::persist;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    metrics::Metrics,
+    plan::{Plan, Usable, first_job, questions, rejected},
+};
+
+#[derive(Clone)]
+pub(crate) struct Intake {
+    pub(crate) ledger: Ledger,
+    pub(crate) publisher: Publisher,
+    pub(crate) names: Names,
+    pub(crate) metrics: Metrics,
+    pub(crate) data_limit: usize,
+    /// Cancelled when the shutdown's deadline has passed.
+    pub(crate) abandon: CancellationToken,
+}
+
+impl Intake {
+    /// Takes a batch to its end. When that is abandoned, nothing is acknowledged and every message comes again.
+    pub(crate) async fn take(self, batch: Vec<Received>) {
+        let began = Instant::now();
+        self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
+        let (mut usable, mut outgoing, mut ackers) = (Vec::new(), Vec::new(), Vec::new());
+        for message in batch {
+            ackers.push(message.acker);
+            match Usable::parse(&message.body, Redelivered::from(message.redelivered), self.data_limit) {
+                Ok(event) => usable.push(event),
+                Err(rejection) => {
+                    tracing::warn!(reason = rejection.reason(), detail = %rejection, "an unusable event is parked");
+                    self.metrics.event("rejected");
+                    let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
+                    outgoing.push(rejected(queue, message.body, message.routing_key, &rejection, now));
+                }
+            }
+        }
+        let Some(jobs) = self.store(usable).await else { return };
+        outgoing.extend(jobs);
+        let published = persist("publishing jobs", &self.abandon, || self.publisher.publish(&outgoing));
+        if published.await.is_none() {
+            return;
+        }
+        for acker in ackers {
+            acker.ack().await;
+        }
+        self.metrics.batch_seconds.observe(began.elapsed().as_secs_f64());
+    }
+
+    /// Stores events and deliveries; returns the jobs to be published.
+    async fn store(&self, usable: Vec<Usable>) -> Option<Vec<Outgoing>> {
+        if usable.is_empty() {
+            return Some(Vec::new());
+        }
+        let (ledger, abandon) = (&self.ledger, &self.abandon);
+        let pairs = questions(&usable);
+        let subscribers = persist("finding subscribers", abandon, || ledger.subscribers_find(&pairs)).await?;
+        let plan = Plan::new(usable, &pairs, &subscribers);
+        let mut stored = HashSet::new();
+        if !plan.deliveries.is_empty() {
+            let store = || ledger.events_store(&plan.events, &plan.deliveries);
+            stored.extend(persist("storing events", abandon, store).await?);
+        }
+        for outcome in plan.outcomes(&stored) {
+            self.metrics.event(outcome);
+        }
+        self.metrics.deliveries.inc_by(u64::try_from(stored.len()).unwrap_or_default());
+        let doubtful = plan.doubtful(&stored);
+        if !doubtful.is_empty() {
+            let find = || ledger.deliveries_untried(&doubtful);
+            stored.extend(persist("finding untried deliveries", abandon, find).await?);
+        }
+        Some(stored.into_iter().map(|id| first_job(self.names.deliveries(), id)).collect())
+    }
+}

@@ -1,0 +1,103 @@
+//! What a batch of messages asks for, decided without asking anybody.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use broker::Outgoing;
+use domain::{DeliveryId, Event, EventType, Job, Redelivered, Rejection, TenantId, envelope};
+use ledger::{NewDelivery, NewEvent, Subscriber};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// A usable event, ready to be stored.
+pub(crate) struct Usable {
+    event: NewEvent,
+    redelivered: Redelivered,
+}
+
+impl Usable {
+    pub(crate) fn parse(body: &[u8], redelivered: Redelivered, data_limit: usize) -> Result<Self, Rejection> {
+        let event = Event::parse(body, data_limit)?;
+        let body = envelope(&event);
+        let Event { id, event_type, tenant, timestamp, .. } = event;
+        Ok(Self { event: NewEvent { id, timestamp, tenant, event_type, body }, redelivered })
+    }
+
+    const fn pair(&self) -> (TenantId, EventType) {
+        (self.event.tenant, self.event.event_type)
+    }
+}
+
+/// The distinct questions that the events put to the ledger.
+pub(crate) fn questions(usable: &[Usable]) -> Vec<(TenantId, EventType)> {
+    let mut pairs: Vec<_> = usable.iter().map(Usable::pair).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
+/// What is to be stored, and how to tell afterwards what became of each event.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) events: Vec<NewEvent>,
+    pub(crate) deliveries: Vec<NewDelivery>,
+    of_event: Vec<(Redelivered, Vec<DeliveryId>)>,
+}
+
+impl Plan {
+    pub(crate) fn new(usable: Vec<Usable>, pairs: &[(TenantId, EventType)], subscribers: &[Subscriber]) -> Self {
+        let mut by_pair: HashMap<_, Vec<_>> = HashMap::new();
+        for Subscriber { pair, webhook } in subscribers {
+            by_pair.entry(pairs[*pair]).or_default().push(*webhook);
+        }
+        let (mut plan, mut seen) = (Self::default(), HashSet::new());
+        for Usable { event, redelivered } in usable {
+            let webhooks = by_pair.get(&(event.tenant, event.event_type)).map(Vec::as_slice).unwrap_or_default();
+            let delivery = |webhook| DeliveryId::derive(webhook, event.id, event.timestamp);
+            plan.of_event.push((redelivered, webhooks.iter().map(|webhook| delivery(*webhook)).collect()));
+            if webhooks.is_empty() || !seen.insert((event.id, event.timestamp)) {
+                continue;
+            }
+            let new = |webhook: &_| NewDelivery { id: delivery(*webhook), webhook: *webhook, event: event.id };
+            plan.deliveries.extend(webhooks.iter().map(new));
+            plan.events.push(event);
+        }
+        plan
+    }
+
+    /// Deliveries that were there already, of events that were handed out before: their jobs may be missing.
+    pub(crate) fn doubtful(&self, stored: &HashSet<DeliveryId>) -> Vec<DeliveryId> {
+        let again = self.of_event.iter().filter(|(redelivered, _)| *redelivered == Redelivered::Yes);
+        again.flat_map(|(_, ids)| ids).filter(|id| !stored.contains(*id)).copied().collect()
+    }
+
+    /// What became of each event, for the metrics.
+    pub(crate) fn outcomes(&self, stored: &HashSet<DeliveryId>) -> impl Iterator<Item = &'static str> {
+        let mut counted = HashSet::new();
+        self.of_event.iter().map(move |(_, ids)| match ids.first() {
+            None => "unwanted",
+            Some(first) if ids.iter().any(|id| stored.contains(id)) && counted.insert(*first) => "accepted",
+            Some(_) => "duplicate",
+        })
+    }
+}
+
+/// The message that makes a delivery's first attempt happen.
+pub(crate) fn first_job(queue: String, delivery: DeliveryId) -> Outgoing {
+    Outgoing { queue, body: Job { delivery, attempt: 1 }.to_bytes(), ..Default::default() }
+}
+
+/// The message that parks an unusable event.
+pub(crate) fn rejected(
+    queue: String,
+    body: Vec<u8>,
+    routing_key: String,
+    rejection: &Rejection,
+    now: OffsetDateTime,
+) -> Outgoing {
+    let headers = BTreeMap::from([
+        ("x-rejected-reason".to_owned(), rejection.reason().to_owned()),
+        ("x-rejected-detail".to_owned(), rejection.to_string()),
+        ("x-rejected-at".to_owned(), now.format(&Rfc3339).unwrap_or_default()),
+        ("x-rejected-routing-key".to_owned(), routing_key),
+    ]);
+    Outgoing { queue, body, headers, expires_in: None }
+}

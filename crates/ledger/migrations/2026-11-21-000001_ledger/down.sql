@@ -1,0 +1,1 @@
+DROP TABLE admin_sessions, attempts, deliveries, events, webhooks;

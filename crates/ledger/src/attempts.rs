@@ -1,0 +1,203 @@
+//! What a job needs, and what came of it: one read and one statement per batch (DESIGN 1).
+
+use std::time::Duration;
+
+use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
+use diesel_async::RunQueryDsl;
+use domain::{DeliveryId, EventType, OutcomeClass, Progress, WebhookId};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret};
+
+/// A delivery as the ledger has it, with all that an attempt needs.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The delivery.
+    pub id: DeliveryId,
+    /// How far it has come.
+    pub progress: Progress,
+    /// When its event fired, cut to milliseconds.
+    pub occurred_at: OffsetDateTime,
+    /// Which of the seven.
+    pub event_type: EventType,
+    /// The exact body.
+    pub body: Vec<u8>,
+    /// Where it goes.
+    pub destination: Destination,
+}
+
+/// A webhook as an attempt sees it.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// Its URL, as it was written.
+    pub url: String,
+    /// Whether it takes deliveries now.
+    pub is_active: bool,
+    /// Its sealed signing secret.
+    pub secret: SealedSecret,
+}
+
+/// An attempt that was made.
+#[derive(Clone, Debug)]
+pub struct Attempted {
+    /// The delivery.
+    pub id: DeliveryId,
+    /// How far it has come with this attempt.
+    pub progress: Progress,
+    /// When the attempt began.
+    pub started_at: OffsetDateTime,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What came of it.
+    pub class: OutcomeClass,
+    /// The HTTP status, if one came.
+    pub status: Option<u16>,
+    /// The first bytes of the answer's body.
+    pub answer_head: Vec<u8>,
+    /// The error in words.
+    pub error: Option<String>,
+}
+
+batch_statement! {
+    LoadDue -> (
+        (SqlUuid, Text, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
+        (Timestamptz, Text, Binary),
+        (SqlUuid, Text, Bool, Text, Binary),
+    );
+    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz }
+    " SELECT d.id, d.state, d.attempts, d.first_failed_at, d.next_attempt_at, e.occurred_at, e.event_type, e.body, \
+             w.id, w.url, w.is_active, w.secret_key_id, w.secret_sealed \
+      FROM job \
+      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \
+      CROSS JOIN LATERAL \
+        (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id) AS e \
+      JOIN webhooks AS w ON w.id = d.webhook_id"
+}
+
+type DueRow = (
+    (Uuid, String, i16, Option<OffsetDateTime>, Option<OffsetDateTime>),
+    (OffsetDateTime, String, Vec<u8>),
+    (Uuid, String, bool, String, Vec<u8>),
+);
+
+// Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
+// that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
+// counts. Only attempts that the ledger expected count at all: the delivery's counter must stand one below.
+batch_statement! {
+    RecordAttempts -> (SqlUuid,);
+    made {
+        delivery_id: Uuid => SqlUuid, attempt: i16 => SmallInt, state: String => Text,
+        first_failed_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
+        next_attempt_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
+        started_at: OffsetDateTime => Timestamptz, finished_at: OffsetDateTime => Timestamptz,
+        duration_us: i64 => BigInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
+        answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
+    }
+    webhook { webhook_id: Uuid => SqlUuid }
+    ", locked AS MATERIALIZED ( \
+        SELECT id FROM webhooks WHERE id IN (SELECT webhook_id FROM webhook) ORDER BY id FOR NO KEY UPDATE \
+      ), done AS ( \
+        UPDATE deliveries AS d SET state = made.state, attempts = made.attempt, \
+               first_failed_at = made.first_failed_at, next_attempt_at = made.next_attempt_at \
+        FROM made \
+        WHERE d.id = made.delivery_id AND d.attempts = made.attempt - 1 AND d.state IN ('pending', 'retrying') \
+              AND (SELECT count(*) FROM locked) >= 0 \
+        RETURNING d.id, d.webhook_id, made.* \
+      ), logged AS ( \
+        INSERT INTO attempts (delivery_id, attempt, started_at, duration_us, outcome, status, answer_head, error) \
+        SELECT id, attempt, started_at, duration_us, outcome, status, answer_head, error FROM done \
+      ), health AS ( \
+        SELECT webhook_id, max(finished_at) FILTER (WHERE outcome = 'success') AS success_at, \
+               array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures \
+        FROM done GROUP BY webhook_id \
+      ), shown AS ( \
+        UPDATE webhooks AS w SET \
+            last_success_at = greatest(w.last_success_at, health.success_at), \
+            failure_count = CASE WHEN health.success_at IS NULL THEN w.failure_count ELSE 0 END + ( \
+                SELECT count(*) FROM unnest(health.failures) AS failure(at) \
+                WHERE failure.at > coalesce(greatest(w.last_success_at, health.success_at), '-infinity')) \
+        FROM health WHERE w.id = health.webhook_id \
+      ) SELECT id FROM done"
+}
+
+impl Ledger {
+    /// What the ledger knows of the deliveries; those that it does not know are missing in the answer.
+    ///
+    /// # Errors
+    /// When the database does not answer, or holds what this version cannot read.
+    pub async fn due_load(&self, ids: &[DeliveryId]) -> Result<Vec<Due>, LedgerError> {
+        let mut statement = LoadDue::default();
+        for id in ids {
+            statement.delivery_id.push(id.as_uuid());
+            statement.occurred_at.push(occurred_at(*id));
+        }
+        let rows: Vec<DueRow> = self.run(async |conn| statement.load(conn).await).await?;
+        rows.into_iter().map(due).collect()
+    }
+
+    /// Records attempts, the deliveries' progress and the webhooks' health in one transaction. Returns the ids of the
+    /// deliveries for which this was the attempt that the ledger expected; for the others nothing changes.
+    ///
+    /// # Errors
+    /// When the database does not answer; whether it was recorded is unknown then, and the call can be repeated.
+    pub async fn attempts_record(
+        &self,
+        made: &[Attempted],
+        webhooks: &[WebhookId],
+    ) -> Result<Vec<DeliveryId>, LedgerError> {
+        let mut statement =
+            RecordAttempts { webhook_id: webhooks.iter().map(|id| id.as_uuid()).collect(), ..Default::default() };
+        for attempted in made {
+            statement.push(attempted);
+        }
+        let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(rows.into_iter().map(|(id,)| id.into()).collect())
+    }
+}
+
+impl RecordAttempts {
+    fn push(&mut self, attempted: &Attempted) {
+        let Progress { state, attempts, first_failed_at, next_attempt_at } = attempted.progress;
+        self.delivery_id.push(attempted.id.as_uuid());
+        self.attempt.push(i16::try_from(attempts).unwrap_or(i16::MAX));
+        self.state.push(state.to_string());
+        self.first_failed_at.push(first_failed_at);
+        self.next_attempt_at.push(next_attempt_at);
+        self.started_at.push(attempted.started_at);
+        self.finished_at.push(attempted.started_at + attempted.elapsed);
+        self.duration_us.push(i64::try_from(attempted.elapsed.as_micros()).unwrap_or(i64::MAX));
+        self.outcome.push(attempted.class.to_string());
+        self.status.push(attempted.status.and_then(|status| i16::try_from(status).ok()));
+        self.answer_head.push(attempted.answer_head.clone());
+        self.error.push(attempted.error.clone());
+    }
+}
+
+/// The moment in the id, which is also the key of its event's partition.
+fn occurred_at(id: DeliveryId) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(id.unix_millis()) * 1_000_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+fn due((delivery, event, webhook): DueRow) -> Result<Due, LedgerError> {
+    let (id, state, attempts, first_failed_at, next_attempt_at) = delivery;
+    let (occurred_at, event_type, body) = event;
+    let (webhook, url, is_active, key_id, sealed) = webhook;
+    let unreadable = |column| LedgerError::Unreadable { column };
+    Ok(Due {
+        id: id.into(),
+        progress: Progress {
+            state: state.parse().map_err(|_| unreadable("deliveries.state"))?,
+            attempts: u16::try_from(attempts).map_err(|_| unreadable("deliveries.attempts"))?,
+            first_failed_at,
+            next_attempt_at,
+        },
+        occurred_at,
+        event_type: event_type.parse().map_err(|_| unreadable("events.event_type"))?,
+        body,
+        destination: Destination { webhook: webhook.into(), url, is_active, secret: SealedSecret { key_id, sealed } },
+    })
+}

@@ -1,0 +1,29 @@
+//! Why the ledger did not answer.
+
+use std::time::Duration;
+
+/// A failed call. Texts hold no values of rows.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The connection string is not usable.
+    #[error("not a PostgreSQL connection string")]
+    Url(#[source] tokio_postgres::Error),
+    /// No connection could be had: the database is away or full.
+    #[error("no connection to the database")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The database did not answer in time.
+    #[error("the database did not answer within {0:?}")]
+    Timeout(Duration),
+    /// A statement failed.
+    #[error("a statement failed")]
+    Query(#[from] diesel::result::Error),
+    /// Migrations failed.
+    #[error("the migrations failed")]
+    Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A row holds what this version does not know.
+    #[error("unreadable value in {column}")]
+    Unreadable {
+        /// Table and column.
+        column: &'static str,
+    },
+}

@@ -1,0 +1,121 @@
+//! Connections.
+
+use std::{str::FromStr, time::Duration};
+
+use diesel::ConnectionError;
+use diesel_async::{
+    AsyncPgConnection, SimpleAsyncConnection,
+    pooled_connection::{
+        AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
+        deadpool::{Object, Pool},
+    },
+};
+use tokio_postgres::{Config, NoTls};
+
+use crate::error::LedgerError;
+
+/// How to reach the database.
+#[derive(Clone)]
+pub struct LedgerConfig {
+    /// `postgres://user:password@host:port/database`.
+    pub url: String,
+    /// The most connections at a time.
+    pub max_connections: usize,
+    /// What the database's own lists call this process.
+    pub application_name: &'static str,
+}
+
+/// A handle on the ledger: a pool of connections. Cheap to clone; connections are made when they are needed.
+#[derive(Clone)]
+pub struct Ledger {
+    pool: Pool<AsyncPgConnection>,
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// See the README: the hot statements are nested loops over a batch.
+const SESSION: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET timezone = 'UTC'; \
+     SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'";
+
+impl Ledger {
+    /// Makes the pool, inside a tokio runtime. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`LedgerError::Url`] when the connection string is malformed.
+    pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
+        let settings = connection_settings(config)?;
+        let mut manager = ManagerConfig::default();
+        manager.recycling_method = RecyclingMethod::Fast;
+        // A connection's driver lives on the runtime that spawns it: always this one, never that of a web worker.
+        let runtime = tokio::runtime::Handle::current();
+        manager.custom_setup = Box::new(move |_| {
+            let settings = settings.clone();
+            let established = runtime.spawn(async move { establish(&settings).await });
+            Box::pin(async move {
+                established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
+            })
+        });
+        let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&config.url, manager);
+        let pool = Pool::builder(manager)
+            .max_size(config.max_connections)
+            .runtime(deadpool::Runtime::Tokio1)
+            .wait_timeout(Some(CONNECT_TIMEOUT))
+            .create_timeout(Some(CONNECT_TIMEOUT))
+            .recycle_timeout(Some(CONNECT_TIMEOUT))
+            .build()
+            .map_err(|error| LedgerError::Unavailable(error.into()))?;
+        Ok(Self { pool })
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), LedgerError> {
+        self.run(async |conn| conn.batch_execute("SELECT 1").await).await
+    }
+
+    /// Runs statements on a connection of the pool, with a deadline. A connection that fell silent is thrown away.
+    pub(crate) async fn run<T, F>(&self, statements: F) -> Result<T, LedgerError>
+    where
+        F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, diesel::result::Error>,
+    {
+        let mut conn = self.pool.get().await.map_err(|error| LedgerError::Unavailable(error.into()))?;
+        if let Ok(result) = tokio::time::timeout(STATEMENT_TIMEOUT, statements(&mut conn)).await {
+            return result.map_err(LedgerError::Query);
+        }
+        drop(Object::take(conn));
+        Err(LedgerError::Timeout(STATEMENT_TIMEOUT))
+    }
+
+    /// A connection of one's own.
+    pub(crate) async fn connection(&self) -> Result<AsyncPgConnection, LedgerError> {
+        let conn = self.pool.get().await.map_err(|error| LedgerError::Unavailable(error.into()))?;
+        Ok(Object::take(conn))
+    }
+}
+
+fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
+    let mut settings = Config::from_str(&config.url).map_err(LedgerError::Url)?;
+    settings
+        .application_name(config.application_name)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .keepalives_idle(Duration::from_secs(10))
+        .tcp_user_timeout(Duration::from_secs(20));
+    Ok(settings)
+}
+
+async fn establish(settings: &Config) -> Result<AsyncPgConnection, ConnectionError> {
+    let (client, driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
+    let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
+    conn.batch_execute(SESSION).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    Ok(conn)
+}
+
+fn refused(error: &tokio_postgres::Error) -> ConnectionError {
+    use std::error::Error;
+    ConnectionError::BadConnection(
+        error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
+    )
+}

@@ -1,0 +1,162 @@
+//! Signing secrets at rest: AES-256-GCM, with the webhook's id as associated data (DESIGN, invariant 7).
+
+use std::{fmt, str::FromStr};
+
+use domain::WebhookId;
+use ring::{
+    aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    error::Unspecified,
+    rand::{SecureRandom, SystemRandom},
+};
+use signing::SigningSecret;
+
+/// The operator's keys: the first one seals, every one opens.
+pub struct SecretKeys {
+    keys: Vec<(String, LessSafeKey)>,
+}
+
+/// What is wrong with the keys' text. It never holds any of the key.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SecretKeysError {
+    /// An entry is not `id:64 hex digits`.
+    #[error("entry {0} is not of the form id:64 hex digits")]
+    Malformed(usize),
+    /// Two entries have the same id.
+    #[error("the key id {0:?} occurs twice")]
+    Repeated(String),
+}
+
+/// A secret as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedSecret {
+    /// Which key sealed it.
+    pub key_id: String,
+    /// Nonce, ciphertext and tag.
+    pub sealed: Vec<u8>,
+}
+
+/// Why a stored secret cannot be opened.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum UnsealError {
+    /// Its key is not among the configured ones.
+    #[error("the key {0:?} is not configured")]
+    UnknownKey(String),
+    /// The key does not fit, or the row was changed or moved to another webhook.
+    #[error("the sealed secret does not open with the key {0:?}")]
+    DoesNotOpen(String),
+}
+
+impl FromStr for SecretKeys {
+    type Err = SecretKeysError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut keys: Vec<(String, LessSafeKey)> = Vec::new();
+        for (index, entry) in text.split(',').map(str::trim).enumerate() {
+            let malformed = || SecretKeysError::Malformed(index + 1);
+            let (id, digits) = entry.split_once(':').ok_or_else(malformed)?;
+            let bytes: [u8; 32] =
+                hex::decode(digits).ok().and_then(|bytes| bytes.try_into().ok()).ok_or_else(malformed)?;
+            if id.is_empty() {
+                return Err(malformed());
+            }
+            if keys.iter().any(|(known, _)| known == id) {
+                return Err(SecretKeysError::Repeated(id.to_owned()));
+            }
+            let key = UnboundKey::new(&AES_256_GCM, &bytes).map_err(|Unspecified| malformed())?;
+            keys.push((id.to_owned(), LessSafeKey::new(key)));
+        }
+        Ok(Self { keys })
+    }
+}
+
+impl fmt::Debug for SecretKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.keys.iter().map(|(id, _)| id)).finish()
+    }
+}
+
+impl SecretKeys {
+    /// Seals a webhook's secret with the first key.
+    ///
+    /// # Errors
+    /// [`Unspecified`] when the system has no randomness.
+    pub fn seal(&self, webhook: WebhookId, secret: &SigningSecret) -> Result<SealedSecret, Unspecified> {
+        let (id, key) = self.keys.first().ok_or(Unspecified)?;
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce)?;
+        let mut text = secret.expose().as_bytes().to_vec();
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad(webhook), &mut text)?;
+        Ok(SealedSecret { key_id: id.clone(), sealed: [&nonce[..], &text].concat() })
+    }
+
+    /// Opens a webhook's secret.
+    ///
+    /// # Errors
+    /// [`UnsealError`] when its key is not configured or does not fit.
+    pub fn open(&self, webhook: WebhookId, secret: &SealedSecret) -> Result<SigningSecret, UnsealError> {
+        let unknown = || UnsealError::UnknownKey(secret.key_id.clone());
+        let (_, key) = self.keys.iter().find(|(id, _)| *id == secret.key_id).ok_or_else(unknown)?;
+        let opened = open(key, webhook, &secret.sealed);
+        opened.map(SigningSecret::from).ok_or_else(|| UnsealError::DoesNotOpen(secret.key_id.clone()))
+    }
+}
+
+fn open(key: &LessSafeKey, webhook: WebhookId, sealed: &[u8]) -> Option<String> {
+    let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+    let mut text = text.to_vec();
+    let opened = key.open_in_place(nonce, aad(webhook), &mut text).ok()?;
+    String::from_utf8(opened.to_vec()).ok()
+}
+
+fn aad(webhook: WebhookId) -> Aad<[u8; 16]> {
+    Aad::from(webhook.as_uuid().into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "one:0000000000000000000000000000000000000000000000000000000000000001";
+    const TWO: &str = "two:0000000000000000000000000000000000000000000000000000000000000002";
+
+    fn keys(entries: &[&str]) -> SecretKeys {
+        entries.join(",").parse().unwrap()
+    }
+
+    fn webhook(n: u128) -> WebhookId {
+        uuid::Uuid::from_u128(n).into()
+    }
+
+    #[test]
+    fn a_secret_opens_after_the_keys_were_rotated_and_only_for_its_own_webhook() {
+        let secret = SigningSecret::from("whsec_test".to_owned());
+        let sealed = keys(&[ONE]).seal(webhook(1), &secret).unwrap();
+        assert_eq!(sealed.key_id, "one");
+        assert!(!sealed.sealed.windows(5).any(|window| window == b"whsec"));
+        let rotated = keys(&[TWO, ONE]);
+        assert_eq!(rotated.open(webhook(1), &sealed).unwrap().expose(), "whsec_test");
+        assert_eq!(rotated.seal(webhook(1), &secret).unwrap().key_id, "two");
+        assert_eq!(rotated.open(webhook(2), &sealed).unwrap_err(), UnsealError::DoesNotOpen("one".into()));
+        assert_eq!(keys(&[TWO]).open(webhook(1), &sealed).unwrap_err(), UnsealError::UnknownKey("one".into()));
+        for at in 0..sealed.sealed.len() {
+            let mut bent = sealed.clone();
+            bent.sealed[at] ^= 1;
+            assert!(rotated.open(webhook(1), &bent).is_err());
+        }
+    }
+
+    #[test]
+    fn bad_keys_are_refused_without_being_shown() {
+        for (text, expected) in [
+            ("", SecretKeysError::Malformed(1)),
+            (&ONE[4..], SecretKeysError::Malformed(1)),
+            (&ONE[..20], SecretKeysError::Malformed(1)),
+            (&format!("{ONE},two:xyz"), SecretKeysError::Malformed(2)),
+            (&format!("{ONE},{ONE}"), SecretKeysError::Repeated("one".into())),
+        ] {
+            assert_eq!(text.parse::<SecretKeys>().unwrap_err(), expected);
+        }
+        assert_eq!(format!("{:?}", keys(&[ONE, TWO])), r#"["one", "two"]"#);
+    }
+}

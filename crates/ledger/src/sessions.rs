@@ -1,0 +1,85 @@
+//! Admin sessions of the `database` back end (specification, section 5.1).
+
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+use domain::TenantId;
+use ring::digest::{SHA256, digest};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{error::LedgerError, pool::Ledger, tables::admin_sessions};
+
+/// The SHA-256 of a session id: all that the ledger knows of it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct SessionHash(Vec<u8>);
+
+impl SessionHash {
+    /// Hashes the id in the cookie.
+    #[must_use]
+    pub fn of(session_id: &str) -> Self {
+        Self(digest(&SHA256, session_id.as_bytes()).as_ref().to_vec())
+    }
+}
+
+/// Who is logged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The tenant whose webhooks the session may manage.
+    pub tenant: TenantId,
+    /// The user, as the business application names them.
+    pub user: String,
+    /// The role; `admin` may manage webhooks.
+    pub role: String,
+}
+
+/// A session to be stored.
+pub struct NewSession {
+    /// The hash of its id.
+    pub hash: SessionHash,
+    /// Who is logged in.
+    pub session: Session,
+    /// Until when.
+    pub expires_at: OffsetDateTime,
+}
+
+impl Ledger {
+    /// The session with this id, if it exists and has not expired at `now`.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn session_find(&self, hash: &SessionHash, now: OffsetDateTime) -> Result<Option<Session>, LedgerError> {
+        let row: Option<(Uuid, String, String)> = self
+            .run(async |conn| {
+                admin_sessions::table
+                    .find(&hash.0)
+                    .filter(admin_sessions::expires_at.gt(now))
+                    .select((admin_sessions::tenant_id, admin_sessions::user_id, admin_sessions::role))
+                    .first(conn)
+                    .await
+                    .optional()
+            })
+            .await?;
+        Ok(row.map(|(tenant, user, role)| Session { tenant: tenant.into(), user, role }))
+    }
+
+    /// Stores a session.
+    ///
+    /// # Errors
+    /// When the database does not answer, or the id is taken.
+    pub async fn session_create(&self, new: &NewSession) -> Result<(), LedgerError> {
+        self.run(async |conn| {
+            diesel::insert_into(admin_sessions::table)
+                .values((
+                    admin_sessions::id_sha256.eq(&new.hash.0),
+                    admin_sessions::tenant_id.eq(new.session.tenant.as_uuid()),
+                    admin_sessions::user_id.eq(&new.session.user),
+                    admin_sessions::role.eq(&new.session.role),
+                    admin_sessions::expires_at.eq(new.expires_at),
+                ))
+                .execute(conn)
+                .await
+                .map(|_| ())
+        })
+        .await
+    }
+}

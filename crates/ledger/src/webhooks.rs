@@ -1,0 +1,188 @@
+//! Registered webhooks (specification, section 2.1). Every query carries the tenant.
+
+use diesel::{prelude::*, sql_types::BigInt};
+use diesel_async::{AsyncConnection, RunQueryDsl};
+use domain::{EventType, TenantId, WebhookId};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{error::LedgerError, pool::Ledger, secrets::SealedSecret, tables::webhooks};
+
+/// A webhook as its administrators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// Its id.
+    pub id: WebhookId,
+    /// The label.
+    pub name: String,
+    /// The destination, as it was written.
+    pub url: String,
+    /// What it is subscribed to.
+    pub events: Vec<EventType>,
+    /// Whether new events are delivered to it.
+    pub is_active: bool,
+    /// When it was registered.
+    pub created_at: OffsetDateTime,
+    /// When it was last changed.
+    pub updated_at: OffsetDateTime,
+    /// When a delivery last succeeded.
+    pub last_success_at: Option<OffsetDateTime>,
+    /// Failed attempts since then.
+    pub failure_count: i32,
+}
+
+/// A webhook to be registered.
+pub struct NewWebhook {
+    /// Its id.
+    pub id: WebhookId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The label.
+    pub name: String,
+    /// The destination.
+    pub url: String,
+    /// What it is subscribed to.
+    pub events: Vec<EventType>,
+    /// The sealed signing secret.
+    pub secret: SealedSecret,
+}
+
+/// Which part of a list: at most `limit` entries that come after `after`.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<Key> {
+    /// The last key of the page before.
+    pub after: Option<Key>,
+    /// The most entries.
+    pub limit: u16,
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = webhooks, check_for_backend(diesel::pg::Pg))]
+struct Row {
+    id: Uuid,
+    name: String,
+    url: String,
+    events: Vec<String>,
+    is_active: bool,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+    last_success_at: Option<OffsetDateTime>,
+    failure_count: i32,
+}
+
+impl Ledger {
+    /// Registers a webhook, unless its tenant has `most` already: then nothing happens and `None` comes back.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn webhook_create(&self, new: &NewWebhook, most: u32) -> Result<Option<Webhook>, LedgerError> {
+        let row = self
+            .run(async |conn| {
+                conn.transaction(async |conn| {
+                    // One registration per tenant at a time, so that the count holds.
+                    diesel::select(advisory_lock(tenant_key(new.tenant))).execute(conn).await?;
+                    let mine = webhooks::table.filter(webhooks::tenant_id.eq(new.tenant.as_uuid()));
+                    if mine.count().get_result::<i64>(conn).await? >= i64::from(most) {
+                        return Ok(None);
+                    }
+                    let insert = diesel::insert_into(webhooks::table).values(NewRow::from(new));
+                    insert.returning(Row::as_returning()).get_result(conn).await.map(Some)
+                })
+                .await
+            })
+            .await?;
+        row.map(Row::read).transpose()
+    }
+
+    /// The tenant's webhooks, oldest first.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn webhook_list(&self, tenant: TenantId, page: Page<WebhookId>) -> Result<Vec<Webhook>, LedgerError> {
+        let after = page.after.map_or(Uuid::nil(), WebhookId::as_uuid);
+        let rows: Vec<Row> = self
+            .run(async |conn| {
+                webhooks::table
+                    .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.gt(after)))
+                    .order(webhooks::id)
+                    .limit(page.limit.into())
+                    .select(Row::as_select())
+                    .load(conn)
+                    .await
+            })
+            .await?;
+        rows.into_iter().map(Row::read).collect()
+    }
+
+    /// One of the tenant's webhooks.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn webhook_find(&self, tenant: TenantId, id: WebhookId) -> Result<Option<Webhook>, LedgerError> {
+        let row: Option<Row> = self
+            .run(async |conn| {
+                webhooks::table
+                    .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.eq(id.as_uuid())))
+                    .select(Row::as_select())
+                    .first(conn)
+                    .await
+                    .optional()
+            })
+            .await?;
+        row.map(Row::read).transpose()
+    }
+}
+
+diesel::define_sql_function! {
+    #[sql_name = "pg_advisory_xact_lock"]
+    fn advisory_lock(key: BigInt);
+}
+
+fn tenant_key(tenant: TenantId) -> i64 {
+    let (high, low) = tenant.as_uuid().as_u64_pair();
+    (high ^ low).cast_signed()
+}
+
+#[derive(Insertable)]
+#[diesel(table_name = webhooks)]
+struct NewRow<'a> {
+    id: Uuid,
+    tenant_id: Uuid,
+    name: &'a str,
+    url: &'a str,
+    events: Vec<&'a str>,
+    secret_key_id: &'a str,
+    secret_sealed: &'a [u8],
+}
+
+impl<'a> From<&'a NewWebhook> for NewRow<'a> {
+    fn from(new: &'a NewWebhook) -> Self {
+        Self {
+            id: new.id.as_uuid(),
+            tenant_id: new.tenant.as_uuid(),
+            name: &new.name,
+            url: &new.url,
+            events: new.events.iter().map(|event| event.as_str()).collect(),
+            secret_key_id: &new.secret.key_id,
+            secret_sealed: &new.secret.sealed,
+        }
+    }
+}
+
+impl Row {
+    fn read(self) -> Result<Webhook, LedgerError> {
+        let unreadable = |_| LedgerError::Unreadable { column: "webhooks.events" };
+        let events = self.events.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(unreadable)?;
+        Ok(Webhook {
+            id: self.id.into(),
+            name: self.name,
+            url: self.url,
+            events,
+            is_active: self.is_active,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            last_success_at: self.last_success_at,
+            failure_count: self.failure_count,
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! `webhookctl rejected`.
+
+use broker::{Broker, Parked};
+use serde_json::{Value, json};
+
+/// Prints the rejected events, one JSON object a line.
+pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
+    for parked in broker.parked_list(&broker.names().rejected(), limit).await? {
+        println!("{}", line(&parked));
+    }
+    Ok(())
+}
+
+/// Hands rejected events to ingest again. Without a limit, those that are there at the start, so that what is rejected
+/// once more is not handed over for ever.
+pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
+    let (from, to) = (broker.names().rejected(), broker.names().events());
+    let moved = broker.parked_move(&from, &to, limit).await?;
+    println!("handed {moved} event(s) to ingest again");
+    Ok(())
+}
+
+fn line(parked: &Parked) -> Value {
+    let header = |name: &str| parked.headers.get(name).cloned();
+    json!({
+        "reason": header("x-rejected-reason"),
+        "detail": header("x-rejected-detail"),
+        "rejected_at": header("x-rejected-at"),
+        "routing_key": header("x-rejected-routing-key"),
+        "body": String::from_utf8_lossy(&parked.body),
+    })
+}
