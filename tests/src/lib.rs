@@ -1,1 +1,10 @@
-//! Harness for the end-to-end tests.
+#![doc = include_str!("../README.md")]
+
+pub mod api;
+pub mod events;
+pub mod outsider;
+pub mod processes;
+pub mod receiver;
+pub mod servers;
+pub mod system;
+pub mod wait;

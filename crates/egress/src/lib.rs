@@ -1,1 +1,18 @@
-//! Sends one signed POST to a receiver that nobody trusts: the only crate that names hyper's client
+#![doc = include_str!("../README.md")]
+
+mod body;
+mod causes;
+mod config;
+mod connector;
+mod egress;
+mod failure;
+mod fault;
+mod guarded;
+mod request;
+mod tls;
+mod vetted_tcp;
+mod words;
+
+pub use config::{EgressConfig, EgressError};
+pub use egress::Egress;
+pub use request::{Answer, Post};

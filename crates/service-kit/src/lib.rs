@@ -1,1 +1,16 @@
-//! What every process needs: configuration, logs, metrics, health, shutdown
+#![doc = include_str!("../README.md")]
+
+mod backoff;
+pub mod buckets;
+pub mod connections;
+pub mod logs;
+pub mod ops;
+pub mod process;
+pub mod readiness;
+pub mod settings;
+pub mod shutdown;
+
+pub use backoff::backoff;
+pub use ops::{OpsError, OpsServer};
+pub use readiness::Readiness;
+pub use settings::{Sensitive, Settings, SettingsError};

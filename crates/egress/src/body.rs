@@ -1,0 +1,23 @@
+//! Reading an answer's body, no further than is useful.
+
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+
+/// How much of an answer's body is kept, in bytes.
+const KEPT: usize = 1024;
+
+/// How much of an answer's body is read, in bytes: a connection whose answer ends within it can be reused.
+const READ: usize = 16 * 1024;
+
+/// Reads until the end, the limit or the first trouble, and keeps the first bytes in `head`. Bounded in bytes, not in
+/// time: the caller sets the deadline, and `head` outlives it.
+pub(crate) async fn read(mut body: Incoming, head: &mut Vec<u8>) {
+    let mut read = 0;
+    while !body.is_end_stream() && read < READ {
+        let Some(Ok(frame)) = body.frame().await else { return };
+        if let Some(data) = frame.data_ref() {
+            read += data.len();
+            head.extend_from_slice(&data[..data.len().min(KEPT - head.len())]);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What an operator decides about outgoing requests.
+
+use std::time::Duration;
+
+use domain::AddressPolicy;
+
+/// What an operator decides about outgoing requests.
+#[derive(Clone, Debug)]
+pub struct EgressConfig {
+    /// The deadline of one request: resolving, connecting, TLS, sending and the answer with its body.
+    pub timeout: Duration,
+    /// Which addresses may be connected to.
+    pub policy: AddressPolicy,
+    /// The contents of a PEM bundle of certificate authorities to trust besides Mozilla's.
+    pub extra_ca_pem: Option<Vec<u8>>,
+    /// How long a connection may stay unused before it is closed. Looked after about every 90 ms at most.
+    pub idle_timeout: Duration,
+    /// How many unused connections to one host and port are kept. Zero: none is ever reused.
+    pub max_idle_per_host: usize,
+    /// The value of the header `User-Agent`.
+    pub user_agent: String,
+}
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressError {
+    /// The extra authorities are not well-formed PEM.
+    #[error("the extra certificate authorities are not well-formed PEM")]
+    Pem(#[source] rustls_pki_types::pem::Error),
+    /// The extra authorities hold no certificate.
+    #[error("the extra certificate authorities hold no certificate in PEM form")]
+    NoCertificate,
+    /// One of the extra authorities, counted from one, is not a certificate that can be trusted.
+    #[error("certificate {number} of the extra certificate authorities is unusable")]
+    Certificate {
+        /// Its place in the bundle, counted from one.
+        number: usize,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The user agent cannot be written as a header.
+    #[error("the user agent holds characters that a header cannot carry")]
+    UserAgent,
+    /// The TLS library refused its own settings.
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
+}

@@ -1,0 +1,86 @@
+//! TLS over vetted TCP, within a deadline.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper::Uri;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use tokio::{net::TcpStream, time::timeout};
+use tower_service::Service;
+
+use crate::{fault::ConnectFault, guarded::Guarded, tls::server_name, vetted_tcp::VettedTcp};
+
+type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
+
+/// Makes the connections of the client.
+///
+/// It has a deadline of its own: when a pooled connection becomes free first, hyper-util lets a connect that has begun
+/// go on in the background, where no request's deadline reaches it.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    https: HttpsConnector<VettedTcp>,
+    timeout: Duration,
+}
+
+impl Connector {
+    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration) -> Self {
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_only()
+            .with_server_name_resolver(server_name)
+            .enable_http1()
+            .wrap_connector(tcp);
+        Self { https, timeout }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Guarded<Tls>>;
+    type Error = ConnectFault;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.https.call(uri);
+        let limit = self.timeout;
+        Box::pin(async move {
+            match timeout(limit, connecting).await {
+                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit))),
+                Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectFault::Tls, |fault| *fault)),
+                Err(_) => Err(ConnectFault::Slow),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::AddressPolicy;
+    use tokio::{io::AsyncReadExt, net::TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handshake_that_stalls_ends_without_a_request_that_waits_for_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let limit = Duration::from_millis(100);
+        let tcp = VettedTcp::new(AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap()]), limit);
+        let connecting = Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit).call(uri);
+        let receiver = async {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+        };
+        let both = async { tokio::join!(connecting, receiver) };
+        let (connected, ()) = timeout(Duration::from_secs(3), both).await.unwrap();
+        assert!(matches!(connected, Err(ConnectFault::Slow)));
+    }
+}

@@ -1,0 +1,107 @@
+//! The client: one POST, one deadline, one answer.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use domain::OutcomeClass;
+use http_body_util::Full;
+use hyper::{Response, body::Incoming, header::HeaderValue};
+use hyper_util::{
+    client::legacy::Client,
+    rt::{TokioExecutor, TokioTimer},
+};
+use time::OffsetDateTime;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    Answer, EgressConfig, EgressError, Post, body, connector::Connector, failure::Failure, request, tls,
+    vetted_tcp::VettedTcp, words,
+};
+
+/// How large an answer's header may be, in bytes.
+const HEADER_LIMIT: usize = 64 * 1024;
+
+/// Sends POSTs to receivers that nobody trusts. Clones share the pool of connections and cost next to nothing.
+#[derive(Clone)]
+pub struct Egress(Arc<Inner>);
+
+struct Inner {
+    timeout: Duration,
+    user_agent: HeaderValue,
+    pooled: Client<Connector, Full<Bytes>>,
+    /// Without a pool: every request has a connection of its own.
+    fresh: Client<Connector, Full<Bytes>>,
+}
+
+impl Egress {
+    /// Sets up the client. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EgressError`] if the extra certificate authorities or the user agent cannot be used.
+    pub fn new(config: EgressConfig) -> Result<Self, EgressError> {
+        let EgressConfig { timeout, policy, extra_ca_pem, idle_timeout, max_idle_per_host, user_agent } = config;
+        let user_agent = HeaderValue::try_from(user_agent).map_err(|_| EgressError::UserAgent)?;
+        let tls = tls::client_config(extra_ca_pem.as_deref())?;
+        let connector = Connector::new(VettedTcp::new(policy, timeout), tls, timeout);
+        let pooled = client(connector.clone(), idle_timeout, max_idle_per_host);
+        let fresh = client(connector, idle_timeout, 0);
+        Ok(Self(Arc::new(Inner { timeout, user_agent, pooled, fresh })))
+    }
+
+    /// Sends one POST. It never fails: everything that can happen is an [`Answer`], at most the configured timeout
+    /// later. Dropping the future closes its connection.
+    pub async fn post(&self, request: Post) -> Answer {
+        let started_at = OffsetDateTime::now_utc();
+        let start = Instant::now();
+        let deadline = start + self.0.timeout;
+        let mut head = Vec::new();
+        let outcome = match timeout_at(deadline, self.0.send(&request)).await {
+            Ok(Ok(response)) => {
+                let status = response.status();
+                // The status has decided: a body that outlasts the deadline only stays short.
+                let _ = timeout_at(deadline, body::read(response.into_body(), &mut head)).await;
+                Ok(status)
+            }
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::Timeout),
+        };
+        let (class, status, error) = match outcome {
+            Ok(status) => {
+                let class = OutcomeClass::of_status(status.as_u16());
+                (class, Some(status.as_u16()), (!class.is_success()).then(|| words::status(status)))
+            }
+            Err(failure) => {
+                let (class, words) = failure.verdict(self.0.timeout);
+                (class, None, Some(words))
+            }
+        };
+        Answer { class, status, head, error, started_at, elapsed: start.elapsed() }
+    }
+}
+
+impl Inner {
+    /// The answer's status and header. A stale connection from the pool is not an outcome: the request is sent once
+    /// more, on a connection that cannot be stale.
+    async fn send(&self, post: &Post) -> Result<Response<Incoming>, Failure> {
+        let request = request::build(post, &self.user_agent)?;
+        match self.pooled.request(request).await.map_err(Failure::Client) {
+            Err(failure) if failure.is_of_a_stale_connection() => {
+                let again = request::build(post, &self.user_agent)?;
+                self.fresh.request(again).await.map_err(Failure::Client)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+fn client(connector: Connector, idle_timeout: Duration, max_idle_per_host: usize) -> Client<Connector, Full<Bytes>> {
+    Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(idle_timeout)
+        .pool_max_idle_per_host(max_idle_per_host)
+        .http1_max_buf_size(HEADER_LIMIT)
+        .http1_ignore_invalid_headers_in_responses(true)
+        .http1_title_case_headers(true)
+        .build(connector)
+}

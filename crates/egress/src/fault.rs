@@ -1,0 +1,31 @@
+//! Why there is no connection: the typed errors that our connectors return through hyper.
+
+use std::{error::Error, io, net::SocketAddr};
+
+use domain::RefusedAddress;
+
+/// Why there is no connection. The texts are for logs; what an administrator reads is in `words`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectFault {
+    /// The host cannot be a name in a certificate, and so none in the DNS.
+    #[error("{host:?} is not a host name")]
+    InvalidName { host: String },
+    /// The name has no address. A resolver that does not answer is not told apart.
+    #[error("{host:?} does not resolve")]
+    Unresolved { host: String, source: Option<io::Error> },
+    /// The URL holds an address that the policy refuses.
+    #[error("refused address")]
+    RefusedLiteral(#[source] RefusedAddress),
+    /// The policy refuses every address of the name; this is the first.
+    #[error("every address of {host:?} is refused")]
+    RefusedName { host: String, source: RefusedAddress },
+    /// No TCP connection to any of the addresses. The error is that of one of them.
+    #[error("no connection to {address} nor to {others} others")]
+    Tcp { address: SocketAddr, others: usize, source: io::Error },
+    /// The deadline passed before there was a connection.
+    #[error("connecting took too long")]
+    Slow,
+    /// The TLS handshake failed.
+    #[error("TLS handshake")]
+    Tls(#[source] Box<dyn Error + Send + Sync>),
+}

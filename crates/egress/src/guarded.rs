@@ -1,0 +1,196 @@
+//! A connection that knows whether it was reused, and that does not wait for ever for a peer that does not read.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// What a connection has carried so far; hyper-util hands it out with the connection's errors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traffic(Arc<Exchanges>);
+
+#[derive(Debug, Default)]
+struct Exchanges {
+    /// Something was written after something had been read: a second request.
+    reused: AtomicBool,
+    /// Something was read since the last write: an answer has begun.
+    answered: AtomicBool,
+}
+
+impl Traffic {
+    /// Whether the latest request was not the first of its connection, and no byte of an answer to it has come.
+    pub(crate) fn is_reused_and_unanswered(&self) -> bool {
+        self.0.reused.load(Relaxed) && !self.0.answered.load(Relaxed)
+    }
+
+    fn wrote(&self) {
+        if self.0.answered.swap(false, Relaxed) {
+            self.0.reused.store(true, Relaxed);
+        }
+    }
+
+    fn read(&self) {
+        self.0.answered.store(true, Relaxed);
+    }
+}
+
+/// Fails a write, a flush or a shutdown that makes no end within the limit. Without it, a receiver that answers without
+/// reading the request would keep the connection and the request for as long as it likes: hyper goes on writing, and no
+/// request's deadline is left to end it.
+pub(crate) struct Guarded<S> {
+    inner: S,
+    traffic: Traffic,
+    limit: Duration,
+    unflushed: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Guarded<S> {
+    pub(crate) fn new(inner: S, limit: Duration) -> Self {
+        Self { inner, traffic: Traffic::default(), limit, unflushed: None }
+    }
+
+    /// Starts the clock when something has to wait, and fails when it has run out.
+    fn waited<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_pending() {
+            let clock = self.unflushed.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+            if false && clock.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        polled
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.traffic.read();
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.traffic.wrote();
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.waited(cx, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.traffic.wrote();
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.waited(cx, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        if polled.is_ready() {
+            self.unflushed = None;
+        }
+        self.waited(cx, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.waited(cx, polled)
+    }
+}
+
+impl<S: Connection> Connection for Guarded<S> {
+    fn connected(&self) -> Connected {
+        self.inner.connected().extra(self.traffic.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        time::Instant,
+    };
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_read_ends_the_write() {
+        let (near, _far) = duplex(64);
+        let started = Instant::now();
+        let error = Guarded::new(near, LIMIT).write_all(&[0; 1000]).await.unwrap_err();
+        assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_a_little_now_and_then_gains_no_time() {
+        let (near, mut far) = duplex(64);
+        let drip = tokio::spawn(async move {
+            while far.read_u8().await.is_ok() {
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let started = Instant::now();
+        let error = Guarded::new(near, LIMIT).write_all(&[0; 1000]).await.unwrap_err();
+        assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
+        drip.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_flush_starts_anew() {
+        let (near, mut far) = duplex(64);
+        let reader = tokio::spawn(async move {
+            let mut request = [0; 100];
+            for _ in 0..3 {
+                sleep(LIMIT * 2 / 3).await;
+                far.read_exact(&mut request).await.unwrap();
+            }
+        });
+        let mut stream = Guarded::new(near, LIMIT);
+        for _ in 0..3 {
+            stream.write_all(&[0; 100]).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+        reader.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_second_request_is_told_from_the_first_and_from_an_answered_one() {
+        let (near, mut far) = duplex(64);
+        let mut stream = Guarded::new(near, LIMIT);
+        let traffic = stream.traffic.clone();
+        stream.write_all(b"first").await.unwrap();
+        stream.write_all(b"more of the first").await.unwrap();
+        assert!(!traffic.is_reused_and_unanswered());
+        far.write_u8(1).await.unwrap();
+        stream.read_u8().await.unwrap();
+        assert!(!traffic.is_reused_and_unanswered());
+        stream.write_all(b"second").await.unwrap();
+        assert!(traffic.is_reused_and_unanswered());
+        far.write_u8(2).await.unwrap();
+        stream.read_u8().await.unwrap();
+        assert!(!traffic.is_reused_and_unanswered());
+    }
+}

@@ -1,0 +1,93 @@
+//! What is sent, and what came of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::{OutcomeClass, WebhookUrl};
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Uri,
+    header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT},
+};
+use time::OffsetDateTime;
+
+use crate::failure::Failure;
+
+/// One POST (specification, section 4.4).
+#[derive(Clone)]
+pub struct Post {
+    /// Where to.
+    pub url: WebhookUrl,
+    /// Headers besides `Content-Type: application/json`, `User-Agent`, `Content-Length` and `Host`, which are added. On
+    /// the wire each word of a name begins with a capital.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body, sent as it is.
+    pub body: Bytes,
+}
+
+/// What came of one POST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Success or the kind of failure.
+    pub class: OutcomeClass,
+    /// The receiver's HTTP status, if it answered.
+    pub status: Option<u16>,
+    /// The first bytes of the answer's body, at most 1,024, as they came.
+    pub head: Vec<u8>,
+    /// What went wrong, in words for the webhook's administrator. None on success.
+    pub error: Option<String>,
+    /// When the attempt began, UTC.
+    pub started_at: OffsetDateTime,
+    /// How long it took, until the status was known and the body read as far as it is read.
+    pub elapsed: Duration,
+}
+
+/// Writes the request. Ours replace headers of the same name among the given ones.
+pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
+    let mut url = post.url.as_url().clone();
+    url.set_fragment(None);
+    let uri = Uri::try_from(url.as_str()).map_err(|_| Failure::Unwritable("URL"))?;
+    let mut request = Request::new(Full::new(post.body.clone()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    for (name, value) in &post.headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Failure::Unwritable("header"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| Failure::Unwritable("header"))?;
+        headers.append(name, value);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, user_agent.clone());
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::AddressPolicy;
+
+    use super::*;
+
+    fn target(url: &str) -> String {
+        let url = WebhookUrl::parse(url, 2048, &AddressPolicy::default()).unwrap();
+        let post = Post { url, headers: Vec::new(), body: Bytes::new() };
+        build(&post, &HeaderValue::from_static("x")).unwrap().uri().to_string()
+    }
+
+    #[test]
+    fn every_url_in_its_normal_form_can_be_requested() {
+        for (url, expected) in [
+            ("https://example.com", "https://example.com/"),
+            ("https://example.com/a#part", "https://example.com/a"),
+            ("https://example.com/a?b=c&d=%20#e", "https://example.com/a?b=c&d=%20"),
+            ("https://b\u{fc}cher.example/\u{fc}", "https://xn--bcher-kva.example/%C3%BC"),
+            ("https://8.8.8.8:8443/", "https://8.8.8.8:8443/"),
+            ("https://[2606:4700::1111]/", "https://[2606:4700::1111]/"),
+            ("https://example.com./", "https://example.com./"),
+        ] {
+            assert_eq!(target(url), expected);
+        }
+        let odd: String = (0x21..0x7f).map(char::from).filter(|c| *c != '#').collect();
+        target(&format!("https://example.com/{odd}?{odd}"));
+        target(&format!("https://example.com/{}", odd.replace('?', "")));
+    }
+}

@@ -1,0 +1,119 @@
+//! The words in which a failure is told to the webhook's administrator.
+//!
+//! They say what the administrator can act on, and nothing of what was sent, nor where in a private network a name led.
+
+use std::{error::Error, io::ErrorKind, time::Duration};
+
+use hyper::StatusCode;
+use rustls::{CertificateError, InvalidMessage};
+use rustls_pki_types::UnixTime;
+use time::OffsetDateTime;
+
+use crate::{
+    causes::{find_tls, io_kind},
+    fault::ConnectFault,
+};
+
+pub(crate) fn status(status: StatusCode) -> String {
+    let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
+    format!("the receiver answered {}{reason}", status.as_u16())
+}
+
+pub(crate) fn timeout(limit: Duration) -> String {
+    match limit.subsec_millis() {
+        0 => format!("no answer within {} s", limit.as_secs()),
+        _ => format!("no answer within {} ms", limit.as_millis()),
+    }
+}
+
+/// The peer ended the connection.
+pub(crate) const fn is_broken(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof
+    )
+}
+
+pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
+    match fault {
+        ConnectFault::InvalidName { host } => format!("{host:?} is not a valid host name"),
+        ConnectFault::Unresolved { host, .. } => format!("the host name {host:?} does not resolve"),
+        ConnectFault::RefusedLiteral(refused) => refused.to_string(),
+        ConnectFault::RefusedName { host, source } => {
+            format!("the address of {host:?} is not a public address ({})", source.kind)
+        }
+        ConnectFault::Tcp { address, others, source } => {
+            let others = if *others == 0 { String::new() } else { format!(" (and {others} other addresses)") };
+            match source.kind() {
+                ErrorKind::TimedOut => timeout(limit),
+                ErrorKind::ConnectionRefused => format!("connection refused by {address}{others}"),
+                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                    format!("{address}{others} is unreachable")
+                }
+                _ => format!("no connection to {address}{others}: {source}"),
+            }
+        }
+        ConnectFault::Slow => timeout(limit),
+        ConnectFault::Tls(error) => {
+            let error = error.as_ref() as &(dyn Error + 'static);
+            match (find_tls(error), io_kind(error)) {
+                (Some(error), _) => tls(error),
+                (None, Some(kind)) if is_broken(kind) => {
+                    "the TLS handshake failed: the receiver closed the connection".to_owned()
+                }
+                _ => "the TLS handshake failed".to_owned(),
+            }
+        }
+    }
+}
+
+pub(crate) fn tls(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(fault) => certificate(fault),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the TLS handshake failed: the receiver does not speak TLS on this port".to_owned()
+        }
+        other => format!("the TLS handshake failed: {other}"),
+    }
+}
+
+fn certificate(fault: &CertificateError) -> String {
+    match fault {
+        CertificateError::Expired => "the certificate has expired".to_owned(),
+        CertificateError::ExpiredContext { not_after, .. } => {
+            format!("the certificate expired on {}", date(*not_after))
+        }
+        CertificateError::NotValidYet => "the certificate is not valid yet".to_owned(),
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            format!("the certificate is not valid before {}", date(*not_before))
+        }
+        CertificateError::UnknownIssuer => "the certificate is signed by an unknown authority".to_owned(),
+        CertificateError::NotValidForNameContext { expected, .. } => {
+            format!("the certificate is not valid for the name {:?}", expected.to_str())
+        }
+        CertificateError::NotValidForName => "the certificate is not valid for the host's name".to_owned(),
+        CertificateError::Other(other) => format!("the certificate was rejected: {other}"),
+        other => format!("the certificate was rejected: {other}"),
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).map_or_else(
+        |_| format!("second {seconds} after 1970"),
+        |time| format!("{:04}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day()),
+    )
+}
+
+/// hyper's own error texts are fixed: nothing that the receiver sent is in them.
+pub(crate) fn protocol(hyper: Option<&hyper::Error>, io: Option<ErrorKind>) -> String {
+    match hyper {
+        Some(error) if error.is_parse() => format!("the answer is not HTTP/1.1: {error}"),
+        Some(error) if error.is_incomplete_message() || io == Some(ErrorKind::UnexpectedEof) => {
+            "the receiver closed the connection before it had answered".to_owned()
+        }
+        _ if io.is_some_and(is_broken) => "the receiver reset the connection before it had answered".to_owned(),
+        Some(error) => format!("the receiver did not answer: {error}"),
+        None => "the receiver did not answer".to_owned(),
+    }
+}

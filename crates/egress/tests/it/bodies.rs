@@ -1,0 +1,124 @@
+//! What a receiver may do with the body of its answer.
+
+use std::future::pending;
+
+use bytes::Bytes;
+use domain::OutcomeClass::{Status, Success};
+use tokio::{sync::mpsc, time::timeout};
+
+use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver};
+
+const LOCAL: [&str; 1] = ["127.0.0.1"];
+
+/// Answers with a header, and with a piece of body again and again.
+async fn endless(authority: &Authority, header: &'static str, piece: Vec<u8>) -> Receiver {
+    Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
+        let piece = piece.clone();
+        async move {
+            peer.request().await;
+            peer.send(header).await;
+            while peer.send(&piece).await {}
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_endless_body_is_cut_short_and_the_status_counts() {
+    let authority = Authority::new();
+    let chunk = [b"1000\r\n", [b'x'; 0x1000].as_slice(), b"\r\n"].concat();
+    for (header, piece) in [
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunk),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", vec![b'x'; 4096]),
+        ("HTTP/1.1 200 OK\r\n\r\n", vec![b'x'; 4096]),
+    ] {
+        let receiver = endless(&authority, header, piece).await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.error, answer.head), (Success, None, vec![b'x'; 1024]));
+        assert!(answer.elapsed < LONG / 2, "{:?}", answer.elapsed);
+        receiver.all_closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_is_cut_short_at_the_deadline_and_the_status_counts() {
+    let authority = Authority::new();
+    for (status, class) in [("200 OK", Success), ("500 Oops", Status)] {
+        let text = format!("HTTP/1.1 {status}\r\nContent-Length: 100\r\n\r\nthe beginning");
+        let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
+        let answer = egress(&authority, SHORT).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.head.as_slice()), (class, &b"the beginning"[..]));
+        assert!(answer.elapsed >= SHORT && answer.elapsed < SHORT * 3, "{:?}", answer.elapsed);
+        receiver.all_closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_is_cut_short_and_the_status_counts() {
+    let authority = Authority::new();
+    for broken in ["Content-Length: 100\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nno length\r\n"] {
+        let text = format!("HTTP/1.1 200 OK\r\n{broken}");
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
+            let text = text.clone();
+            async move {
+                peer.request().await;
+                peer.send(text).await;
+            }
+        })
+        .await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.error, answer.head.as_slice()), (Success, None, &b"abc"[..]), "{broken}");
+    }
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_kept_as_it_came() {
+    let authority = Authority::new();
+    let mut text = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n".to_vec();
+    text.extend([0x1f, 0x8b, 8, 0]);
+    let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
+    let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.head), (Success, vec![0x1f, 0x8b, 8, 0]));
+    assert!(!receiver.received()[0].head.to_lowercase().contains("accept-encoding"));
+}
+
+#[tokio::test]
+async fn the_head_is_the_first_kibibyte() {
+    let authority = Authority::new();
+    for length in [1023_usize, 1024, 1025, 16 * 1024] {
+        let body: Vec<u8> = (0..=250).cycle().take(length).collect();
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        let receiver = Receiver::answering(authority.acceptor(&LOCAL), [text.as_bytes(), &body].concat()).await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.head), (Success, body[..length.min(1024)].to_vec()));
+    }
+}
+
+/// A request's body that tells when nobody holds it any more.
+struct Watched {
+    bytes: Vec<u8>,
+    _alive: mpsc::Sender<()>,
+}
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[tokio::test]
+async fn an_early_answer_counts_and_the_request_that_nobody_reads_is_given_up() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        peer.send("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").await;
+        pending::<()>().await;
+    })
+    .await;
+    let mut request = post(&receiver.url());
+    let (alive, mut held) = mpsc::channel(1);
+    request.body = Bytes::from_owner(Watched { bytes: vec![b'x'; 16 << 20], _alive: alive });
+    let egress = egress(&authority, SHORT);
+    let answer = egress.post(request).await;
+    assert_eq!((answer.class, answer.status), (Status, Some(413)), "{:?}", answer.error);
+    assert!(timeout(SHORT * 5, held.recv()).await.is_ok(), "the connection still holds the body");
+}

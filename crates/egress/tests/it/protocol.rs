@@ -1,0 +1,104 @@
+//! Receivers that do not speak HTTP/1.1.
+
+use domain::OutcomeClass::{Protocol, Status, Timeout};
+
+use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver};
+
+const LOCAL: [&str; 1] = ["127.0.0.1"];
+
+/// Reads the request, sends the text and closes.
+async fn closing(authority: &Authority, text: &'static [u8]) -> Receiver {
+    Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+        peer.request().await;
+        peer.send(text).await;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_is_not_an_http_answer_is_a_protocol_failure() {
+    let authority = Authority::new();
+    for (text, words) in [
+        (&b"SSH-2.0-OpenSSH_9.9\r\n\r\n"[..], "the answer is not HTTP/1.1: "),
+        (b"HTTP/1.1 two hundred\r\n\r\n", "the answer is not HTTP/1.1: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "the answer is not HTTP/1.1: "),
+        (b"HTTP/2 200\r\n\r\n", "the answer is not HTTP/1.1: "),
+        (b"HTTP/1.1 200 O", "the receiver closed the connection before it had answered"),
+        (b"", "the receiver closed the connection before it had answered"),
+    ] {
+        let receiver = closing(&authority, text).await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        let error = answer.error.unwrap();
+        assert_eq!((answer.class, answer.status), (Protocol, None), "{error}");
+        assert!(error.starts_with(words), "{error}");
+        assert_eq!(receiver.accepted(), 1, "only a stale connection is replaced");
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_resets_the_connection_is_a_protocol_failure() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |peer| async move {
+        // Closing with unread bytes resets; the request is larger than what TLS has read.
+        let _ = peer.stream.get_ref().0.readable().await;
+    })
+    .await;
+    let mut request = post(&receiver.url());
+    request.body = vec![b'x'; 1 << 20].into();
+    let answer = egress(&authority, LONG).post(request).await;
+    let error = answer.error.unwrap();
+    assert_eq!(answer.class, Protocol, "{error}");
+    assert_eq!(error, "the receiver reset the connection before it had answered");
+}
+
+#[tokio::test]
+async fn a_header_without_end_is_bounded() {
+    let authority = Authority::new();
+    for line in [format!("X-A: {}\r\n", "x".repeat(8000)), format!("X-A: {}", "x".repeat(8000)), "A: b\r\n".to_owned()]
+    {
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
+            let line = line.clone();
+            async move {
+                peer.request().await;
+                peer.send("HTTP/1.1 200 OK\r\n").await;
+                let mut sent = 0;
+                while sent < 100 << 20 && peer.send(&line).await {
+                    sent += line.len();
+                }
+                assert!(sent < 10 << 20, "the client read {sent} bytes");
+            }
+        })
+        .await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        let error = answer.error.unwrap();
+        assert_eq!(answer.class, Protocol, "{error}");
+        receiver.all_closed().await;
+    }
+}
+
+#[tokio::test]
+async fn interim_answers_without_end_time_out() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        peer.request().await;
+        while peer.send("HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n").await {}
+    })
+    .await;
+    let answer = egress(&authority, SHORT).post(post(&receiver.url())).await;
+    assert_eq!(answer.class, Timeout, "{:?}", answer.error);
+    receiver.all_closed().await;
+}
+
+#[tokio::test]
+async fn switching_protocols_is_a_status_and_ends_the_connection() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        peer.request().await;
+        peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").await;
+        peer.gone().await;
+    })
+    .await;
+    let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.status), (Status, Some(101)));
+    receiver.all_closed().await;
+}

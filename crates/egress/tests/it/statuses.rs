@@ -1,0 +1,129 @@
+//! Answers with a status, the request's bytes, and the deadline.
+
+use domain::OutcomeClass::{Status, Success, Timeout};
+
+use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver};
+
+const LOCAL: [&str; 1] = ["127.0.0.1"];
+
+#[tokio::test]
+async fn the_status_decides() {
+    let authority = Authority::new();
+    for (line, class, status, error) in [
+        ("200 OK", Success, 200, None),
+        ("202 Whatever", Success, 202, None),
+        ("299 ", Success, 299, None),
+        ("302 Found\r\nLocation: https://127.0.0.1:1/", Status, 302, Some("the receiver answered 302 Found")),
+        ("400 <script>", Status, 400, Some("the receiver answered 400 Bad Request")),
+        ("500 Oops", Status, 500, Some("the receiver answered 500 Internal Server Error")),
+        ("599 Oops", Status, 599, Some("the receiver answered 599")),
+    ] {
+        let text = format!("HTTP/1.1 {line}\r\nContent-Length: 5\r\n\r\nhello");
+        let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.status, answer.error.as_deref()), (class, Some(status), error));
+        assert_eq!(answer.head, b"hello");
+        assert_eq!(receiver.accepted(), 1, "a redirect is not followed");
+    }
+}
+
+#[tokio::test]
+async fn answers_without_a_body_and_of_http_1_0_are_answers() {
+    let authority = Authority::new();
+    for answer in ["HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"] {
+        let receiver = Receiver::answering(authority.acceptor(&LOCAL), answer).await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.head.as_slice(), answer.error), (Success, &b""[..], None));
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_to_a_living_place_is_not_followed() {
+    let authority = Authority::new();
+    let other = Receiver::answering(authority.acceptor(&LOCAL), "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let text = format!("HTTP/1.1 307 Temporary Redirect\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n", other.url());
+    let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
+    let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.status), (Status, Some(307)));
+    assert_eq!(other.accepted(), 0);
+}
+
+#[tokio::test]
+async fn the_request_is_written_as_the_specification_spells_it() {
+    let authority = Authority::new();
+    let receiver = Receiver::answering(authority.acceptor(&LOCAL), "HTTP/1.1 204 No Content\r\n\r\n").await;
+    let mut request = post(&format!("https://{}/a/%C3%BC?b=c&d=%20#part", receiver.address));
+    request.headers = vec![
+        ("X-Service-Webhook-Id", "1f".to_owned()),
+        ("X-Service-Event", "quote.closed".to_owned()),
+        ("X-Service-Signature", "t=1,v1=00".to_owned()),
+        ("User-Agent", "another".to_owned()),
+    ];
+    let mut body: Vec<u8> = (0..=255).collect();
+    body.extend("{\"a\": 1.0,\"\u{fc}\":\r\n []}".bytes());
+    request.body = body.clone().into();
+    assert_eq!(egress(&authority, LONG).post(request).await.class, Success);
+    let [received] = receiver.received().try_into().unwrap();
+    let mut lines: Vec<_> = received.head.trim_end().split("\r\n").collect();
+    assert_eq!(lines.remove(0), "POST /a/%C3%BC?b=c&d=%20 HTTP/1.1");
+    lines.sort_unstable();
+    let (host, length) = (format!("Host: {}", receiver.address), format!("Content-Length: {}", body.len()));
+    let expected = [
+        length.as_str(),
+        "Content-Type: application/json",
+        &host,
+        "User-Agent: test-agent/1",
+        "X-Service-Event: quote.closed",
+        "X-Service-Signature: t=1,v1=00",
+        "X-Service-Webhook-Id: 1f",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(received.body, body);
+}
+
+#[tokio::test]
+async fn a_receiver_that_never_answers_times_out_and_loses_its_connection() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        peer.request().await;
+        peer.gone().await;
+    })
+    .await;
+    let answer = egress(&authority, SHORT).post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.status), (Timeout, None));
+    assert_eq!(answer.error.unwrap(), "no answer within 400 ms");
+    assert!(answer.elapsed >= SHORT && answer.elapsed < SHORT * 3, "{:?}", answer.elapsed);
+    receiver.all_closed().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_stalls_in_the_tls_handshake_times_out_and_loses_its_connection() {
+    use tokio::io::AsyncReadExt;
+    let receiver =
+        Receiver::tcp(|mut tcp, _| async move { while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {} })
+            .await;
+    let answer = egress(&Authority::new(), SHORT).post(post(&receiver.url())).await;
+    assert_eq!(answer.class, Timeout);
+    receiver.all_closed().await;
+}
+
+#[tokio::test]
+async fn a_dropped_post_closes_its_connection() {
+    let authority = Authority::new();
+    let (arrived, mut waiting) = tokio::sync::mpsc::channel(1);
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
+        let arrived = arrived.clone();
+        async move {
+            peer.request().await;
+            arrived.send(()).await.unwrap();
+            peer.gone().await;
+        }
+    })
+    .await;
+    let egress = egress(&authority, LONG);
+    tokio::select! {
+        answer = egress.post(post(&receiver.url())) => panic!("{answer:?}"),
+        _ = waiting.recv() => {}
+    }
+    receiver.all_closed().await;
+}

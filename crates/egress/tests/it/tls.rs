@@ -1,0 +1,68 @@
+//! Receivers whose TLS or certificate will not do.
+
+use domain::OutcomeClass::{Success, Tls};
+use rcgen::date_time_ymd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    LONG,
+    authority::{Authority, self_signed},
+    egress, post,
+    receiver::Receiver,
+};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+async fn refusal(authority: &Authority, acceptor: TlsAcceptor) -> String {
+    let receiver = Receiver::answering(acceptor, OK).await;
+    let answer = egress(authority, LONG).post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.status), (Tls, None), "{:?}", answer.error);
+    assert!(receiver.received().is_empty(), "nothing is sent to a receiver that is not who it should be");
+    answer.error.unwrap()
+}
+
+#[tokio::test]
+async fn certificates_that_do_not_verify_are_refused_with_the_reason() {
+    let authority = Authority::new();
+    let local = ["127.0.0.1"];
+    let unknown = "the certificate is signed by an unknown authority";
+    assert_eq!(refusal(&authority, self_signed(&local)).await, unknown);
+    assert_eq!(refusal(&authority, Authority::named("another").acceptor(&local)).await, unknown);
+    let expired = authority.acceptor_with(&local, |params| params.not_after = date_time_ymd(2026, 1, 2));
+    assert_eq!(refusal(&authority, expired).await, "the certificate expired on 2026-01-02");
+    let early = authority.acceptor_with(&local, |params| params.not_before = date_time_ymd(2999, 1, 2));
+    assert_eq!(refusal(&authority, early).await, "the certificate is not valid before 2999-01-02");
+    let other = authority.acceptor(&["example.com"]);
+    assert_eq!(refusal(&authority, other).await, "the certificate is not valid for the name \"127.0.0.1\"");
+}
+
+#[tokio::test]
+async fn a_name_is_verified_as_it_was_written_and_not_as_it_resolved() {
+    let authority = Authority::new();
+    for (host, class) in [("localhost", Success), ("127.0.0.1", Tls)] {
+        let receiver = Receiver::answering(authority.acceptor(&["localhost"]), OK).await;
+        let url = format!("https://{host}:{}/", receiver.address.port());
+        let answer = egress(&authority, LONG).post(post(&url)).await;
+        assert_eq!(answer.class, class, "{host}: {:?}", answer.error);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
+    for (reply, words) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "the receiver does not speak TLS on this port"),
+        // An alert in a record of TLS 1.1: fatal, protocol_version.
+        (b"\x15\x03\x02\x00\x02\x02\x46", "received fatal alert: ProtocolVersion"),
+        (b"", "the receiver closed the connection"),
+    ] {
+        let receiver = Receiver::tcp(move |mut tcp, _| async move {
+            let _ = tcp.read(&mut [0; 4096]).await;
+            let _ = tcp.write_all(reply).await;
+        })
+        .await;
+        let answer = egress(&Authority::new(), LONG).post(post(&receiver.url())).await;
+        assert_eq!(answer.class, Tls, "{:?}", answer.error);
+        assert_eq!(answer.error.unwrap(), format!("the TLS handshake failed: {words}"));
+    }
+}

@@ -1,0 +1,119 @@
+//! The ledger and the broker, as the settings name them.
+
+use backon::BackoffBuilder;
+use broker::{Broker, BrokerConfig, Names, Publisher};
+use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Readiness,
+    backoff::backoff,
+    settings::{Settings, SettingsError},
+};
+
+/// The ledger. Nothing is connected yet. Call it inside the runtime in which the process runs to its end.
+///
+/// # Errors
+/// [`SettingsError::Invalid`] for `database.url`.
+pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, SettingsError> {
+    let config = LedgerConfig {
+        url: settings.database.url.expose().to_owned(),
+        max_connections: settings.database.max_connections,
+        application_name: process,
+    };
+    Ledger::new(&config).map_err(|error| SettingsError::invalid("database.url", error))
+}
+
+/// The broker, with the topology that the settings ask for. Nothing is connected yet.
+///
+/// # Errors
+/// [`SettingsError::Invalid`] for `broker.url`.
+pub fn broker(settings: &Settings, process: &'static str) -> Result<Broker, SettingsError> {
+    let config = BrokerConfig {
+        uri: settings.broker.url.expose().to_owned(),
+        names: Names::new(&settings.broker.prefix, &settings.broker.events_exchange),
+        gaps: settings.retry.schedule.gaps(),
+        confirm_timeout: settings.broker.confirm_timeout,
+        process,
+    };
+    Broker::new(&config).map_err(|error| SettingsError::invalid("broker.url", error))
+}
+
+/// The database's schema is older than this program.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "database.url (WEBHOOKS__DATABASE__URL): the database's schema is too old, {} missing: run `webhookctl migrate`",
+    missing.join(", ")
+)]
+pub struct SchemaTooOld {
+    /// The migrations that are missing.
+    pub missing: Vec<String>,
+}
+
+/// Waits until the database answers, and checks its schema. Returns early, without an error, at the shutdown.
+///
+/// # Errors
+/// [`SchemaTooOld`], which no waiting mends.
+pub async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), SchemaTooOld> {
+    let mut delays = backoff().build();
+    loop {
+        match ledger.schema_check().await {
+            Ok(SchemaState::Current) => return Ok(()),
+            Ok(SchemaState::Behind(missing)) => return Err(SchemaTooOld { missing }),
+            Err(error) => warn_away(&error),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = tokio::time::sleep(delays.next().unwrap_or_default()) => {}
+        }
+    }
+}
+
+/// The checks that every service has: `database` and `broker`; not ready from the shutdown on.
+#[must_use]
+pub fn readiness(ledger: &Ledger, publisher: &Publisher, shutdown: CancellationToken) -> Readiness {
+    let (ledger, publisher) = (ledger.clone(), publisher.clone());
+    Readiness::new()
+        .check("database", move || {
+            let ledger = ledger.clone();
+            async move { ledger.ping().await.map_err(|error| error.to_string()) }
+        })
+        .check("broker", move || std::future::ready(publisher.check()))
+        .draining(shutdown)
+}
+
+/// Does `step` until it succeeds, waiting a little longer after each failure, for as long as it takes. Every failure is
+/// logged. `None` when `abandon` comes first: then whatever was to follow must not happen, and the message that caused
+/// it stays unacknowledged.
+pub async fn persist<T, E, F>(what: &str, abandon: &CancellationToken, mut step: impl FnMut() -> F) -> Option<T>
+where
+    E: std::error::Error + 'static,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut delays = backoff().build();
+    loop {
+        let error = tokio::select! {
+            biased;
+            () = abandon.cancelled() => return None,
+            done = step() => match done {
+                Ok(done) => return Some(done),
+                Err(error) => error,
+            },
+        };
+        warn_failed(what, &error);
+        tokio::select! {
+            () = abandon.cancelled() => return None,
+            () = tokio::time::sleep(delays.next().unwrap_or_default()) => {}
+        }
+    }
+}
+
+fn warn_failed(what: &str, error: &(dyn std::error::Error + 'static)) {
+    tracing::warn!(error, "{what} failed; trying again");
+}
+
+/// Logs that the database is away, with the setting that says where it should be.
+fn warn_away(error: &LedgerError) {
+    let error: &(dyn std::error::Error + 'static) = error;
+    tracing::warn!(error, "database.url (WEBHOOKS__DATABASE__URL): the database does not answer; trying again");
+}

@@ -1,0 +1,117 @@
+//! Health and metrics over HTTP, for the orchestrator and Prometheus.
+//!
+//! It carries no secret and takes no input, but it has to answer when others misbehave: at most 64 connections, one
+//! request each, 2 s for its headers and 10 s for everything.
+
+mod routes;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::registry::Registry;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::readiness::Readiness;
+
+const MAX_CONNECTIONS: usize = 64;
+const HEADERS_WITHIN: Duration = Duration::from_secs(2);
+const ALL_WITHIN: Duration = Duration::from_secs(10);
+/// What an answer under way gets when the server stops.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// After a refused accept, most likely for want of file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+#[error("ops.listen (WEBHOOKS__OPS__LISTEN): cannot listen on {address}")]
+pub struct OpsError {
+    /// Where it should have listened.
+    pub address: SocketAddr,
+    /// Why it does not.
+    pub source: io::Error,
+}
+
+/// A bound server: `/healthz`, `/readyz` and `/metrics`.
+#[derive(Debug)]
+pub struct OpsServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+struct Served {
+    registry: Arc<Registry>,
+    readiness: Readiness,
+}
+
+impl OpsServer {
+    /// Listens on `address`; port 0 lets the system choose.
+    ///
+    /// # Errors
+    /// [`OpsError`] when the address is taken, not ours, or not allowed.
+    pub async fn bind(address: SocketAddr) -> Result<Self, OpsError> {
+        let bound = async {
+            let listener = TcpListener::bind(address).await?;
+            let address = listener.local_addr()?;
+            Ok(Self { listener, address })
+        };
+        bound.await.map_err(|source| OpsError { address, source })
+    }
+
+    /// Where it listens, with the port that the system chose.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop` is cancelled. That should be after the work is drained, later than the token of
+    /// [`Readiness::draining`]: an orchestrator wants to be told that this process is not ready.
+    pub async fn serve(self, registry: Arc<Registry>, readiness: Readiness, stop: CancellationToken) {
+        let served = Arc::new(Served { registry, readiness });
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => { connections.spawn(converse(stream, Arc::clone(&served))); }
+                    Err(error) => {
+                        tracing::warn!(%error, "ops server cannot accept a connection");
+                        sleep(PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        let all = async { while connections.join_next().await.is_some() {} };
+        let _abandoned = timeout(FAREWELL, all).await;
+    }
+}
+
+async fn converse(stream: TcpStream, served: Arc<Served>) {
+    let service = service_fn(|request| {
+        let served = Arc::clone(&served);
+        async move {
+            let answer = routes::answer(request.method(), request.uri().path(), &served).await;
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    match timeout(ALL_WITHIN, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "ops connection ended badly"),
+        Err(_) => tracing::debug!("ops connection took too long"),
+    }
+}

@@ -1,0 +1,61 @@
+//! The three answers.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use prometheus_client::encoding::text;
+
+use super::Served;
+
+type Answer = Response<Full<Bytes>>;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Hyper leaves out the body of an answer to HEAD by itself.
+pub(super) async fn answer(method: &Method, path: &str, served: &Served) -> Answer {
+    if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
+        return respond(StatusCode::NOT_FOUND, TEXT, "not found\n");
+    }
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let mut refusal = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "method not allowed\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    match path {
+        "/readyz" => ready(served).await,
+        "/metrics" => metrics(served),
+        _ => respond(StatusCode::OK, TEXT, "ok"),
+    }
+}
+
+async fn ready(served: &Served) -> Answer {
+    let report = served.readiness.report().await;
+    let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    match serde_json::to_vec(&report) {
+        Ok(body) => respond(status, JSON, body),
+        Err(error) => broken(&error),
+    }
+}
+
+fn metrics(served: &Served) -> Answer {
+    let mut body = String::new();
+    match text::encode(&mut body, &served.registry) {
+        Ok(()) => respond(StatusCode::OK, OPEN_METRICS, body),
+        Err(error) => broken(&error),
+    }
+}
+
+fn broken(error: &impl std::error::Error) -> Answer {
+    tracing::error!(%error, "ops server cannot encode its answer");
+    respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "internal error\n")
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,107 @@
+//! What a service's `main` does, once for all of them.
+
+mod report;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::{Settings, SettingsError};
+use crate::{logs, shutdown};
+
+/// Settings or arguments that cannot be used.
+const UNUSABLE: u8 = 2;
+/// What a process gets beyond `shutdown.deadline` before it is abandoned.
+const GRACE: Duration = Duration::from_secs(2);
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Runs a service and returns what `main` returns: 0 when `service` ended well, 1 when it failed, 2 when it was never
+/// begun because of the settings or the arguments. Errors are one line on standard error, with their causes.
+///
+/// `service` gets the settings and a token that SIGTERM or SIGINT cancels; from then it has `shutdown.deadline` to
+/// return. Two seconds after that it is abandoned, as a failure. `about` is the line that `--help` prints.
+pub fn run<S, F, E>(name: &str, about: &str, service: S) -> ExitCode
+where
+    S: FnOnce(Settings, CancellationToken) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: Into<BoxError>,
+{
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match arguments.iter().map(|argument| argument.to_str()).collect::<Vec<_>>()[..] {
+        [] => start(name, service),
+        [Some("--version" | "-V")] => say(&format!("{name} {}", env!("CARGO_PKG_VERSION"))),
+        [Some("--help" | "-h")] => say(&help(name, about)),
+        _ => fail(UNUSABLE, &format!("{name}: takes no arguments but --help and --version")),
+    }
+}
+
+fn start<S, F, E>(name: &str, service: S) -> ExitCode
+where
+    S: FnOnce(Settings, CancellationToken) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: Into<BoxError>,
+{
+    let settings = match prepare() {
+        Ok(settings) => settings,
+        Err(error) => return fail(UNUSABLE, &report::line(name, &error)),
+    };
+    match supervise(settings, service) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(1, &report::line(name, error.as_ref())),
+    }
+}
+
+fn prepare() -> Result<Settings, SettingsError> {
+    let settings = Settings::load()?;
+    logs::init(settings.log.format, &settings.log.level)?;
+    Ok(settings)
+}
+
+fn supervise<S, F, E>(settings: Settings, service: S) -> Result<(), BoxError>
+where
+    S: FnOnce(Settings, CancellationToken) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: Into<BoxError>,
+{
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let deadline = settings.shutdown.deadline;
+    let outcome = runtime.block_on(async {
+        let shutdown = shutdown::on_signals()?;
+        let overdue = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(deadline.saturating_add(GRACE)).await;
+        };
+        tokio::select! {
+            outcome = service(settings, shutdown.clone()) => outcome.map_err(Into::into),
+            () = overdue => Err(Overdue(deadline).into()),
+        }
+    });
+    // Whatever still runs has no one to report to; it must not keep the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("still busy after shutdown.deadline (WEBHOOKS__SHUTDOWN__DEADLINE), {}", humantime::format_duration(*.0))]
+struct Overdue(Duration);
+
+fn help(name: &str, about: &str) -> String {
+    format!(
+        "{name}: {about}\n\nConfigured by environment variables WEBHOOKS__SECTION__KEY and by the TOML file that \
+         WEBHOOKS_CONFIG names.\nArguments: --help, --version"
+    )
+}
+
+fn say(text: &str) -> ExitCode {
+    println!("{text}");
+    ExitCode::SUCCESS
+}
+
+fn fail(code: u8, text: &str) -> ExitCode {
+    eprintln!("{text}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,72 @@
+//! The settings that every process shares, checked before anything else happens.
+//!
+//! Built-in defaults, then an optional TOML file named by `WEBHOOKS_CONFIG`, then environment variables
+//! `WEBHOOKS__SECTION__KEY`. What is unknown or unusable is refused with the key's name in both spellings.
+
+mod error;
+mod parse;
+mod sections;
+mod sensitive;
+mod sources;
+mod tree;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+pub use error::{Key, SettingsError};
+pub use sections::{
+    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Retry, Secrets, Shutdown,
+};
+pub use sensitive::Sensitive;
+
+/// Every setting, one field per section; a process ignores the sections that it has no use for.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "each section's type says what it is for")]
+pub struct Settings {
+    pub database: Database,
+    pub broker: Broker,
+    pub api: Api,
+    pub ops: Ops,
+    pub secrets: Secrets,
+    pub retry: Retry,
+    pub egress: Egress,
+    pub dispatcher: Dispatcher,
+    pub ingest: Ingest,
+    pub limits: Limits,
+    pub shutdown: Shutdown,
+    pub log: Log,
+}
+
+impl Settings {
+    /// Reads the settings of this process from its environment and the file that `WEBHOOKS_CONFIG` names, if any.
+    ///
+    /// # Errors
+    /// The first [`SettingsError`] found.
+    pub fn load() -> Result<Self, SettingsError> {
+        let file = sources::file_of_process();
+        Self::from_sources(file.as_deref(), sources::variables_of_process()?)
+    }
+
+    /// The same from sources that the caller supplies; variables that do not begin with `WEBHOOKS__` are ignored.
+    ///
+    /// # Errors
+    /// The first [`SettingsError`] found.
+    pub fn from_sources(file: Option<&Path>, env: HashMap<String, String>) -> Result<Self, SettingsError> {
+        let merged = sources::merge(file, env)?;
+        Ok(Self::deserialize(tree::Node(merged))?)
+    }
+
+    /// The keys that seal signing secrets, for the processes that cannot do without them.
+    ///
+    /// # Errors
+    /// [`SettingsError::Missing`] when `secrets.keys` is not set.
+    pub fn secret_keys(&self) -> Result<&str, SettingsError> {
+        match &self.secrets.keys {
+            Some(keys) => Ok(keys.expose()),
+            None => Err(SettingsError::missing("secrets.keys")),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What is wrong with the settings, said in the words of whoever has to correct them.
+
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+
+/// Why the settings cannot be used. No variant carries the value of a [`Sensitive`](super::Sensitive) setting.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A key that no section has, or a section that does not exist: a spelling mistake, most often.
+    #[error("{key}: unknown {}; known {}: {}", key.noun(), key.plural_here(), known.join(", "))]
+    Unknown {
+        /// What was written.
+        key: Key,
+        /// What could have been written there.
+        known: &'static [&'static str],
+    },
+    /// A setting without a default that nothing sets.
+    #[error("{key} is not set")]
+    Missing {
+        /// The setting.
+        key: Key,
+    },
+    /// A value that cannot be used.
+    #[error("{key}: {reason}")]
+    Invalid {
+        /// The setting.
+        key: Key,
+        /// What is wrong with the value, which is quoted unless it is sensitive.
+        reason: String,
+    },
+    /// An environment variable that begins like one of ours but cannot be one.
+    #[error("environment variable {name}: {reason}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The settings file that `WEBHOOKS_CONFIG` names cannot be read.
+    #[error("settings file {} (WEBHOOKS_CONFIG) cannot be read", path.display())]
+    FileRead {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The settings file is not TOML. The faulty line is not quoted: it may hold a credential.
+    #[error("settings file {} (WEBHOOKS_CONFIG): {reason}", path.display())]
+    FileSyntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what, as far as the parser says.
+        reason: String,
+    },
+}
+
+impl SettingsError {
+    /// A value that another part of the program found unusable: `key` is written `section.key`. `reason` must not
+    /// quote the value of a sensitive setting.
+    pub fn invalid(key: &str, reason: impl Display) -> Self {
+        Self::Invalid { key: Key::new(key), reason: reason.to_string() }
+    }
+
+    /// A setting, written `section.key`, that this process cannot do without.
+    #[must_use]
+    pub fn missing(key: &str) -> Self {
+        Self::Missing { key: Key::new(key) }
+    }
+}
+
+/// A setting's or a section's name, displayed as the file and as the environment write it:
+/// `egress.timeout (WEBHOOKS__EGRESS__TIMEOUT)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    pub(super) fn new(path: impl Into<String>) -> Self {
+        Self(path.into())
+    }
+
+    fn is_section(&self) -> bool {
+        !self.0.contains('.')
+    }
+
+    fn noun(&self) -> &'static str {
+        if self.is_section() { "section" } else { "key" }
+    }
+
+    fn plural_here(&self) -> &'static str {
+        if self.is_section() { "sections" } else { "keys here" }
+    }
+}
+
+impl Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variable = self.0.to_uppercase().replace('.', "__");
+        let rest = if self.is_section() { "__*" } else { "" };
+        write!(f, "{} (WEBHOOKS__{variable}{rest})", self.0)
+    }
+}

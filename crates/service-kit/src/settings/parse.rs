@@ -1,0 +1,106 @@
+//! From the text of one setting to its type; the messages quote the text, so none of this is for sensitive settings.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use domain::RetrySchedule;
+use ipnet::IpNet;
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// Reads text and parses it; `what` completes "invalid …".
+fn parsed<'de, D, T, E>(deserializer: D, what: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    E: Display,
+{
+    let text = String::deserialize(deserializer)?;
+    parse(text.trim()).map_err(|error| D::Error::custom(format_args!("invalid {what} {text:?}: {error}")))
+}
+
+fn at_least_one<T: FromStr + PartialEq + From<u8>>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|number| *number != T::from(0))
+}
+
+/// A duration that may be zero.
+pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parsed(deserializer, "duration", humantime::parse_duration)
+}
+
+/// A duration longer than zero.
+pub(super) fn positive_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    })
+}
+
+/// A whole number that may be zero.
+pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    parsed(deserializer, "number", |text| text.parse().map_err(|_| "expected a whole number"))
+}
+
+/// A whole number of at least 1.
+pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    parsed(deserializer, "number", |text| at_least_one(text).ok_or("expected a whole number of at least 1"))
+}
+
+/// A whole number from 1 to 65535: what AMQP can count in a prefetch.
+pub(super) fn small_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    parsed(deserializer, "number", |text| at_least_one(text).ok_or("expected a whole number from 1 to 65535"))
+}
+
+fn to_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected an IP address and a port, as in 127.0.0.1:8080")
+}
+
+/// An IP address with its port.
+pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    parsed(deserializer, "address", to_address)
+}
+
+/// An IP address with its port, or nothing.
+pub(super) fn optional_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    parsed(deserializer, "address", |text| match text {
+        "" => Ok(None),
+        text => to_address(text).map(Some),
+    })
+}
+
+/// Comma separated CIDRs; the empty text is no network.
+pub(super) fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    parsed(deserializer, "networks", |text| {
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        let network =
+            |item: &str| item.parse().map_err(|_| format!("{item:?} is not a CIDR; expected one as in 10.0.0.0/8"));
+        text.split(',').map(str::trim).map(network).collect()
+    })
+}
+
+/// Comma separated durations since the first failure.
+pub(super) fn schedule<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RetrySchedule, D::Error> {
+    parsed(deserializer, "schedule", RetrySchedule::from_str)
+}
+
+/// What queue names begin with.
+pub(super) fn queue_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    parsed(deserializer, "prefix", |text| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        if (1..=64).contains(&text.len()) && text.chars().all(fits) {
+            Ok(text.to_owned())
+        } else {
+            Err("expected 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
+        }
+    })
+}
+
+/// An exchange's name; AMQP allows 255 bytes, and the empty name is the broker's default exchange.
+pub(super) fn exchange<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    parsed(deserializer, "exchange", |text| match text.len() {
+        1..=255 => Ok(text.to_owned()),
+        _ => Err("expected 1 to 255 bytes"),
+    })
+}

@@ -1,0 +1,165 @@
+//! The sections and their keys. Defaults are in `defaults.toml`, beside this file, not here.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use domain::RetrySchedule;
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::{Sensitive, parse};
+
+/// `database`: PostgreSQL, the ledger.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Database {
+    /// Where it is, with credentials.
+    pub url: Sensitive,
+    /// Connections that one process may hold, at least 1.
+    #[serde(deserialize_with = "parse::count")]
+    pub max_connections: usize,
+}
+
+/// `broker`: RabbitMQ.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Broker {
+    /// Where it is, with credentials.
+    pub url: Sensitive,
+    /// What the names of our queues and exchanges begin with: 1 to 64 of `[A-Za-z0-9._-]`.
+    #[serde(deserialize_with = "parse::queue_prefix")]
+    pub prefix: String,
+    /// The exchange that events are published to.
+    #[serde(deserialize_with = "parse::exchange")]
+    pub events_exchange: String,
+    /// How long the broker may take to confirm a message; longer than zero.
+    #[serde(deserialize_with = "parse::positive_duration")]
+    pub confirm_timeout: Duration,
+}
+
+/// `api`: the REST API.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Api {
+    /// Where it listens; port 0 lets the system choose.
+    #[serde(deserialize_with = "parse::address")]
+    pub listen: SocketAddr,
+}
+
+/// `ops`: health and metrics.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ops {
+    /// Where they are served; each process has a default of its own.
+    #[serde(default, deserialize_with = "parse::optional_address")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// `secrets`: the keys that seal signing secrets.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Secrets {
+    /// `id:64 hex digits`, comma separated; read it by [`Settings::secret_keys`](super::Settings::secret_keys).
+    pub keys: Option<Sensitive>,
+}
+
+/// `retry`: when failed attempts are repeated.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// Times since the first failure.
+    #[serde(deserialize_with = "parse::schedule")]
+    pub schedule: RetrySchedule,
+}
+
+/// `egress`: how receivers are called.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Egress {
+    /// One attempt's time, from resolving to the end of the answer; longer than zero.
+    #[serde(deserialize_with = "parse::positive_duration")]
+    pub timeout: Duration,
+    /// A PEM file of authorities trusted beside the public ones.
+    pub extra_ca_file: Option<PathBuf>,
+    /// Networks exempt from the address policy.
+    #[serde(deserialize_with = "parse::networks")]
+    pub allowed_networks: Vec<IpNet>,
+    /// How long an unused connection is kept; longer than zero.
+    #[serde(deserialize_with = "parse::positive_duration")]
+    pub idle_timeout: Duration,
+    /// Unused connections kept per host; 0 keeps none.
+    #[serde(deserialize_with = "parse::number")]
+    pub max_idle_per_host: usize,
+}
+
+/// `dispatcher`: from deliveries to attempts.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dispatcher {
+    /// Attempts at the same time, at least 1.
+    #[serde(deserialize_with = "parse::small_count")]
+    pub max_in_flight: u16,
+    /// Jobs per read and write of the ledger, at most; at least 1.
+    #[serde(deserialize_with = "parse::small_count")]
+    pub batch: u16,
+}
+
+/// `ingest`: from events to deliveries.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ingest {
+    /// Events per transaction, at most; at least 1.
+    #[serde(deserialize_with = "parse::small_count")]
+    pub batch: u16,
+}
+
+/// `limits`: the most that tenants and events may ask for, each at least 1.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Characters of a webhook's name.
+    #[serde(deserialize_with = "parse::count")]
+    pub name_chars: usize,
+    /// Characters of a webhook's URL.
+    #[serde(deserialize_with = "parse::count")]
+    pub url_chars: usize,
+    /// Bytes of an API request's body.
+    #[serde(deserialize_with = "parse::count")]
+    pub request_body_bytes: usize,
+    /// Webhooks of one tenant.
+    #[serde(deserialize_with = "parse::count")]
+    pub webhooks_per_tenant: usize,
+    /// Bytes of an event's `data`.
+    #[serde(deserialize_with = "parse::count")]
+    pub event_data_bytes: usize,
+}
+
+/// `shutdown`: how a process ends.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shutdown {
+    /// Time to finish what was begun; zero abandons it.
+    #[serde(deserialize_with = "parse::duration")]
+    pub deadline: Duration,
+}
+
+/// `log`: what is written to standard error.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// A level, or directives per target as in `info,dispatcher=debug`; checked by [`logs::init`](crate::logs::init).
+    pub level: String,
+}
+
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}

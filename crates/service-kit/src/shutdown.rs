@@ -1,0 +1,37 @@
+//! From a signal to an orderly end.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// What a shell reports for a process that an interrupt ended.
+const INTERRUPTED: i32 = 130;
+
+/// A token that SIGTERM or SIGINT cancels; a second of either ends the process at once with code 130.
+/// From here on neither signal ends the process by itself. Call it inside a tokio runtime.
+///
+/// # Errors
+/// When the system refuses a signal handler.
+pub fn on_signals() -> io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = CancellationToken::new();
+    let cancelled = token.clone();
+    tokio::spawn(async move {
+        let name = either(&mut terminate, &mut interrupt).await;
+        tracing::info!(signal = name, "shutting down");
+        cancelled.cancel();
+        let name = either(&mut terminate, &mut interrupt).await;
+        tracing::warn!(signal = name, "second signal: ending at once");
+        std::process::exit(INTERRUPTED);
+    });
+    Ok(token)
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
+}

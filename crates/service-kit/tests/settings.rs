@@ -1,0 +1,339 @@
+//! Every way in which settings can be wrong, and which source wins.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use service_kit::settings::LogFormat;
+use service_kit::{Settings, SettingsError};
+
+const DATABASE: (&str, &str) = ("WEBHOOKS__DATABASE__URL", "postgres://app:hunter2@db/webhooks");
+const BROKER: (&str, &str) = ("WEBHOOKS__BROKER__URL", "amqp://app:hunter2@mq/%2f");
+
+fn env(more: &[(&str, &str)]) -> HashMap<String, String> {
+    let all = [DATABASE, BROKER].into_iter().chain(more.iter().copied());
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn load(more: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    Settings::from_sources(None, env(more))
+}
+
+fn refusal(name: &str, value: &str) -> String {
+    load(&[(name, value)]).expect_err(name).to_string()
+}
+
+/// A settings file that is removed when the test ends.
+struct SettingsFile(PathBuf);
+
+impl SettingsFile {
+    fn new(text: &str) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("service-kit-{}-{}.toml", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn load(&self, more: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        Settings::from_sources(Some(&self.0), env(more))
+    }
+}
+
+impl Drop for SettingsFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn two_urls_are_enough() {
+    let settings = load(&[]).unwrap();
+    assert_eq!(settings.database.url.expose(), DATABASE.1);
+    assert_eq!(settings.database.max_connections, 8);
+    assert_eq!(settings.broker.url.expose(), BROKER.1);
+    assert_eq!(settings.broker.prefix, "webhooks");
+    assert_eq!(settings.broker.events_exchange, "business.events");
+    assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(10));
+    assert_eq!(settings.api.listen, "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(settings.ops.listen, None);
+    assert!(settings.secrets.keys.is_none());
+    assert_eq!(settings.retry.schedule, domain::RetrySchedule::default());
+    assert_eq!(settings.egress.timeout, Duration::from_secs(10));
+    assert_eq!(settings.egress.extra_ca_file, None);
+    assert_eq!(settings.egress.allowed_networks, []);
+    assert_eq!(settings.egress.idle_timeout, Duration::from_secs(4));
+    assert_eq!(settings.egress.max_idle_per_host, 64);
+    assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
+    assert_eq!(settings.ingest.batch, 256);
+    assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
+    assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (65_536, 100));
+    assert_eq!(settings.limits.event_data_bytes, 262_144);
+    assert_eq!(settings.shutdown.deadline, Duration::from_secs(25));
+    assert_eq!((settings.log.format, settings.log.level.as_str()), (LogFormat::Text, "info"));
+}
+
+#[test]
+fn every_setting_can_come_from_the_environment() {
+    let settings = load(&[
+        ("WEBHOOKS__DATABASE__MAX_CONNECTIONS", "3"),
+        ("WEBHOOKS__BROKER__PREFIX", "test-7.a_b"),
+        ("WEBHOOKS__BROKER__EVENTS_EXCHANGE", "other.events"),
+        ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s"),
+        ("WEBHOOKS__API__LISTEN", "[::1]:0"),
+        ("WEBHOOKS__OPS__LISTEN", "0.0.0.0:9100"),
+        ("WEBHOOKS__SECRETS__KEYS", "k1:00ff"),
+        ("WEBHOOKS__RETRY__SCHEDULE", "500ms, 2s"),
+        ("WEBHOOKS__EGRESS__TIMEOUT", "500ms"),
+        ("WEBHOOKS__EGRESS__EXTRA_CA_FILE", "/ca.pem"),
+        ("WEBHOOKS__EGRESS__ALLOWED_NETWORKS", "127.0.0.0/8, fd00::/8"),
+        ("WEBHOOKS__EGRESS__IDLE_TIMEOUT", "1m 30s"),
+        ("WEBHOOKS__EGRESS__MAX_IDLE_PER_HOST", "0"),
+        ("WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT", "65535"),
+        ("WEBHOOKS__DISPATCHER__BATCH", "1"),
+        ("WEBHOOKS__INGEST__BATCH", "2"),
+        ("WEBHOOKS__LIMITS__NAME_CHARS", "10"),
+        ("WEBHOOKS__LIMITS__URL_CHARS", "11"),
+        ("WEBHOOKS__LIMITS__REQUEST_BODY_BYTES", "12"),
+        ("WEBHOOKS__LIMITS__WEBHOOKS_PER_TENANT", "13"),
+        ("WEBHOOKS__LIMITS__EVENT_DATA_BYTES", "14"),
+        ("WEBHOOKS__SHUTDOWN__DEADLINE", "0s"),
+        ("WEBHOOKS__LOG__FORMAT", "json"),
+        ("WEBHOOKS__LOG__LEVEL", "warn,egress=trace"),
+    ])
+    .unwrap();
+    assert_eq!(settings.database.max_connections, 3);
+    assert_eq!(settings.broker.prefix, "test-7.a_b");
+    assert_eq!(settings.broker.events_exchange, "other.events");
+    assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(1));
+    assert_eq!(settings.api.listen, "[::1]:0".parse().unwrap());
+    assert_eq!(settings.ops.listen, Some("0.0.0.0:9100".parse().unwrap()));
+    assert_eq!(settings.secret_keys().unwrap(), "k1:00ff");
+    assert_eq!(settings.retry.schedule, "500ms,2s".parse().unwrap());
+    assert_eq!(settings.egress.timeout, Duration::from_millis(500));
+    assert_eq!(settings.egress.extra_ca_file, Some("/ca.pem".into()));
+    let networks = ["127.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap());
+    assert_eq!(settings.egress.allowed_networks, networks);
+    assert_eq!(settings.egress.idle_timeout, Duration::from_secs(90));
+    assert_eq!(settings.egress.max_idle_per_host, 0);
+    assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (65_535, 1));
+    assert_eq!(settings.ingest.batch, 2);
+    assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (10, 11));
+    assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (12, 13));
+    assert_eq!(settings.limits.event_data_bytes, 14);
+    assert_eq!(settings.shutdown.deadline, Duration::ZERO);
+    assert_eq!((settings.log.format, settings.log.level.as_str()), (LogFormat::Json, "warn,egress=trace"));
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
+    let file = SettingsFile::new("[dispatcher]\nmax_in_flight = 5\nbatch = 6\n[broker]\nurl = 'amqp://file'\n");
+    let settings = file.load(&[("WEBHOOKS__DISPATCHER__BATCH", "7")]).unwrap();
+    assert_eq!(settings.dispatcher.max_in_flight, 5, "from the file");
+    assert_eq!(settings.dispatcher.batch, 7, "from the environment");
+    assert_eq!(settings.broker.url.expose(), BROKER.1, "from the environment");
+    assert_eq!(settings.ingest.batch, 256, "by default");
+}
+
+#[test]
+fn a_bad_value_is_refused_with_its_key_and_itself() {
+    let cases = [
+        ("egress.timeout", "10 parsecs", "duration"),
+        ("egress.timeout", "0s", "duration"),
+        ("egress.timeout", "", "duration"),
+        ("egress.idle_timeout", "0s", "duration"),
+        ("broker.confirm_timeout", "0ms", "duration"),
+        ("shutdown.deadline", "25", "duration"),
+        ("database.max_connections", "0", "number"),
+        ("database.max_connections", "yes", "number"),
+        ("database.max_connections", "-1", "number"),
+        ("dispatcher.max_in_flight", "0", "number"),
+        ("dispatcher.max_in_flight", "65536", "number"),
+        ("dispatcher.batch", "2.5", "number"),
+        ("ingest.batch", "many", "number"),
+        ("egress.max_idle_per_host", "few", "number"),
+        ("limits.name_chars", "0", "number"),
+        ("limits.url_chars", "0", "number"),
+        ("limits.request_body_bytes", "64k", "number"),
+        ("limits.webhooks_per_tenant", "0", "number"),
+        ("limits.event_data_bytes", "0", "number"),
+        ("broker.prefix", "", "prefix"),
+        ("broker.prefix", "web hooks", "prefix"),
+        ("broker.prefix", &"x".repeat(65), "prefix"),
+        ("broker.events_exchange", "", "exchange"),
+        ("api.listen", "localhost", "address"),
+        ("ops.listen", "9090", "address"),
+        ("retry.schedule", "5m,60s", "schedule"),
+        ("retry.schedule", "", "schedule"),
+        ("egress.allowed_networks", "10.0.0.0/8,nowhere", "networks"),
+    ];
+    for (key, value, what) in cases {
+        let name = format!("WEBHOOKS__{}", key.to_uppercase().replace('.', "__"));
+        let beginning = format!("{key} ({name}): invalid {what} {value:?}: ");
+        let said = refusal(&name, value);
+        assert!(said.strip_prefix(&beginning).is_some_and(|why| !why.is_empty()), "{said}");
+    }
+}
+
+#[test]
+fn an_unknown_log_format_is_refused_with_those_there_are() {
+    let said = refusal("WEBHOOKS__LOG__FORMAT", "xml");
+    assert_eq!(said, "log.format (WEBHOOKS__LOG__FORMAT): unknown variant `xml`, expected `text` or `json`");
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_those_there_are() {
+    let said = "dispatcher.max_in_fliht (WEBHOOKS__DISPATCHER__MAX_IN_FLIHT): unknown key; \
+                known keys here: max_in_flight, batch";
+    assert_eq!(refusal("WEBHOOKS__DISPATCHER__MAX_IN_FLIHT", "1"), said);
+    let file = SettingsFile::new("[dispatcher]\nmax_in_fliht = 1\n");
+    assert_eq!(file.load(&[]).unwrap_err().to_string(), said);
+}
+
+#[test]
+fn no_section_takes_an_unknown_key() {
+    let sections = "database broker api ops secrets retry egress dispatcher ingest limits shutdown log";
+    for section in sections.split(' ') {
+        let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
+        let said = refusal(&name, "1");
+        assert!(said.starts_with(&format!("{section}.surprise ({name}): unknown key; known keys here: ")), "{said}");
+    }
+}
+
+#[test]
+fn an_unknown_section_is_refused_with_those_there_are() {
+    let beginning = "dispatchr (WEBHOOKS__DISPATCHR__*): unknown section; known sections: database, broker, api, ";
+    let said = refusal("WEBHOOKS__DISPATCHR__BATCH", "1");
+    assert!(said.starts_with(beginning), "{said}");
+    for text in ["[dispatchr]\nbatch = 1\n", "dispatchr = 1\n"] {
+        let said = SettingsFile::new(text).load(&[]).unwrap_err().to_string();
+        assert!(said.starts_with(beginning), "{said}");
+    }
+}
+
+#[test]
+fn a_required_setting_that_is_missing_is_named() {
+    for name in [DATABASE.0, BROKER.0] {
+        let mut env = env(&[]);
+        env.remove(name);
+        let error = Settings::from_sources(None, env).unwrap_err();
+        assert!(matches!(error, SettingsError::Missing { .. }), "{error:?}");
+        let key = name.trim_start_matches("WEBHOOKS__").to_lowercase().replace("__", ".");
+        assert_eq!(error.to_string(), format!("{key} ({name}) is not set"));
+        assert_eq!(refusal(name, ""), format!("{key} ({name}): must not be empty"));
+    }
+}
+
+#[test]
+fn missing_secret_keys_are_named_when_a_process_needs_them() {
+    for settings in [load(&[]), load(&[("WEBHOOKS__SECRETS__KEYS", "")])] {
+        let error = settings.unwrap().secret_keys().unwrap_err();
+        assert_eq!(error.to_string(), "secrets.keys (WEBHOOKS__SECRETS__KEYS) is not set");
+    }
+}
+
+#[test]
+fn an_empty_variable_unsets_an_optional_setting() {
+    let file = SettingsFile::new(
+        "ops = { listen = '127.0.0.1:1' }\nsecrets = { keys = 'a:b' }\n\
+         [egress]\nextra_ca_file = '/ca.pem'\nallowed_networks = '10.0.0.0/8'\n",
+    );
+    let set = file.load(&[]).unwrap();
+    assert!(set.ops.listen.is_some() && set.egress.extra_ca_file.is_some() && set.secrets.keys.is_some());
+    assert_eq!(set.egress.allowed_networks.len(), 1);
+    let unset = file
+        .load(&[
+            ("WEBHOOKS__OPS__LISTEN", ""),
+            ("WEBHOOKS__SECRETS__KEYS", ""),
+            ("WEBHOOKS__EGRESS__EXTRA_CA_FILE", ""),
+            ("WEBHOOKS__EGRESS__ALLOWED_NETWORKS", ""),
+        ])
+        .unwrap();
+    assert!(unset.ops.listen.is_none() && unset.egress.extra_ca_file.is_none() && unset.secrets.keys.is_none());
+    assert_eq!(unset.egress.allowed_networks, []);
+}
+
+#[test]
+fn text_that_looks_like_a_number_stays_text() {
+    let settings = load(&[("WEBHOOKS__BROKER__PREFIX", "0042"), ("WEBHOOKS__SECRETS__KEYS", "1e3")]).unwrap();
+    assert_eq!(settings.broker.prefix, "0042");
+    assert_eq!(settings.secret_keys().unwrap(), "1e3");
+}
+
+#[test]
+fn a_variable_that_only_looks_like_a_setting_is_refused() {
+    let names =
+        ["WEBHOOKS__DATABASE", "WEBHOOKS__A__B__C", "WEBHOOKS__broker__prefix", "WEBHOOKS____URL", "WEBHOOKS__"];
+    for name in names {
+        let said = refusal(name, "hunter2");
+        let reason = "a setting is written WEBHOOKS__SECTION__KEY, in upper case";
+        assert_eq!(said, format!("environment variable {name}: {reason}"));
+    }
+}
+
+#[test]
+fn other_variables_are_none_of_our_business() {
+    let others = ["WEBHOOKS_CONFIG", "WEBHOOKS_SERVICE_HOST", "webhooks__broker__prefix", "PATH"];
+    let settings = load(&others.map(|name| (name, "nonsense"))).unwrap();
+    assert_eq!(settings.broker.prefix, "webhooks");
+}
+
+#[test]
+fn a_section_in_the_place_of_a_value_is_refused_and_the_reverse() {
+    let nested = SettingsFile::new("[broker.prefix]\nfirst = 'x'\n").load(&[]).unwrap_err().to_string();
+    assert_eq!(nested, "broker.prefix (WEBHOOKS__BROKER__PREFIX): expected a value, found a section");
+    let list = SettingsFile::new("[retry]\nschedule = ['1s', '2s']\n").load(&[]).unwrap_err().to_string();
+    assert!(list.starts_with("retry.schedule (WEBHOOKS__RETRY__SCHEDULE): expected a value, found a list"), "{list}");
+    let flat = SettingsFile::new("log = 'json'\n").load(&[]).unwrap_err().to_string();
+    assert_eq!(flat, "log (WEBHOOKS__LOG__*): is a section and has no value of its own");
+}
+
+#[test]
+fn a_settings_file_that_cannot_be_read_is_named() {
+    let path = std::env::temp_dir().join("service-kit-no-such-file.toml");
+    let error = Settings::from_sources(Some(&path), env(&[])).unwrap_err();
+    assert_eq!(error.to_string(), format!("settings file {} (WEBHOOKS_CONFIG) cannot be read", path.display()));
+    assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn a_malformed_settings_file_is_named_with_the_line_and_without_its_text() {
+    let file = SettingsFile::new("[database]\nmax_connections = 1\nurl = \"postgres://app:hunter2@db\n");
+    let error = file.load(&[]).unwrap_err();
+    let beginning = format!("settings file {} (WEBHOOKS_CONFIG): is not valid TOML: line 3: ", file.0.display());
+    assert!(error.to_string().strip_prefix(&beginning).is_some_and(|why| !why.is_empty()), "{error}");
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+}
+
+#[test]
+fn a_sensitive_value_is_never_shown() {
+    let settings = load(&[("WEBHOOKS__SECRETS__KEYS", "k1:hunter2")]).unwrap();
+    let shown = format!("{settings:?} {settings:#?}");
+    assert!(shown.contains("<redacted>") && !shown.contains("hunter2"), "{shown}");
+    for text in ["[database]\nurl = ['hunter2']\n", "[secrets]\nkeys = { hunter2 = 'hunter2' }\n"] {
+        let file = SettingsFile::new(text);
+        let error = Settings::from_sources(Some(&file.0), HashMap::new()).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+    }
+}
+
+/// `defaults.toml` is what operators read: a key that is missing there would be a secret of the code.
+#[test]
+fn the_list_of_settings_is_complete() {
+    let listed = include_str!("../src/settings/defaults.toml");
+    let sections: Vec<_> = listed.split("\n[").skip(1).map(|text| text.split_once(']').unwrap()).collect();
+    assert_eq!(sections.len(), 12);
+    for (section, text) in sections {
+        let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
+        let said = refusal(&name, "1");
+        let (_, known) = said.rsplit_once("known keys here: ").unwrap();
+        for key in known.split(", ") {
+            let is_listed = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} ="));
+            assert!(text.lines().any(is_listed), "{section}.{key}");
+        }
+    }
+}

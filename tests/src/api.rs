@@ -1,0 +1,116 @@
+//! An administrator at the REST API.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+/// A client with or without a session.
+#[derive(Clone, Debug)]
+pub struct Api {
+    /// Where the API listens.
+    pub address: SocketAddr,
+    /// The session's id, sent as the cookie.
+    pub session: Option<String>,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body as text.
+    pub text: String,
+}
+
+impl Answer {
+    /// The body as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// A header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A webhook, as its creation showed it.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// Its id.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+}
+
+impl Api {
+    /// Sends a request; `headers` come on top of the cookie.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        let stream = TcpStream::connect(self.address).await.expect("the API listens");
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("it speaks HTTP");
+        let driver = tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
+        if let Some(session) = &self.session {
+            request = request.header("cookie", format!("sessionid={session}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body.into())).expect("the request is well formed");
+        let answer = sender.send_request(request).await.expect("it answers");
+        let status = answer.status().as_u16();
+        let text = |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = answer.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        let body = answer.into_body().collect().await.expect("the answer is whole").to_bytes();
+        drop(sender);
+        let _ = driver.await;
+        Answer { status, headers, text: String::from_utf8(body.into()).expect("the answer is text") }
+    }
+
+    /// GET.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], Bytes::new()).await
+    }
+
+    /// POST of JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// Registers a webhook.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn create(&self, url: &str, events: &[&str]) -> Created {
+        let answer = self.post("/api/v1/webhooks/", &json!({"name": "A test", "url": url, "events": events})).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        let webhook = answer.json();
+        let text = |name: &str| webhook[name].as_str().expect(name).to_owned();
+        Created { id: text("id"), secret: text("signing_secret") }
+    }
+
+    /// Reads a webhook.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub async fn webhook(&self, id: &str) -> Value {
+        let answer = self.get(&format!("/api/v1/webhooks/{id}/")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    }
+}

@@ -1,0 +1,145 @@
+//! What is around the service: an upstream service that publishes events, and a look into queues and tables.
+
+use std::time::Duration;
+
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+    message::BasicGetMessage,
+    options::{
+        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions,
+        QueueDeclareOptions, QueueDeleteOptions,
+    },
+    types::FieldTable,
+};
+
+use crate::events::Event;
+
+/// A connection to the broker that belongs to nobody in the service.
+pub struct Outsider {
+    connection: Connection,
+    channel: Channel,
+    exchange: String,
+}
+
+impl Outsider {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When the broker does not answer.
+    pub async fn connect(amqp_url: &str, exchange: &str) -> Self {
+        Self::try_connect(amqp_url, exchange).await.expect("the broker answers")
+    }
+
+    /// Connects, if the broker answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn try_connect(amqp_url: &str, exchange: &str) -> Result<Self, lapin::Error> {
+        let connection = Connection::connect(amqp_url, ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(Self { connection, channel, exchange: exchange.to_owned() })
+    }
+
+    /// Publishes events and waits for the confirms.
+    ///
+    /// # Panics
+    /// When the broker does not confirm them.
+    pub async fn publish(&self, events: &[Event]) {
+        for events in events.chunks(200) {
+            let mut confirms = Vec::new();
+            for event in events {
+                let sent = self.send(&self.exchange, event.event_type.as_str(), &event.to_message()).await;
+                confirms.push(sent.expect("the channel is open"));
+            }
+            for confirm in confirms {
+                assert_eq!(confirm.await.expect("a confirm comes"), Confirmation::Ack(None));
+            }
+        }
+    }
+
+    /// Publishes any message with any routing key on the event exchange.
+    ///
+    /// # Panics
+    /// When the broker does not confirm it.
+    pub async fn publish_raw(&self, routing_key: &str, body: &[u8]) {
+        self.publish_to(&self.exchange, routing_key, body).await;
+    }
+
+    /// Publishes any message anywhere.
+    ///
+    /// # Panics
+    /// When the broker does not confirm it.
+    pub async fn publish_to(&self, exchange: &str, routing_key: &str, body: &[u8]) {
+        let confirm = self.send(exchange, routing_key, body).await.expect("the channel is open");
+        assert_eq!(confirm.await.expect("a confirm comes"), Confirmation::Ack(None));
+    }
+
+    async fn send(
+        &self,
+        exchange: &str,
+        routing_key: &str,
+        body: &[u8],
+    ) -> Result<lapin::PublisherConfirm, lapin::Error> {
+        let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+        let properties = BasicProperties::default().with_delivery_mode(2);
+        self.channel.basic_publish(exchange.into(), routing_key.into(), options, body, properties).await
+    }
+
+    /// How many messages are ready in a queue.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    pub async fn ready(&self, queue: &str) -> u32 {
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        self.channel.queue_declare(queue.into(), passive, FieldTable::default()).await.expect("it exists").message_count()
+    }
+
+    /// How many consumers a queue has.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    pub async fn consumers(&self, queue: &str) -> u32 {
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        self.channel.queue_declare(queue.into(), passive, FieldTable::default()).await.expect("it exists").consumer_count()
+    }
+
+    /// Takes a message from a queue, if there is one, and acknowledges it.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    pub async fn take(&self, queue: &str) -> Option<BasicGetMessage> {
+        let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.expect("it exists")?;
+        message.ack(BasicAckOptions::default()).await.expect("the channel is open");
+        Some(message)
+    }
+
+    /// Deletes a queue.
+    pub async fn delete_queue(&self, queue: &str) {
+        let _ = self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
+    }
+
+    /// Deletes an exchange.
+    pub async fn delete_exchange(&self, exchange: &str) {
+        let _ = self.channel.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await;
+    }
+
+    /// Disconnects.
+    pub async fn close(self) {
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.connection.close(200, "bye".into())).await;
+    }
+}
+
+/// Runs one statement and returns its rows.
+///
+/// # Panics
+/// When the database refuses it.
+pub async fn sql(database_url: &str, statement: &str) -> Vec<tokio_postgres::Row> {
+    let (client, connection) =
+        tokio_postgres::connect(database_url, tokio_postgres::NoTls).await.expect("the database answers");
+    let driver = tokio::spawn(connection);
+    let rows = client.query(statement, &[]).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
+    drop(client);
+    let _ = driver.await;
+    rows
+}

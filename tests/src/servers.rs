@@ -1,0 +1,149 @@
+//! The servers that tests talk to.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// The repository's folder.
+#[must_use]
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
+}
+
+/// Where PostgreSQL and RabbitMQ are.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    /// `postgres://…`
+    pub database_url: String,
+    /// `amqp://…`
+    pub amqp_url: String,
+}
+
+impl Servers {
+    /// The servers of the environment (`DATABASE_URL`, `AMQP_URL`), or else those that `make up` started.
+    ///
+    /// # Panics
+    /// When there are none.
+    #[must_use]
+    pub fn shared() -> Self {
+        let stack = repository().join(".local/env");
+        let find = |name: &str| std::env::var(name).ok().or_else(|| from_env_file(&stack, name));
+        match (find("DATABASE_URL"), find("AMQP_URL")) {
+            (Some(database_url), Some(amqp_url)) => Self { database_url, amqp_url },
+            _ => panic!("no servers: run `make up` first, or set DATABASE_URL and AMQP_URL"),
+        }
+    }
+}
+
+fn from_env_file(path: &Path, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("export ")?.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim_matches('\'').to_owned())
+}
+
+/// A private pair of servers that a test may kill. Gone when dropped.
+pub struct PrivateServers {
+    folder: PathBuf,
+    servers: Servers,
+}
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// The ledger.
+    Postgres,
+    /// The broker.
+    Rabbitmq,
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl PrivateServers {
+    /// Starts them; takes some ten seconds.
+    ///
+    /// # Panics
+    /// When they do not start.
+    #[must_use]
+    pub fn start() -> Self {
+        let name = format!("stack-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = repository().join("target/tmp").join(name);
+        std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
+        let mut this = Self { folder, servers: Servers { database_url: String::new(), amqp_url: String::new() } };
+        this.stack(&["up", "--private"]);
+        this.servers = this.read();
+        this
+    }
+
+    /// Where they are. After a restart the ports are the same.
+    #[must_use]
+    pub const fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// `kill -9`.
+    pub fn kill(&self, server: Server) {
+        self.stack(&["kill", server.name()]);
+    }
+
+    /// Starts a server that was killed or stopped, on the same data, and waits until it answers.
+    pub fn restart(&self, server: Server) {
+        self.stack(&["start", server.name()]);
+        assert_eq!(self.read().database_url, self.servers.database_url, "the port was taken meanwhile");
+    }
+
+    /// SIGSTOP: it keeps its connections and answers nothing.
+    pub fn freeze(&self, server: Server) {
+        self.stack(&["pause", server.name()]);
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self, server: Server) {
+        self.stack(&["resume", server.name()]);
+    }
+
+    /// Runs `rabbitmqctl` on the broker.
+    pub fn rabbitmqctl(&self, arguments: &[&str]) {
+        self.stack(&[&["rabbitmqctl"], arguments].concat());
+    }
+
+    fn read(&self) -> Servers {
+        let file = self.folder.join("env");
+        let find = |name| from_env_file(&file, name).expect("the stack writes its env file");
+        Servers { database_url: find("DATABASE_URL"), amqp_url: find("AMQP_URL") }
+    }
+
+    fn stack(&self, arguments: &[&str]) {
+        let output = Command::new(repository().join("deploy/local/stack"))
+            .args(arguments)
+            .env("STACK_DIR", &self.folder)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the stack script runs");
+        assert!(output.status.success(), "stack {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for PrivateServers {
+    fn drop(&mut self) {
+        let destroyed = Command::new(repository().join("deploy/local/stack"))
+            .arg("destroy")
+            .env("STACK_DIR", &self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status();
+        if !destroyed.is_ok_and(|status| status.success()) {
+            eprintln!("{} was not removed", self.folder.display());
+        }
+    }
+}
+
+impl Server {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Rabbitmq => "rabbitmq",
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The whole service, for one test: with a database and a queue prefix of its own on the shared servers.
+
+use std::{
+    collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration,
+};
+
+use broker::{Names, Topology};
+use domain::TenantId;
+use futures_util::FutureExt;
+use ledger::{Ledger, LedgerConfig, NewSession, Session, SessionHash};
+use service_kit::Settings;
+use time::OffsetDateTime;
+use tokio::{sync::Mutex, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{
+    api::Api,
+    outsider::{Outsider, sql},
+    receiver::TestCa,
+    servers::Servers,
+    wait::{SOON, eventually},
+};
+
+/// How a test wants its system.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `retry.schedule`
+    pub schedule: &'static str,
+    /// `egress.timeout`
+    pub timeout: &'static str,
+    /// How many dispatchers.
+    pub dispatchers: usize,
+    /// Further settings, by the names of their environment variables.
+    pub settings: Vec<(&'static str, String)>,
+    /// The servers, if not the shared ones.
+    pub servers: Option<Servers>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let schedule = "300ms,600ms,900ms,1200ms,1500ms,1800ms";
+        Self { schedule, timeout: "5s", dispatchers: 1, settings: Vec::new(), servers: None }
+    }
+}
+
+/// The service with its surroundings.
+pub struct System {
+    /// The settings of its processes, as environment variables.
+    pub environment: HashMap<String, String>,
+    /// The authority that signs the receivers' certificates.
+    pub ca: TestCa,
+    /// The names of exchanges and queues.
+    pub names: Names,
+    /// The upstream services.
+    pub upstream: Outsider,
+    /// This test's database.
+    pub database_url: String,
+    /// The broker.
+    pub amqp_url: String,
+    ledger: Ledger,
+    schedule: String,
+    admin_url: String,
+    database: String,
+    folder: PathBuf,
+    services: Mutex<Vec<Running>>,
+    api: Mutex<Option<SocketAddr>>,
+}
+
+/// Which service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// The REST API.
+    Api,
+    /// Events to deliveries.
+    Ingest,
+    /// Deliveries to attempts.
+    Dispatcher,
+}
+
+struct Running {
+    service: Service,
+    ops: SocketAddr,
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), String>>,
+}
+
+impl System {
+    /// Starts all services, runs the test, and cleans up whatever came of it.
+    pub async fn run<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
+        Self::prepared(options.clone(), async |system| {
+            system.start(Service::Api).await;
+            system.start(Service::Ingest).await;
+            for _ in 0..options.dispatchers {
+                system.start(Service::Dispatcher).await;
+            }
+            test(system).await;
+        })
+        .await;
+    }
+
+    /// The same without starting any service.
+    pub async fn prepared<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
+        let system = Arc::new(Self::prepare(options).await);
+        let outcome = AssertUnwindSafe(test(Arc::clone(&system))).catch_unwind().await;
+        system.clean_up().await;
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    async fn prepare(options: Options) -> Self {
+        let Servers { database_url: admin_url, amqp_url } = options.servers.unwrap_or_else(Servers::shared);
+        let tag = Uuid::new_v4().simple().to_string()[..12].to_owned();
+        let (database, prefix) = (format!("e2e_{tag}"), format!("e2e-{tag}"));
+        sql(&admin_url, &format!("CREATE DATABASE {database}")).await;
+        let database_url = with_database(&admin_url, &database);
+        let config = LedgerConfig { url: database_url.clone(), max_connections: 2, application_name: "tests" };
+        let ledger = Ledger::new(&config).expect("the URL is good");
+        ledger.migrate(OffsetDateTime::now_utc().date()).await.expect("the database can be migrated");
+        let names = Names::new(&prefix, &format!("{prefix}.business"));
+        let folder = std::env::temp_dir().join(&prefix);
+        let ca = TestCa::new();
+        let mut environment = HashMap::new();
+        let mut set = |name: &str, value: &str| environment.insert(format!("WEBHOOKS__{name}"), value.to_owned());
+        set("DATABASE__URL", &database_url);
+        set("DATABASE__MAX_CONNECTIONS", "4");
+        set("BROKER__URL", &amqp_url);
+        set("BROKER__PREFIX", &prefix);
+        set("BROKER__EVENTS_EXCHANGE", &names.events_exchange);
+        set("API__LISTEN", "127.0.0.1:0");
+        set("OPS__LISTEN", "127.0.0.1:0");
+        set("SECRETS__KEYS", &format!("test:{}", hex::encode([7; 32])));
+        set("RETRY__SCHEDULE", options.schedule);
+        set("EGRESS__TIMEOUT", options.timeout);
+        set("EGRESS__EXTRA_CA_FILE", &ca.write_to(&folder).display().to_string());
+        set("EGRESS__ALLOWED_NETWORKS", "127.0.0.0/8,::1/128");
+        for (name, value) in &options.settings {
+            set(name.trim_start_matches("WEBHOOKS__"), value);
+        }
+        Self {
+            upstream: Outsider::connect(&amqp_url, &names.events_exchange).await,
+            environment,
+            ca,
+            names,
+            database_url,
+            amqp_url,
+            ledger,
+            schedule: options.schedule.to_owned(),
+            admin_url,
+            database,
+            folder,
+            services: Mutex::default(),
+            api: Mutex::default(),
+        }
+    }
+
+    /// The settings as a service reads them.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings::from_sources(None, self.environment.clone()).expect("the settings are good")
+    }
+
+    /// Starts a service in this process and waits until it is ready. Returns its operations address.
+    pub async fn start(&self, service: Service) -> SocketAddr {
+        self.start_with(service, self.settings()).await
+    }
+
+    /// The same with other settings.
+    pub async fn start_with(&self, service: Service, settings: Settings) -> SocketAddr {
+        let stop = CancellationToken::new();
+        let (ops, task) = match service {
+            Service::Api => {
+                let app = api_service::App::build(&settings).await.expect("the API starts");
+                *self.api.lock().await = Some(app.address());
+                let stop = stop.clone();
+                (app.ops_address(), tokio::spawn(async move { app.run(stop).await.map_err(|e| e.to_string()) }))
+            }
+            Service::Ingest => {
+                let app = event_ingest::App::build(&settings).await.expect("ingest starts");
+                let stop = stop.clone();
+                (app.ops_address(), tokio::spawn(async move { app.run(stop).await.map_err(|e| e.to_string()) }))
+            }
+            Service::Dispatcher => {
+                let app = dispatcher::App::build(&settings).await.expect("the dispatcher starts");
+                let stop = stop.clone();
+                (app.ops_address(), tokio::spawn(async move { app.run(stop).await.map_err(|e| e.to_string()) }))
+            }
+        };
+        self.services.lock().await.push(Running { service, ops, stop, task });
+        wait_ready(ops).await;
+        ops
+    }
+
+    /// Stops every running copy of a service gracefully.
+    ///
+    /// # Panics
+    /// When one of them failed.
+    pub async fn stop(&self, service: Service) {
+        let mut services = self.services.lock().await;
+        let (stopping, staying) = std::mem::take(&mut *services).into_iter().partition(|one| one.service == service);
+        *services = staying;
+        drop(services);
+        let stopping: Vec<Running> = stopping;
+        for one in &stopping {
+            one.stop.cancel();
+        }
+        for one in stopping {
+            one.task.await.expect("it does not panic").expect("it ends well");
+        }
+    }
+
+    /// An administrator of a tenant.
+    pub async fn admin(&self, tenant: Uuid) -> Api {
+        self.session(tenant, "admin", Duration::from_secs(3600)).await
+    }
+
+    /// Anybody with a session.
+    pub async fn session(&self, tenant: Uuid, role: &str, ttl: Duration) -> Api {
+        let id = Uuid::new_v4().simple().to_string();
+        let session = Session { tenant: TenantId::from(tenant), user: "somebody".to_owned(), role: role.to_owned() };
+        let new = NewSession { hash: SessionHash::of(&id), session, expires_at: OffsetDateTime::now_utc() + ttl };
+        self.ledger.session_create(&new).await.expect("a session can be stored");
+        Api { session: Some(id), ..self.anonymous().await }
+    }
+
+    /// Anybody without a session.
+    ///
+    /// # Panics
+    /// When no API was started.
+    pub async fn anonymous(&self) -> Api {
+        Api { address: self.api.lock().await.expect("the API was started"), session: None }
+    }
+
+    /// Tells the harness where an API listens that it did not start itself.
+    pub async fn api_is_at(&self, address: SocketAddr) {
+        *self.api.lock().await = Some(address);
+    }
+
+    /// Runs a statement on the test's database.
+    pub async fn sql(&self, statement: &str) -> Vec<tokio_postgres::Row> {
+        sql(&self.database_url, statement).await
+    }
+
+    /// One number from the test's database.
+    pub async fn count(&self, statement: &str) -> i64 {
+        self.sql(statement).await[0].get(0)
+    }
+
+    /// The name of the queue of each retry delay.
+    #[must_use]
+    pub fn retry_queues(&self) -> Vec<String> {
+        let schedule: domain::RetrySchedule = self.schedule.parse().expect("the schedule is good");
+        schedule.gaps().into_iter().map(|gap| self.names.retry(gap)).collect()
+    }
+
+    async fn clean_up(&self) {
+        let services = std::mem::take(&mut *self.services.lock().await);
+        for running in &services {
+            running.stop.cancel();
+        }
+        for running in services {
+            let _ = tokio::time::timeout(SOON, running.task).await;
+        }
+        if let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await {
+            let schedule: domain::RetrySchedule = self.schedule.parse().expect("the schedule is good");
+            let topology = Topology::new(&self.names, &schedule.gaps());
+            for queue in topology.queues {
+                broker.delete_queue(&queue.name).await;
+            }
+            for exchange in topology.exchanges {
+                broker.delete_exchange(&exchange.name).await;
+            }
+            broker.close().await;
+        }
+        let (url, drop) = (self.admin_url.clone(), format!("DROP DATABASE {} WITH (FORCE)", self.database));
+        let _ = tokio::spawn(async move { sql(&url, &drop).await }).await;
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Waits until `/readyz` says yes.
+pub async fn wait_ready(ops: SocketAddr) {
+    let ops = Api { address: ops, session: None };
+    eventually("the service is ready", SOON, || async { (ops.get("/readyz").await.status == 200).then_some(()) }).await;
+}
+
+/// One figure of `/metrics`: the sum over all lines that begin with `name`.
+pub async fn metric(ops: SocketAddr, name: &str) -> f64 {
+    let text = Api { address: ops, session: None }.get("/metrics").await.text;
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+fn with_database(url: &str, database: &str) -> String {
+    let (server, _) = url.rsplit_once('/').expect("the URL names a database");
+    format!("{server}/{database}")
+}

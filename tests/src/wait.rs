@@ -1,0 +1,24 @@
+//! Waiting for a condition, with a deadline.
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take that ought to happen soon: generous, because machines are shared.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Looks again and again until `look` finds something.
+///
+/// # Panics
+/// When the deadline passes; `what` says what was waited for.
+pub async fn eventually<T, F>(what: &str, deadline: Duration, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let end = Instant::now() + deadline;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < end, "not within {deadline:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
