@@ -80,7 +80,6 @@ pub enum Service {
 
 struct Running {
     service: Service,
-    ops: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<Result<(), String>>,
 }
@@ -187,7 +186,7 @@ impl System {
                 (app.ops_address(), tokio::spawn(async move { app.run(stop).await.map_err(|e| e.to_string()) }))
             }
         };
-        self.services.lock().await.push(Running { service, ops, stop, task });
+        self.services.lock().await.push(Running { service, stop, task });
         wait_ready(ops).await;
         ops
     }
