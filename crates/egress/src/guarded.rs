@@ -65,7 +65,7 @@ impl<S> Guarded<S> {
     fn waited<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_pending() {
             let clock = self.unflushed.get_or_insert_with(|| Box::pin(sleep(self.limit)));
-            if false && clock.as_mut().poll(cx).is_ready() {
+            if clock.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
