@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use domain::{AddressPolicy, DeliveryState, Job, OutcomeClass, WebhookId, WebhookUrl};
 use egress::{Answer, Egress, Post};
 use ledger::{Due, SecretKeys, UnsealError};
@@ -32,7 +31,7 @@ impl Sender {
     ///
     /// # Errors
     /// When the operator's keys do not open the webhook's secret: that is not the receiver's fault, and no attempt.
-    pub(crate) async fn attempt(&self, job: Job, mut due: Due) -> Result<Made, (Due, UnsealError)> {
+    pub(crate) async fn attempt(&self, job: Job, due: Due) -> Result<Made, (Due, UnsealError)> {
         let destination = &due.destination;
         let secret = match self.keys.open(destination.webhook, &destination.secret) {
             Ok(secret) => secret,
@@ -42,7 +41,7 @@ impl Sender {
         if due.progress.state == DeliveryState::Pending {
             self.metrics.first_attempt_seconds.observe((now - due.occurred_at).as_seconds_f64().max(0.0));
         }
-        let body = Bytes::from(std::mem::take(&mut due.body));
+        let body = due.body.clone();
         let answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.policy) {
             Ok(url) => {
                 let headers = vec![

@@ -46,7 +46,6 @@ impl Intake {
         }
         let load = || self.ledger.due_load(&ids);
         let Some(due) = persist("reading deliveries", &self.abandon, load).await else { return };
-        // A body may be needed twice, when jobs for two attempts of one delivery meet.
         let due: HashMap<DeliveryId, Due> = due.into_iter().map(|due| (due.id, due)).collect();
         for (job, redelivered) in jobs {
             self.judge(job, redelivered, due.get(&job.delivery));

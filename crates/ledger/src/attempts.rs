@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, EventType, OutcomeClass, Progress, WebhookId};
@@ -22,7 +23,7 @@ pub struct Due {
     /// Which of the seven.
     pub event_type: EventType,
     /// The exact body.
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// Where it goes.
     pub destination: Destination,
 }
@@ -197,7 +198,7 @@ fn due((delivery, event, webhook): DueRow) -> Result<Due, LedgerError> {
         },
         occurred_at,
         event_type: event_type.parse().map_err(|_| unreadable("events.event_type"))?,
-        body,
+        body: body.into(),
         destination: Destination { webhook: webhook.into(), url, is_active, secret: SealedSecret { key_id, sealed } },
     })
 }
