@@ -1,0 +1,75 @@
+//! What every answer gets: its request id, its headers, the body of its error, a line in the log and its metrics.
+
+use std::time::Instant;
+
+use actix_web::{
+    Error,
+    body::{BoxBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::header::{HeaderMap, HeaderName, HeaderValue},
+    middleware::Next,
+    web::Data,
+};
+use tracing::Instrument;
+
+use crate::{
+    api::Api,
+    metrics::{Labels, method_label},
+    problem,
+    request_id::{REQUEST_ID, RequestId},
+};
+
+/// The route's name in logs and metrics when there is none.
+const UNMATCHED: &str = "unmatched";
+
+/// Answers hold secrets or live figures, and are never a page.
+const HEADERS: [(&str, &str); 4] = [
+    ("cache-control", "no-store"),
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+];
+
+/// The outermost layer.
+pub(crate) async fn complete(
+    api: Data<Api>,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let begun = Instant::now();
+    let id = RequestId::of(request.headers());
+    let span = tracing::info_span!("request", request_id = id.as_str());
+    let answering = async {
+        let answered = next.call(request).await?.map_into_boxed_body();
+        let mut answered = problem::render(answered, id.as_str());
+        dress(answered.headers_mut(), &id);
+        observe(&api, &answered, begun);
+        Ok(answered)
+    };
+    answering.instrument(span).await
+}
+
+fn dress(headers: &mut HeaderMap, id: &RequestId) {
+    for (name, value) in HEADERS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers.insert(REQUEST_ID, id.header());
+}
+
+/// Never the path, the query string, a cookie or a body: the route and the method are from closed sets.
+fn observe(api: &Api, answered: &ServiceResponse, begun: Instant) {
+    let took = begun.elapsed();
+    let labels = Labels {
+        route: answered.request().match_pattern().unwrap_or_else(|| UNMATCHED.to_owned()),
+        method: method_label(answered.request().method()),
+        status: answered.status().as_u16(),
+    };
+    tracing::info!(
+        method = labels.method,
+        route = labels.route,
+        status = labels.status,
+        ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "answered"
+    );
+    api.metrics.observe(labels, took);
+}

@@ -1,0 +1,162 @@
+use std::collections::HashMap;
+
+use actix_web::{
+    App,
+    http::{
+        Method,
+        header::{HeaderMap, HeaderName},
+    },
+    middleware::from_fn,
+    test::{TestRequest, call_service, init_service, read_body},
+    web::Data,
+};
+use ledger::{LedgerConfig, Session};
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+use super::*;
+use crate::answer;
+
+const LIST: &str = "/api/v1/webhooks/";
+const ONE: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
+const BOSS: (&str, &str) = ("Cookie", "sessionid=boss");
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+/// An API without a database: nothing listens at port 1.
+pub(crate) fn api() -> Api {
+    let config = LedgerConfig {
+        url: "postgres://nobody@127.0.0.1:1/none".into(),
+        max_connections: 1,
+        application_name: "api-service tests",
+    };
+    let session = |role: &str| Session { tenant: uuid::Uuid::nil().into(), user: "u".into(), role: role.into() };
+    Api {
+        ledger: Ledger::new(&config).unwrap(),
+        keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
+        sessions: Sessions::Known(HashMap::from([("boss", session("admin")), ("clerk", session("sales"))])),
+        metrics: Metrics::register(&mut Registry::default()),
+        rules: Rules { name_chars: 255, url_chars: 2048, addresses: AddressPolicy::default() },
+        body_limit: 200,
+        webhooks_per_tenant: 100,
+    }
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    problem: Value,
+}
+
+impl Answer {
+    fn code(&self) -> (u16, &str) {
+        (self.status, self.problem["code"].as_str().unwrap_or_default())
+    }
+
+    fn header(&self, name: &'static str) -> &str {
+        self.headers.get(HeaderName::from_static(name)).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'static str) -> Answer {
+    let app = App::new().app_data(Data::new(api())).wrap(from_fn(answer::complete)).configure(routes);
+    let app = init_service(app).await;
+    let mut request = TestRequest::with_uri(path).method(method).set_payload(body);
+    for header in headers {
+        request = request.append_header(*header);
+    }
+    let response = call_service(&app, request.to_request()).await;
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let problem = serde_json::from_slice(&read_body(response).await).unwrap();
+    Answer { status, headers, problem }
+}
+
+#[actix_web::test]
+async fn whoever_is_not_logged_in_as_an_administrator_gets_nothing_below_api_v1() {
+    for path in [LIST, ONE, "/api/v1", "/api/v1/", "/api/v1/nothing", "/api/v1/webhooks", "/api/%76%31/webhooks/"] {
+        for method in [Method::GET, Method::POST, Method::DELETE] {
+            for (cookie, expected) in [
+                ("", (401, "not_logged_in")),
+                ("sessionid=unknown", (401, "not_logged_in")),
+                ("sessionid=; sessionid=boss", (401, "not_logged_in")),
+                ("sessionid=clerk", (403, "not_an_admin")),
+            ] {
+                let answer = ask(method.clone(), path, &[("Cookie", cookie)], "").await;
+                assert_eq!(answer.code(), expected, "{method} {path} {cookie}");
+                assert_eq!(answer.headers.contains_key("www-authenticate"), expected.0 == 401);
+            }
+        }
+    }
+}
+
+#[actix_web::test]
+async fn every_answer_has_its_request_id_and_security_headers() {
+    for (path, cookie) in [("/", "-"), (LIST, "-"), (LIST, "sessionid=boss"), ("/api/v1/nothing", "sessionid=boss")] {
+        let answer = ask(Method::GET, path, &[("Cookie", cookie), ("X-Request-Id", "r-1")], "").await;
+        assert_eq!(answer.problem["request_id"], "r-1");
+        assert_eq!(answer.problem["status"], answer.status);
+        for (name, value) in [
+            ("x-request-id", "r-1"),
+            ("content-type", "application/problem+json"),
+            ("x-content-type-options", "nosniff"),
+            ("cache-control", "no-store"),
+            ("referrer-policy", "no-referrer"),
+            ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+        ] {
+            assert_eq!(answer.header(name), value, "{path}");
+        }
+    }
+}
+
+#[actix_web::test]
+async fn unknown_paths_and_malformed_ids_are_not_found() {
+    for path in ["/", "/api", "/api/v1x", "/api/v1", "/api/v1/", "/api/v1/webhooks//", "/api/v1/webhooks/no-id/", "//"]
+    {
+        assert_eq!(ask(Method::GET, path, &[BOSS], "").await.code(), (404, "not_found"), "{path}");
+    }
+}
+
+#[actix_web::test]
+async fn other_methods_are_answered_with_those_that_are_possible() {
+    for (path, allowed) in [(LIST, "GET, HEAD, POST"), ("/api/v1/webhooks", "GET, HEAD, POST"), (ONE, "GET, HEAD")] {
+        for method in ["PUT", "OPTIONS", "MADEUP"] {
+            let answer = ask(method.parse().unwrap(), path, &[BOSS], "").await;
+            assert_eq!(answer.code(), (405, "method_not_allowed"), "{method} {path}");
+            assert_eq!(answer.header("allow"), allowed);
+        }
+    }
+}
+
+#[actix_web::test]
+async fn bodies_are_refused_in_the_order_of_their_faults() {
+    let long = "[".repeat(201).leak();
+    let cross_site = ("Sec-Fetch-Site", "cross-site");
+    for (headers, body, expected) in [
+        (&[BOSS, cross_site][..], "{", (403, "cross_site")),
+        (&[BOSS], "{", (415, "unsupported_media_type")),
+        (&[BOSS, JSON], long, (413, "body_too_large")),
+        (&[BOSS, JSON], "", (400, "malformed_json")),
+        (&[BOSS, JSON], "[]", (422, "validation_failed")),
+        (&[BOSS, JSON], "{}", (422, "validation_failed")),
+    ] {
+        assert_eq!(ask(Method::POST, LIST, headers, body).await.code(), expected, "{headers:?}");
+    }
+}
+
+#[actix_web::test]
+async fn reading_is_possible_from_anywhere_but_parameters_must_be_right() {
+    let cross_site = ("Sec-Fetch-Site", "cross-site");
+    let answer = ask(Method::GET, "/api/v1/webhooks/?limit=0&x=1", &[BOSS, cross_site], "").await;
+    assert_eq!(answer.code(), (400, "invalid_parameters"));
+    assert_eq!(answer.problem["errors"][0]["field"], "limit");
+    assert_eq!(answer.problem["errors"][1]["field"], "x");
+}
+
+#[actix_web::test]
+async fn while_the_database_is_away_the_client_is_told_to_come_again() {
+    let body = r#"{"name": "a", "url": "https://example.com/", "events": ["quote.closed"]}"#;
+    for (method, path) in [(Method::GET, LIST), (Method::GET, ONE), (Method::POST, LIST)] {
+        let answer = ask(method, path, &[BOSS, JSON], body).await;
+        assert_eq!(answer.code(), (503, "unavailable"), "{path}");
+        assert_eq!(answer.header("retry-after"), "5");
+    }
+}

@@ -1,0 +1,119 @@
+//! The service as a whole: the same in production and in tests.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use broker::Broker;
+use ledger::{Ledger, SecretKeys};
+use prometheus_client::registry::Registry;
+use service_kit::{
+    OpsError, OpsServer, Settings, SettingsError,
+    connections::{self, SchemaTooOld},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{api::Api, metrics::Metrics, server, session::Sessions};
+
+const PROCESS: &str = "api-service";
+/// Where health and metrics are served unless `ops.listen` is set.
+const OPS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9081);
+
+/// Why the service cannot start, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The API's address cannot be had.
+    #[error("api.listen (WEBHOOKS__API__LISTEN): cannot listen on {address}")]
+    Listen {
+        /// Where it should have listened.
+        address: SocketAddr,
+        /// Why it does not.
+        source: io::Error,
+    },
+    /// The operations port cannot be had.
+    #[error(transparent)]
+    Ops(#[from] OpsError),
+    /// The database is older than this program.
+    #[error(transparent)]
+    Schema(#[from] SchemaTooOld),
+    /// The HTTP server failed.
+    #[error("the HTTP server failed")]
+    Serve(#[source] io::Error),
+}
+
+/// The service, configured and bound to its addresses; nothing is connected yet.
+pub struct App {
+    settings: Settings,
+    ledger: Ledger,
+    broker: Broker,
+    keys: SecretKeys,
+    ops: OpsServer,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl App {
+    /// Checks the settings and binds both addresses. Call it inside the runtime that will run the service.
+    ///
+    /// # Errors
+    /// [`AppError`] with the name of the setting at fault.
+    pub async fn build(settings: &Settings) -> Result<Self, AppError> {
+        let keys = settings.secret_keys()?.parse().map_err(|error| SettingsError::invalid("secrets.keys", error))?;
+        let ledger = connections::ledger(settings, PROCESS)?;
+        let broker = connections::broker(settings, PROCESS)?;
+        let ops = OpsServer::bind(settings.ops.listen.unwrap_or(OPS)).await?;
+        let (listener, address) = bind(settings.api.listen).await?;
+        Ok(Self { settings: settings.clone(), ledger, broker, keys, ops, listener, address })
+    }
+
+    /// Where the API listens, with the port that the system chose.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where health and metrics are served, with the port that the system chose.
+    #[must_use]
+    pub fn ops_address(&self) -> SocketAddr {
+        self.ops.local_addr()
+    }
+
+    /// Serves until `shutdown`, then finishes the requests under way within `shutdown.deadline`. While the database is
+    /// away at the start, requests wait in the listener's queue.
+    ///
+    /// # Errors
+    /// [`AppError`] when the schema is too old or the server fails.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
+        let Self { settings, ledger, broker, keys, ops, listener, .. } = self;
+        let mut registry = Registry::default();
+        broker.stats().register(&mut registry);
+        let metrics = Metrics::register(&mut registry);
+
+        // Both outlive the work, and end with it however it ends.
+        let (publishing, telling) = (CancellationToken::new(), CancellationToken::new());
+        let (publishing_ends, telling_ends) = (publishing.clone().drop_guard(), telling.clone().drop_guard());
+        let publisher = broker.publisher(publishing);
+        let readiness = connections::readiness(&ledger, &publisher, shutdown.clone());
+        let health = tokio::spawn(ops.serve(Arc::new(registry), readiness, telling));
+
+        connections::wait_for_schema(&ledger, &shutdown).await?;
+        let sessions = Sessions::Database(ledger.clone());
+        let api = Api::new(&settings, ledger, keys, sessions, metrics);
+        let served = server::serve(listener, api, &shutdown, settings.shutdown.deadline).await;
+
+        drop((publishing_ends, telling_ends));
+        let _ = health.await;
+        served.map_err(AppError::Serve)
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    bound.await.map_err(|source| AppError::Listen { address, source })
+}

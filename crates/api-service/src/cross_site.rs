@@ -1,0 +1,110 @@
+//! A cookie goes along with any request that a browser makes, so a write must not come from another site's page.
+
+use actix_web::{
+    Error,
+    body::{BoxBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::header::{HOST, HeaderMap, HeaderName, ORIGIN},
+    middleware::Next,
+};
+use url::Url;
+
+use crate::problem::ApiError;
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Refuses cross-site writes.
+pub(crate) async fn guard(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    if !request.method().is_safe()
+        && let Err(error) = check(request.headers())
+    {
+        return Ok(request.error_response(error));
+    }
+    next.call(request).await.map(ServiceResponse::map_into_boxed_body)
+}
+
+/// Browsers set these headers and no page can change them; a program need not send them.
+fn check(headers: &HeaderMap) -> Result<(), ApiError> {
+    let sites = headers.get_all(FETCH_SITE);
+    if !sites.into_iter().all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
+        return Err(ApiError::CrossSite("Sec-Fetch-Site"));
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let origins = headers.get_all(ORIGIN);
+    if !origins.into_iter().all(|origin| origin.to_str().is_ok_and(|origin| is_same(origin, host))) {
+        return Err(ApiError::CrossSite("Origin"));
+    }
+    Ok(())
+}
+
+/// The same host and port. The scheme is not compared: a proxy in front may have taken the TLS off.
+fn is_same(origin: &str, host: &str) -> bool {
+    let Ok(origin) = Url::parse(origin) else { return false };
+    let Ok(own) = Url::parse(&format!("{}://{host}", origin.scheme())) else { return false };
+    matches!(origin.scheme(), "http" | "https")
+        && origin.host().is_some()
+        && origin.host() == own.host()
+        && origin.port_or_known_default() == own.port_or_known_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(headers: &[(HeaderName, &str)]) -> Option<&'static str> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name.clone(), value.parse().unwrap());
+        }
+        match check(&map) {
+            Ok(()) => None,
+            Err(ApiError::CrossSite(header)) => Some(header),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn an_origin_must_be_the_host() {
+        for (origin, host, expected) in [
+            ("https://api.example.com", "api.example.com", None),
+            ("http://api.example.com", "api.example.com", None),
+            ("https://API.example.com", "api.EXAMPLE.com", None),
+            ("https://api.example.com", "api.example.com:443", None),
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", None),
+            ("http://[::1]:8080", "[::1]:8080", None),
+            ("https://api.example.com:8443", "api.example.com", Some("Origin")),
+            ("https://api.example.com", "api.example.com:8080", Some("Origin")),
+            ("https://evil.example", "api.example.com", Some("Origin")),
+            ("https://api.example.com.evil.example", "api.example.com", Some("Origin")),
+            ("chrome-extension://api.example.com", "api.example.com", Some("Origin")),
+            ("null", "api.example.com", Some("Origin")),
+            ("", "api.example.com", Some("Origin")),
+            ("https://api.example.com", "", Some("Origin")),
+        ] {
+            assert_eq!(refused(&[(ORIGIN, origin), (HOST, host)]), expected, "{origin} {host}");
+        }
+        let two = [(ORIGIN, "http://a.example"), (ORIGIN, "http://b.example"), (HOST, "a.example")];
+        assert_eq!(refused(&two), Some("Origin"));
+    }
+
+    #[test]
+    fn the_browser_must_not_say_that_it_comes_from_another_site() {
+        for (site, expected) in [
+            ("same-origin", None),
+            ("none", None),
+            ("same-site", Some("Sec-Fetch-Site")),
+            ("cross-site", Some("Sec-Fetch-Site")),
+            ("", Some("Sec-Fetch-Site")),
+        ] {
+            assert_eq!(refused(&[(FETCH_SITE, site)]), expected, "{site}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_sends_neither_passes() {
+        assert_eq!(refused(&[(HOST, "api.example.com")]), None);
+    }
+}

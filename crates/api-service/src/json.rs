@@ -1,0 +1,159 @@
+//! The JSON object in a request's body.
+
+use std::{fmt, time::Duration};
+
+use actix_web::{
+    HttpRequest,
+    http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap},
+    web::{Bytes, Payload},
+};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::{fault::Fault, problem::ApiError};
+
+/// What a body may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The members as they were written: in order, and those that occur twice twice.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Members(pub(crate) Vec<(String, Value)>);
+
+/// Reads a body of at most `limit` bytes.
+pub(crate) async fn members(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Members, ApiError> {
+    if !is_json(request.headers()) {
+        return Err(ApiError::MediaType);
+    }
+    if announced(request.headers()).is_some_and(|length| length > limit) {
+        return Err(ApiError::BodyTooLarge(limit));
+    }
+    let received = timeout(PATIENCE, payload.to_bytes_limited(limit)).await;
+    let within = received.map_err(|_| ApiError::BodyTooSlow(PATIENCE))?;
+    let body: Bytes = within.map_err(|_| ApiError::BodyTooLarge(limit))?.map_err(|_| ApiError::IncompleteBody)?;
+    parse(&body)
+}
+
+fn parse(body: &[u8]) -> Result<Members, ApiError> {
+    // First whether it is JSON at all, to its end; then what it is.
+    let value: Value = serde_json::from_slice(body).map_err(ApiError::MalformedJson)?;
+    if !value.is_object() {
+        return Err(ApiError::Fields(vec![Fault::new("", "wrong_type", "the body must be a JSON object")]));
+    }
+    serde_json::from_slice(body).map_err(ApiError::MalformedJson)
+}
+
+fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Other encodings of characters are not read, and a page of another site cannot send this type unasked.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(Ok(written)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else { return false };
+    let mut parts = written.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    let is_utf8 = parts.filter_map(|part| part.split_once('=')).all(|(name, value)| {
+        !name.trim().eq_ignore_ascii_case("charset") || value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
+    });
+    let is_plain =
+        headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    essence.eq_ignore_ascii_case("application/json") && is_utf8 && is_plain
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::ResponseError;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn members_keep_their_order_and_their_doubles() {
+        let members = parse(br#"{"b": 1, "a": [null], "b": "x"}"#).unwrap();
+        let expected = [("b", json!(1)), ("a", json!([null])), ("b", json!("x"))];
+        assert_eq!(members.0, expected.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    #[test]
+    fn what_is_not_json_is_malformed_and_what_is_not_an_object_is_faulty() {
+        for (body, status) in [
+            (&b""[..], 400),
+            (b"  ", 400),
+            (b"{", 400),
+            (b"{} {}", 400),
+            (b"{'a': 1}", 400),
+            (b"{\"a\": NaN}", 400),
+            (b"{\"a\": \"\\ud800\"}", 400),
+            (b"\xef\xbb\xbf{}", 400),
+            (b"{\"a\": \"\xff\"}", 400),
+            (b"[1, 2", 400),
+            ("[".repeat(100_000).as_bytes(), 400),
+            (b"[]", 422),
+            (b"null", 422),
+            (b"\"{}\"", 422),
+        ] {
+            let error = parse(body).unwrap_err();
+            assert_eq!(
+                error.status_code().as_u16(),
+                status,
+                "{}",
+                String::from_utf8_lossy(&body[..body.len().min(20)])
+            );
+        }
+    }
+
+    #[test]
+    fn only_plain_json_in_utf_8_is_read() {
+        let is_json = |content_type: &str, coding: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
+            if let Some(coding) = coding {
+                headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
+            }
+            is_json(&headers)
+        };
+        for good in [
+            "application/json",
+            "Application/JSON",
+            "application/json;charset=UTF-8",
+            "application/json ; charset=\"utf-8\"",
+        ] {
+            assert!(is_json(good, None), "{good}");
+        }
+        for bad in
+            ["", "text/plain", "application/jsonp", "application/json; charset=latin1", "text/plain;application/json"]
+        {
+            assert!(!is_json(bad, None), "{bad}");
+        }
+        assert!(is_json("application/json", Some("identity")));
+        assert!(!is_json("application/json", Some("gzip")));
+        assert!(!super::is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,85 @@
+//! What this service counts.
+
+use std::time::Duration;
+
+use actix_web::http::Method;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::Registry,
+};
+use service_kit::buckets;
+
+/// Shared by all clones.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    requests: Family<Labels, Counter>,
+    seconds: Family<Route, Histogram>,
+}
+
+/// A request and its answer: each label from a closed set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Labels {
+    pub(crate) route: String,
+    pub(crate) method: &'static str,
+    pub(crate) status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    route: String,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics =
+            Self { requests: Family::default(), seconds: Family::new_with_constructor(buckets::seconds as fn() -> _) };
+        registry.register("webhooks_api_requests", "Requests answered", metrics.requests.clone());
+        registry.register(
+            "webhooks_api_request_seconds",
+            "From the head of a request to the head of its answer",
+            metrics.seconds.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn observe(&self, labels: Labels, took: Duration) {
+        self.requests.get_or_create(&labels).inc();
+        self.seconds.get_or_create(&Route { route: labels.route }).observe(took.as_secs_f64());
+    }
+}
+
+/// A client can invent methods: those are one.
+pub(crate) fn method_label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_under_their_names() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let labels = Labels { route: "/api/v1/webhooks/".into(), method: method_label(&Method::GET), status: 200 };
+        metrics.observe(labels, Duration::from_millis(3));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"webhooks_api_requests_total{route="/api/v1/webhooks/",method="GET",status="200"} 1"#,
+            r#"webhooks_api_request_seconds_bucket{le="0.005",route="/api/v1/webhooks/"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}

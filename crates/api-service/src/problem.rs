@@ -1,0 +1,151 @@
+//! Every error of the API, and what the client is told of it.
+//!
+//! | error | status | code |
+//! |---|---|---|
+//! | no session, an unknown or an expired one | 401 | `not_logged_in` |
+//! | a session of another role | 403 | `not_an_admin` |
+//! | a write from another site's page | 403 | `cross_site` |
+//! | an unknown path or id, another tenant's id | 404 | `not_found` |
+//! | a path that does not take the method | 405 | `method_not_allowed` |
+//! | a body that is too slow | 408 | `body_too_slow` |
+//! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
+//! | a body that is too large | 413 | `body_too_large` |
+//! | a body that does not claim to be JSON | 415 | `unsupported_media_type` |
+//! | a body that is not JSON | 400 | `malformed_json` |
+//! | a body that breaks off | 400 | `incomplete_body` |
+//! | faulty parameters in the query string | 400 | `invalid_parameters` |
+//! | faulty fields | 422 | `validation_failed` |
+//! | the database is away | 503 | `unavailable` |
+//! | anything else | 500 | `internal_error` |
+
+mod body;
+
+use std::{error::Error as StdError, time::Duration};
+
+use actix_web::{
+    HttpResponse, ResponseError,
+    http::{
+        StatusCode,
+        header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    },
+};
+use ledger::LedgerError;
+
+pub(crate) use self::body::render;
+use crate::fault::Fault;
+
+/// Why a request is not answered as its sender wished. The text is for the client; causes are for the log.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("no administrator is logged in: the cookie sessionid is missing, unknown or expired")]
+    NotLoggedIn,
+    #[error("only administrators may manage webhooks")]
+    NotAnAdmin,
+    #[error("a write must come from a page of this service itself, and the header {0} says that it does not")]
+    CrossSite(&'static str),
+    #[error("there is nothing here")]
+    NotFound,
+    #[error("only these methods are possible here: {0}")]
+    MethodNotAllowed(&'static str),
+    #[error("the body did not arrive within {} seconds", .0.as_secs())]
+    BodyTooSlow(Duration),
+    #[error("the tenant has {0} webhooks already, and may not have more")]
+    TooManyWebhooks(u32),
+    #[error("the body is larger than {0} bytes")]
+    BodyTooLarge(usize),
+    #[error("the body must be JSON: Content-Type application/json, in UTF-8, without Content-Encoding")]
+    MediaType,
+    #[error("the body is not valid JSON: {0}")]
+    MalformedJson(serde_json::Error),
+    #[error("the body could not be read to its end")]
+    IncompleteBody,
+    #[error("parameters of the query string cannot be used; errors says which")]
+    Parameters(Vec<Fault>),
+    #[error("fields of the body cannot be used; errors says which")]
+    Fields(Vec<Fault>),
+    #[error("the service cannot do this at the moment; try again in a few seconds")]
+    Unavailable(#[source] LedgerError),
+    #[error("something went wrong; the service's operators find the reason in their logs under the request id")]
+    Unexpected(#[source] Box<dyn StdError + Send + Sync>),
+}
+
+impl ApiError {
+    pub(crate) fn unexpected(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Unexpected(cause.into())
+    }
+
+    const fn kind(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NotLoggedIn => (StatusCode::UNAUTHORIZED, "not_logged_in"),
+            Self::NotAnAdmin => (StatusCode::FORBIDDEN, "not_an_admin"),
+            Self::CrossSite(_) => (StatusCode::FORBIDDEN, "cross_site"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::BodyTooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
+            Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
+            Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::MalformedJson(_) => (StatusCode::BAD_REQUEST, "malformed_json"),
+            Self::IncompleteBody => (StatusCode::BAD_REQUEST, "incomplete_body"),
+            Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
+            Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::Unexpected(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+        }
+    }
+
+    fn faults(&self) -> Option<&[Fault]> {
+        match self {
+            Self::Parameters(faults) | Self::Fields(faults) => Some(faults),
+            _ => None,
+        }
+    }
+
+    fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        match self {
+            Self::NotLoggedIn => Some((
+                WWW_AUTHENTICATE,
+                HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
+            )),
+            Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
+            Self::Unavailable(_) => Some((RETRY_AFTER, HeaderValue::from_static("5"))),
+            _ => None,
+        }
+    }
+
+    /// The one place where what the client is not told is written down.
+    fn log(&self) {
+        match self {
+            Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
+            Self::Unexpected(cause) => tracing::error!(error = &**cause as &dyn StdError, "unexpected error"),
+            _ => {}
+        }
+    }
+}
+
+impl From<LedgerError> for ApiError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Unavailable(_) | LedgerError::Timeout(_) => Self::Unavailable(error),
+            LedgerError::Url(_)
+            | LedgerError::Query(_)
+            | LedgerError::Migration(_)
+            | LedgerError::Unreadable { .. } => Self::unexpected(error),
+        }
+    }
+}
+
+/// The body is added by [`render`], which knows the request's id.
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.kind().0
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::new(self.status_code());
+        if let Some((name, value)) = self.header() {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}

@@ -1,0 +1,111 @@
+//! RFC 9457.
+
+use actix_web::{
+    body::BoxBody,
+    dev::ServiceResponse,
+    http::header::{CONTENT_TYPE, HeaderValue},
+};
+use serde::Serialize;
+
+use super::ApiError;
+use crate::fault::Fault;
+
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// `about:blank` says that the status is all there is to the type, and makes its phrase the title; `code` tells more.
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    code: &'static str,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<&'a [Fault]>,
+    request_id: &'a str,
+}
+
+/// Gives an error its body. An error that is not ours is unexpected.
+pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResponse {
+    let Some(error) = answered.response().error() else { return answered };
+    let Some(error) = error.as_error::<ApiError>() else {
+        let foreign = ApiError::unexpected(error.to_string());
+        let (request, _) = answered.into_parts();
+        return render(ServiceResponse::from_err(foreign, request), request_id);
+    };
+    error.log();
+    let body = text(error, request_id);
+    answered.map_body(|head, _| {
+        head.headers_mut().insert(CONTENT_TYPE, PROBLEM);
+        BoxBody::new(body)
+    })
+}
+
+fn text(error: &ApiError, request_id: &str) -> String {
+    let (status, code) = error.kind();
+    let problem = Problem {
+        kind: "about:blank",
+        title: status.canonical_reason().unwrap_or_default(),
+        status: status.as_u16(),
+        code,
+        detail: error.to_string(),
+        errors: error.faults(),
+        request_id,
+    };
+    // Strings and numbers can always be written.
+    serde_json::to_string(&problem).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ledger::LedgerError;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rendered(error: &ApiError) -> Value {
+        serde_json::from_str(&text(error, "r-1")).unwrap()
+    }
+
+    #[test]
+    fn a_problem_names_its_status_code_and_request() {
+        assert_eq!(
+            rendered(&ApiError::NotFound),
+            json!({"type": "about:blank", "title": "Not Found", "status": 404, "code": "not_found",
+                   "detail": "there is nothing here", "request_id": "r-1"})
+        );
+    }
+
+    #[test]
+    fn every_faulty_field_is_listed() {
+        let faults = vec![Fault::new("name", "required", "is missing"), Fault::new("events[1]", "empty", "is empty")];
+        let problem = rendered(&ApiError::Fields(faults));
+        assert_eq!((&problem["status"], &problem["code"]), (&json!(422), &json!("validation_failed")));
+        assert_eq!(
+            problem["errors"],
+            json!([{"field": "name", "code": "required", "message": "is missing"},
+                   {"field": "events[1]", "code": "empty", "message": "is empty"}])
+        );
+    }
+
+    #[test]
+    fn malformed_json_is_located() {
+        let error = serde_json::from_str::<Value>("{\n  oops").unwrap_err();
+        let detail = rendered(&ApiError::MalformedJson(error))["detail"].to_string();
+        assert!(detail.contains("at line 2 column 3"), "{detail}");
+    }
+
+    #[test]
+    fn what_is_unexpected_tells_the_client_nothing() {
+        let errors =
+            [LedgerError::Unreadable { column: "webhooks.events" }, LedgerError::Timeout(Duration::from_secs(30))];
+        let [unreadable, timeout] = errors.map(|error| rendered(&error.into()));
+        assert_eq!((&unreadable["status"], &unreadable["code"]), (&json!(500), &json!("internal_error")));
+        assert_eq!((&timeout["status"], &timeout["code"]), (&json!(503), &json!("unavailable")));
+        assert!(!unreadable.to_string().contains("webhooks.events"), "{unreadable}");
+        assert!(!timeout.to_string().contains("30"), "{timeout}");
+    }
+}

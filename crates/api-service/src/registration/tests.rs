@@ -1,0 +1,105 @@
+use serde_json::json;
+
+use super::*;
+
+fn read(body: &str) -> Checked<Registration> {
+    let rules = Rules { name_chars: 10, url_chars: 40, addresses: AddressPolicy::default() };
+    Registration::read(&serde_json::from_str(body).unwrap(), &rules)
+}
+
+fn faults(body: &str) -> Vec<(String, &'static str)> {
+    read(body).unwrap_err().into_iter().map(|fault| (fault.field, fault.code)).collect()
+}
+
+/// A good body but for one field.
+fn with(field: &str, value: &Value) -> String {
+    let mut body = json!({"name": "orders", "url": "https://example.com/", "events": ["quote.closed"]});
+    body[field] = value.clone();
+    body.to_string()
+}
+
+fn only(field: &str, code: &'static str) -> Vec<(String, &'static str)> {
+    vec![(field.to_owned(), code)]
+}
+
+#[test]
+fn a_good_registration_is_taken_as_it_was_written() {
+    let all = EventType::ALL.map(EventType::as_str);
+    let body = json!({"events": all, "url": "HTTPS://Example.com?x", "name": " Zoë 🚚 "});
+    let registration = read(&body.to_string()).unwrap();
+    assert_eq!(registration.name, " Zoë 🚚 ");
+    assert_eq!(registration.url.as_str(), "HTTPS://Example.com?x");
+    assert_eq!(registration.events, EventType::ALL);
+}
+
+#[test]
+fn names_are_not_blank_not_long_and_without_control_characters() {
+    for (name, code) in [
+        (json!(""), "blank"),
+        (json!(" \u{a0}\u{2003}"), "blank"),
+        (json!("\n"), "blank"),
+        (json!("ä".repeat(11)), "too_long"),
+        (json!("a\u{0}b"), "control_character"),
+        (json!("a\u{85}b"), "control_character"),
+        (json!(null), "wrong_type"),
+        (json!(7), "wrong_type"),
+        (json!(["a"]), "wrong_type"),
+    ] {
+        assert_eq!(faults(&with("name", &name)), only("name", code), "{name}");
+    }
+    assert!(read(&with("name", &json!("ä".repeat(10)))).is_ok(), "characters are counted, not bytes");
+}
+
+#[test]
+fn urls_are_judged_by_the_domain() {
+    for (url, code) in [
+        (json!("http://example.com/"), "not_https"),
+        (json!("example.com"), "invalid_url"),
+        (json!("https://u:p@example.com/"), "credentials_in_url"),
+        (json!("https://127.0.0.1/"), "refused_address"),
+        (json!(format!("https://example.com/{}", "a".repeat(21))), "too_long"),
+        (json!({}), "wrong_type"),
+    ] {
+        assert_eq!(faults(&with("url", &url)), only("url", code), "{url}");
+    }
+}
+
+#[test]
+fn events_are_some_of_the_seven_each_once() {
+    for (events, expected) in [
+        (json!([]), only("events", "empty")),
+        (json!("quote.closed"), only("events", "wrong_type")),
+        (json!(["quote.closed", "quote.opened"]), only("events[1]", "unknown_event_type")),
+        (json!(["quote.closed", "quote.accepted", "quote.closed"]), only("events[2]", "repeated_event_type")),
+        (json!(["Quote.Closed"]), only("events[0]", "unknown_event_type")),
+        (json!([1, "quote.closed", null]), [only("events[0]", "wrong_type"), only("events[2]", "wrong_type")].concat()),
+    ] {
+        assert_eq!(faults(&with("events", &events)), expected, "{events}");
+    }
+}
+
+#[test]
+fn all_faulty_fields_are_reported_at_once() {
+    assert_eq!(
+        faults(r#"{"secret": 1, "name": " ", "url": "ftp://x/", "events": ["?"], "secret": 2, "Name": ""}"#),
+        [
+            ("name".to_owned(), "blank"),
+            ("url".to_owned(), "not_https"),
+            ("events[0]".to_owned(), "unknown_event_type"),
+            ("secret".to_owned(), "unknown_field"),
+            ("Name".to_owned(), "unknown_field"),
+        ]
+    );
+    assert_eq!(faults("{}"), FIELDS.map(|field| (field.to_owned(), "required")));
+}
+
+#[test]
+fn a_field_given_twice_is_refused_even_if_both_are_the_same() {
+    let body = r#"{"name": "a", "url": "https://example.com/", "events": ["quote.closed"], "name": "a"}"#;
+    assert_eq!(faults(body), only("name", "repeated_field"));
+}
+
+#[test]
+fn an_absurd_body_does_not_make_an_absurd_answer() {
+    assert_eq!(faults(&with("events", &json!(vec![0; 30_000]))).len(), MOST_FAULTS);
+}

@@ -1,0 +1,54 @@
+//! A name for each request, so that an administrator's report can be found in the log.
+
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
+
+/// The header of requests and answers.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const LONGEST: usize = 128;
+
+/// The caller's id if it is 1 to 128 visible ASCII characters; else one of ours.
+pub(crate) struct RequestId(String);
+
+impl RequestId {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+        let usable = given.filter(|id| (1..=LONGEST).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_graphic()));
+        Self(usable.map_or_else(|| Uuid::now_v7().to_string(), str::to_owned))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn header(&self) -> HeaderValue {
+        // Visible ASCII characters are always a header's value.
+        HeaderValue::from_str(&self.0).unwrap_or(HeaderValue::from_static("-"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(given: &[u8]) -> String {
+        let mut headers = HeaderMap::new();
+        headers.insert(REQUEST_ID, HeaderValue::from_bytes(given).unwrap());
+        RequestId::of(&headers).0
+    }
+
+    #[test]
+    fn a_usable_id_is_kept() {
+        for given in ["a", "~!{}\"<script>", &"x".repeat(128)] {
+            assert_eq!(id(given.as_bytes()), given);
+        }
+    }
+
+    #[test]
+    fn an_unusable_one_is_replaced_by_a_uuid_of_version_7() {
+        for given in [&b""[..], b"a b", b"a\tb", b"\xc3\xa4", "x".repeat(129).as_bytes()] {
+            let made = id(given).parse::<Uuid>().unwrap();
+            assert_eq!(made.get_version_num(), 7, "{given:?}");
+        }
+    }
+}

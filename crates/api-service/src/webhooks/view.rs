@@ -1,0 +1,97 @@
+//! Webhooks as JSON (specification, section 2.1).
+
+use domain::{EventType, WebhookId};
+use ledger::Webhook;
+use serde::Serialize;
+use time::{OffsetDateTime, serde::rfc3339};
+
+/// Never the secret. Times are RFC 3339 in UTC.
+#[derive(Serialize)]
+pub(super) struct WebhookView<'a> {
+    id: WebhookId,
+    name: &'a str,
+    url: &'a str,
+    events: &'a [EventType],
+    is_active: bool,
+    #[serde(with = "rfc3339")]
+    created_at: OffsetDateTime,
+    #[serde(with = "rfc3339")]
+    updated_at: OffsetDateTime,
+    #[serde(with = "rfc3339::option")]
+    last_success_at: Option<OffsetDateTime>,
+    failure_count: i32,
+}
+
+/// The answer to a registration.
+#[derive(Serialize)]
+pub(super) struct CreatedView<'a> {
+    #[serde(flatten)]
+    pub(super) webhook: WebhookView<'a>,
+    pub(super) signing_secret: &'a str,
+}
+
+/// A page of a list.
+#[derive(Serialize)]
+pub(super) struct ListView<'a> {
+    pub(super) data: Vec<WebhookView<'a>>,
+    pub(super) next_cursor: Option<String>,
+}
+
+impl<'a> WebhookView<'a> {
+    pub(super) fn of(webhook: &'a Webhook) -> Self {
+        Self {
+            id: webhook.id,
+            name: &webhook.name,
+            url: &webhook.url,
+            events: &webhook.events,
+            is_active: webhook.is_active,
+            created_at: webhook.created_at,
+            updated_at: webhook.updated_at,
+            last_success_at: webhook.last_success_at,
+            failure_count: webhook.failure_count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn webhook() -> Webhook {
+        Webhook {
+            id: "0192f0c1-0000-7000-8000-0000000000ab".parse().unwrap(),
+            name: "orders".into(),
+            url: "https://example.com/in".into(),
+            events: vec![EventType::QuoteClosed, EventType::ReturnNoteCreated],
+            is_active: true,
+            created_at: datetime!(2026-03-01 09:30:00.123456 UTC),
+            updated_at: datetime!(2026-03-01 09:30:00 UTC),
+            last_success_at: None,
+            failure_count: 2,
+        }
+    }
+
+    #[test]
+    fn a_webhook_shows_its_health_and_no_secret() {
+        let expected = json!({
+            "id": "0192f0c1-0000-7000-8000-0000000000ab", "name": "orders", "url": "https://example.com/in",
+            "events": ["quote.closed", "return_note.created"], "is_active": true,
+            "created_at": "2026-03-01T09:30:00.123456Z", "updated_at": "2026-03-01T09:30:00Z",
+            "last_success_at": null, "failure_count": 2,
+        });
+        assert_eq!(serde_json::to_value(WebhookView::of(&webhook())).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_created_one_is_the_same_and_its_secret() {
+        let webhook = webhook();
+        let created = CreatedView { webhook: WebhookView::of(&webhook), signing_secret: "whsec_1" };
+        let mut created = serde_json::to_value(created).unwrap();
+        let secret = created.as_object_mut().unwrap().remove("signing_secret");
+        assert_eq!(secret, Some(json!("whsec_1")));
+        assert_eq!(created, serde_json::to_value(WebhookView::of(&webhook)).unwrap());
+    }
+}
