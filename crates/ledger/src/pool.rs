@@ -6,7 +6,7 @@ use diesel::ConnectionError;
 use diesel_async::{
     AsyncPgConnection, SimpleAsyncConnection,
     pooled_connection::{
-        AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
+        AsyncDieselConnectionManager, ManagerConfig, PoolableConnection, RecyclingMethod,
         deadpool::{Object, Pool},
     },
 };
@@ -32,11 +32,12 @@ pub struct Ledger {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Shorter than the default deadline of a shutdown.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// See the README: the hot statements are nested loops over a batch.
 const SESSION: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET timezone = 'UTC'; \
-     SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'";
+     SET statement_timeout = '20s'; SET idle_in_transaction_session_timeout = '20s'";
 
 impl Ledger {
     /// Makes the pool, inside a tokio runtime. Nothing is connected yet.
@@ -83,7 +84,8 @@ impl Ledger {
     {
         let mut conn = self.pool.get().await.map_err(|error| LedgerError::Unavailable(error.into()))?;
         if let Ok(result) = tokio::time::timeout(STATEMENT_TIMEOUT, statements(&mut conn)).await {
-            return result.map_err(LedgerError::Query);
+            return result
+                .map_err(|error| if is_lost(&error, &mut conn) { lost(error) } else { LedgerError::Query(error) });
         }
         drop(Object::take(conn));
         Err(LedgerError::Timeout(STATEMENT_TIMEOUT))
@@ -94,6 +96,20 @@ impl Ledger {
         let conn = self.pool.get().await.map_err(|error| LedgerError::Unavailable(error.into()))?;
         Ok(Object::take(conn))
     }
+}
+
+/// Whether a statement failed because the connection, or the server behind it, went away.
+fn is_lost(error: &diesel::result::Error, conn: &mut AsyncPgConnection) -> bool {
+    use diesel::result::{DatabaseErrorKind, Error};
+    let sent = !matches!(
+        error,
+        Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection, _)
+    );
+    !sent || (matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, _)) && conn.is_broken())
+}
+
+fn lost(error: diesel::result::Error) -> LedgerError {
+    LedgerError::Unavailable(error.into())
 }
 
 fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
