@@ -70,6 +70,8 @@ pub struct Progress {
     pub state: DeliveryState,
     /// Attempts made and recorded.
     pub attempts: u16,
+    /// Of these, how many were made before the current run of the schedule: a resend begins a fresh one.
+    pub run_base: u16,
     /// When the first attempt failed: the schedule's origin.
     pub first_failed_at: Option<OffsetDateTime>,
     /// When the next attempt is due, if one is.
@@ -92,7 +94,7 @@ pub enum Verdict {
 impl Progress {
     /// Before any attempt.
     pub const NEW: Self =
-        Self { state: DeliveryState::Pending, attempts: 0, first_failed_at: None, next_attempt_at: None };
+        Self { state: DeliveryState::Pending, attempts: 0, run_base: 0, first_failed_at: None, next_attempt_at: None };
 
     /// What to do with `job` at `now`. `redelivered` is the broker's flag: the job was once handed out and not
     /// acknowledged, so its consumer may have died between recording the outcome and publishing the retry.
@@ -123,9 +125,9 @@ impl Progress {
             return Self { state: DeliveryState::Succeeded, attempts, next_attempt_at: None, ..*self };
         }
         let first_failed_at = self.first_failed_at.unwrap_or(finished_at);
-        let next_attempt_at = schedule.next_due(attempts, first_failed_at, started_at);
+        let next_attempt_at = schedule.next_due(attempts - self.run_base, first_failed_at, started_at);
         let state = if next_attempt_at.is_some() { DeliveryState::Retrying } else { DeliveryState::Dropped };
-        Self { state, attempts, first_failed_at: Some(first_failed_at), next_attempt_at }
+        Self { state, attempts, first_failed_at: Some(first_failed_at), next_attempt_at, ..*self }
     }
 }
 
@@ -182,6 +184,7 @@ mod tests {
         let progress = Progress {
             state: DeliveryState::Retrying,
             attempts: 2,
+            run_base: 0,
             first_failed_at: Some(NOW),
             next_attempt_at: Some(due),
         };
@@ -204,6 +207,7 @@ mod tests {
         let progress = Progress {
             state: DeliveryState::Retrying,
             attempts: 2,
+            run_base: 0,
             first_failed_at: Some(NOW),
             next_attempt_at: Some(due),
         };

@@ -1,1 +1,1 @@
-DROP TABLE admin_sessions, attempts, deliveries, events, webhooks;
+DROP TABLE admin_sessions, recoveries, held_jobs, promised_jobs, attempts, deliveries, events, webhooks;
