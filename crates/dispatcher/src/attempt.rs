@@ -23,6 +23,7 @@ pub(crate) struct Sender {
 pub(crate) struct Made {
     pub(crate) job: Job,
     pub(crate) due: Due,
+    pub(crate) signature: String,
     pub(crate) answer: Answer,
 }
 
@@ -42,12 +43,13 @@ impl Sender {
             self.metrics.first_attempt_seconds.observe((now - due.occurred_at).as_seconds_f64().max(0.0));
         }
         let body = due.body.clone();
+        let signature = sign(&secret, &body, now.unix_timestamp());
         let answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.policy) {
             Ok(url) => {
                 let headers = vec![
                     ("X-Service-Webhook-Id", due.id.to_string()),
                     ("X-Service-Event", due.event_type.to_string()),
-                    ("X-Service-Signature", sign(&secret, &body, now.unix_timestamp())),
+                    ("X-Service-Signature", signature.clone()),
                 ];
                 self.egress.post(Post { url, headers, body }).await
             }
@@ -56,7 +58,7 @@ impl Sender {
         self.metrics.attempted(answer.class);
         self.metrics.attempt_seconds.observe(answer.elapsed.as_secs_f64());
         log(&due, job, destination.webhook, &answer);
-        Ok(Made { job, due, answer })
+        Ok(Made { job, due, signature, answer })
     }
 }
 

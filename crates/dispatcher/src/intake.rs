@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use broker::{Names, Outgoing, Publisher, Received};
-use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
-use ledger::{Due, Ledger, UnsealError};
+use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict, WebhookId};
+use ledger::{Due, Ledger, Standing, UnsealError};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
@@ -86,7 +86,6 @@ impl Intake {
         };
         match due.progress.judge(job, redelivered, OffsetDateTime::now_utc()) {
             Verdict::Stale => self.skip(job, "stale"),
-            Verdict::Attempt if !due.destination.is_active => self.skip(job, "held"),
             Verdict::Attempt => {
                 let due = due.clone();
                 self.tasks.spawn(async move { this.attempt(job, due).await });
@@ -110,10 +109,37 @@ impl Intake {
     }
 
     async fn attempt(&self, job: Job, due: Due) {
+        match due.destination.standing {
+            Standing::Active => {}
+            Standing::Paused => return self.hold(job, due.destination.webhook).await,
+            Standing::Deleted => return self.cancel(job).await,
+        }
         match self.sender.attempt(job, due).await {
             // The recorder outlives every attempt, unless it was abandoned: then nothing is acknowledged.
             Ok(made) => drop(self.made.send(made).await),
             Err((due, error)) => self.wait_for_keys(job, &due, &error).await,
+        }
+    }
+
+    /// Leaves the delivery waiting until its webhook is active again; if it is by now, the job comes back at once.
+    async fn hold(&self, job: Job, webhook: WebhookId) {
+        let hold = || self.ledger.job_hold(webhook, job.delivery);
+        match persist("holding a job", &self.abandon, hold).await {
+            Some(true) => {
+                self.metrics.skipped("held");
+                self.in_flight.finish(job).await;
+            }
+            Some(false) => self.park(job, job, OffsetDateTime::now_utc()).await,
+            None => {}
+        }
+    }
+
+    async fn cancel(&self, job: Job) {
+        self.metrics.skipped("cancelled");
+        let ids = [job.delivery];
+        let cancel = || self.ledger.deliveries_cancel(&ids);
+        if persist("cancelling a delivery", &self.abandon, cancel).await.is_some() {
+            self.in_flight.finish(job).await;
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use broker::{Names, Publisher};
 use domain::{DeliveryState, Job, RetrySchedule};
-use ledger::{Attempted, Ledger};
+use ledger::{Attempted, Ledger, Outcome};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
@@ -28,7 +28,8 @@ pub(crate) struct Recorder {
     pub(crate) abandon: CancellationToken,
 }
 
-/// What remains to be done for a job once its outcome is in the ledger.
+/// What remains to be done for a job once its outcome is in the ledger. The ledger has the last word on the retry: the
+/// delivery may have been cancelled or resent meanwhile.
 struct Recorded {
     job: Job,
     retry_at: Option<OffsetDateTime>,
@@ -52,7 +53,7 @@ impl Recorder {
     async fn record(&self, batch: Vec<Made>) -> Option<Vec<Recorded>> {
         self.metrics.write_batch.observe(size(batch.len()));
         let (mut attempted, mut recorded, mut webhooks) = (Vec::new(), Vec::new(), Vec::new());
-        for Made { job, due, answer } in batch {
+        for Made { job, due, signature, answer } in batch {
             let finished_at = answer.started_at + answer.elapsed;
             let progress = due.progress.after(answer.class, answer.started_at, finished_at, &self.schedule);
             recorded.push(Recorded { job, retry_at: progress.next_attempt_at });
@@ -60,6 +61,8 @@ impl Recorder {
             attempted.push(Attempted {
                 id: due.id,
                 progress,
+                url: due.destination.url,
+                signature,
                 started_at: answer.started_at,
                 elapsed: answer.elapsed,
                 class: answer.class,
@@ -69,11 +72,12 @@ impl Recorder {
             });
         }
         let write = || self.ledger.attempts_record(&attempted, &webhooks);
-        let expected = persist("recording attempts", &self.abandon, write).await?;
-        for attempted in attempted.iter().filter(|attempted| expected.contains(&attempted.id)) {
-            let state = attempted.progress.state;
+        for Outcome { id, state, next_attempt_at } in persist("recording attempts", &self.abandon, write).await? {
+            if let Some(recorded) = recorded.iter_mut().find(|recorded| recorded.job.delivery == id) {
+                recorded.retry_at = state.is_waiting().then(|| next_attempt_at.unwrap_or_else(OffsetDateTime::now_utc));
+            }
             if state == DeliveryState::Dropped {
-                tracing::info!(delivery = %attempted.id, attempts = attempted.progress.attempts, "dropped");
+                tracing::info!(delivery = %id, "dropped");
             }
             if !state.is_waiting() {
                 self.metrics.finished(state);

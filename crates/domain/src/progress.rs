@@ -103,10 +103,13 @@ impl Progress {
         if !self.state.is_waiting() {
             return Verdict::Stale;
         }
+        let is_next = job.attempt == self.attempts + 1;
         match self.next_attempt_at {
-            Some(due) if job.attempt == self.attempts + 1 && due > now + EARLY_TOLERANCE => Verdict::Early(due),
-            _ if job.attempt == self.attempts + 1 => Verdict::Attempt,
-            Some(due) if job.attempt == self.attempts && redelivered == Redelivered::Yes => Verdict::FollowUp(due),
+            Some(due) if is_next && due > now + EARLY_TOLERANCE => Verdict::Early(due),
+            _ if is_next => Verdict::Attempt,
+            due if job.attempt > 0 && job.attempt == self.attempts && redelivered == Redelivered::Yes => {
+                Verdict::FollowUp(due.unwrap_or(now))
+            }
             _ => Verdict::Stale,
         }
     }

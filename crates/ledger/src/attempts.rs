@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, EventType, OutcomeClass, Progress, WebhookId};
+use domain::{DeliveryId, DeliveryState, EventType, OutcomeClass, Progress, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -36,9 +36,20 @@ pub struct Destination {
     /// Its URL, as it was written.
     pub url: String,
     /// Whether it takes deliveries now.
-    pub is_active: bool,
+    pub standing: Standing,
     /// Its sealed signing secret.
     pub secret: SealedSecret,
+}
+
+/// Whether a webhook takes deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does.
+    Active,
+    /// Its administrator paused it: deliveries wait.
+    Paused,
+    /// It was deleted: deliveries are cancelled.
+    Deleted,
 }
 
 /// An attempt that was made.
@@ -48,6 +59,10 @@ pub struct Attempted {
     pub id: DeliveryId,
     /// How far it has come with this attempt.
     pub progress: Progress,
+    /// Where it was sent.
+    pub url: String,
+    /// The signature header that was sent.
+    pub signature: String,
     /// When the attempt began.
     pub started_at: OffsetDateTime,
     /// How long it took.
@@ -62,15 +77,26 @@ pub struct Attempted {
     pub error: Option<String>,
 }
 
+/// What the ledger says of a delivery once an attempt is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The delivery.
+    pub id: DeliveryId,
+    /// Its state now.
+    pub state: DeliveryState,
+    /// When the next attempt is due, if it waits for one and not at once.
+    pub next_attempt_at: Option<OffsetDateTime>,
+}
+
 batch_statement! {
     LoadDue -> (
-        (SqlUuid, Text, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
+        (SqlUuid, Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
         (Timestamptz, Text, Binary),
-        (SqlUuid, Text, Bool, Text, Binary),
+        (SqlUuid, Text, Bool, Bool, Text, Binary),
     );
     job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz }
-    " SELECT d.id, d.state, d.attempts, d.first_failed_at, d.next_attempt_at, e.occurred_at, e.event_type, e.body, \
-             w.id, w.url, w.is_active, w.secret_key_id, w.secret_sealed \
+    " SELECT d.id, d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at, e.occurred_at, e.event_type, e.body, \
+             w.id, w.url, w.is_active, w.deleted_at IS NOT NULL, w.secret_key_id, w.secret_sealed \
       FROM job \
       CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \
       CROSS JOIN LATERAL \
@@ -79,37 +105,46 @@ batch_statement! {
 }
 
 type DueRow = (
-    (Uuid, String, i16, Option<OffsetDateTime>, Option<OffsetDateTime>),
+    (Uuid, String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>),
     (OffsetDateTime, String, Vec<u8>),
-    (Uuid, String, bool, String, Vec<u8>),
+    (Uuid, String, bool, bool, String, Vec<u8>),
 );
 
 // Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
 // that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
 // counts. Only attempts that the ledger expected count at all: the delivery's counter must stand one below.
+//
+// A delivery that was cancelled while the attempt was under way stays cancelled. One that was resent meanwhile keeps
+// waiting for its new run, which begins after this attempt.
 batch_statement! {
-    RecordAttempts -> (SqlUuid,);
+    RecordAttempts -> (SqlUuid, Text, Nullable<Timestamptz>);
     made {
-        delivery_id: Uuid => SqlUuid, attempt: i16 => SmallInt, state: String => Text,
+        delivery_id: Uuid => SqlUuid, attempt: i16 => SmallInt, run: i16 => SmallInt, new_state: String => Text,
         first_failed_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         next_attempt_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         started_at: OffsetDateTime => Timestamptz, finished_at: OffsetDateTime => Timestamptz,
         duration_us: i64 => BigInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
         answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
+        url: String => Text, signature: String => Text,
     }
     webhook { webhook_id: Uuid => SqlUuid }
     ", locked AS MATERIALIZED ( \
         SELECT id FROM webhooks WHERE id IN (SELECT webhook_id FROM webhook) ORDER BY id FOR NO KEY UPDATE \
       ), done AS ( \
-        UPDATE deliveries AS d SET state = made.state, attempts = made.attempt, \
-               first_failed_at = made.first_failed_at, next_attempt_at = made.next_attempt_at \
+        UPDATE deliveries AS d SET attempts = made.attempt, \
+               state = CASE WHEN d.state IN ('pending', 'retrying') AND d.run_base = made.run \
+                       THEN made.new_state ELSE d.state END, \
+               run_base = CASE WHEN d.run_base = made.run THEN d.run_base ELSE made.attempt END, \
+               first_failed_at = CASE WHEN d.run_base = made.run THEN made.first_failed_at ELSE d.first_failed_at END, \
+               next_attempt_at = CASE WHEN d.state IN ('pending', 'retrying') AND d.run_base = made.run \
+                                 THEN made.next_attempt_at ELSE d.next_attempt_at END \
         FROM made \
-        WHERE d.id = made.delivery_id AND d.attempts = made.attempt - 1 AND d.state IN ('pending', 'retrying') \
-              AND (SELECT count(*) FROM locked) >= 0 \
-        RETURNING d.id, d.webhook_id, made.* \
+        WHERE d.id = made.delivery_id AND d.attempts = made.attempt - 1 AND (SELECT count(*) FROM locked) >= 0 \
+        RETURNING d.id, d.webhook_id, d.state AS shown_state, d.next_attempt_at AS shown_next, made.* \
       ), logged AS ( \
-        INSERT INTO attempts (delivery_id, attempt, started_at, duration_us, outcome, status, answer_head, error) \
-        SELECT id, attempt, started_at, duration_us, outcome, status, answer_head, error FROM done \
+        INSERT INTO attempts \
+            (delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error) \
+        SELECT id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error FROM done \
       ), health AS ( \
         SELECT webhook_id, max(finished_at) FILTER (WHERE outcome = 'success') AS success_at, \
                array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures \
@@ -121,7 +156,7 @@ batch_statement! {
                 SELECT count(*) FROM unnest(health.failures) AS failure(at) \
                 WHERE failure.at > coalesce(greatest(w.last_success_at, health.success_at), '-infinity')) \
         FROM health WHERE w.id = health.webhook_id \
-      ) SELECT id FROM done"
+      ) SELECT id, shown_state, shown_next FROM done"
 }
 
 impl Ledger {
@@ -139,8 +174,8 @@ impl Ledger {
         rows.into_iter().map(due).collect()
     }
 
-    /// Records attempts, the deliveries' progress and the webhooks' health in one transaction. Returns the ids of the
-    /// deliveries for which this was the attempt that the ledger expected; for the others nothing changes.
+    /// Records attempts, the deliveries' progress and the webhooks' health in one transaction. Returns what
+    /// became of those deliveries for which this was the attempt that the ledger expected; for the others nothing changes.
     ///
     /// # Errors
     /// When the database does not answer; whether it was recorded is unknown then, and the call can be repeated.
@@ -148,23 +183,31 @@ impl Ledger {
         &self,
         made: &[Attempted],
         webhooks: &[WebhookId],
-    ) -> Result<Vec<DeliveryId>, LedgerError> {
+    ) -> Result<Vec<Outcome>, LedgerError> {
         let mut statement =
             RecordAttempts { webhook_id: webhooks.iter().map(|id| id.as_uuid()).collect(), ..Default::default() };
         for attempted in made {
             statement.push(attempted);
         }
-        let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
-        Ok(rows.into_iter().map(|(id,)| id.into()).collect())
+        let rows: Vec<(Uuid, String, Option<OffsetDateTime>)> =
+            self.run(async |conn| statement.load(conn).await).await?;
+        let outcome = |(id, state, next_attempt_at): (Uuid, String, _)| {
+            let state = state.parse().map_err(|_| LedgerError::Unreadable { column: "deliveries.state" })?;
+            Ok(Outcome { id: id.into(), state, next_attempt_at })
+        };
+        rows.into_iter().map(outcome).collect()
     }
 }
 
 impl RecordAttempts {
     fn push(&mut self, attempted: &Attempted) {
-        let Progress { state, attempts, first_failed_at, next_attempt_at } = attempted.progress;
+        let Progress { state, attempts, run_base, first_failed_at, next_attempt_at } = attempted.progress;
         self.delivery_id.push(attempted.id.as_uuid());
         self.attempt.push(i16::try_from(attempts).unwrap_or(i16::MAX));
-        self.state.push(state.to_string());
+        self.run.push(i16::try_from(run_base).unwrap_or(i16::MAX));
+        self.new_state.push(state.to_string());
+        self.url.push(attempted.url.clone());
+        self.signature.push(attempted.signature.clone());
         self.first_failed_at.push(first_failed_at);
         self.next_attempt_at.push(next_attempt_at);
         self.started_at.push(attempted.started_at);
@@ -178,27 +221,33 @@ impl RecordAttempts {
 }
 
 /// The moment in the id, which is also the key of its event's partition.
-fn occurred_at(id: DeliveryId) -> OffsetDateTime {
+pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(id.unix_millis()) * 1_000_000)
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 fn due((delivery, event, webhook): DueRow) -> Result<Due, LedgerError> {
-    let (id, state, attempts, first_failed_at, next_attempt_at) = delivery;
+    let (id, state, attempts, run_base, first_failed_at, next_attempt_at) = delivery;
     let (occurred_at, event_type, body) = event;
-    let (webhook, url, is_active, key_id, sealed) = webhook;
+    let (webhook, url, is_active, is_deleted, key_id, sealed) = webhook;
+    let standing = match (is_active, is_deleted) {
+        (_, true) => Standing::Deleted,
+        (false, false) => Standing::Paused,
+        (true, false) => Standing::Active,
+    };
     let unreadable = |column| LedgerError::Unreadable { column };
     Ok(Due {
         id: id.into(),
         progress: Progress {
             state: state.parse().map_err(|_| unreadable("deliveries.state"))?,
             attempts: u16::try_from(attempts).map_err(|_| unreadable("deliveries.attempts"))?,
+            run_base: u16::try_from(run_base).map_err(|_| unreadable("deliveries.run_base"))?,
             first_failed_at,
             next_attempt_at,
         },
         occurred_at,
         event_type: event_type.parse().map_err(|_| unreadable("events.event_type"))?,
         body: body.into(),
-        destination: Destination { webhook: webhook.into(), url, is_active, secret: SealedSecret { key_id, sealed } },
+        destination: Destination { webhook: webhook.into(), url, standing, secret: SealedSecret { key_id, sealed } },
     })
 }

@@ -41,6 +41,8 @@ pub struct NewDelivery {
     pub webhook: WebhookId,
     /// Which event.
     pub event: EventId,
+    /// The event's type.
+    pub event_type: EventType,
 }
 
 batch_statement! {
@@ -56,14 +58,16 @@ batch_statement! {
         occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, tenant: Uuid => SqlUuid,
         event_type: String => Text, body: Vec<u8> => Binary,
     }
-    delivery { delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid }
+    delivery {
+        delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid, of_type: String => Text,
+    }
     ", stored AS ( \
         INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
         SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id \
         ON CONFLICT DO NOTHING \
       ) \
-      INSERT INTO deliveries (id, webhook_id, event_id) \
-      SELECT delivery_id, webhook_id, of_event FROM delivery ORDER BY delivery_id \
+      INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
+      SELECT delivery_id, webhook_id, of_event, of_type FROM delivery ORDER BY delivery_id \
       ON CONFLICT DO NOTHING RETURNING id"
 }
 
@@ -71,7 +75,7 @@ batch_statement! {
     FindUntried -> (SqlUuid,);
     asked { asked: Uuid => SqlUuid }
     " SELECT found.id FROM asked CROSS JOIN LATERAL \
-        (SELECT id FROM deliveries WHERE id = asked.asked AND state = 'pending' AND attempts = 0) AS found"
+        (SELECT id FROM deliveries WHERE id = asked.asked AND state = 'pending' AND attempts = run_base) AS found"
 }
 
 impl Ledger {
@@ -116,6 +120,7 @@ impl Ledger {
             statement.delivery_id.push(delivery.id.as_uuid());
             statement.webhook_id.push(delivery.webhook.as_uuid());
             statement.of_event.push(delivery.event.as_uuid());
+            statement.of_type.push(delivery.event_type.to_string());
         }
         let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(rows.into_iter().map(|(id,)| id.into()).collect())
@@ -133,7 +138,7 @@ impl Ledger {
 }
 
 /// The event's timestamp cut to milliseconds: what its delivery ids carry too.
-fn milliseconds(timestamp: Timestamp) -> OffsetDateTime {
+pub(crate) fn milliseconds(timestamp: Timestamp) -> OffsetDateTime {
     let moment = timestamp.as_datetime();
     moment.replace_millisecond(moment.millisecond()).unwrap_or(moment)
 }

@@ -14,6 +14,7 @@ diesel::table! {
         updated_at -> Timestamptz,
         last_success_at -> Nullable<Timestamptz>,
         failure_count -> Integer,
+        deleted_at -> Nullable<Timestamptz>,
     }
 }
 
@@ -25,5 +26,73 @@ diesel::table! {
         role -> Text,
         created_at -> Timestamptz,
         expires_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    deliveries (id) {
+        id -> Uuid,
+        webhook_id -> Uuid,
+        event_id -> Uuid,
+        event_type -> Text,
+        is_test -> Bool,
+        state -> Text,
+        attempts -> SmallInt,
+        run_base -> SmallInt,
+        created_at -> Timestamptz,
+        first_failed_at -> Nullable<Timestamptz>,
+        next_attempt_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    attempts (delivery_id, attempt) {
+        delivery_id -> Uuid,
+        attempt -> SmallInt,
+        url -> Text,
+        signature -> Text,
+        started_at -> Timestamptz,
+        duration_us -> BigInt,
+        outcome -> Text,
+        status -> Nullable<SmallInt>,
+        answer_head -> Binary,
+        error -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    events (occurred_at, id) {
+        occurred_at -> Timestamptz,
+        id -> Uuid,
+        tenant_id -> Uuid,
+        event_type -> Text,
+        body -> Binary,
+    }
+}
+
+diesel::table! {
+    promised_jobs (delivery_id) {
+        delivery_id -> Uuid,
+        leased_until -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    held_jobs (webhook_id, delivery_id) {
+        webhook_id -> Uuid,
+        delivery_id -> Uuid,
+    }
+}
+
+diesel::table! {
+    recoveries (id) {
+        id -> Uuid,
+        webhook_id -> Uuid,
+        since -> Timestamptz,
+        created_at -> Timestamptz,
+        finished_at -> Nullable<Timestamptz>,
+        resent -> Integer,
+        reached -> Uuid,
+        leased_until -> Timestamptz,
     }
 }

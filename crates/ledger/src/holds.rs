@@ -1,0 +1,49 @@
+//! Jobs that came while their webhook takes no deliveries.
+
+use diesel::sql_types::Uuid as SqlUuid;
+use diesel_async::RunQueryDsl;
+use domain::{DeliveryId, WebhookId};
+use uuid::Uuid;
+
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
+
+// The share lock makes an activation wait, so that it finds what is held here; what comes after it is not held.
+batch_statement! {
+    HoldJobs -> (SqlUuid,);
+    job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid }
+    ", paused AS MATERIALIZED ( \
+        SELECT id FROM webhooks WHERE id IN (SELECT webhook FROM job) AND NOT is_active ORDER BY id FOR SHARE \
+      ), held AS ( \
+        INSERT INTO held_jobs (webhook_id, delivery_id) \
+        SELECT webhook, delivery FROM job JOIN paused ON paused.id = job.webhook ON CONFLICT DO NOTHING \
+      ) SELECT job.delivery FROM job JOIN paused ON paused.id = job.webhook"
+}
+
+batch_statement! {
+    CancelDeliveries -> (SqlUuid,);
+    cancelled { cancelled: Uuid => SqlUuid }
+    " UPDATE deliveries AS d SET state = 'cancelled', next_attempt_at = NULL FROM cancelled \
+      WHERE d.id = cancelled.cancelled AND d.state IN ('pending', 'retrying') RETURNING d.id"
+}
+
+impl Ledger {
+    /// Holds the job of a delivery until its webhook is active again. `false` when it is active by now.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn job_hold(&self, webhook: WebhookId, delivery: DeliveryId) -> Result<bool, LedgerError> {
+        let statement = HoldJobs { webhook: vec![webhook.as_uuid()], delivery: vec![delivery.as_uuid()] };
+        let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(!held.is_empty())
+    }
+
+    /// Cancels deliveries that still wait.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
+        let statement = CancelDeliveries { cancelled: ids.iter().map(|id| id.as_uuid()).collect() };
+        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(())
+    }
+}
