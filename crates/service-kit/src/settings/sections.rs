@@ -45,6 +45,9 @@ pub struct Api {
     /// Where it listens; port 0 lets the system choose.
     #[serde(deserialize_with = "parse::address")]
     pub listen: SocketAddr,
+    /// Deliveries of one recovery that are sent again per second, about; 1 to 65535.
+    #[serde(deserialize_with = "parse::small_count")]
+    pub recover_per_second: u16,
 }
 
 /// `ops`: health and metrics.
