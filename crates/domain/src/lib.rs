@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
+pub mod catalogue;
 mod envelope;
 mod event;
 mod event_type;
