@@ -29,6 +29,14 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let moment =
             OffsetDateTime::parse(text, &Rfc3339).map_err(|error| format!("not an RFC 3339 timestamp: {error}"))?;
+        moment.try_into()
+    }
+}
+
+impl TryFrom<OffsetDateTime> for Timestamp {
+    type Error = String;
+
+    fn try_from(moment: OffsetDateTime) -> Result<Self, Self::Error> {
         let utc = moment.checked_to_offset(UtcOffset::UTC).filter(|utc| (1970..=9999).contains(&utc.year()));
         utc.map(Self).ok_or_else(|| "outside the years 1970 to 9999".to_owned())
     }

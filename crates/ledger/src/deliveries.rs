@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventId, EventType, WebhookId};
+use domain::{DeliveryId, DeliveryState, EventId, EventType};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use crate::{
     error::LedgerError,
     pool::Ledger,
     tables::{attempts, deliveries, events},
-    webhooks::Page,
+    webhooks::{OwnWebhook, Page},
 };
 
 /// A delivery in the log.
@@ -112,12 +112,12 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn delivery_list(
         &self,
-        webhook: WebhookId,
+        webhook: OwnWebhook,
         filter: DeliveryFilter,
         page: Page<DeliveryId>,
     ) -> Result<Vec<Delivery>, LedgerError> {
         let mut query = deliveries::table
-            .filter(deliveries::webhook_id.eq(webhook.as_uuid()))
+            .filter(deliveries::webhook_id.eq(webhook.id().as_uuid()))
             .order(deliveries::id.desc())
             .limit(page.limit.into())
             .select(Row::as_select())
@@ -145,9 +145,9 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn delivery_find(&self, webhook: WebhookId, id: DeliveryId) -> Result<Option<Delivery>, LedgerError> {
+    pub async fn delivery_find(&self, webhook: OwnWebhook, id: DeliveryId) -> Result<Option<Delivery>, LedgerError> {
         let query = deliveries::table
-            .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.as_uuid())))
+            .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.id().as_uuid())))
             .select(Row::as_select());
         let row: Option<Row> = self.run(async |conn| query.first(conn).await.optional()).await?;
         row.map(Row::read).transpose()

@@ -5,26 +5,44 @@ use std::time::Duration;
 
 use diesel::{
     prelude::*,
-    sql_types::{Int4, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Int4, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, EventId, EventType, Job, Timestamp, WebhookId};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use domain::{DeliveryId, Job};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    batch::batch_statement,
-    error::LedgerError,
-    intake::{NewEvent, milliseconds},
-    pool::Ledger,
-    tables::{deliveries, events, promised_jobs},
-};
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, tables::promised_jobs};
 
 /// How long the one who promised, or leased, has to publish.
 pub const LEASE: Duration = Duration::from_secs(30);
 
+/// Jobs that the ledger has promised to the queue. Publish them, then keep the promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promised {
+    pub(crate) ids: Vec<Uuid>,
+    /// The end of the lease, which tells these promises from later ones of the same deliveries.
+    pub(crate) until: OffsetDateTime,
+    jobs: Vec<Job>,
+}
+
+impl Promised {
+    /// What to publish.
+    #[must_use]
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// Whether there is nothing to publish and nothing to keep.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+// A promise whose delivery is gone (retention took it) has no job and is kept without one.
 batch_statement! {
-    LeasePromises -> (SqlUuid, SmallInt);
+    LeasePromises -> (SqlUuid, Nullable<SmallInt>);
     lease { at: OffsetDateTime => Timestamptz, until: OffsetDateTime => Timestamptz, most: i32 => Int4 }
     ", due AS MATERIALIZED ( \
         SELECT delivery_id FROM promised_jobs WHERE leased_until <= (SELECT at FROM lease) \
@@ -32,8 +50,8 @@ batch_statement! {
       ), leased AS ( \
         UPDATE promised_jobs AS p SET leased_until = (SELECT until FROM lease) \
         FROM due WHERE p.delivery_id = due.delivery_id RETURNING p.delivery_id \
-      ) SELECT d.id, (d.attempts + 1)::smallint FROM leased \
-        CROSS JOIN LATERAL (SELECT id, attempts FROM deliveries WHERE id = leased.delivery_id) AS d"
+      ) SELECT leased.delivery_id, d.attempts FROM leased \
+        LEFT JOIN LATERAL (SELECT attempts FROM deliveries WHERE id = leased.delivery_id) AS d ON true"
 }
 
 impl Ledger {
@@ -41,104 +59,57 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn promises_lease(&self, now: OffsetDateTime, most: u16) -> Result<Vec<Job>, LedgerError> {
-        let statement = LeasePromises { at: vec![now], until: vec![now + LEASE], most: vec![most.into()] };
-        let rows: Vec<(Uuid, i16)> = self.run(async |conn| statement.load(conn).await).await?;
-        let job = |(id, attempt): (Uuid, i16)| Job {
-            delivery: id.into(),
-            attempt: u16::try_from(attempt).unwrap_or_default(),
-        };
-        Ok(rows.into_iter().map(job).collect())
+    pub async fn promises_lease(&self, now: OffsetDateTime, most: u16) -> Result<Promised, LedgerError> {
+        let until = now + LEASE;
+        let statement = LeasePromises { at: vec![now], until: vec![until], most: vec![most.into()] };
+        let rows: Vec<(Uuid, Option<i16>)> = self.run(async |conn| statement.load(conn).await).await?;
+        let jobs = rows.iter().filter_map(|(id, attempts)| Some(next_job(*id, (*attempts)?))).collect();
+        Ok(Promised { ids: rows.iter().map(|(id, _)| *id).collect(), until, jobs })
     }
 
-    /// Forgets promises: the broker has confirmed their jobs.
+    /// Forgets promises: the broker has confirmed their jobs. Those that were made anew meanwhile stay.
     ///
     /// # Errors
     /// When the database does not answer; the jobs are published once more then, and found stale.
-    pub async fn promises_keep(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
-        let ids: Vec<_> = ids.iter().map(|id| id.as_uuid()).collect();
-        let query = diesel::delete(promised_jobs::table.filter(promised_jobs::delivery_id.eq_any(ids)));
+    pub async fn promises_keep(&self, promised: &Promised) -> Result<(), LedgerError> {
+        let these = promised_jobs::delivery_id.eq_any(&promised.ids);
+        let query =
+            diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(promised.until))));
         self.run(async |conn| query.execute(conn).await.map(|_| ())).await
-    }
-
-    /// Stores a test: an event and its delivery to one webhook, with its job promised.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn test_create(&self, event: &NewEvent, webhook: WebhookId) -> Result<DeliveryId, LedgerError> {
-        let id = DeliveryId::derive(webhook, event.id, event.timestamp);
-        self.run(async |conn| {
-            conn.transaction(async |conn| {
-                insert_event(conn, event).await?;
-                insert_test(conn, id, webhook, event.id, event.event_type).await?;
-                promise(conn, &[id.as_uuid()], OffsetDateTime::now_utc() + LEASE).await
-            })
-            .await
-        })
-        .await?;
-        Ok(id)
-    }
-
-    /// Takes a test back whose job could not be published.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn test_undo(&self, id: DeliveryId, event: EventId, timestamp: Timestamp) -> Result<(), LedgerError> {
-        self.run(async |conn| {
-            conn.transaction(async |conn| {
-                diesel::delete(promised_jobs::table.find(id.as_uuid())).execute(conn).await?;
-                let untried = deliveries::table.filter(deliveries::id.eq(id.as_uuid()).and(deliveries::attempts.eq(0)));
-                if diesel::delete(untried).execute(conn).await? > 0 {
-                    diesel::delete(events::table.find((milliseconds(timestamp), event.as_uuid())))
-                        .execute(conn)
-                        .await?;
-                }
-                Ok(())
-            })
-            .await
-        })
-        .await
     }
 }
 
-/// Promises the jobs of deliveries; a promise that is there already is leased anew.
-pub(crate) async fn promise(conn: &mut AsyncPgConnection, ids: &[Uuid], until: OffsetDateTime) -> QueryResult<()> {
-    let rows: Vec<_> =
-        ids.iter().map(|id| (promised_jobs::delivery_id.eq(*id), promised_jobs::leased_until.eq(until))).collect();
+/// Promises the next attempts of deliveries, given with the number of those that were made. They are the caller's for
+/// [`LEASE`], even those that were promised before.
+pub(crate) async fn promise(conn: &mut AsyncPgConnection, deliveries: &[(Uuid, i16)]) -> QueryResult<Promised> {
+    let until = OffsetDateTime::now_utc() + LEASE;
+    if deliveries.is_empty() {
+        return Ok(Promised { ids: Vec::new(), until, jobs: Vec::new() });
+    }
+    let row = |(id, _): &(Uuid, i16)| (promised_jobs::delivery_id.eq(*id), promised_jobs::leased_until.eq(until));
     diesel::insert_into(promised_jobs::table)
-        .values(rows)
+        .values(deliveries.iter().map(row).collect::<Vec<_>>())
         .on_conflict(promised_jobs::delivery_id)
         .do_update()
         .set(promised_jobs::leased_until.eq(until))
         .execute(conn)
-        .await
-        .map(|_| ())
+        .await?;
+    let jobs = deliveries.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
+    Ok(Promised { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs })
 }
 
-async fn insert_event(conn: &mut AsyncPgConnection, event: &NewEvent) -> QueryResult<()> {
-    let row = (
-        events::occurred_at.eq(milliseconds(event.timestamp)),
-        events::id.eq(event.id.as_uuid()),
-        events::tenant_id.eq(event.tenant.as_uuid()),
-        events::event_type.eq(event.event_type.as_str()),
-        events::body.eq(&event.body),
-    );
-    diesel::insert_into(events::table).values(row).execute(conn).await.map(|_| ())
+/// Makes a promise one that cannot be taken back. Nothing happens when it is kept already.
+pub(crate) async fn share(conn: &mut AsyncPgConnection, id: Uuid) -> QueryResult<()> {
+    diesel::update(promised_jobs::table.find(id)).set(promised_jobs::is_shared.eq(true)).execute(conn).await.map(|_| ())
 }
 
-async fn insert_test(
-    conn: &mut AsyncPgConnection,
-    id: DeliveryId,
-    webhook: WebhookId,
-    event: EventId,
-    event_type: EventType,
-) -> QueryResult<()> {
-    let row = (
-        deliveries::id.eq(id.as_uuid()),
-        deliveries::webhook_id.eq(webhook.as_uuid()),
-        deliveries::event_id.eq(event.as_uuid()),
-        deliveries::event_type.eq(event_type.as_str()),
-        deliveries::is_test.eq(true),
-    );
-    diesel::insert_into(deliveries::table).values(row).execute(conn).await.map(|_| ())
+/// Takes promises back that nobody else relies on. `false` when somebody does, or they were kept or made anew.
+pub(crate) async fn take_back(conn: &mut AsyncPgConnection, promised: &Promised) -> QueryResult<bool> {
+    let these = promised_jobs::delivery_id.eq_any(&promised.ids).and(promised_jobs::leased_until.eq(promised.until));
+    let alone = promised_jobs::table.filter(these.and(promised_jobs::is_shared.eq(false)));
+    Ok(diesel::delete(alone).execute(conn).await? == promised.ids.len())
+}
+
+fn next_job(delivery: Uuid, attempts: i16) -> Job {
+    Job { delivery: DeliveryId::from(delivery), attempt: u16::try_from(attempts).unwrap_or_default() + 1 }
 }

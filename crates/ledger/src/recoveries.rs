@@ -1,18 +1,19 @@
 //! Recoveries: every dropped delivery of a webhook since a time is sent again, bit by bit, however often the process that
 //! does it dies.
 
-use diesel::{dsl::not, prelude::*};
-use diesel_async::{AsyncConnection, RunQueryDsl};
-use domain::{DeliveryId, DeliveryState, Job, WebhookId};
+use diesel::prelude::*;
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
     pool::Ledger,
-    promises::{LEASE, promise},
+    promises::{Promised, promise},
     resends::begin,
     tables::{deliveries, recoveries},
+    webhooks::{OwnWebhook, lock},
 };
 
 /// A recovery and how far it has come.
@@ -31,35 +32,46 @@ pub struct Recovery {
     pub resent: i32,
 }
 
+/// A running recovery, as the one who takes its next step sees it.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = recoveries, check_for_backend(diesel::pg::Pg))]
+struct Running {
+    id: Uuid,
+    webhook_id: Uuid,
+    created_at: OffsetDateTime,
+    reached: Uuid,
+}
+
 impl Ledger {
-    /// Begins a recovery, or returns the one that is running for this webhook.
+    /// Begins a recovery, or returns the one that is running for this webhook. `None` when the tenant has no such webhook.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn recovery_create(
         &self,
-        id: Uuid,
+        tenant: TenantId,
         webhook: WebhookId,
         since: OffsetDateTime,
-    ) -> Result<Recovery, LedgerError> {
+    ) -> Result<Option<Recovery>, LedgerError> {
         let millis = u64::try_from(since.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
+        let row = (
+            recoveries::id.eq(Uuid::now_v7()),
+            recoveries::webhook_id.eq(webhook.as_uuid()),
+            recoveries::since.eq(since),
+            recoveries::reached.eq(DeliveryId::bound_at_millis(millis)),
+        );
+        // The update changes nothing: it is there to return the row that is running.
+        let insert = diesel::insert_into(recoveries::table)
+            .values(row)
+            .on_conflict(recoveries::webhook_id)
+            .filter_target(recoveries::finished_at.is_null())
+            .do_update()
+            .set(recoveries::webhook_id.eq(webhook.as_uuid()))
+            .returning(Recovery::as_returning());
         self.run(async |conn| {
-            conn.transaction(async |conn| {
-                diesel::insert_into(recoveries::table)
-                    .values((
-                        recoveries::id.eq(id),
-                        recoveries::webhook_id.eq(webhook.as_uuid()),
-                        recoveries::since.eq(since),
-                        recoveries::reached.eq(DeliveryId::bound_at_millis(millis)),
-                    ))
-                    .on_conflict_do_nothing()
-                    .execute(conn)
-                    .await?;
-                recoveries::table
-                    .filter(recoveries::webhook_id.eq(webhook.as_uuid()).and(recoveries::finished_at.is_null()))
-                    .select(Recovery::as_select())
-                    .first(conn)
-                    .await
+            conn.transaction(async |conn| match lock(conn, tenant, webhook).await? {
+                Some(_) => insert.get_result(conn).await.map(Some),
+                None => Ok(None),
             })
             .await
         })
@@ -70,59 +82,65 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn recovery_find(&self, webhook: WebhookId, id: Uuid) -> Result<Option<Recovery>, LedgerError> {
+    pub async fn recovery_find(&self, webhook: OwnWebhook, id: Uuid) -> Result<Option<Recovery>, LedgerError> {
         let query = recoveries::table
-            .filter(recoveries::id.eq(id).and(recoveries::webhook_id.eq(webhook.as_uuid())))
+            .filter(recoveries::id.eq(id).and(recoveries::webhook_id.eq(webhook.id().as_uuid())))
             .select(Recovery::as_select());
         self.run(async |conn| query.first(conn).await.optional()).await
     }
 
-    /// Takes one step of any running recovery that nobody else is at: up to `most` dropped deliveries begin a fresh run.
-    /// Their jobs are promised: publish them, then keep the promises. `None` when there is nothing to do.
+    /// Takes one step of any running recovery that nobody else is at: up to `most` dropped deliveries begin a fresh run,
+    /// and their jobs are promised. The recovery's next step comes after `pause`, whoever takes it. `None` when there is
+    /// nothing to do.
     ///
     /// # Errors
     /// When the database does not answer; the step is taken then, or not at all.
-    pub async fn recovery_step(&self, most: u16, pause: time::Duration) -> Result<Option<Vec<Job>>, LedgerError> {
+    pub async fn recovery_step(&self, most: u16, pause: std::time::Duration) -> Result<Option<Promised>, LedgerError> {
         let now = OffsetDateTime::now_utc();
         let next = recoveries::table
             .filter(recoveries::finished_at.is_null().and(recoveries::leased_until.le(now)))
             .order(recoveries::leased_until)
-            .select((recoveries::id, recoveries::webhook_id, recoveries::created_at, recoveries::reached))
+            .select(Running::as_select())
             .for_update()
             .skip_locked();
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                let row: Option<(Uuid, Uuid, OffsetDateTime, Uuid)> = next.first(conn).await.optional()?;
-                let Some((id, webhook, created_at, reached)) = row else { return Ok(None) };
-                let found: Vec<(Uuid, i16)> = deliveries::table
-                    .filter(deliveries::webhook_id.eq(webhook).and(deliveries::id.gt(reached)))
-                    .filter(deliveries::state.eq(DeliveryState::Dropped.as_str()))
-                    .filter(not(deliveries::created_at.gt(created_at)))
-                    .order(deliveries::id)
-                    .limit(most.into())
-                    .select((deliveries::id, deliveries::attempts))
-                    .for_update()
-                    .load(conn)
-                    .await?;
+                let Some(running) = next.first(conn).await.optional()? else { return Ok(None) };
+                let found = running.next(conn, most).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
-                promise(conn, &ids, now + LEASE).await?;
+                let promised = promise(conn, &found).await?;
                 let finished = (found.len() < usize::from(most)).then_some(now);
-                diesel::update(recoveries::table.find(id))
+                diesel::update(recoveries::table.find(running.id))
                     .set((
-                        recoveries::reached.eq(ids.last().copied().unwrap_or(reached)),
+                        recoveries::reached.eq(ids.last().copied().unwrap_or(running.reached)),
                         recoveries::resent.eq(recoveries::resent + i32::try_from(ids.len()).unwrap_or_default()),
                         recoveries::finished_at.eq(finished),
                         recoveries::leased_until.eq(now + pause),
                     ))
                     .execute(conn)
                     .await?;
-                let attempt = |attempts: i16| u16::try_from(attempts).unwrap_or_default() + 1;
-                let job = |(id, attempts): (Uuid, i16)| Job { delivery: id.into(), attempt: attempt(attempts) };
-                Ok(Some(found.into_iter().map(job).collect()))
+                Ok(Some(promised))
             })
             .await
         })
         .await
+    }
+}
+
+impl Running {
+    /// The next dropped deliveries in the order of their ids, with their attempts. Those that were made after the
+    /// recovery was asked for are not its business.
+    async fn next(&self, conn: &mut AsyncPgConnection, most: u16) -> QueryResult<Vec<(Uuid, i16)>> {
+        deliveries::table
+            .filter(deliveries::webhook_id.eq(self.webhook_id).and(deliveries::id.gt(self.reached)))
+            .filter(deliveries::state.eq(DeliveryState::Dropped.as_str()))
+            .filter(deliveries::created_at.le(self.created_at))
+            .order(deliveries::id)
+            .limit(most.into())
+            .select((deliveries::id, deliveries::attempts))
+            .for_update()
+            .load(conn)
+            .await
     }
 }

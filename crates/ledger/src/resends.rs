@@ -1,35 +1,45 @@
-//! Deliveries that are sent again: one by one, or all that were dropped since a time.
+//! Deliveries that are sent again, one by one.
 
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, DeliveryState, Job, WebhookId};
+use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
     pool::Ledger,
-    promises::{LEASE, promise},
-    tables::{deliveries, promised_jobs},
+    promises::{Promised, promise, share, take_back},
+    tables::deliveries,
+    webhooks::lock,
 };
 
 /// What came of a request to send a delivery again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resend {
-    /// The webhook has no such delivery.
+    /// The tenant has no such webhook, or the webhook no such delivery.
     NotFound,
-    /// It waits for the first attempt of a run already: another request was first.
+    /// It waits for the first attempt of a run already: this request has joined the one that began it.
     Waiting,
-    /// A fresh run begins with this job. It is promised; publish it, then keep the promise.
-    Begun(Before),
+    /// A fresh run begins.
+    Begun(BegunResend),
+}
+
+/// A resend that can still be taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BegunResend {
+    /// The first job of the fresh run.
+    pub promised: Promised,
+    before: Before,
 }
 
 /// How a delivery stood before its resend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Before {
-    /// The first job of the fresh run.
-    pub job: Job,
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
+struct Before {
+    id: Uuid,
     state: String,
+    attempts: i16,
     run_base: i16,
     first_failed_at: Option<OffsetDateTime>,
     next_attempt_at: Option<OffsetDateTime>,
@@ -40,65 +50,63 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer; nothing has happened then, or all of it.
-    pub async fn delivery_resend(&self, webhook: WebhookId, id: DeliveryId) -> Result<Resend, LedgerError> {
+    pub async fn delivery_resend(
+        &self,
+        tenant: TenantId,
+        webhook: WebhookId,
+        id: DeliveryId,
+    ) -> Result<Resend, LedgerError> {
         let query = deliveries::table
             .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.as_uuid())))
-            .select((
-                deliveries::state,
-                deliveries::attempts,
-                deliveries::run_base,
-                deliveries::first_failed_at,
-                deliveries::next_attempt_at,
-            ))
+            .select(Before::as_select())
             .for_update();
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                let row: Option<(String, i16, i16, _, _)> = query.first(conn).await.optional()?;
-                let Some((state, attempts, run_base, first_failed_at, next_attempt_at)) = row else {
+                if lock(conn, tenant, webhook).await?.is_none() {
                     return Ok(Resend::NotFound);
-                };
-                if state == DeliveryState::Pending.as_str() && attempts > run_base {
-                    // Cannot be: an attempt ends this state. Should it be, a fresh run mends it.
-                    tracing::error!(delivery = %id, "pending after an attempt of its run");
-                } else if state == DeliveryState::Pending.as_str() {
+                }
+                let Some(before) = query.first(conn).await.optional()? else { return Ok(Resend::NotFound) };
+                if before.state == DeliveryState::Pending.as_str() {
+                    share(conn, before.id).await?;
                     return Ok(Resend::Waiting);
                 }
-                begin(conn, &[id.as_uuid()]).await?;
-                promise(conn, &[id.as_uuid()], OffsetDateTime::now_utc() + LEASE).await?;
-                let job = Job { delivery: id, attempt: u16::try_from(attempts).unwrap_or_default() + 1 };
-                Ok(Resend::Begun(Before { job, state, run_base, first_failed_at, next_attempt_at }))
+                begin(conn, &[before.id]).await?;
+                let promised = promise(conn, &[(before.id, before.attempts)]).await?;
+                Ok(Resend::Begun(BegunResend { promised, before }))
             })
             .await
         })
         .await
     }
 
-    /// Takes a resend back whose job could not be published, unless an attempt was made meanwhile.
+    /// Takes a resend back whose job could not be published. `false` when it stands, because an attempt was made all the
+    /// same or another request has joined it: then its promise will be kept.
     ///
     /// # Errors
-    /// When the database does not answer: then the resend stands, and its promise will be kept.
-    pub async fn resend_undo(&self, before: &Before) -> Result<(), LedgerError> {
-        let id = before.job.delivery.as_uuid();
-        let attempts = i16::try_from(before.job.attempt - 1).unwrap_or_default();
-        let unchanged = deliveries::table.filter(
-            deliveries::id
-                .eq(id)
-                .and(deliveries::attempts.eq(attempts))
-                .and(deliveries::run_base.eq(attempts))
-                .and(deliveries::state.eq(DeliveryState::Pending.as_str())),
+    /// When the database does not answer: then the resend stands too.
+    pub async fn resend_undo(&self, begun: &BegunResend) -> Result<bool, LedgerError> {
+        let Before { id, state, attempts, run_base, first_failed_at, next_attempt_at } = &begun.before;
+        let untouched = deliveries::id
+            .eq(id)
+            .and(deliveries::attempts.eq(attempts))
+            .and(deliveries::run_base.eq(attempts))
+            .and(deliveries::state.eq(DeliveryState::Pending.as_str()));
+        let row = deliveries::table.filter(untouched).select(deliveries::id).for_update();
+        let restored = (
+            deliveries::state.eq(state),
+            deliveries::run_base.eq(run_base),
+            deliveries::first_failed_at.eq(first_failed_at),
+            deliveries::next_attempt_at.eq(next_attempt_at),
         );
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                diesel::update(unchanged)
-                    .set((
-                        deliveries::state.eq(&before.state),
-                        deliveries::run_base.eq(before.run_base),
-                        deliveries::first_failed_at.eq(before.first_failed_at),
-                        deliveries::next_attempt_at.eq(before.next_attempt_at),
-                    ))
-                    .execute(conn)
-                    .await?;
-                diesel::delete(promised_jobs::table.find(id)).execute(conn).await.map(|_| ())
+                // The row first, as everywhere: then nobody can join any more.
+                let found: Option<Uuid> = row.first(conn).await.optional()?;
+                if found.is_none() || !take_back(conn, &begun.promised).await? {
+                    return Ok(false);
+                }
+                diesel::update(deliveries::table.find(id)).set(restored).execute(conn).await?;
+                Ok(true)
             })
             .await
         })

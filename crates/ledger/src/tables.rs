@@ -74,6 +74,7 @@ diesel::table! {
     promised_jobs (delivery_id) {
         delivery_id -> Uuid,
         leased_until -> Timestamptz,
+        is_shared -> Bool,
     }
 }
 

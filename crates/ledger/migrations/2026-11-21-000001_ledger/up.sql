@@ -73,7 +73,8 @@ CREATE TABLE attempts_default PARTITION OF attempts DEFAULT;
 -- promised publishes at once; what is still here when the lease ends is published by any api-service.
 CREATE TABLE promised_jobs (
     delivery_id  uuid PRIMARY KEY,
-    leased_until timestamptz NOT NULL
+    leased_until timestamptz NOT NULL,
+    is_shared    boolean NOT NULL DEFAULT false -- more than one request relies on it: it cannot be taken back
 );
 
 -- Jobs that came while their webhook was inactive; its activation promises them anew.

@@ -1,0 +1,107 @@
+//! What administrators change.
+
+use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
+use diesel_async::{AsyncConnection, RunQueryDsl};
+use domain::{EventType, TenantId, WebhookId};
+
+use super::{Row, Webhook, of};
+use crate::{error::LedgerError, pool::Ledger, tables::webhooks};
+
+/// What is to become different about a webhook; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebhookChange {
+    /// The label.
+    pub name: Option<String>,
+    /// The destination.
+    pub url: Option<String>,
+    /// What it is subscribed to.
+    pub events: Option<Vec<EventType>>,
+    /// Whether it takes deliveries.
+    pub is_active: Option<bool>,
+}
+
+#[derive(AsChangeset)]
+#[diesel(table_name = webhooks)]
+struct ChangeRow<'a> {
+    name: Option<&'a str>,
+    url: Option<&'a str>,
+    events: Option<Vec<&'a str>>,
+    is_active: Option<bool>,
+}
+
+// Whoever keeps promises finds these: their lease has ended.
+const PROMISE_HELD: &str = "WITH held AS (DELETE FROM held_jobs WHERE webhook_id = $1 RETURNING delivery_id) \
+     INSERT INTO promised_jobs (delivery_id, leased_until) SELECT delivery_id, now() FROM held ORDER BY delivery_id \
+     ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until";
+const CANCEL_WAITING: &str = "UPDATE deliveries SET state = 'cancelled', next_attempt_at = NULL \
+     WHERE webhook_id = $1 AND state IN ('pending', 'retrying')";
+const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1";
+const END_RECOVERIES: &str = "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
+
+impl Ledger {
+    /// Changes one of the tenant's webhooks. When it becomes active, the jobs that were held for it are promised anew;
+    /// their lease has ended already, so that whoever looks next publishes them.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn webhook_change(
+        &self,
+        tenant: TenantId,
+        id: WebhookId,
+        change: &WebhookChange,
+    ) -> Result<Option<Webhook>, LedgerError> {
+        if *change == WebhookChange::default() {
+            return self.webhook_find(tenant, id).await;
+        }
+        let row = self
+            .run(async |conn| {
+                conn.transaction(async |conn| {
+                    let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid())));
+                    let update = diesel::update(one).set((change.row(), webhooks::updated_at.eq(diesel::dsl::now)));
+                    let row = update.returning(Row::as_returning()).get_result(conn).await.optional()?;
+                    if row.is_some() && change.is_active == Some(true) {
+                        diesel::sql_query(PROMISE_HELD).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
+                    }
+                    Ok(row)
+                })
+                .await
+            })
+            .await?;
+        row.map(Row::read).transpose()
+    }
+
+    /// Deletes one of the tenant's webhooks: it gets nothing more, its waiting deliveries are cancelled, its history
+    /// stays. `false` when there is no such webhook.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn webhook_delete(&self, tenant: TenantId, id: WebhookId) -> Result<bool, LedgerError> {
+        self.run(async |conn| {
+            conn.transaction(async |conn| {
+                let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid())));
+                let gone = (webhooks::deleted_at.eq(diesel::dsl::now), webhooks::is_active.eq(false));
+                if diesel::update(one).set(gone).execute(conn).await? == 0 {
+                    return Ok(false);
+                }
+                for statement in [CANCEL_WAITING, FORGET_HELD, END_RECOVERIES] {
+                    diesel::sql_query(statement).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
+                }
+                Ok(true)
+            })
+            .await
+        })
+        .await
+    }
+}
+
+impl WebhookChange {
+    fn row(&self) -> ChangeRow<'_> {
+        let names = |events: &Vec<EventType>| events.iter().map(|event| event.as_str()).collect();
+        ChangeRow {
+            name: self.name.as_deref(),
+            url: self.url.as_deref(),
+            events: self.events.as_ref().map(names),
+            is_active: self.is_active,
+        }
+    }
+}

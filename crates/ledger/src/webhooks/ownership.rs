@@ -1,0 +1,50 @@
+//! Whose a webhook is.
+
+use diesel::prelude::*;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use domain::{TenantId, WebhookId};
+use uuid::Uuid;
+
+use super::of;
+use crate::{error::LedgerError, pool::Ledger, tables::webhooks};
+
+/// Proof that the tenant has, or had, this webhook: without it nothing is told of its deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnWebhook(WebhookId);
+
+impl OwnWebhook {
+    /// Its id.
+    #[must_use]
+    pub const fn id(self) -> WebhookId {
+        self.0
+    }
+}
+
+impl Ledger {
+    /// The webhook, if the tenant has or had it: the history of a deleted one stays readable.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn webhook_known(&self, tenant: TenantId, id: WebhookId) -> Result<Option<OwnWebhook>, LedgerError> {
+        let mine = webhooks::table
+            .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.eq(id.as_uuid())))
+            .select(webhooks::id);
+        let row: Option<Uuid> = self.run(async |conn| mine.first(conn).await.optional()).await?;
+        Ok(row.map(|_| OwnWebhook(id)))
+    }
+}
+
+/// One of the tenant's webhooks that is not deleted, with whether it takes deliveries; neither changes until the
+/// transaction ends.
+pub(crate) async fn lock(conn: &mut AsyncPgConnection, tenant: TenantId, id: WebhookId) -> QueryResult<Option<Active>> {
+    let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid()))).select(webhooks::is_active);
+    let is_active: Option<bool> = one.for_share().first(conn).await.optional()?;
+    Ok(is_active.map(|is_active| if is_active { Active::Yes } else { Active::No }))
+}
+
+/// Whether a webhook takes deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Active {
+    Yes,
+    No,
+}
