@@ -10,17 +10,20 @@ use ledger::{Ledger, SecretKeys};
 use service_kit::Settings;
 
 use crate::{
-    cross_site,
+    cross_site, deliveries, event_types,
     metrics::Metrics,
+    outbox::Outbox,
     problem::ApiError,
+    recoveries,
     registration::Rules,
     session::{self, Sessions},
-    webhooks,
+    trials, webhooks,
 };
 
 /// One for all workers.
 pub(crate) struct Api {
     pub(crate) ledger: Ledger,
+    pub(crate) outbox: Outbox,
     pub(crate) keys: SecretKeys,
     pub(crate) sessions: Sessions,
     pub(crate) metrics: Metrics,
@@ -34,6 +37,7 @@ impl Api {
     pub(crate) fn new(
         settings: &Settings,
         ledger: Ledger,
+        outbox: Outbox,
         keys: SecretKeys,
         sessions: Sessions,
         metrics: Metrics,
@@ -42,6 +46,7 @@ impl Api {
         let addresses = AddressPolicy::allowing(settings.egress.allowed_networks.clone());
         Self {
             ledger,
+            outbox,
             keys,
             sessions,
             metrics,
@@ -55,20 +60,56 @@ impl Api {
 /// The routes (specification, section 4). Whatever lies below `/api/v1` is for administrators, so the session comes
 /// first, even where there is nothing; what was wrapped last runs first.
 pub(crate) fn routes(config: &mut ServiceConfig) {
+    let v1 = web::scope("/api/v1")
+        .wrap(from_fn(cross_site::guard))
+        .wrap(from_fn(session::admins_only))
+        .configure(of_webhooks)
+        .configure(of_deliveries)
+        .service(
+            at(["/event-types/", "/event-types"])
+                .route(web::route().guard(reads()).to(event_types::list))
+                .default_service(web::to(|| async { refuse(READ) })),
+        )
+        .default_service(web::to(nothing));
+    config.service(v1).default_service(web::to(nothing));
+}
+
+const READ: &str = "GET, HEAD";
+
+fn of_webhooks(config: &mut ServiceConfig) {
     let collection = at(["/webhooks/", "/webhooks"])
         .route(web::route().guard(reads()).to(webhooks::list))
         .route(web::post().to(webhooks::create))
         .default_service(web::to(|| async { refuse("GET, HEAD, POST") }));
     let one = at(["/webhooks/{id}/", "/webhooks/{id}"])
         .route(web::route().guard(reads()).to(webhooks::read))
-        .default_service(web::to(|| async { refuse("GET, HEAD") }));
-    let v1 = web::scope("/api/v1")
-        .wrap(from_fn(cross_site::guard))
-        .wrap(from_fn(session::admins_only))
-        .service(collection)
-        .service(one)
-        .default_service(web::to(nothing));
-    config.service(v1).default_service(web::to(nothing));
+        .route(web::patch().to(webhooks::change))
+        .route(web::delete().to(webhooks::delete))
+        .default_service(web::to(|| async { refuse("GET, HEAD, PATCH, DELETE") }));
+    let test = at(["/webhooks/{id}/test/", "/webhooks/{id}/test"])
+        .route(web::post().to(trials::test))
+        .default_service(web::to(|| async { refuse("POST") }));
+    config.service(collection).service(one).service(test);
+}
+
+fn of_deliveries(config: &mut ServiceConfig) {
+    let log = at(["/webhooks/{id}/deliveries/", "/webhooks/{id}/deliveries"])
+        .route(web::route().guard(reads()).to(deliveries::list))
+        .default_service(web::to(|| async { refuse(READ) }));
+    let one = at(["/webhooks/{id}/deliveries/{delivery_id}/", "/webhooks/{id}/deliveries/{delivery_id}"])
+        .route(web::route().guard(reads()).to(deliveries::read))
+        .default_service(web::to(|| async { refuse(READ) }));
+    let resend =
+        at(["/webhooks/{id}/deliveries/{delivery_id}/resend/", "/webhooks/{id}/deliveries/{delivery_id}/resend"])
+            .route(web::post().to(deliveries::resend))
+            .default_service(web::to(|| async { refuse("POST") }));
+    let recoveries = at(["/webhooks/{id}/recover/", "/webhooks/{id}/recover"])
+        .route(web::post().to(recoveries::begin))
+        .default_service(web::to(|| async { refuse("POST") }));
+    let recovery = at(["/webhooks/{id}/recover/{recovery_id}/", "/webhooks/{id}/recover/{recovery_id}"])
+        .route(web::route().guard(reads()).to(recoveries::read))
+        .default_service(web::to(|| async { refuse(READ) }));
+    config.service(log).service(one).service(resend).service(recoveries).service(recovery);
 }
 
 /// The canonical path, which is also the name of the route in logs and metrics, and the accepted one.

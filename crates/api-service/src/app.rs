@@ -1,6 +1,6 @@
 //! The service as a whole: the same in production and in tests.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use broker::Broker;
 use ledger::{Ledger, SecretKeys};
@@ -12,7 +12,7 @@ use service_kit::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::Api, metrics::Metrics, server, session::Sessions};
+use crate::{api::Api, keeper::Keeper, metrics::Metrics, outbox::Outbox, server, session::Sessions};
 
 const PROCESS: &str = "api-service";
 /// Where health and metrics are served unless `ops.listen` is set.
@@ -100,13 +100,33 @@ impl App {
 
         connections::wait_for_schema(&ledger, &shutdown).await?;
         let sessions = Sessions::Database(ledger.clone());
-        let api = Api::new(&settings, ledger, keys, sessions, metrics);
-        let served = server::serve(listener, api, &shutdown, settings.shutdown.deadline).await;
+        let outbox = Outbox::new(ledger.clone(), &broker, publisher);
+        let recover_per_second = settings.api.recover_per_second;
+        let keeper = Keeper { ledger: ledger.clone(), outbox: outbox.clone(), recover_per_second };
+        let api = Api::new(&settings, ledger, outbox, keys, sessions, metrics);
+        let served = serve(listener, api, keeper, &shutdown, settings.shutdown.deadline).await;
 
         drop((publishing_ends, telling_ends));
         let _ = health.await;
         served.map_err(AppError::Serve)
     }
+}
+
+/// Answers requests, and keeps promises meanwhile: both end at the shutdown, or when the server fails.
+async fn serve(
+    listener: TcpListener,
+    api: Api,
+    keeper: Keeper,
+    shutdown: &CancellationToken,
+    deadline: Duration,
+) -> io::Result<()> {
+    let stop = shutdown.child_token();
+    let serving = async {
+        let served = server::serve(listener, api, shutdown, deadline).await;
+        stop.cancel();
+        served
+    };
+    tokio::join!(serving, keeper.run(&stop, deadline)).0
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {

@@ -28,13 +28,29 @@ pub(crate) async fn members(request: &HttpRequest, payload: Payload, limit: usiz
     if !is_json(request.headers()) {
         return Err(ApiError::MediaType);
     }
+    parse(&read(request, payload, limit).await?)
+}
+
+/// The same where a body may be missing: then nothing need be said of its type, and there are no members.
+pub(crate) async fn members_if_any(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Members, ApiError> {
+    if request.headers().contains_key(CONTENT_TYPE) && !is_json(request.headers()) {
+        return Err(ApiError::MediaType);
+    }
+    let body = read(request, payload, limit).await?;
+    match body.is_empty() {
+        true => Ok(Members(Vec::new())),
+        false if is_json(request.headers()) => parse(&body),
+        false => Err(ApiError::MediaType),
+    }
+}
+
+async fn read(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Bytes, ApiError> {
     if announced(request.headers()).is_some_and(|length| length > limit) {
         return Err(ApiError::BodyTooLarge(limit));
     }
     let received = timeout(PATIENCE, payload.to_bytes_limited(limit)).await;
     let within = received.map_err(|_| ApiError::BodyTooSlow(PATIENCE))?;
-    let body: Bytes = within.map_err(|_| ApiError::BodyTooLarge(limit))?.map_err(|_| ApiError::IncompleteBody)?;
-    parse(&body)
+    within.map_err(|_| ApiError::BodyTooLarge(limit))?.map_err(|_| ApiError::IncompleteBody)
 }
 
 fn parse(body: &[u8]) -> Result<Members, ApiError> {

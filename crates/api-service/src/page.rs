@@ -1,6 +1,5 @@
-//! `?limit=` and `?cursor=` of lists.
+//! `?limit=`, `?cursor=` and the filters of lists.
 
-use domain::WebhookId;
 use ledger::Page;
 use url::form_urlencoded;
 use uuid::Uuid;
@@ -10,9 +9,31 @@ use crate::fault::Fault;
 const DEFAULT_LIMIT: u16 = 50;
 const MAX_LIMIT: u16 = 200;
 
+/// What a list can be asked for besides its page.
+pub(crate) trait Filter: Default {
+    /// The parameters, for the message about an unknown one.
+    const KNOWN: &str;
+
+    /// Takes a parameter; `None` when it is unknown.
+    fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Fault>>;
+}
+
+/// No filter.
+#[derive(Default)]
+pub(crate) struct Everything;
+
+impl Filter for Everything {
+    const KNOWN: &str = "limit and cursor";
+
+    fn take(&mut self, _: &str, _: &str) -> Option<Result<(), Fault>> {
+        None
+    }
+}
+
 /// Reads a query string; all faulty parameters are reported at once.
-pub(crate) fn read(query: &str) -> Result<Page<WebhookId>, Vec<Fault>> {
+pub(crate) fn read<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), Vec<Fault>> {
     let mut page = Page { after: None, limit: DEFAULT_LIMIT };
+    let mut filter = F::default();
     let mut faults = Vec::new();
     let mut seen = Vec::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -20,40 +41,56 @@ pub(crate) fn read(query: &str) -> Result<Page<WebhookId>, Vec<Fault>> {
             faults.push(Fault::new(&*name, "repeated_parameter", "is given more than once"));
             continue;
         }
-        match &*name {
-            "limit" => match limit(&value) {
-                Some(limit) => page.limit = limit,
-                None => faults.push(Fault::new("limit", "invalid_limit", "must be a whole number from 1 to 200")),
-            },
-            "cursor" => match cursor(&value) {
-                Some(after) => page.after = Some(after),
-                None => faults.push(Fault::new("cursor", "invalid_cursor", "is not a next_cursor of this list")),
-            },
-            _ => faults.push(Fault::new(&*name, "unknown_parameter", "is unknown here; known are limit and cursor")),
-        }
+        let taken = match &*name {
+            "limit" => limit(&value).map(|limit| page.limit = limit),
+            "cursor" => cursor(&value).map(|after| page.after = Some(after.into())),
+            _ => filter.take(&name, &value).unwrap_or_else(|| Err(unknown::<F>(&name))),
+        };
+        faults.extend(taken.err());
         seen.push(name);
     }
-    if faults.is_empty() { Ok(page) } else { Err(faults) }
+    if faults.is_empty() { Ok((page, filter)) } else { Err(faults) }
+}
+
+/// A page's entries from one more than were asked for, with the key of the last one when there is a next page.
+pub(crate) fn cut<T>(mut entries: Vec<T>, limit: u16, key: impl FnOnce(&T) -> Uuid) -> (Vec<T>, Option<String>) {
+    let wanted = usize::from(limit);
+    let is_more = entries.len() > wanted;
+    entries.truncate(wanted);
+    let last = entries.last().filter(|_| is_more);
+    let next_cursor = last.map(|last| cursor_after(key(last)));
+    (entries, next_cursor)
 }
 
 /// The cursor of the page that comes after this entry. Opaque to clients: its form may change.
-pub(crate) fn cursor_after(id: WebhookId) -> String {
-    id.as_uuid().simple().to_string()
+fn cursor_after(key: Uuid) -> String {
+    key.simple().to_string()
 }
 
-fn limit(text: &str) -> Option<u16> {
+fn unknown<F: Filter>(name: &str) -> Fault {
+    Fault::new(name, "unknown_parameter", format!("is unknown here; known are {}", F::KNOWN))
+}
+
+fn limit(text: &str) -> Result<u16, Fault> {
     let is_number = text.bytes().all(|c| c.is_ascii_digit());
-    text.parse().ok().filter(|limit| is_number && (1..=MAX_LIMIT).contains(limit))
+    let limit = text.parse().ok().filter(|limit| is_number && (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| Fault::new("limit", "invalid_limit", "must be a whole number from 1 to 200"))
 }
 
-fn cursor(text: &str) -> Option<WebhookId> {
-    let id = Uuid::try_parse(text).ok()?;
-    (text.len() == uuid::fmt::Simple::LENGTH).then(|| id.into())
+fn cursor(text: &str) -> Result<Uuid, Fault> {
+    let id = Uuid::try_parse(text).ok().filter(|_| text.len() == uuid::fmt::Simple::LENGTH);
+    id.ok_or_else(|| Fault::new("cursor", "invalid_cursor", "is not a next_cursor of this list"))
 }
 
 #[cfg(test)]
 mod tests {
+    use domain::WebhookId;
+
     use super::*;
+
+    fn read(query: &str) -> Result<Page<WebhookId>, Vec<Fault>> {
+        super::read::<WebhookId, Everything>(query).map(|(page, _)| page)
+    }
 
     const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
 
@@ -72,7 +109,7 @@ mod tests {
     #[test]
     fn a_cursor_leads_back_to_its_entry() {
         let id: WebhookId = ID.parse().unwrap();
-        let page = read(&format!("cursor={}&limit=7", cursor_after(id))).unwrap();
+        let page = read(&format!("cursor={}&limit=7", cursor_after(id.as_uuid()))).unwrap();
         assert_eq!((page.after, page.limit), (Some(id), 7));
     }
 
@@ -93,5 +130,14 @@ mod tests {
                 ("limit".to_owned(), "repeated_parameter")
             ]
         );
+    }
+
+    #[test]
+    fn only_a_page_with_more_behind_it_has_a_cursor() {
+        let ids: Vec<Uuid> = (0..3).map(Uuid::from_u128).collect();
+        for (limit, left, cursor) in [(2, 2, Some(cursor_after(ids[1]))), (3, 3, None), (9, 3, None)] {
+            let (page, next) = cut(ids.clone(), limit, |id| *id);
+            assert_eq!((page.len(), next), (left, cursor));
+        }
     }
 }

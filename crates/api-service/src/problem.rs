@@ -9,13 +9,14 @@
 //! | a path that does not take the method | 405 | `method_not_allowed` |
 //! | a body that is too slow | 408 | `body_too_slow` |
 //! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
+//! | a test for a webhook that is paused | 409 | `webhook_inactive` |
 //! | a body that is too large | 413 | `body_too_large` |
 //! | a body that does not claim to be JSON | 415 | `unsupported_media_type` |
 //! | a body that is not JSON | 400 | `malformed_json` |
 //! | a body that breaks off | 400 | `incomplete_body` |
 //! | faulty parameters in the query string | 400 | `invalid_parameters` |
 //! | faulty fields | 422 | `validation_failed` |
-//! | the database is away | 503 | `unavailable` |
+//! | the database or the broker is away | 503 | `unavailable` |
 //! | anything else | 500 | `internal_error` |
 
 mod body;
@@ -29,6 +30,7 @@ use actix_web::{
         header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
+use broker::PublishError;
 use ledger::LedgerError;
 
 pub(crate) use self::body::render;
@@ -51,6 +53,8 @@ pub(crate) enum ApiError {
     BodyTooSlow(Duration),
     #[error("the tenant has {0} webhooks already, and may not have more")]
     TooManyWebhooks(u32),
+    #[error("the webhook is paused; set is_active to true first")]
+    WebhookInactive,
     #[error("the body is larger than {0} bytes")]
     BodyTooLarge(usize),
     #[error("the body must be JSON: Content-Type application/json, in UTF-8, without Content-Encoding")]
@@ -65,6 +69,8 @@ pub(crate) enum ApiError {
     Fields(Vec<Fault>),
     #[error("the service cannot do this at the moment; try again in a few seconds")]
     Unavailable(#[source] LedgerError),
+    #[error("the service cannot send anything at the moment, and nothing was begun; try again in a few seconds")]
+    BrokerAway(#[source] PublishError),
     #[error("something went wrong; the service's operators find the reason in their logs under the request id")]
     Unexpected(#[source] Box<dyn StdError + Send + Sync>),
 }
@@ -72,6 +78,11 @@ pub(crate) enum ApiError {
 impl ApiError {
     pub(crate) fn unexpected(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Unexpected(cause.into())
+    }
+
+    /// One faulty field, found after all were read.
+    pub(crate) fn field(field: &str, code: &'static str, message: impl Into<String>) -> Self {
+        Self::Fields(vec![Fault::new(field, code, message)])
     }
 
     const fn kind(&self) -> (StatusCode, &'static str) {
@@ -83,13 +94,14 @@ impl ApiError {
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::BodyTooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
             Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
+            Self::WebhookInactive => (StatusCode::CONFLICT, "webhook_inactive"),
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::MalformedJson(_) => (StatusCode::BAD_REQUEST, "malformed_json"),
             Self::IncompleteBody => (StatusCode::BAD_REQUEST, "incomplete_body"),
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
-            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::Unavailable(_) | Self::BrokerAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             Self::Unexpected(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
     }
@@ -108,7 +120,7 @@ impl ApiError {
                 HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
             )),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
-            Self::Unavailable(_) => Some((RETRY_AFTER, HeaderValue::from_static("5"))),
+            Self::Unavailable(_) | Self::BrokerAway(_) => Some((RETRY_AFTER, HeaderValue::from_static("5"))),
             _ => None,
         }
     }
@@ -117,6 +129,7 @@ impl ApiError {
     fn log(&self) {
         match self {
             Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
+            Self::BrokerAway(cause) => tracing::warn!(error = cause as &dyn StdError, "the broker is away"),
             Self::Unexpected(cause) => tracing::error!(error = &**cause as &dyn StdError, "unexpected error"),
             _ => {}
         }

@@ -1,16 +1,17 @@
-//! What an administrator asks for when registering a webhook (specification, section 2.1).
-
-use std::collections::HashSet;
+//! What an administrator asks for when registering a webhook (specification, section 2.1), or changing it.
 
 use domain::{AddressPolicy, EventType, WebhookUrl};
+use ledger::WebhookChange;
 use serde_json::Value;
 
-use crate::{fault::Fault, json::Members};
+use crate::{
+    fields::{Checked, Fields, boolean, event_type, fault, keep, string, wrong_type},
+    json::Members,
+};
 
-/// The members of the body.
+/// The members of the body of a registration, and of a change.
 const FIELDS: [&str; 3] = ["name", "url", "events"];
-/// More than these nobody reads.
-const MOST_FAULTS: usize = 100;
+const CHANGEABLE: [&str; 4] = ["name", "url", "events", "is_active"];
 
 /// What is configurable about the fields.
 pub(crate) struct Rules {
@@ -27,50 +28,28 @@ pub(crate) struct Registration {
     pub(crate) events: Vec<EventType>,
 }
 
-/// A field's value, or all that is wrong with it.
-type Checked<T> = Result<T, Vec<Fault>>;
-
 impl Registration {
     /// Checks every field; all faulty ones are reported at once.
-    pub(crate) fn read(Members(members): &Members, rules: &Rules) -> Checked<Self> {
-        let mut faults = Vec::new();
-        let name = keep(&mut faults, required(members, "name").and_then(|value| name(value, rules)));
-        let url = keep(&mut faults, required(members, "url").and_then(|value| url(value, rules)));
-        let events = keep(&mut faults, required(members, "events").and_then(events));
-        faults.extend(unknown(members));
-        faults.truncate(MOST_FAULTS);
-        match (name, url, events) {
-            (Some(name), Some(url), Some(events)) if faults.is_empty() => Ok(Self { name, url, events }),
-            _ => Err(faults),
-        }
+    pub(crate) fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+        let mut fields = Fields::of(members);
+        let name = fields.required("name", |value| name(value, rules));
+        let url = fields.required("url", |value| url(value, rules));
+        let events = fields.required("events", events);
+        let read = name.zip(url).zip(events).map(|((name, url), events)| Self { name, url, events });
+        fields.finish(&FIELDS, read)
     }
 }
 
-fn keep<T>(faults: &mut Vec<Fault>, checked: Checked<T>) -> Option<T> {
-    checked.map_err(|faulty| faults.extend(faulty)).ok()
-}
-
-fn fault<T>(field: &str, code: &'static str, message: impl Into<String>) -> Checked<T> {
-    Err(vec![Fault::new(field, code, message)])
-}
-
-fn required<'a>(members: &'a [(String, Value)], field: &'static str) -> Checked<&'a Value> {
-    let mut values = members.iter().filter(|(name, _)| name == field).map(|(_, value)| value);
-    match (values.next(), values.next()) {
-        (Some(value), None) => Ok(value),
-        (None, _) => fault(field, "required", "is required"),
-        (Some(_), Some(_)) => fault(field, "repeated_field", "is given more than once"),
-    }
-}
-
-fn unknown(members: &[(String, Value)]) -> impl Iterator<Item = Fault> {
-    let mut seen = HashSet::from(FIELDS);
-    let names = members.iter().map(|(name, _)| name).filter(move |name| seen.insert(name));
-    names.map(|name| Fault::new(name, "unknown_field", "is unknown here; known are name, url and events"))
-}
-
-fn string<'a>(field: &str, value: &'a Value) -> Checked<&'a str> {
-    value.as_str().map_or_else(|| fault(field, "wrong_type", format!("must be a string, not {}", kind(value))), Ok)
+/// Reads a change: what is absent stays. All faulty fields are reported at once.
+pub(crate) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange> {
+    let mut fields = Fields::of(members);
+    let change = WebhookChange {
+        name: fields.optional("name", |value| name(value, rules)),
+        url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
+        events: fields.optional("events", events),
+        is_active: fields.optional("is_active", |value| boolean("is_active", value)),
+    };
+    fields.finish(&CHANGEABLE, Some(change))
 }
 
 fn name(value: &Value, rules: &Rules) -> Checked<String> {
@@ -94,7 +73,7 @@ fn url(value: &Value, rules: &Rules) -> Checked<WebhookUrl> {
 
 fn events(value: &Value) -> Checked<Vec<EventType>> {
     let Some(entries) = value.as_array() else {
-        return fault("events", "wrong_type", format!("must be an array of event types, not {}", kind(value)));
+        return wrong_type("events", "an array of event types", value);
     };
     if entries.is_empty() {
         return fault("events", "empty", "must list at least one event type");
@@ -111,25 +90,11 @@ fn events(value: &Value) -> Checked<Vec<EventType>> {
 
 fn event(index: usize, entry: &Value, before: &[EventType]) -> Checked<EventType> {
     let field = format!("events[{index}]");
-    let event = string(&field, entry)?.parse::<EventType>();
-    match event {
-        Err(unknown) => fault(&field, "unknown_event_type", unknown.to_string()),
-        Ok(event) if before.contains(&event) => {
-            fault(&field, "repeated_event_type", format!("repeats the event type {event}"))
-        }
-        Ok(event) => Ok(event),
+    let event = event_type(&field, entry)?;
+    if before.contains(&event) {
+        return fault(&field, "repeated_event_type", format!("repeats the event type {event}"));
     }
-}
-
-const fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
+    Ok(event)
 }
 
 #[cfg(test)]

@@ -8,12 +8,20 @@ use actix_web::{
     web::{Data, Path, Payload, ReqData},
 };
 use domain::WebhookId;
-use ledger::{NewWebhook, Page};
+use ledger::{NewWebhook, OwnWebhook, Page};
 use signing::SigningSecret;
 use uuid::Uuid;
 
 use self::view::{CreatedView, ListView, WebhookView};
-use crate::{api::Api, json, page, problem::ApiError, registration::Registration, session::Administrator};
+use crate::{
+    api::Api,
+    json,
+    page::{self, Everything},
+    path,
+    problem::ApiError,
+    registration::{self, Registration},
+    session::Administrator,
+};
 
 /// Registers a webhook. The only answer that holds its secret.
 pub(crate) async fn create(
@@ -42,14 +50,10 @@ pub(crate) async fn list(
     admin: ReqData<Administrator>,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let Page { after, limit } = page::read(request.query_string()).map_err(ApiError::Parameters)?;
+    let (Page { after, limit }, Everything) = page::read(request.query_string()).map_err(ApiError::Parameters)?;
     // One more than asked for: whether there is a next page.
-    let mut webhooks = api.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
-    let wanted = usize::from(limit);
-    let is_more = webhooks.len() > wanted;
-    webhooks.truncate(wanted);
-    let last = webhooks.last().filter(|_| is_more);
-    let next_cursor = last.map(|webhook| page::cursor_after(webhook.id));
+    let webhooks = api.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
+    let (webhooks, next_cursor) = page::cut(webhooks, limit, |webhook| webhook.id.as_uuid());
     Ok(HttpResponse::Ok().json(ListView { data: webhooks.iter().map(WebhookView::of).collect(), next_cursor }))
 }
 
@@ -59,27 +63,45 @@ pub(crate) async fn read(
     admin: ReqData<Administrator>,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let id = webhook_id(&id).ok_or(ApiError::NotFound)?;
+    let id = path::id(&id)?;
     let webhook = api.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
 
-/// Only the form that the API itself writes; upper case is tolerated.
-fn webhook_id(text: &str) -> Option<WebhookId> {
-    if text.len() == uuid::fmt::Hyphenated::LENGTH { text.parse().ok() } else { None }
+/// Changes what is given. When it makes the webhook active, what was held for it goes at once.
+pub(crate) async fn change(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    id: Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let id: WebhookId = path::id(&id)?;
+    let members = json::members(&request, payload, api.body_limit).await?;
+    let change = registration::change(&members, &api.rules).map_err(ApiError::Fields)?;
+    let webhook = api.ledger.webhook_change(admin.tenant, id, &change).await?.ok_or(ApiError::NotFound)?;
+    if change.is_active == Some(true) {
+        api.outbox.promises.notify_one();
+    }
+    tracing::info!(webhook = %id, tenant = %admin.tenant, is_active = webhook.is_active, "a webhook was changed");
+    Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_hyphenated_form_of_an_id_is_read() {
-        let id = "0192f0c1-0000-7000-8000-0000000000ab";
-        assert_eq!(webhook_id(id).unwrap().to_string(), id);
-        assert_eq!(webhook_id(&id.to_uppercase()).unwrap().to_string(), id);
-        for bad in ["", "x", &id.replace('-', ""), &format!("{{{id}}}"), &format!("urn:uuid:{id}"), &"g".repeat(36)] {
-            assert!(webhook_id(bad).is_none(), "{bad}");
-        }
+/// Deletes a webhook: its waiting deliveries are cancelled, its history stays readable.
+pub(crate) async fn delete(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let id: WebhookId = path::id(&id)?;
+    if !api.ledger.webhook_delete(admin.tenant, id).await? {
+        return Err(ApiError::NotFound);
     }
+    tracing::info!(webhook = %id, tenant = %admin.tenant, "a webhook was deleted");
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// The tenant's webhook, deleted or not, by the id in a path.
+pub(crate) async fn known(api: &Api, admin: &Administrator, id: &str) -> Result<OwnWebhook, ApiError> {
+    api.ledger.webhook_known(admin.tenant, path::id(id)?).await?.ok_or(ApiError::NotFound)
 }

@@ -10,9 +10,11 @@ use actix_web::{
     test::{TestRequest, call_service, init_service, read_body},
     web::Data,
 };
+use broker::{Broker, BrokerConfig, Names};
 use ledger::{LedgerConfig, Session};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::answer;
@@ -29,9 +31,20 @@ pub(crate) fn api() -> Api {
         max_connections: 1,
         application_name: "api-service tests",
     };
+    let ledger = Ledger::new(&config).unwrap();
+    let broker = BrokerConfig {
+        uri: "amqp://127.0.0.1:1".into(),
+        names: Names::new("tests", "tests"),
+        gaps: Vec::new(),
+        confirm_timeout: std::time::Duration::from_secs(1),
+        process: "api-service tests",
+    };
+    let broker = Broker::new(&broker).unwrap();
+    let publisher = broker.publisher(CancellationToken::new());
     let session = |role: &str| Session { tenant: uuid::Uuid::nil().into(), user: "u".into(), role: role.into() };
     Api {
-        ledger: Ledger::new(&config).unwrap(),
+        outbox: Outbox::new(ledger.clone(), &broker, publisher),
+        ledger,
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
         sessions: Sessions::Known(HashMap::from([("boss", session("admin")), ("clerk", session("sales"))])),
         metrics: Metrics::register(&mut Registry::default()),
@@ -117,8 +130,21 @@ async fn unknown_paths_and_malformed_ids_are_not_found() {
 
 #[actix_web::test]
 async fn other_methods_are_answered_with_those_that_are_possible() {
-    for (path, allowed) in [(LIST, "GET, HEAD, POST"), ("/api/v1/webhooks", "GET, HEAD, POST"), (ONE, "GET, HEAD")] {
-        for method in ["PUT", "OPTIONS", "MADEUP"] {
+    let id = "0192f0c1-0000-7000-8000-000000000001";
+    for (path, allowed) in [
+        ("webhooks/", "GET, HEAD, POST"),
+        ("webhooks", "GET, HEAD, POST"),
+        ("webhooks/ID/", "GET, HEAD, PATCH, DELETE"),
+        ("webhooks/ID/test/", "POST"),
+        ("webhooks/ID/deliveries/", "GET, HEAD"),
+        ("webhooks/ID/deliveries/ID/", "GET, HEAD"),
+        ("webhooks/ID/deliveries/ID/resend", "POST"),
+        ("webhooks/ID/recover/", "POST"),
+        ("webhooks/ID/recover/ID/", "GET, HEAD"),
+        ("event-types/", "GET, HEAD"),
+    ] {
+        let path = &format!("/api/v1/{}", path.replace("ID", id));
+        for method in ["PUT", "OPTIONS", "MADEUP", if allowed == "POST" { "GET" } else { "TRACE" }] {
             let answer = ask(method.parse().unwrap(), path, &[BOSS], "").await;
             assert_eq!(answer.code(), (405, "method_not_allowed"), "{method} {path}");
             assert_eq!(answer.header("allow"), allowed);
@@ -154,9 +180,27 @@ async fn reading_is_possible_from_anywhere_but_parameters_must_be_right() {
 #[actix_web::test]
 async fn while_the_database_is_away_the_client_is_told_to_come_again() {
     let body = r#"{"name": "a", "url": "https://example.com/", "events": ["quote.closed"]}"#;
-    for (method, path) in [(Method::GET, LIST), (Method::GET, ONE), (Method::POST, LIST)] {
+    for (method, path) in [(Method::GET, LIST), (Method::GET, ONE), (Method::POST, LIST), (Method::PATCH, ONE)] {
         let answer = ask(method, path, &[BOSS, JSON], body).await;
         assert_eq!(answer.code(), (503, "unavailable"), "{path}");
         assert_eq!(answer.header("retry-after"), "5");
+    }
+}
+
+#[actix_web::test]
+async fn where_no_body_is_needed_none_need_be_announced() {
+    let test = &format!("{ONE}test/");
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    for (headers, body, expected) in [
+        (&[BOSS][..], "", (503, "unavailable")),
+        (&[BOSS, JSON], "", (503, "unavailable")),
+        (&[BOSS, JSON], "{}", (503, "unavailable")),
+        (&[BOSS], "{}", (415, "unsupported_media_type")),
+        (&[BOSS, form], "", (415, "unsupported_media_type")),
+        (&[BOSS, JSON], "{", (400, "malformed_json")),
+        (&[BOSS, JSON], r#"{"event": 1}"#, (422, "validation_failed")),
+        (&[BOSS, JSON], r#"{"event_type": "quote.opened"}"#, (422, "validation_failed")),
+    ] {
+        assert_eq!(ask(Method::POST, test, headers, body).await.code(), expected, "{headers:?} {body}");
     }
 }

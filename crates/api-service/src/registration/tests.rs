@@ -1,10 +1,16 @@
 use serde_json::json;
 
 use super::*;
+use crate::fields::MOST_FAULTS;
+
+const RULES: Rules = Rules { name_chars: 10, url_chars: 40, addresses: AddressPolicy::allowing(Vec::new()) };
 
 fn read(body: &str) -> Checked<Registration> {
-    let rules = Rules { name_chars: 10, url_chars: 40, addresses: AddressPolicy::default() };
-    Registration::read(&serde_json::from_str(body).unwrap(), &rules)
+    Registration::read(&serde_json::from_str(body).unwrap(), &RULES)
+}
+
+fn changed(body: &str) -> Checked<WebhookChange> {
+    change(&serde_json::from_str(body).unwrap(), &RULES)
 }
 
 fn faults(body: &str) -> Vec<(String, &'static str)> {
@@ -102,4 +108,33 @@ fn a_field_given_twice_is_refused_even_if_both_are_the_same() {
 #[test]
 fn an_absurd_body_does_not_make_an_absurd_answer() {
     assert_eq!(faults(&with("events", &json!(vec![0; 30_000]))).len(), MOST_FAULTS);
+}
+
+#[test]
+fn a_change_is_what_is_given_and_nothing_else() {
+    assert_eq!(changed("{}").unwrap(), WebhookChange::default());
+    let url = changed(r#"{"url": "https://example.com/?a"}"#).unwrap();
+    assert_eq!(url, WebhookChange { url: Some("https://example.com/?a".into()), ..Default::default() });
+    let paused = changed(r#"{"is_active": false, "events": ["quote.closed"]}"#).unwrap();
+    let expected =
+        WebhookChange { is_active: Some(false), events: Some(vec![EventType::QuoteClosed]), ..Default::default() };
+    assert_eq!(paused, expected);
+}
+
+#[test]
+fn a_change_has_the_rules_of_a_registration() {
+    let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "id": 1, "is_active": false}"#;
+    let faults: Vec<_> = changed(body).unwrap_err().into_iter().map(|fault| (fault.field, fault.code)).collect();
+    let expected = [
+        ("name", "blank"),
+        ("url", "wrong_type"),
+        ("events", "empty"),
+        ("is_active", "repeated_field"),
+        ("id", "unknown_field"),
+    ];
+    assert_eq!(faults, expected.map(|(field, code)| (field.to_owned(), code)));
+    for value in ["null", "0", "\"true\"", "[]"] {
+        let faults = changed(&format!(r#"{{"is_active": {value}}}"#)).unwrap_err();
+        assert_eq!(faults[0].code, "wrong_type", "{value}");
+    }
 }

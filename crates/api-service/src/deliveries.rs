@@ -1,0 +1,57 @@
+//! `/api/v1/webhooks/{id}/deliveries/`: what was sent, what came of it, and what will be.
+
+mod filter;
+mod resend;
+mod view;
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    web::{Data, Path, ReqData},
+};
+use domain::DeliveryId;
+use ledger::{OwnWebhook, Page};
+
+use self::{
+    filter::Filters,
+    view::{DetailView, ListView},
+};
+pub(crate) use self::{resend::resend, view::DeliveryView};
+use crate::{api::Api, page, path, problem::ApiError, session::Administrator, webhooks};
+
+/// The deliveries of a webhook, deleted or not, newest event first.
+pub(crate) async fn list(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    id: Path<String>,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let webhook = webhooks::known(&api, &admin, &id).await?;
+    let (Page { after, limit }, Filters(filter)) = page::read(request.query_string()).map_err(ApiError::Parameters)?;
+    let deliveries = api.ledger.delivery_list(webhook, filter, Page { after, limit: limit + 1 }).await?;
+    let (deliveries, next_cursor) = page::cut(deliveries, limit, |delivery| delivery.id.as_uuid());
+    let data = deliveries.iter().map(|delivery| DeliveryView::of(webhook.id(), delivery)).collect();
+    Ok(HttpResponse::Ok().json(ListView { data, next_cursor }))
+}
+
+/// One delivery with what was sent and every attempt.
+pub(crate) async fn read(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    ids: Path<(String, String)>,
+) -> Result<HttpResponse, ApiError> {
+    let (webhook, id) = ids.into_inner();
+    let webhook = webhooks::known(&api, &admin, &webhook).await?;
+    let id: DeliveryId = path::id(&id)?;
+    let delivery = api.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    let body = api.ledger.body_find(&delivery).await?.ok_or(ApiError::NotFound)?;
+    let attempts = api.ledger.attempt_list(id).await?;
+    Ok(HttpResponse::Ok().json(DetailView::of(webhook.id(), &delivery, &body, &attempts)))
+}
+
+/// 202 with a delivery whose job is on its way.
+pub(crate) async fn accepted(api: &Api, webhook: OwnWebhook, id: DeliveryId) -> Result<HttpResponse, ApiError> {
+    let delivery = api.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    let location = format!("/api/v1/webhooks/{}/deliveries/{id}/", webhook.id());
+    let view = DeliveryView::of(webhook.id(), &delivery);
+    Ok(HttpResponse::Accepted().insert_header((actix_web::http::header::LOCATION, location)).json(view))
+}

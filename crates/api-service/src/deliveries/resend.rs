@@ -1,0 +1,42 @@
+//! `POST …/resend/`: a fresh run of the schedule for one delivery.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    web::{Data, Path, Payload, ReqData},
+};
+use domain::DeliveryId;
+use ledger::Resend;
+
+use super::accepted;
+use crate::{api::Api, fields::Fields, json, path, problem::ApiError, session::Administrator, webhooks};
+
+/// Sends a delivery again, with the same id and the same body. One that waits for the first attempt of a run already is
+/// answered alike: two requests make one run. While its webhook is paused, the delivery is held.
+pub(crate) async fn resend(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    ids: Path<(String, String)>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (webhook, id) = ids.into_inner();
+    let id: DeliveryId = path::id(&id)?;
+    let members = json::members_if_any(&request, payload, api.body_limit).await?;
+    Fields::of(&members).finish(&[], Some(())).map_err(ApiError::Fields)?;
+    let webhook = webhooks::known(&api, &admin, &webhook).await?;
+    api.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    api.outbox.check()?;
+    match api.ledger.delivery_resend(admin.tenant, webhook.id(), id).await? {
+        Resend::NotFound => return Err(ApiError::NotFound),
+        Resend::Waiting => {}
+        Resend::Begun(begun) => {
+            if let Err(error) = api.outbox.publish(&begun.promised).await
+                && api.ledger.resend_undo(&begun).await?
+            {
+                return Err(ApiError::BrokerAway(error));
+            }
+            tracing::info!(delivery = %id, webhook = %webhook.id(), tenant = %admin.tenant, "a delivery is sent again");
+        }
+    }
+    accepted(&api, webhook, id).await
+}

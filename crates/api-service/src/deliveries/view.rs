@@ -1,0 +1,121 @@
+//! Deliveries as JSON.
+
+use domain::{DeliveryId, EventId, EventType, WebhookId};
+use ledger::{Attempt, Delivery};
+use serde::Serialize;
+use time::{OffsetDateTime, serde::rfc3339};
+
+/// A delivery in the log. Times are RFC 3339 in UTC.
+#[derive(Serialize)]
+pub(crate) struct DeliveryView {
+    id: DeliveryId,
+    webhook_id: WebhookId,
+    event_id: EventId,
+    event_type: EventType,
+    is_test: bool,
+    state: &'static str,
+    attempts: u16,
+    #[serde(with = "rfc3339")]
+    created_at: OffsetDateTime,
+    #[serde(with = "rfc3339")]
+    occurred_at: OffsetDateTime,
+    #[serde(with = "rfc3339::option")]
+    first_failed_at: Option<OffsetDateTime>,
+    #[serde(with = "rfc3339::option")]
+    next_attempt_at: Option<OffsetDateTime>,
+}
+
+/// A page of the log.
+#[derive(Serialize)]
+pub(super) struct ListView {
+    pub(super) data: Vec<DeliveryView>,
+    pub(super) next_cursor: Option<String>,
+}
+
+/// One delivery with everything about it but the secret.
+#[derive(Serialize)]
+pub(super) struct DetailView<'a> {
+    #[serde(flatten)]
+    delivery: DeliveryView,
+    request: RequestView<'a>,
+    attempt_log: Vec<AttemptView<'a>>,
+}
+
+/// What every attempt sends; the signature is each attempt's own.
+#[derive(Serialize)]
+struct RequestView<'a> {
+    method: &'static str,
+    headers: HeadersView,
+    /// The exact text that was signed.
+    body: std::borrow::Cow<'a, str>,
+}
+
+#[derive(Serialize)]
+struct HeadersView {
+    #[serde(rename = "Content-Type")]
+    content_type: &'static str,
+    #[serde(rename = "X-Service-Webhook-Id")]
+    id: DeliveryId,
+    #[serde(rename = "X-Service-Event")]
+    event: EventType,
+}
+
+#[derive(Serialize)]
+struct AttemptView<'a> {
+    attempt: u16,
+    url: &'a str,
+    #[serde(with = "rfc3339")]
+    started_at: OffsetDateTime,
+    duration_ms: u64,
+    outcome: &'a str,
+    status: Option<u16>,
+    error: Option<&'a str>,
+    /// The first bytes of the answer; what is not UTF-8 in it is replaced.
+    response_body: std::borrow::Cow<'a, str>,
+    signature: &'a str,
+}
+
+impl DeliveryView {
+    pub(crate) fn of(webhook_id: WebhookId, delivery: &Delivery) -> Self {
+        Self {
+            id: delivery.id,
+            webhook_id,
+            event_id: delivery.event,
+            event_type: delivery.event_type,
+            is_test: delivery.is_test,
+            state: delivery.state.as_str(),
+            attempts: delivery.attempts,
+            created_at: delivery.created_at,
+            occurred_at: delivery.occurred_at,
+            first_failed_at: delivery.first_failed_at,
+            next_attempt_at: delivery.next_attempt_at,
+        }
+    }
+}
+
+impl<'a> DetailView<'a> {
+    pub(super) fn of(webhook: WebhookId, delivery: &Delivery, body: &'a [u8], attempts: &'a [Attempt]) -> Self {
+        let headers = HeadersView { content_type: "application/json", id: delivery.id, event: delivery.event_type };
+        Self {
+            delivery: DeliveryView::of(webhook, delivery),
+            request: RequestView { method: "POST", headers, body: String::from_utf8_lossy(body) },
+            attempt_log: attempts.iter().map(AttemptView::of).collect(),
+        }
+    }
+}
+
+impl<'a> AttemptView<'a> {
+    fn of(attempt: &'a Attempt) -> Self {
+        Self {
+            attempt: attempt.attempt,
+            url: &attempt.url,
+            started_at: attempt.started_at,
+            duration_ms: u64::try_from(attempt.elapsed.as_millis()).unwrap_or(u64::MAX),
+            outcome: &attempt.outcome,
+            status: attempt.status,
+            error: attempt.error.as_deref(),
+            response_body: String::from_utf8_lossy(&attempt.answer_head),
+            signature: &attempt.signature,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What is asked of the members of a body, whatever they are called.
+
+use std::collections::HashSet;
+
+use domain::{EventType, Timestamp};
+use serde_json::Value;
+
+use crate::{fault::Fault, json::Members};
+
+/// More than these nobody reads.
+pub(crate) const MOST_FAULTS: usize = 100;
+
+/// A field's value, or all that is wrong with it.
+pub(crate) type Checked<T> = Result<T, Vec<Fault>>;
+
+/// Collects the faults of a body, so that all are reported at once.
+pub(crate) struct Fields<'a> {
+    members: &'a [(String, Value)],
+    faults: Vec<Fault>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(Members(members): &'a Members) -> Self {
+        Self { members, faults: Vec::new() }
+    }
+
+    /// A member that must be there. `None` when it has a fault.
+    pub(crate) fn required<T>(&mut self, field: &str, check: impl FnOnce(&Value) -> Checked<T>) -> Option<T> {
+        let value = single(self.members, field);
+        let value = value.and_then(|value| value.map_or_else(|| fault(field, "required", "is required"), Ok));
+        keep(&mut self.faults, value.and_then(check))
+    }
+
+    /// A member that may be absent. `None` when it is, or has a fault.
+    pub(crate) fn optional<T>(&mut self, field: &str, check: impl FnOnce(&Value) -> Checked<T>) -> Option<T> {
+        let value = single(self.members, field).and_then(|value| value.map(check).transpose());
+        keep(&mut self.faults, value).flatten()
+    }
+
+    /// What was read from the members, if neither they nor any others have faults.
+    pub(crate) fn finish<T>(mut self, known: &[&str], read: Option<T>) -> Checked<T> {
+        self.faults.extend(unknown(self.members, known));
+        self.faults.truncate(MOST_FAULTS);
+        match read {
+            Some(read) if self.faults.is_empty() => Ok(read),
+            _ => Err(self.faults),
+        }
+    }
+}
+
+pub(crate) fn keep<T>(faults: &mut Vec<Fault>, checked: Checked<T>) -> Option<T> {
+    checked.map_err(|faulty| faults.extend(faulty)).ok()
+}
+
+pub(crate) fn fault<T>(field: &str, code: &'static str, message: impl Into<String>) -> Checked<T> {
+    Err(vec![Fault::new(field, code, message)])
+}
+
+pub(crate) fn string<'a>(field: &str, value: &'a Value) -> Checked<&'a str> {
+    value.as_str().map_or_else(|| wrong_type(field, "a string", value), Ok)
+}
+
+pub(crate) fn boolean(field: &str, value: &Value) -> Checked<bool> {
+    value.as_bool().map_or_else(|| wrong_type(field, "true or false", value), Ok)
+}
+
+pub(crate) fn event_type(field: &str, value: &Value) -> Checked<EventType> {
+    let event_type = string(field, value)?.parse::<EventType>();
+    event_type.or_else(|unknown| fault(field, "unknown_event_type", unknown.to_string()))
+}
+
+pub(crate) fn timestamp(field: &str, value: &Value) -> Checked<Timestamp> {
+    let timestamp = string(field, value)?.parse::<Timestamp>();
+    timestamp.or_else(|wrong| fault(field, "invalid_timestamp", format!("is {wrong}")))
+}
+
+pub(crate) fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    };
+    fault(field, "wrong_type", format!("must be {wanted}, not {found}"))
+}
+
+fn single<'a>(members: &'a [(String, Value)], field: &str) -> Checked<Option<&'a Value>> {
+    let mut values = members.iter().filter(|(name, _)| name == field).map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (Some(_), Some(_)) => fault(field, "repeated_field", "is given more than once"),
+        (value, _) => Ok(value),
+    }
+}
+
+fn unknown(members: &[(String, Value)], known: &[&str]) -> Vec<Fault> {
+    let mut seen: HashSet<&str> = known.iter().copied().collect();
+    let message = match known.split_last() {
+        None => "is unknown here; no members are known".to_owned(),
+        Some((last, [])) => format!("is unknown here; known is {last}"),
+        Some((last, others)) => format!("is unknown here; known are {} and {last}", others.join(", ")),
+    };
+    let names = members.iter().map(|(name, _)| name.as_str()).filter(|name| seen.insert(name));
+    names.map(|name| Fault::new(name, "unknown_field", &*message)).collect()
+}

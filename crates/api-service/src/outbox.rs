@@ -1,0 +1,53 @@
+//! The way of jobs to the dispatchers: promised in the ledger, published, kept.
+
+use std::{error::Error, sync::Arc};
+
+use broker::{Broker, Outgoing, PublishError, Publisher};
+use ledger::{Ledger, Promised};
+use tokio::sync::Notify;
+
+use crate::problem::ApiError;
+
+/// Shared by handlers and keeper.
+#[derive(Clone)]
+pub(crate) struct Outbox {
+    ledger: Ledger,
+    publisher: Publisher,
+    queue: String,
+    /// Promises wait that nobody is at.
+    pub(crate) promises: Arc<Notify>,
+    /// A recovery was asked for.
+    pub(crate) recoveries: Arc<Notify>,
+}
+
+impl Outbox {
+    pub(crate) fn new(ledger: Ledger, broker: &Broker, publisher: Publisher) -> Self {
+        let queue = broker.names().deliveries();
+        Self { ledger, publisher, queue, promises: Arc::default(), recoveries: Arc::default() }
+    }
+
+    /// Whether it is worth beginning something whose job has to be published.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        if self.is_open() { Ok(()) } else { Err(ApiError::BrokerAway(PublishError::NotConnected)) }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.publisher.check().is_ok()
+    }
+
+    /// Publishes promised jobs and, once the broker has them, forgets the promises.
+    ///
+    /// # Errors
+    /// When one of the jobs is not known to be with the broker: the promises stand.
+    pub(crate) async fn publish(&self, promised: &Promised) -> Result<(), PublishError> {
+        let message =
+            |job: &domain::Job| Outgoing { queue: self.queue.clone(), body: job.to_bytes(), ..Default::default() };
+        let messages: Vec<_> = promised.jobs().iter().map(message).collect();
+        self.publisher.publish(&messages).await?;
+        if let Err(error) = self.ledger.promises_keep(promised).await {
+            // They are published once more when their lease ends, and found stale.
+            tracing::warn!(error = &error as &dyn Error, "promises could not be kept, though their jobs are published");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! `/api/v1/webhooks/{id}/recover/`: every dropped delivery since a time, sent again by the keeper.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::LOCATION,
+    web::{Data, Path, Payload, ReqData},
+};
+use domain::{Timestamp, WebhookId};
+use ledger::Recovery;
+use serde::Serialize;
+use time::{OffsetDateTime, serde::rfc3339};
+use uuid::Uuid;
+
+use crate::{
+    api::Api,
+    fields::{Checked, Fields, timestamp},
+    json,
+    json::Members,
+    path,
+    problem::ApiError,
+    session::Administrator,
+    webhooks,
+};
+
+/// A recovery and how far it has come.
+#[derive(Serialize)]
+struct RecoveryView {
+    id: Uuid,
+    #[serde(with = "rfc3339")]
+    since: OffsetDateTime,
+    state: &'static str,
+    /// Deliveries that have begun a fresh run.
+    resent: i32,
+    #[serde(with = "rfc3339")]
+    created_at: OffsetDateTime,
+    #[serde(with = "rfc3339::option")]
+    finished_at: Option<OffsetDateTime>,
+}
+
+/// Begins a recovery, or answers with the one that is running.
+pub(crate) async fn begin(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    id: Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let id: WebhookId = path::id(&id)?;
+    let members = json::members(&request, payload, api.body_limit).await?;
+    let since = since(&members).map_err(ApiError::Fields)?.as_datetime();
+    if since > OffsetDateTime::now_utc() {
+        return Err(ApiError::field("since", "in_the_future", "must not be in the future"));
+    }
+    let recovery = api.ledger.recovery_create(admin.tenant, id, since).await?.ok_or(ApiError::NotFound)?;
+    api.outbox.recoveries.notify_one();
+    tracing::info!(recovery = %recovery.id, webhook = %id, tenant = %admin.tenant, "dropped deliveries are recovered");
+    let location = format!("/api/v1/webhooks/{id}/recover/{}/", recovery.id);
+    Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
+}
+
+/// How far a recovery has come.
+pub(crate) async fn read(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    ids: Path<(String, String)>,
+) -> Result<HttpResponse, ApiError> {
+    let (webhook, id) = ids.into_inner();
+    let webhook = webhooks::known(&api, &admin, &webhook).await?;
+    let recovery = api.ledger.recovery_find(webhook, path::id(&id)?).await?.ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
+}
+
+fn since(members: &Members) -> Checked<Timestamp> {
+    let mut fields = Fields::of(members);
+    let since = fields.required("since", |value| timestamp("since", value));
+    fields.finish(&["since"], since)
+}
+
+impl RecoveryView {
+    const fn of(recovery: &Recovery) -> Self {
+        Self {
+            id: recovery.id,
+            since: recovery.since,
+            state: if recovery.finished_at.is_some() { "done" } else { "running" },
+            resent: recovery.resent,
+            created_at: recovery.created_at,
+            finished_at: recovery.finished_at,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `POST /api/v1/webhooks/{id}/test/`: a real delivery of a sample.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    web::{Data, Path, Payload, ReqData},
+};
+use domain::{Event, EventId, EventType, TenantId, Timestamp, WebhookId, catalogue};
+use ledger::{NewEvent, Trial};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    api::Api,
+    deliveries::accepted,
+    fields::{Fields, event_type},
+    json,
+    json::Members,
+    path,
+    problem::ApiError,
+    session::Administrator,
+    webhooks,
+};
+
+/// Sends a realistic sample of one subscribed event type, signed, retried and recorded like any event, and marked.
+pub(crate) async fn test(
+    api: Data<Api>,
+    admin: ReqData<Administrator>,
+    id: Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let id: WebhookId = path::id(&id)?;
+    let members = json::members_if_any(&request, payload, api.body_limit).await?;
+    let wish = wish(&members)?;
+    let webhook = api.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
+    let event_type = subscribed(wish, &webhook.events)?;
+    api.outbox.check()?;
+    let event = sample(event_type, admin.tenant)?;
+    let begun = match api.ledger.trial_create(&event, id).await? {
+        Trial::NotFound => return Err(ApiError::NotFound),
+        Trial::Paused => return Err(ApiError::WebhookInactive),
+        Trial::Begun(begun) => begun,
+    };
+    if let Err(error) = api.outbox.publish(&begun.promised).await
+        && api.ledger.trial_undo(&begun).await?
+    {
+        return Err(ApiError::BrokerAway(error));
+    }
+    tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %admin.tenant, "a test is sent");
+    accepted(&api, webhooks::known(&api, &admin, &id.to_string()).await?, begun.delivery).await
+}
+
+fn wish(members: &Members) -> Result<Option<EventType>, ApiError> {
+    let mut fields = Fields::of(members);
+    let wish = fields.optional("event_type", |value| event_type("event_type", value));
+    fields.finish(&["event_type"], Some(wish)).map_err(ApiError::Fields)
+}
+
+/// The wished one, or else the first.
+fn subscribed(wish: Option<EventType>, events: &[EventType]) -> Result<EventType, ApiError> {
+    let found = events.iter().copied().find(|event_type| wish.is_none_or(|wish| wish == *event_type));
+    found.ok_or_else(|| {
+        let known = events.iter().map(|event_type| event_type.as_str()).collect::<Vec<_>>().join(", ");
+        ApiError::field(
+            "event_type",
+            "not_subscribed",
+            format!("must be one that the webhook is subscribed to: {known}"),
+        )
+    })
+}
+
+/// An event of our own that fires now.
+fn sample(event_type: EventType, tenant: TenantId) -> Result<NewEvent, ApiError> {
+    let data = RawValue::from_string(compact(catalogue::sample(event_type))).map_err(ApiError::unexpected)?;
+    let timestamp = Timestamp::try_from(OffsetDateTime::now_utc()).map_err(ApiError::unexpected)?;
+    let id = EventId::from(Uuid::now_v7());
+    let body = domain::envelope(&Event { id, event_type, tenant, timestamp, data: &data });
+    Ok(NewEvent { id, timestamp, tenant, event_type, body })
+}
+
+/// The same JSON without the white space between its tokens, as upstream services write it.
+fn compact(json: &str) -> String {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let keeps = |c: &char| {
+        let is_quote = *c == '"' && !is_escaped;
+        is_escaped = is_text && *c == '\\' && !is_escaped;
+        is_text ^= is_quote;
+        is_text || !c.is_ascii_whitespace()
+    };
+    json.chars().filter(keeps).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn compacting_changes_nothing_but_white_space_between_tokens() {
+        let json = "{ \"a b\": [1, 2.50,\n\t\"c \\\" d\\\\\" , \" e\"], \"f\" : { } }";
+        assert_eq!(compact(json), r#"{"a b":[1,2.50,"c \" d\\"," e"],"f":{}}"#);
+        for event_type in EventType::ALL {
+            let (long, short) = (catalogue::sample(event_type), compact(catalogue::sample(event_type)));
+            let read = |json: &str| serde_json::from_str::<Value>(json).unwrap();
+            assert_eq!(read(long), read(&short));
+            assert!(!short.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn a_test_is_of_the_wished_type_or_else_of_the_first() {
+        let events = [EventType::ReturnNoteCreated, EventType::QuoteClosed];
+        assert_eq!(subscribed(None, &events).unwrap(), EventType::ReturnNoteCreated);
+        assert_eq!(subscribed(Some(EventType::QuoteClosed), &events).unwrap(), EventType::QuoteClosed);
+        let error = subscribed(Some(EventType::QuoteAccepted), &events).unwrap_err();
+        assert!(matches!(&error, ApiError::Fields(faults) if faults[0].code == "not_subscribed"));
+    }
+}
