@@ -38,6 +38,9 @@ pub enum EgressError {
         /// Why.
         source: rustls::Error,
     },
+    /// The URL of the operator's application is not an absolute one of `http` or `https`.
+    #[error("not an absolute URL of http or https")]
+    Url,
     /// The user agent cannot be written as a header.
     #[error("the user agent holds characters that a header cannot carry")]
     UserAgent,

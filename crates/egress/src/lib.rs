@@ -8,6 +8,7 @@ mod egress;
 mod failure;
 mod fault;
 mod guarded;
+mod internal;
 mod request;
 mod tls;
 mod vetted_tcp;
@@ -15,4 +16,5 @@ mod words;
 
 pub use config::{EgressConfig, EgressError};
 pub use egress::Egress;
+pub use internal::{Internal, InternalAnswer, InternalConfig, InternalError};
 pub use request::{Answer, Post};

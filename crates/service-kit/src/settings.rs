@@ -14,10 +14,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use url::Url;
 
 pub use error::{Key, SettingsError};
 pub use sections::{
-    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Retry, Secrets, Shutdown,
+    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Retry, Secrets, SessionBackEnd, Shutdown,
 };
 pub use sensitive::Sensitive;
 
@@ -68,5 +69,13 @@ impl Settings {
             Some(keys) => Ok(keys.expose()),
             None => Err(SettingsError::missing("secrets.keys")),
         }
+    }
+
+    /// Where sessions are asked for, when `api.sessions` is `introspection`.
+    ///
+    /// # Errors
+    /// [`SettingsError::Missing`] when `api.introspection_url` is not set.
+    pub fn introspection_url(&self) -> Result<&Url, SettingsError> {
+        self.api.introspection_url.as_ref().ok_or_else(|| SettingsError::missing("api.introspection_url"))
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use service_kit::settings::LogFormat;
+use service_kit::settings::{LogFormat, SessionBackEnd};
 use service_kit::{Settings, SettingsError};
 
 const DATABASE: (&str, &str) = ("WEBHOOKS__DATABASE__URL", "postgres://app:hunter2@db/webhooks");
@@ -61,6 +61,10 @@ fn two_urls_are_enough() {
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(10));
     assert_eq!(settings.api.listen, "127.0.0.1:8080".parse().unwrap());
     assert_eq!(settings.api.recover_per_second, 200);
+    assert_eq!((settings.api.sessions, &settings.api.introspection_url), (SessionBackEnd::Database, &None));
+    assert_eq!(settings.api.introspection_timeout, Duration::from_secs(2));
+    assert_eq!(settings.api.introspection_cache, Duration::from_secs(10));
+    assert_eq!((settings.api.rate_limit_per_minute, settings.api.rate_limit_burst), (0, 60));
     assert_eq!(settings.ops.listen, None);
     assert!(settings.secrets.keys.is_none());
     assert_eq!(settings.retry.schedule, domain::RetrySchedule::default());
@@ -86,6 +90,12 @@ fn every_setting_can_come_from_the_environment() {
         ("WEBHOOKS__BROKER__EVENTS_EXCHANGE", "other.events"),
         ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s"),
         ("WEBHOOKS__API__LISTEN", "[::1]:0"),
+        ("WEBHOOKS__API__SESSIONS", "introspection"),
+        ("WEBHOOKS__API__INTROSPECTION_URL", "http://app.internal:8000/session?for=webhooks"),
+        ("WEBHOOKS__API__INTROSPECTION_TIMEOUT", "500ms"),
+        ("WEBHOOKS__API__INTROSPECTION_CACHE", "0s"),
+        ("WEBHOOKS__API__RATE_LIMIT_PER_MINUTE", "120"),
+        ("WEBHOOKS__API__RATE_LIMIT_BURST", "1"),
         ("WEBHOOKS__OPS__LISTEN", "0.0.0.0:9100"),
         ("WEBHOOKS__SECRETS__KEYS", "k1:00ff"),
         ("WEBHOOKS__RETRY__SCHEDULE", "500ms, 2s"),
@@ -112,6 +122,11 @@ fn every_setting_can_come_from_the_environment() {
     assert_eq!(settings.broker.events_exchange, "other.events");
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(1));
     assert_eq!(settings.api.listen, "[::1]:0".parse().unwrap());
+    assert_eq!(settings.api.sessions, SessionBackEnd::Introspection);
+    assert_eq!(settings.introspection_url().unwrap().as_str(), "http://app.internal:8000/session?for=webhooks");
+    assert_eq!(settings.api.introspection_timeout, Duration::from_millis(500));
+    assert_eq!(settings.api.introspection_cache, Duration::ZERO);
+    assert_eq!((settings.api.rate_limit_per_minute, settings.api.rate_limit_burst), (120, 1));
     assert_eq!(settings.ops.listen, Some("0.0.0.0:9100".parse().unwrap()));
     assert_eq!(settings.secret_keys().unwrap(), "k1:00ff");
     assert_eq!(settings.retry.schedule, "500ms,2s".parse().unwrap());
@@ -167,6 +182,10 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("broker.prefix", &"x".repeat(65), "prefix"),
         ("broker.events_exchange", "", "exchange"),
         ("api.listen", "localhost", "address"),
+        ("api.introspection_timeout", "0s", "duration"),
+        ("api.introspection_cache", "10", "duration"),
+        ("api.rate_limit_per_minute", "-1", "number"),
+        ("api.rate_limit_burst", "0", "number"),
         ("ops.listen", "9090", "address"),
         ("retry.schedule", "5m,60s", "schedule"),
         ("retry.schedule", "", "schedule"),
@@ -184,6 +203,26 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
 fn an_unknown_log_format_is_refused_with_those_there_are() {
     let said = refusal("WEBHOOKS__LOG__FORMAT", "xml");
     assert_eq!(said, "log.format (WEBHOOKS__LOG__FORMAT): unknown variant `xml`, expected `text` or `json`");
+}
+
+#[test]
+fn an_introspection_url_is_of_http_or_https_and_its_credentials_are_not_shown() {
+    let key = "api.introspection_url (WEBHOOKS__API__INTROSPECTION_URL)";
+    for (value, why) in [
+        ("nowhere", "relative URL without a base"),
+        ("ftp://app/", "expected http or https"),
+        ("http://user:hunter2@app/", "it must not hold a user or a password"),
+        ("https://hunter2@app/", "it must not hold a user or a password"),
+        ("http://:hunter2@[app/", "invalid IPv6 address"),
+    ] {
+        assert_eq!(refusal("WEBHOOKS__API__INTROSPECTION_URL", value), format!("{key}: invalid URL: {why}"));
+    }
+    for unset in [load(&[]), load(&[("WEBHOOKS__API__INTROSPECTION_URL", "")])] {
+        assert_eq!(unset.unwrap().introspection_url().unwrap_err().to_string(), format!("{key} is not set"));
+    }
+    let said = refusal("WEBHOOKS__API__SESSIONS", "cookies");
+    let expected = "unknown variant `cookies`, expected `database` or `introspection`";
+    assert_eq!(said, format!("api.sessions (WEBHOOKS__API__SESSIONS): {expected}"));
 }
 
 #[test]

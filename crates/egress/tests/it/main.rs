@@ -4,6 +4,7 @@
 
 mod authority;
 mod bodies;
+mod internal;
 mod protocol;
 mod receiver;
 mod refusals;

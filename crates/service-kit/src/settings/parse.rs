@@ -8,6 +8,7 @@ use std::time::Duration;
 use domain::RetrySchedule;
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error};
+use url::Url;
 
 /// Reads text and parses it; `what` completes "invalid …".
 fn parsed<'de, D, T, E>(deserializer: D, what: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, D::Error>
@@ -66,6 +67,23 @@ pub(super) fn optional_address<'de, D: Deserializer<'de>>(deserializer: D) -> Re
         "" => Ok(None),
         text => to_address(text).map(Some),
     })
+}
+
+/// An `http` or `https` URL without credentials, or nothing. The text is not quoted: it may hold some.
+pub(super) fn optional_http_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let mut url = Url::parse(text.trim()).map_err(|error| D::Error::custom(format_args!("invalid URL: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(D::Error::custom("invalid URL: expected http or https"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(D::Error::custom("invalid URL: it must not hold a user or a password"));
+    }
+    url.set_fragment(None);
+    Ok(Some(url))
 }
 
 /// Comma separated CIDRs; the empty text is no network.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::RetrySchedule;
 use ipnet::IpNet;
 use serde::Deserialize;
+use url::Url;
 
 use super::{Sensitive, parse};
 
@@ -48,6 +49,34 @@ pub struct Api {
     /// Deliveries of one recovery that are sent again per second, about; 1 to 65535.
     #[serde(deserialize_with = "parse::small_count")]
     pub recover_per_second: u16,
+    /// Who knows the administrators' sessions.
+    pub sessions: SessionBackEnd,
+    /// The business application's answer to who is logged in; read it by
+    /// [`Settings::introspection_url`](super::Settings::introspection_url).
+    #[serde(default, deserialize_with = "parse::optional_http_url")]
+    pub introspection_url: Option<Url>,
+    /// One question's time, from resolving to the end of the answer; longer than zero.
+    #[serde(deserialize_with = "parse::positive_duration")]
+    pub introspection_timeout: Duration,
+    /// How long a session that was confirmed is not asked for again; zero asks every time.
+    #[serde(deserialize_with = "parse::duration")]
+    pub introspection_cache: Duration,
+    /// Requests per minute and session, on average; 0 does not limit.
+    #[serde(deserialize_with = "parse::number")]
+    pub rate_limit_per_minute: usize,
+    /// Requests of one session at once, at least 1.
+    #[serde(deserialize_with = "parse::count")]
+    pub rate_limit_burst: usize,
+}
+
+/// Who knows the administrators' sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionBackEnd {
+    /// The table `admin_sessions`.
+    Database,
+    /// The business application, at `introspection_url`.
+    Introspection,
 }
 
 /// `ops`: health and metrics.

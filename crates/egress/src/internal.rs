@@ -1,0 +1,131 @@
+//! Questions to the operator's own application: the URL is a setting, so no address is refused.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::{
+    Request, Uri,
+    header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT},
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{self, Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tokio::time::timeout;
+
+use crate::{EgressError, causes, tls};
+
+/// How much of an answer is read, in bytes.
+const BODY_LIMIT: usize = 64 * 1024;
+
+/// What an operator decides about questions to an application.
+#[derive(Clone, Debug)]
+pub struct InternalConfig {
+    /// Where: `http` or `https`, absolute.
+    pub url: String,
+    /// The deadline of one question: resolving, connecting, TLS, sending and the whole answer.
+    pub timeout: Duration,
+    /// The contents of a PEM bundle of certificate authorities to trust besides Mozilla's.
+    pub extra_ca_pem: Option<Vec<u8>>,
+    /// The value of the header `User-Agent`.
+    pub user_agent: String,
+}
+
+/// Asks one URL of an application that the operator trusts. Every question has a connection of its own: none is stale.
+#[derive(Clone)]
+pub struct Internal {
+    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    uri: Uri,
+    timeout: Duration,
+    user_agent: HeaderValue,
+}
+
+/// A whole answer, of whatever status. Redirects are not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InternalAnswer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, at most 64 KiB.
+    pub body: Bytes,
+}
+
+/// Why there is no answer. Nothing of what was sent is in it.
+#[derive(Debug, thiserror::Error)]
+pub enum InternalError {
+    /// The header's value holds characters that a header cannot carry.
+    #[error("the header {0} cannot be written")]
+    Unwritable(&'static str),
+    /// The deadline passed.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// No connection, or one that broke before the answer's head.
+    #[error("the request failed")]
+    Request(#[source] legacy::Error),
+    /// The answer broke off.
+    #[error("the answer broke off")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is larger than 64 KiB.
+    #[error("the answer is larger than {BODY_LIMIT} bytes")]
+    TooLarge,
+}
+
+impl Internal {
+    /// Sets up the client. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EgressError`] if the URL, the extra certificate authorities or the user agent cannot be used.
+    pub fn new(config: InternalConfig) -> Result<Self, EgressError> {
+        let InternalConfig { url, timeout, extra_ca_pem, user_agent } = config;
+        let uri = Uri::try_from(url).map_err(|_| EgressError::Url)?;
+        if uri.host().is_none() || !matches!(uri.scheme_str(), Some("http" | "https")) {
+            return Err(EgressError::Url);
+        }
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // Several addresses share it, so that one that does not answer leaves time for the next.
+        tcp.set_connect_timeout(Some(timeout));
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls::client_config(extra_ca_pem.as_deref())?)
+            .https_or_http()
+            .with_server_name_resolver(tls::server_name)
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(https);
+        let user_agent = HeaderValue::try_from(user_agent).map_err(|_| EgressError::UserAgent)?;
+        Ok(Self { client, uri, timeout, user_agent })
+    }
+
+    /// Asks with a GET that accepts JSON, with one more header, whose name is in lower case. Dropping the future closes its connection.
+    ///
+    /// # Errors
+    /// [`InternalError`], at most the configured timeout later.
+    pub async fn get(&self, name: &'static str, value: &str) -> Result<InternalAnswer, InternalError> {
+        let mut value = HeaderValue::from_str(value).map_err(|_| InternalError::Unwritable(name))?;
+        value.set_sensitive(true);
+        let exchange = self.exchange(HeaderName::from_static(name), value);
+        timeout(self.timeout, exchange).await.map_err(|_| InternalError::Timeout(self.timeout))?
+    }
+
+    async fn exchange(&self, name: HeaderName, value: HeaderValue) -> Result<InternalAnswer, InternalError> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = self.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, self.user_agent.clone());
+        headers.insert(name, value);
+        let response = self.client.request(request).await.map_err(InternalError::Request)?;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await.map_err(too_large_or_broken)?;
+        Ok(InternalAnswer { status, body: body.to_bytes() })
+    }
+}
+
+fn too_large_or_broken(error: Box<dyn std::error::Error + Send + Sync>) -> InternalError {
+    match causes::find::<LengthLimitError>(error.as_ref()) {
+        Some(_) => InternalError::TooLarge,
+        None => InternalError::Body(error),
+    }
+}
