@@ -23,9 +23,10 @@ use crate::{
 const UNMATCHED: &str = "unmatched";
 
 /// Answers hold secrets or live figures, and are never a page.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("cache-control", "no-store"),
     ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("cross-origin-resource-policy", "same-origin"),
     ("referrer-policy", "no-referrer"),
     ("x-content-type-options", "nosniff"),
 ];

@@ -14,6 +14,7 @@ use crate::{
     metrics::Metrics,
     outbox::Outbox,
     problem::ApiError,
+    rate_limit::RateLimit,
     recoveries,
     registration::Rules,
     session::{self, Sessions},
@@ -26,6 +27,7 @@ pub(crate) struct Api {
     pub(crate) outbox: Outbox,
     pub(crate) keys: SecretKeys,
     pub(crate) sessions: Sessions,
+    pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) metrics: Metrics,
     pub(crate) rules: Rules,
     /// The largest body, in bytes.
@@ -49,6 +51,7 @@ impl Api {
             outbox,
             keys,
             sessions,
+            rate_limit: RateLimit::new(&settings.api),
             metrics,
             rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, addresses },
             body_limit: limits.request_body_bytes,

@@ -49,6 +49,7 @@ pub struct App {
     ledger: Ledger,
     broker: Broker,
     keys: SecretKeys,
+    sessions: Sessions,
     ops: OpsServer,
     listener: TcpListener,
     address: SocketAddr,
@@ -63,9 +64,10 @@ impl App {
         let keys = settings.secret_keys()?.parse().map_err(|error| SettingsError::invalid("secrets.keys", error))?;
         let ledger = connections::ledger(settings, PROCESS)?;
         let broker = connections::broker(settings, PROCESS)?;
+        let sessions = Sessions::new(settings, &ledger)?;
         let ops = OpsServer::bind(settings.ops.listen.unwrap_or(OPS)).await?;
         let (listener, address) = bind(settings.api.listen).await?;
-        Ok(Self { settings: settings.clone(), ledger, broker, keys, ops, listener, address })
+        Ok(Self { settings: settings.clone(), ledger, broker, keys, sessions, ops, listener, address })
     }
 
     /// Where the API listens, with the port that the system chose.
@@ -86,7 +88,7 @@ impl App {
     /// # Errors
     /// [`AppError`] when the schema is too old or the server fails.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
-        let Self { settings, ledger, broker, keys, ops, listener, .. } = self;
+        let Self { settings, ledger, broker, keys, sessions, ops, listener, .. } = self;
         let mut registry = Registry::default();
         broker.stats().register(&mut registry);
         let metrics = Metrics::register(&mut registry);
@@ -99,7 +101,6 @@ impl App {
         let health = tokio::spawn(ops.serve(Arc::new(registry), readiness, telling));
 
         connections::wait_for_schema(&ledger, &shutdown).await?;
-        let sessions = Sessions::Database(ledger.clone());
         let outbox = Outbox::new(ledger.clone(), &broker, publisher);
         let recover_per_second = settings.api.recover_per_second;
         let keeper = Keeper { ledger: ledger.clone(), outbox: outbox.clone(), recover_per_second };

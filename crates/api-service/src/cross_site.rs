@@ -4,7 +4,7 @@ use actix_web::{
     Error,
     body::{BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
-    http::header::{HOST, HeaderMap, HeaderName, ORIGIN},
+    http::header::{HOST, HeaderMap, HeaderName, ORIGIN, REFERER},
     middleware::Next,
 };
 use url::Url;
@@ -26,16 +26,21 @@ pub(crate) async fn guard(
     next.call(request).await.map(ServiceResponse::map_into_boxed_body)
 }
 
-/// Browsers set these headers and no page can change them; a program need not send them.
+/// Browsers set these headers and no page can change them; a program need not send them. `Referer`, which a page can
+/// leave out, counts for browsers so old that they send neither of the others. (That a body must be JSON by its type is
+/// the last line of defence: no page can send that type to another site unasked.)
 fn check(headers: &HeaderMap) -> Result<(), ApiError> {
-    let sites = headers.get_all(FETCH_SITE);
-    if !sites.into_iter().all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
+    if !headers.get_all(FETCH_SITE).all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
         return Err(ApiError::CrossSite("Sec-Fetch-Site"));
     }
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let origins = headers.get_all(ORIGIN);
-    if !origins.into_iter().all(|origin| origin.to_str().is_ok_and(|origin| is_same(origin, host))) {
+    let are_ours = |name| headers.get_all(name).all(|url| url.to_str().is_ok_and(|url| is_same(url, host)));
+    if !are_ours(ORIGIN) {
         return Err(ApiError::CrossSite("Origin"));
+    }
+    let says_nothing = !headers.contains_key(FETCH_SITE) && !headers.contains_key(ORIGIN);
+    if says_nothing && !are_ours(REFERER) {
+        return Err(ApiError::CrossSite("Referer"));
     }
     Ok(())
 }
@@ -104,7 +109,24 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_sends_neither_passes() {
+    fn the_page_counts_when_the_browser_says_nothing_else() {
+        let own = (HOST, "api.example.com");
+        for (page, expected) in [
+            ("https://api.example.com/console?a=b", None),
+            ("https://evil.example/api.example.com", Some("Referer")),
+            ("https://api.example.com@evil.example/", Some("Referer")),
+            ("", Some("Referer")),
+        ] {
+            assert_eq!(refused(&[(REFERER, page), own.clone()]), expected, "{page}");
+            let same = [(REFERER, page), own.clone(), (FETCH_SITE, "same-origin")];
+            assert_eq!(refused(&same), None, "{page}");
+            let origin = [(REFERER, page), own.clone(), (ORIGIN, "https://api.example.com")];
+            assert_eq!(refused(&origin), None, "{page}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_sends_none_of_them_passes() {
         assert_eq!(refused(&[(HOST, "api.example.com")]), None);
     }
 }

@@ -15,6 +15,8 @@ mod outbox;
 mod page;
 mod path;
 mod problem;
+mod rate_limit;
+mod recent;
 mod recoveries;
 mod registration;
 mod request_id;

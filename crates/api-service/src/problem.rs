@@ -16,7 +16,9 @@
 //! | a body that breaks off | 400 | `incomplete_body` |
 //! | faulty parameters in the query string | 400 | `invalid_parameters` |
 //! | faulty fields | 422 | `validation_failed` |
+//! | a session's requests come too fast | 429 | `too_many_requests` |
 //! | the database or the broker is away | 503 | `unavailable` |
+//! | nobody can tell whether the caller is logged in | 503 | `unavailable` |
 //! | anything else | 500 | `internal_error` |
 
 mod body;
@@ -34,7 +36,7 @@ use broker::PublishError;
 use ledger::LedgerError;
 
 pub(crate) use self::body::render;
-use crate::fault::Fault;
+use crate::{fault::Fault, session::IntrospectionError};
 
 /// Why a request is not answered as its sender wished. The text is for the client; causes are for the log.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +69,12 @@ pub(crate) enum ApiError {
     Parameters(Vec<Fault>),
     #[error("fields of the body cannot be used; errors says which")]
     Fields(Vec<Fault>),
+    #[error("this session has made too many requests; try again in {} s", seconds(*.0))]
+    TooManyRequests(Duration),
     #[error("the service cannot do this at the moment; try again in a few seconds")]
     Unavailable(#[source] LedgerError),
+    #[error("the service cannot find out who is logged in at the moment; try again in a few seconds")]
+    SessionUnknown(#[from] IntrospectionError),
     #[error("the service cannot send anything at the moment, and nothing was begun; try again in a few seconds")]
     BrokerAway(#[source] PublishError),
     #[error("something went wrong; the service's operators find the reason in their logs under the request id")]
@@ -101,7 +107,10 @@ impl ApiError {
             Self::IncompleteBody => (StatusCode::BAD_REQUEST, "incomplete_body"),
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
-            Self::Unavailable(_) | Self::BrokerAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
+            Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+            }
             Self::Unexpected(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
     }
@@ -120,7 +129,10 @@ impl ApiError {
                 HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
             )),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
-            Self::Unavailable(_) | Self::BrokerAway(_) => Some((RETRY_AFTER, HeaderValue::from_static("5"))),
+            Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
+            Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) => {
+                Some((RETRY_AFTER, HeaderValue::from_static("5")))
+            }
             _ => None,
         }
     }
@@ -130,10 +142,16 @@ impl ApiError {
         match self {
             Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
             Self::BrokerAway(cause) => tracing::warn!(error = cause as &dyn StdError, "the broker is away"),
+            Self::SessionUnknown(cause) => tracing::warn!(error = cause as &dyn StdError, "a session cannot be looked up"),
             Self::Unexpected(cause) => tracing::error!(error = &**cause as &dyn StdError, "unexpected error"),
             _ => {}
         }
     }
+}
+
+/// Whole seconds, not too few.
+fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 impl From<LedgerError> for ApiError {

@@ -1,6 +1,9 @@
 //! Who is calling (specification, section 5.1).
 
 mod cookie;
+mod introspection;
+
+use std::time::Instant;
 
 use actix_web::{
     Error, HttpMessage,
@@ -12,8 +15,11 @@ use actix_web::{
 };
 use domain::TenantId;
 use ledger::{Ledger, Session, SessionHash};
+use service_kit::{Settings, SettingsError, settings::SessionBackEnd};
 use time::OffsetDateTime;
 
+use self::introspection::Introspection;
+pub(crate) use self::introspection::IntrospectionError;
 use crate::{api::Api, problem::ApiError};
 
 /// The role that may manage webhooks.
@@ -23,15 +29,26 @@ const ADMIN: &str = "admin";
 pub(crate) enum Sessions {
     /// The table `admin_sessions`.
     Database(Ledger),
+    /// The business application.
+    Introspection(Introspection),
     /// Tests of what needs no database.
     #[cfg(test)]
     Known(std::collections::HashMap<&'static str, Session>),
 }
 
 impl Sessions {
-    async fn find(&self, id: &str) -> Result<Option<Session>, ApiError> {
+    /// The back end of the settings. Call it inside the runtime that will run the service.
+    pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Result<Self, SettingsError> {
+        match settings.api.sessions {
+            SessionBackEnd::Database => Ok(Self::Database(ledger.clone())),
+            SessionBackEnd::Introspection => Introspection::new(settings).map(Self::Introspection),
+        }
+    }
+
+    async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
         match self {
-            Self::Database(ledger) => Ok(ledger.session_find(&SessionHash::of(id), OffsetDateTime::now_utc()).await?),
+            Self::Database(ledger) => Ok(ledger.session_find(hash, OffsetDateTime::now_utc()).await?),
+            Self::Introspection(application) => Ok(application.find(hash, id).await?),
             #[cfg(test)]
             Self::Known(sessions) => Ok(sessions.get(id).cloned()),
         }
@@ -44,13 +61,13 @@ pub(crate) struct Administrator {
     pub(crate) tenant: TenantId,
 }
 
-/// Lets administrators pass.
+/// Lets administrators pass, at the pace that is set.
 pub(crate) async fn admins_only(
     api: Data<Api>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    match authenticate(&api.sessions, request.headers()).await {
+    match authenticate(&api, request.headers()).await {
         Ok(administrator) => {
             request.extensions_mut().insert(administrator);
             next.call(request).await.map(ServiceResponse::map_into_boxed_body)
@@ -59,8 +76,15 @@ pub(crate) async fn admins_only(
     }
 }
 
-async fn authenticate(sessions: &Sessions, headers: &HeaderMap) -> Result<Administrator, ApiError> {
+async fn authenticate(api: &Api, headers: &HeaderMap) -> Result<Administrator, ApiError> {
     let id = cookie::session_id(headers).ok_or(ApiError::NotLoggedIn)?;
-    let session = sessions.find(id).await?.ok_or(ApiError::NotLoggedIn)?;
-    if session.role == ADMIN { Ok(Administrator { tenant: session.tenant }) } else { Err(ApiError::NotAnAdmin) }
+    let hash = SessionHash::of(id);
+    let session = api.sessions.find(&hash, id).await?.ok_or(ApiError::NotLoggedIn)?;
+    if session.role != ADMIN {
+        return Err(ApiError::NotAnAdmin);
+    }
+    if let Some(limit) = &api.rate_limit {
+        limit.take(&hash, Instant::now()).map_err(ApiError::TooManyRequests)?;
+    }
+    Ok(Administrator { tenant: session.tenant })
 }

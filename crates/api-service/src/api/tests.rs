@@ -47,6 +47,7 @@ pub(crate) fn api() -> Api {
         ledger,
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
         sessions: Sessions::Known(HashMap::from([("boss", session("admin")), ("clerk", session("sales"))])),
+        rate_limit: None,
         metrics: Metrics::register(&mut Registry::default()),
         rules: Rules { name_chars: 255, url_chars: 2048, addresses: AddressPolicy::default() },
         body_limit: 200,
@@ -112,6 +113,7 @@ async fn every_answer_has_its_request_id_and_security_headers() {
             ("content-type", "application/problem+json"),
             ("x-content-type-options", "nosniff"),
             ("cache-control", "no-store"),
+            ("cross-origin-resource-policy", "same-origin"),
             ("referrer-policy", "no-referrer"),
             ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
         ] {

@@ -2,7 +2,7 @@
 
 use actix_web::http::header::{COOKIE, HeaderMap};
 
-const NAME: &[u8] = b"sessionid";
+pub(super) const NAME: &str = "sessionid";
 
 /// The session id of a request. The first cookie of that name counts, in whichever header; an empty one is none. The
 /// value is taken as it stands: neither quotes nor percent signs mean anything in it.
@@ -11,7 +11,7 @@ pub(super) fn session_id(headers: &HeaderMap) -> Option<&str> {
     let value = pairs.find_map(|pair| {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = pair.split_at(equals);
-        (name.trim_ascii() == NAME).then(|| value[1..].trim_ascii())
+        (name.trim_ascii() == NAME.as_bytes()).then(|| value[1..].trim_ascii())
     })?;
     std::str::from_utf8(value).ok().filter(|id| !id.is_empty())
 }

@@ -1,0 +1,146 @@
+//! Sessions that the business application knows: it is asked with the caller's cookie.
+//!
+//! | the application | the caller |
+//! |---|---|
+//! | 200 with a session that has not expired | goes on as that session's user |
+//! | 200 with a session that has expired; 401, 403, 404 | is not logged in (401) |
+//! | anything else, or nothing in time | cannot be told from a stranger (503) |
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use egress::{EgressError, Internal, InternalAnswer, InternalConfig, InternalError};
+use ledger::{Session, SessionHash};
+use serde_json::{Map, Value};
+use service_kit::{Settings, SettingsError};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::{runtime::Handle, task::JoinError};
+use uuid::Uuid;
+
+use super::cookie;
+use crate::recent::Recent;
+
+/// Confirmed sessions that are remembered.
+const SESSIONS: usize = 10_000;
+/// No browser keeps a longer cookie.
+const LONGEST_ID: usize = 4096;
+
+/// The back end `introspection`.
+pub(crate) struct Introspection {
+    application: Internal,
+    /// Where connections live: never on the runtime of a web worker.
+    runtime: Handle,
+    believed_for: Duration,
+    confirmed: Mutex<Recent<Confirmed>>,
+}
+
+struct Confirmed {
+    session: Session,
+    until: Instant,
+}
+
+/// Why nobody knows whether the caller is logged in. Nothing of the cookie or of the answer's values is in it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IntrospectionError {
+    #[error("the business application did not answer")]
+    NoAnswer(#[source] InternalError),
+    #[error("the business application answered {0}")]
+    Status(u16),
+    #[error("the business application's answer cannot be used: {0}")]
+    Malformed(&'static str),
+    #[error("the question was abandoned")]
+    Abandoned(#[source] JoinError),
+}
+
+impl Introspection {
+    /// Call it inside the runtime that will run the service.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let ca = "egress.extra_ca_file";
+        let unreadable = |path: &std::path::Path, error| {
+            SettingsError::invalid(ca, format_args!("{} cannot be read: {error}", path.display()))
+        };
+        let pem = settings.egress.extra_ca_file.as_deref();
+        let pem = pem.map(|path| std::fs::read(path).map_err(|error| unreadable(path, error)));
+        let config = InternalConfig {
+            url: settings.introspection_url()?.to_string(),
+            timeout: settings.api.introspection_timeout,
+            extra_ca_pem: pem.transpose()?,
+            user_agent: concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        let application = Internal::new(config).map_err(|error| match error {
+            EgressError::Url => SettingsError::invalid("api.introspection_url", error),
+            other => SettingsError::invalid(ca, other),
+        })?;
+        Ok(Self {
+            application,
+            runtime: Handle::current(),
+            believed_for: settings.api.introspection_cache,
+            confirmed: Mutex::new(Recent::new(SESSIONS)),
+        })
+    }
+
+    /// The session with this id, if the application says so now or said so a moment ago.
+    pub(crate) async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, IntrospectionError> {
+        // What no cookie can hold is forwarded to nobody.
+        if id.len() > LONGEST_ID || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Ok(None);
+        }
+        if let Some(session) = self.remembered(hash, Instant::now()) {
+            return Ok(Some(session));
+        }
+        let asked = Instant::now();
+        let (application, cookie) = (self.application.clone(), format!("{}={id}", cookie::NAME));
+        let asking = self.runtime.spawn(async move { application.get("cookie", &cookie).await });
+        let answer = asking.await.map_err(IntrospectionError::Abandoned)?.map_err(IntrospectionError::NoAnswer)?;
+        let Some((session, left)) = read(&answer, OffsetDateTime::now_utc())? else { return Ok(None) };
+        if !self.believed_for.is_zero() {
+            let until = asked + left.min(self.believed_for);
+            self.confirmed().insert(hash.clone(), Confirmed { session: session.clone(), until });
+        }
+        Ok(Some(session))
+    }
+
+    fn remembered(&self, hash: &SessionHash, now: Instant) -> Option<Session> {
+        let mut confirmed = self.confirmed();
+        match confirmed.get(hash) {
+            Some(Confirmed { session, until }) if *until > now => Some(session.clone()),
+            Some(_) => {
+                confirmed.remove(hash);
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn confirmed(&self) -> MutexGuard<'_, Recent<Confirmed>> {
+        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The session that the application tells of and the time that it has left, if the application knows it.
+fn read(answer: &InternalAnswer, now: OffsetDateTime) -> Result<Option<(Session, Duration)>, IntrospectionError> {
+    match answer.status {
+        200 => {}
+        401 | 403 | 404 => return Ok(None),
+        other => return Err(IntrospectionError::Status(other)),
+    }
+    let (session, expires_at) = parse(&answer.body).map_err(IntrospectionError::Malformed)?;
+    let left = Duration::try_from(expires_at - now).ok().filter(|left| !left.is_zero());
+    Ok(left.map(|left| (session, left)))
+}
+
+fn parse(body: &[u8]) -> Result<(Session, OffsetDateTime), &'static str> {
+    let members: Map<String, Value> = serde_json::from_slice(body).map_err(|_| "it is not a JSON object")?;
+    let text = |name: &str| members.get(name).and_then(Value::as_str);
+    let tenant: Uuid = text("tenant_id").and_then(|id| id.parse().ok()).ok_or("tenant_id is not a UUID")?;
+    let user = text("user_id").ok_or("user_id is not a string")?.to_owned();
+    let role = text("role").ok_or("role is not a string")?.to_owned();
+    let expires_at = text("expires_at").and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok());
+    let expires_at = expires_at.ok_or("expires_at is not a time of RFC 3339")?;
+    Ok((Session { tenant: tenant.into(), user, role }, expires_at))
+}
+
+#[cfg(test)]
+mod tests;
