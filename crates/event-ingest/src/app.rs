@@ -136,7 +136,7 @@ async fn consume(
     closing.close().await;
 }
 
-/// Makes partitions ahead of time.
+/// Makes partitions ahead of time, and deletes expired sessions.
 async fn maintain(ledger: Ledger, stop: CancellationToken) {
     let mut times = tokio::time::interval(MAINTENANCE);
     loop {
@@ -144,9 +144,18 @@ async fn maintain(ledger: Ledger, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = times.tick() => {}
         }
-        if let Err(error) = ledger.partitions_ensure(OffsetDateTime::now_utc().date()).await {
+        let now = OffsetDateTime::now_utc();
+        if let Err(error) = ledger.partitions_ensure(now.date()).await {
             let error: &(dyn std::error::Error + 'static) = &error;
             tracing::warn!(error, "making partitions failed; trying again in an hour");
+        }
+        match ledger.sessions_purge(now).await {
+            Ok(0) => {}
+            Ok(sessions) => tracing::info!(sessions, "expired sessions were deleted"),
+            Err(error) => {
+                let error: &(dyn std::error::Error + 'static) = &error;
+                tracing::warn!(error, "deleting expired sessions failed; trying again in an hour");
+            }
         }
     }
 }

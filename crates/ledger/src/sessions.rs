@@ -1,13 +1,19 @@
 //! Admin sessions of the `database` back end (specification, section 5.1).
 
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Timestamptz},
+};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::TenantId;
 use ring::digest::{SHA256, digest};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{error::LedgerError, pool::Ledger, tables::admin_sessions};
+
+/// Expired sessions deleted by one statement.
+const PURGE: usize = 1000;
 
 /// The SHA-256 of a session id: all that the ledger knows of it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -82,4 +88,41 @@ impl Ledger {
         })
         .await
     }
+
+    /// Forgets a session; says whether there was one, expired or not.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn session_revoke(&self, hash: &SessionHash) -> Result<bool, LedgerError> {
+        let deleted =
+            self.run(async |conn| diesel::delete(admin_sessions::table.find(&hash.0)).execute(conn).await).await?;
+        Ok(deleted > 0)
+    }
+
+    /// Deletes the sessions that had expired at `now`, a thousand at a time; says how many there were. Several processes
+    /// may do it at once.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn sessions_purge(&self, now: OffsetDateTime) -> Result<usize, LedgerError> {
+        let mut purged = 0;
+        loop {
+            let deleted = self.run(async |conn| purge_some(conn, now).await).await?;
+            purged += deleted;
+            if deleted < PURGE {
+                return Ok(purged);
+            }
+        }
+    }
+}
+
+async fn purge_some(conn: &mut AsyncPgConnection, now: OffsetDateTime) -> QueryResult<usize> {
+    diesel::sql_query(
+        "DELETE FROM admin_sessions WHERE id_sha256 = ANY (ARRAY( \
+           SELECT id_sha256 FROM admin_sessions WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))",
+    )
+    .bind::<Timestamptz, _>(now)
+    .bind::<BigInt, _>(PURGE as i64)
+    .execute(conn)
+    .await
 }

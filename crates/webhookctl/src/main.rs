@@ -49,6 +49,11 @@ enum Session {
         #[arg(long, default_value = "admin")]
         role: String,
     },
+    /// Revokes a session: from then on it is not logged in.
+    Revoke {
+        /// The session's id, or `-` to read it from standard input, where no shell's history keeps it.
+        id: String,
+    },
 }
 
 #[derive(Subcommand)]
@@ -86,6 +91,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Session(Session::Create { tenant, ttl, user, role }) => {
             let session = ledger::Session { tenant, user, role };
             session::create(&connections::ledger(&settings, PROCESS)?, session, ttl).await
+        }
+        Command::Session(Session::Revoke { id }) => {
+            session::revoke(&connections::ledger(&settings, PROCESS)?, session::id_from(id)?).await
         }
         Command::Rejected(Rejected::List { limit }) => {
             rejected::list(&connections::broker(&settings, PROCESS)?, limit).await

@@ -1,8 +1,8 @@
 //! `webhookctl session`.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use ledger::{Ledger, NewSession, Session, SessionHash};
 use ring::rand::{SecureRandom, SystemRandom};
 use time::OffsetDateTime;
@@ -16,4 +16,23 @@ pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> 
     ledger.session_create(&NewSession { hash: SessionHash::of(&id), session, expires_at }).await?;
     println!("{id}");
     Ok(())
+}
+
+/// Revokes a session. That there is none is an error: whoever revokes a misspelt id must notice.
+pub(crate) async fn revoke(ledger: &Ledger, id: String) -> anyhow::Result<()> {
+    ensure!(ledger.session_revoke(&SessionHash::of(&id)).await?, "there is no such session");
+    println!("the session is revoked");
+    Ok(())
+}
+
+/// The id that was given, or for `-` the first line of standard input.
+pub(crate) fn id_from(argument: String) -> anyhow::Result<String> {
+    if argument != "-" {
+        return Ok(argument);
+    }
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).context("standard input cannot be read")?;
+    let id = line.trim();
+    ensure!(!id.is_empty(), "standard input holds no session id");
+    Ok(id.to_owned())
 }
