@@ -1,17 +1,18 @@
 //! The jobs that are under way in this process.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use broker::Acker;
-use domain::Job;
+use domain::{Job, Redelivered};
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Which jobs are under way, and who is to be acknowledged when they are done.
+/// Which jobs are under way, and who is to be acknowledged when they are done: first the message that the job came with,
+/// then its twins.
 pub(crate) struct InFlight {
-    jobs: Mutex<HashMap<Job, Vec<Acker>>>,
+    jobs: Mutex<HashMap<Job, VecDeque<(Acker, Redelivered)>>>,
     gauge: Gauge,
 }
 
@@ -20,38 +21,63 @@ impl InFlight {
         Self { jobs: Mutex::default(), gauge }
     }
 
-    /// Takes a job. `false` when its twin is under way already: then both are acknowledged together, because the
-    /// message that the twin came with may be lost to its connection by now.
-    pub(crate) fn begin(&self, job: Job, acker: Acker) -> bool {
+    /// Takes a job. `false` when its twin is under way already: then it joins the twin.
+    pub(crate) fn begin(&self, job: Job, acker: Acker, redelivered: Redelivered) -> bool {
         let mut jobs = self.lock();
         let is_new = match jobs.entry(job) {
             Entry::Occupied(mut twin) => {
-                twin.get_mut().push(acker);
+                twin.get_mut().push_back((acker, redelivered));
                 false
             }
             Entry::Vacant(place) => {
-                place.insert(vec![acker]);
+                place.insert(VecDeque::from([(acker, redelivered)]));
                 true
             }
         };
-        self.gauge.set(i64::try_from(jobs.len()).unwrap_or(i64::MAX));
+        self.show(&jobs);
         is_new
     }
 
-    /// Acknowledges a job: its effect is durable.
+    /// Acknowledges a job whose effect is durable, and its twins: the message that it came with may be lost to its
+    /// connection by now, and no other is of use any more.
     pub(crate) async fn finish(&self, job: Job) {
         let ackers = {
             let mut jobs = self.lock();
             let ackers = jobs.remove(&job).unwrap_or_default();
-            self.gauge.set(i64::try_from(jobs.len()).unwrap_or(i64::MAX));
+            self.show(&jobs);
             ackers
         };
-        for acker in ackers {
+        for (acker, _) in ackers {
             acker.ack().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Job, Vec<Acker>>> {
+    /// Acknowledges a job that was judged to be nothing to do now. A twin that came meanwhile is under way in its place
+    /// and has to be judged itself: it may have been published for what happened after this one's judgement, or be the
+    /// very message that brings this one back.
+    pub(crate) async fn pass(&self, job: Job) -> Option<Redelivered> {
+        let (judged, twin) = {
+            let mut jobs = self.lock();
+            let messages = jobs.get_mut(&job)?;
+            let judged = messages.pop_front();
+            let twin = messages.front().map(|(_, redelivered)| *redelivered);
+            if twin.is_none() {
+                jobs.remove(&job);
+            }
+            self.show(&jobs);
+            (judged, twin)
+        };
+        if let Some((acker, _)) = judged {
+            acker.ack().await;
+        }
+        twin
+    }
+
+    fn show(&self, jobs: &HashMap<Job, VecDeque<(Acker, Redelivered)>>) {
+        self.gauge.set(i64::try_from(jobs.len()).unwrap_or(i64::MAX));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Job, VecDeque<(Acker, Redelivered)>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! One batch of jobs: read their deliveries, judge each, begin the attempts.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use broker::{Names, Outgoing, Publisher, Received};
 use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict, WebhookId};
@@ -40,6 +40,10 @@ impl Intake {
     pub(crate) async fn take(&self, batch: Vec<Received>) {
         self.metrics.read_batch.observe(size(batch.len()));
         let jobs = self.begin(batch).await;
+        self.look_up(jobs).await;
+    }
+
+    async fn look_up(&self, jobs: Vec<(Job, Redelivered)>) {
         let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
         if ids.is_empty() {
             return;
@@ -58,8 +62,9 @@ impl Intake {
         for message in batch {
             match Job::parse(&message.body) {
                 Ok(job) => {
-                    if self.in_flight.begin(job, message.acker) {
-                        jobs.push((job, Redelivered::from(message.redelivered)));
+                    let redelivered = Redelivered::from(message.redelivered);
+                    if self.in_flight.begin(job, message.acker, redelivered) {
+                        jobs.push((job, redelivered));
                     } else {
                         self.metrics.skipped("twin");
                     }
@@ -92,20 +97,28 @@ impl Intake {
             }
             Verdict::Early(at) => {
                 self.metrics.skipped("early");
-                self.tasks.spawn(async move { this.park(job, job, at).await });
+                self.tasks.spawn(async move { this.park(job, at).await });
             }
             Verdict::FollowUp(at) => {
                 self.metrics.skipped("follow_up");
-                let next = Job { attempt: job.attempt + 1, ..job };
-                self.tasks.spawn(async move { this.park(job, next, at).await });
+                self.tasks.spawn(async move { this.follow_up(job, at).await });
             }
         }
     }
 
     fn skip(&self, job: Job, reason: &'static str) {
         self.metrics.skipped(reason);
-        let in_flight = Arc::clone(&self.in_flight);
-        self.tasks.spawn(async move { in_flight.finish(job).await });
+        let this = self.clone();
+        self.tasks.spawn(async move { this.pass(job).await });
+    }
+
+    /// Acknowledges a job that was not attempted; a twin that came meanwhile is judged by what the ledger says now.
+    fn pass(&self, job: Job) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            if let Some(redelivered) = self.in_flight.pass(job).await {
+                self.look_up(vec![(job, redelivered)]).await;
+            }
+        })
     }
 
     async fn attempt(&self, job: Job, due: Due) {
@@ -127,9 +140,9 @@ impl Intake {
         match persist("holding a job", &self.abandon, hold).await {
             Some(true) => {
                 self.metrics.skipped("held");
-                self.in_flight.finish(job).await;
+                self.pass(job).await;
             }
-            Some(false) => self.park(job, job, OffsetDateTime::now_utc()).await,
+            Some(false) => self.park(job, OffsetDateTime::now_utc()).await,
             None => {}
         }
     }
@@ -147,15 +160,25 @@ impl Intake {
         let webhook = due.destination.webhook;
         tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
         self.metrics.skipped("sealed");
-        self.park(job, job, OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE).await;
+        self.park(job, OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE).await;
     }
 
-    /// Makes `next` come back at `due`, and acknowledges `job`.
-    async fn park(&self, job: Job, next: Job, due: OffsetDateTime) {
-        let parked: [Outgoing; 1] = [parking::until(due, next, &self.names, &self.schedule)];
-        let publish = || self.publisher.publish(&parked);
-        if persist("parking a job", &self.abandon, publish).await.is_some() {
+    /// Makes a job come back at `due`.
+    async fn park(&self, job: Job, due: OffsetDateTime) {
+        if self.publish_until(due, job).await.is_some() {
+            self.pass(job).await;
+        }
+    }
+
+    /// Makes the attempt after a job's come at `due`.
+    async fn follow_up(&self, job: Job, due: OffsetDateTime) {
+        if self.publish_until(due, Job { attempt: job.attempt + 1, ..job }).await.is_some() {
             self.in_flight.finish(job).await;
         }
+    }
+
+    async fn publish_until(&self, due: OffsetDateTime, job: Job) -> Option<()> {
+        let parked: [Outgoing; 1] = [parking::until(due, job, &self.names, &self.schedule)];
+        persist("parking a job", &self.abandon, || self.publisher.publish(&parked)).await
     }
 }
