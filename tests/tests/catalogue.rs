@@ -1,5 +1,7 @@
 //! The catalogue of event types: schemas and samples against each other.
 
+#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
+
 use std::collections::BTreeSet;
 
 use domain::{Event, EventType, catalogue};

@@ -35,7 +35,7 @@ use actix_web::{
 use broker::PublishError;
 use ledger::LedgerError;
 
-pub(crate) use self::body::render;
+pub(crate) use self::body::{render, text};
 use crate::{fault::Fault, session::IntrospectionError};
 
 /// Why a request is not answered as its sender wished. The text is for the client; causes are for the log.
@@ -91,7 +91,7 @@ impl ApiError {
         Self::Fields(vec![Fault::new(field, code, message)])
     }
 
-    const fn kind(&self) -> (StatusCode, &'static str) {
+    pub(crate) const fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotLoggedIn => (StatusCode::UNAUTHORIZED, "not_logged_in"),
             Self::NotAnAdmin => (StatusCode::FORBIDDEN, "not_an_admin"),
@@ -122,7 +122,7 @@ impl ApiError {
         }
     }
 
-    fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+    pub(crate) fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         match self {
             Self::NotLoggedIn => Some((
                 WWW_AUTHENTICATE,
@@ -142,7 +142,9 @@ impl ApiError {
         match self {
             Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
             Self::BrokerAway(cause) => tracing::warn!(error = cause as &dyn StdError, "the broker is away"),
-            Self::SessionUnknown(cause) => tracing::warn!(error = cause as &dyn StdError, "a session cannot be looked up"),
+            Self::SessionUnknown(cause) => {
+                tracing::warn!(error = cause as &dyn StdError, "a session cannot be looked up");
+            }
             Self::Unexpected(cause) => tracing::error!(error = &**cause as &dyn StdError, "unexpected error"),
             _ => {}
         }

@@ -30,7 +30,7 @@ pub(crate) enum Sessions {
     /// The table `admin_sessions`.
     Database(Ledger),
     /// The business application.
-    Introspection(Introspection),
+    Introspection(Box<Introspection>),
     /// Tests of what needs no database.
     #[cfg(test)]
     Known(std::collections::HashMap<&'static str, Session>),
@@ -41,7 +41,7 @@ impl Sessions {
     pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Result<Self, SettingsError> {
         match settings.api.sessions {
             SessionBackEnd::Database => Ok(Self::Database(ledger.clone())),
-            SessionBackEnd::Introspection => Introspection::new(settings).map(Self::Introspection),
+            SessionBackEnd::Introspection => Ok(Self::Introspection(Box::new(Introspection::new(settings)?))),
         }
     }
 

@@ -15,13 +15,13 @@ fn good() -> Value {
     })
 }
 
-fn answer(status: u16, body: impl ToString) -> InternalAnswer {
+fn answer(status: u16, body: &impl ToString) -> InternalAnswer {
     InternalAnswer { status, body: body.to_string().into() }
 }
 
 #[test]
 fn a_session_is_read_with_the_time_that_it_has_left() {
-    let (session, left) = read(&answer(200, good()), NOW).unwrap().unwrap();
+    let (session, left) = read(&answer(200, &good()), NOW).unwrap().unwrap();
     assert_eq!(session.tenant.as_uuid(), Uuid::from_u128(0x5b0e_0000_0000_4000_8000_0000_0000_0001));
     assert_eq!((session.user.as_str(), session.role.as_str()), ("u-7", "admin"));
     assert_eq!(left, Duration::from_secs(90));
@@ -30,17 +30,17 @@ fn a_session_is_read_with_the_time_that_it_has_left() {
 #[test]
 fn an_expired_session_and_a_refusal_are_no_session() {
     for later in [90, 91, 1_000_000] {
-        assert_eq!(read(&answer(200, good()), NOW + Duration::from_secs(later)).unwrap(), None);
+        assert_eq!(read(&answer(200, &good()), NOW + Duration::from_secs(later)).unwrap(), None);
     }
     for status in [401, 403, 404] {
-        assert_eq!(read(&answer(status, good()), NOW).unwrap(), None);
+        assert_eq!(read(&answer(status, &good()), NOW).unwrap(), None);
     }
 }
 
 #[test]
 fn any_other_status_tells_nothing() {
     for status in [201, 204, 302, 400, 402, 418, 429, 500, 503] {
-        let error = read(&answer(status, good()), NOW).unwrap_err();
+        let error = read(&answer(status, &good()), NOW).unwrap_err();
         assert_eq!(error.to_string(), format!("the business application answered {status}"));
     }
 }
@@ -48,7 +48,7 @@ fn any_other_status_tells_nothing() {
 #[test]
 fn a_malformed_answer_is_named_by_its_fault_and_never_quoted() {
     for body in ["", "<html>hunter2</html>", "null", "[]", "\"hunter2\"", "{\"tenant_id\":"] {
-        let error = read(&answer(200, body), NOW).unwrap_err();
+        let error = read(&answer(200, &body), NOW).unwrap_err();
         assert!(error.to_string().ends_with(": it is not a JSON object"), "{body}");
     }
     for (name, fault) in [

@@ -1,0 +1,92 @@
+//! Sessions in the table `admin_sessions`, and the operators' command line.
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use end_to_end::{
+    processes::binary,
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+use crate::application::with;
+
+const LIST: &str = "/api/v1/webhooks/";
+
+/// Runs `webhookctl session …`.
+fn session(system: &System, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(binary("webhookctl"))
+        .arg("session")
+        .args(arguments)
+        .env_clear()
+        .envs(&system.environment)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input may have ended already.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(output: &[u8]) -> &str {
+    std::str::from_utf8(output).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_session_is_not_logged_in_from_then_on() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let api = system.anonymous().await;
+        let tenant = Uuid::new_v4().to_string();
+        for by_input in [false, true] {
+            let created = session(&system, &["create", "--tenant", &tenant], "");
+            let id = text(&created.stdout).trim().to_owned();
+            let kept = session(&system, &["create", "--tenant", &tenant], "");
+            assert_eq!(with(&api, &id).get(LIST).await.status, 200);
+            let line = format!("{id}\n");
+            let (argument, input) = if by_input { ("-", line.as_str()) } else { (id.as_str(), "") };
+            let revoked = session(&system, &["revoke", argument], input);
+            assert_eq!((revoked.status.code(), text(&revoked.stdout)), (Some(0), "the session is revoked\n"));
+            assert_eq!(with(&api, &id).get(LIST).await.status, 401);
+            assert_eq!(with(&api, text(&kept.stdout).trim()).get(LIST).await.status, 200);
+            let again = session(&system, &["revoke", argument], input);
+            let said = (again.status.code(), text(&again.stdout), text(&again.stderr));
+            assert_eq!(said, (Some(1), "", "webhookctl: error: there is no such session\n"));
+        }
+        let nothing = session(&system, &["revoke", "-"], "\n");
+        assert_eq!(nothing.status.code(), Some(1));
+        assert_eq!(text(&nothing.stderr), "webhookctl: error: standard input holds no session id\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expired_sessions_are_refused_and_deleted_in_time() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let live = system.admin(Uuid::new_v4()).await;
+        let expired = system.session(Uuid::new_v4(), "admin", Duration::ZERO).await;
+        system
+            .sql(
+                "INSERT INTO admin_sessions (id_sha256, tenant_id, user_id, role, expires_at) \
+                 SELECT sha256(n::text::bytea), gen_random_uuid(), 'u', 'admin', now() - interval '1 s' \
+                 FROM generate_series(1, 2500) n",
+            )
+            .await;
+        assert_eq!((live.get(LIST).await.status, expired.get(LIST).await.status), (200, 401));
+        assert_eq!(system.count("SELECT count(*) FROM admin_sessions").await, 2502);
+        system.start(Service::Ingest).await;
+        eventually("only the live one is left", SOON, async || {
+            (system.count("SELECT count(*) FROM admin_sessions").await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(live.get(LIST).await.status, 200);
+    })
+    .await;
+}
