@@ -9,6 +9,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use crate::wait::{SOON, eventually};
+
 /// A client with or without a session.
 #[derive(Clone, Debug)]
 pub struct Api {
@@ -90,6 +92,50 @@ impl Api {
     /// POST of JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// PATCH of JSON.
+    pub async fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.send("PATCH", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// DELETE.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, &[], Bytes::new()).await
+    }
+
+    /// POST without a body.
+    pub async fn ask(&self, path: &str) -> Answer {
+        self.send("POST", path, &[], Bytes::new()).await
+    }
+
+    /// A page of a webhook's deliveries.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn log(&self, webhook: &str, query: &str) -> Value {
+        let answer = self.get(&format!("/api/v1/webhooks/{webhook}/deliveries/?{query}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    }
+
+    /// One delivery, with its attempts.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub async fn delivery(&self, webhook: &str, id: &str) -> Value {
+        let answer = self.get(&format!("/api/v1/webhooks/{webhook}/deliveries/{id}/")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    }
+
+    /// Waits until a webhook's newest delivery is in a state, and returns it.
+    pub async fn newest_in(&self, webhook: &str, state: &str) -> Value {
+        eventually(&format!("the newest delivery is {state}"), SOON, || async {
+            let newest = self.log(webhook, "limit=1").await["data"][0].clone();
+            (newest["state"] == state).then_some(newest)
+        })
+        .await
     }
 
     /// Registers a webhook.

@@ -2,8 +2,10 @@
 
 pub mod api;
 pub mod events;
+pub mod history;
 pub mod outsider;
 pub mod processes;
+pub mod proxy;
 pub mod receiver;
 pub mod servers;
 pub mod system;

@@ -96,10 +96,8 @@ impl Process {
         let log = self.log.clone();
         let child = std::sync::Mutex::new(&mut self.child);
         let what = format!("the process ends; see {}", log.display());
-        eventually(&what, Duration::from_secs(40), || async {
-            child.lock().ok()?.try_wait().expect("it is our child")
-        })
-        .await
+        eventually(&what, Duration::from_secs(40), || async { child.lock().ok()?.try_wait().expect("it is our child") })
+            .await
     }
 
     /// What it logged so far.

@@ -1,0 +1,129 @@
+//! Pausing webhooks.
+
+use std::sync::Arc;
+
+use domain::EventType;
+use end_to_end::{
+    api::{Api, Created},
+    events::Event,
+    receiver::{Receiver, always, fails_then_succeeds},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use serde_json::json;
+use tokio_postgres::NoTls;
+use uuid::Uuid;
+
+async fn set_active(api: &Api, webhook: &Created, is_active: bool) {
+    let answer = api.patch(&format!("/api/v1/webhooks/{}/", webhook.id), &json!({"is_active": is_active})).await;
+    assert_eq!((answer.status, &answer.json()["is_active"]), (200, &json!(is_active)), "{}", answer.text);
+}
+
+async fn held(system: &System, count: i64) {
+    eventually("jobs are held", SOON, || async {
+        (system.count("SELECT count(*) FROM held_jobs").await == count).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let (receiver, other) =
+            (Receiver::start(&system.ca, fails_then_succeeds(1)), Receiver::start(&system.ca, always(200)));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
+        api.create(&other.url("/"), &["quote.closed"]).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(1, SOON).await;
+        set_active(&api, &webhook, false).await;
+        held(&system, 1).await;
+
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        other.wait_for(2, SOON).await;
+        let log = api.log(&webhook.id, "").await;
+        assert_eq!(log["data"].as_array().unwrap().len(), 1, "no new deliveries while it is paused");
+        assert_eq!(log["data"][0]["state"], "retrying");
+        assert_eq!(receiver.received().len(), 1);
+
+        set_active(&api, &webhook, true).await;
+        let received = receiver.wait_for(2, SOON).await;
+        assert_eq!(received[0].header("x-service-webhook-id"), received[1].header("x-service-webhook-id"));
+        api.newest_in(&webhook.id, "succeeded").await;
+        held(&system, 0).await;
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+    })
+    .await;
+}
+
+/// Who gets the webhook's row first, when it is both activated and asked to hold a job.
+#[derive(Clone, Copy)]
+enum First {
+    Activation,
+    Hold,
+}
+
+/// Waits until so many sessions wait for a lock.
+async fn waiting(system: &System, count: i64) {
+    eventually("sessions wait for the row", SOON, || async {
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        (system.count(waiting).await == count).then_some(())
+    })
+    .await;
+}
+
+/// A job is read while its webhook is paused, and both its hold and the activation wait for the webhook's row.
+async fn meets(system: Arc<System>, first: First) {
+    system.start(Service::Api).await;
+    system.start(Service::Ingest).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
+    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    api.newest_in(&webhook.id, "pending").await;
+    set_active(&api, &webhook, false).await;
+
+    let (client, connection) = tokio_postgres::connect(&system.database_url, NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    client
+        .batch_execute(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{}' FOR UPDATE", webhook.id))
+        .await
+        .unwrap();
+    let activate = || {
+        let (api, webhook) = (api.clone(), webhook.clone());
+        tokio::spawn(async move { set_active(&api, &webhook, true).await })
+    };
+    let activation = match first {
+        First::Activation => {
+            let activation = activate();
+            waiting(&system, 1).await;
+            system.start(Service::Dispatcher).await;
+            activation
+        }
+        First::Hold => {
+            system.start(Service::Dispatcher).await;
+            waiting(&system, 1).await;
+            activate()
+        }
+    };
+    waiting(&system, 2).await;
+    client.batch_execute("COMMIT").await.unwrap();
+    activation.await.unwrap();
+    api.newest_in(&webhook.id, "succeeded").await;
+    assert_eq!(receiver.received().len(), 1);
+    drop(client);
+    let _ = driver.await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_held_just_before_the_activation_goes() {
+    System::prepared(Options::default(), async |system| meets(system, First::Hold).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_held_just_after_the_activation_goes() {
+    System::prepared(Options::default(), async |system| meets(system, First::Activation).await).await;
+}

@@ -1,0 +1,268 @@
+//! Sending deliveries again.
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    events::Event,
+    history,
+    proxy::Proxy,
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use service_kit::Settings;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+fn resend(webhook: &str, delivery: &Value) -> String {
+    format!("/api/v1/webhooks/{webhook}/deliveries/{}/resend/", delivery["id"].as_str().expect("a delivery"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let delivery = api.newest_in(&webhook, "succeeded").await;
+        for (nth, state) in ["succeeded", "dropped", "cancelled"].into_iter().enumerate() {
+            system.sql(&format!("UPDATE deliveries SET state = '{state}'")).await;
+            let answer = api.ask(&resend(&webhook, &delivery)).await;
+            assert_eq!(answer.status, 202, "{state}: {}", answer.text);
+            assert_eq!(answer.json()["id"], delivery["id"]);
+            receiver.wait_for(nth + 2, SOON).await;
+            let sent = api.newest_in(&webhook, "succeeded").await;
+            assert_eq!(sent["attempts"], nth + 2);
+        }
+        let received = receiver.received();
+        assert_eq!(received.len(), 4);
+        for one in &received {
+            assert_eq!((one.header("x-service-webhook-id"), &one.body), (delivery["id"].as_str(), &received[0].body));
+        }
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
+    let options = Options { schedule: "400ms,3600s", ..Options::default() };
+    System::run(options, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(500));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(2, SOON).await;
+        let waiting = eventually("two attempts have failed", SOON, || async {
+            let newest = api.log(&webhook, "").await["data"][0].clone();
+            (newest["attempts"] == 2).then_some(newest)
+        })
+        .await;
+        let again = api.ask(&resend(&webhook, &waiting)).await.json();
+        assert_eq!(
+            (&again["state"], &again["next_attempt_at"], &again["first_failed_at"]),
+            (&json!("pending"), &Value::Null, &Value::Null)
+        );
+        // The first and the second attempt of the fresh run, 400 ms apart as the schedule says.
+        receiver.wait_for(4, SOON).await;
+        let late = eventually("four attempts have failed", SOON, || async {
+            let newest = api.log(&webhook, "").await["data"][0].clone();
+            (newest["attempts"] == 4).then_some(newest)
+        })
+        .await;
+        assert_eq!(late["state"], "retrying");
+        assert!(late["first_failed_at"].as_str() > waiting["first_failed_at"].as_str());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_at_once_make_one_run() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let delivery = api.newest_in(&webhook, "succeeded").await;
+        // Without a dispatcher no run ends before the last request has come.
+        system.stop(Service::Dispatcher).await;
+        let path = resend(&webhook, &delivery);
+        for answer in join_all((0..20).map(|_| api.ask(&path))).await {
+            assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")));
+        }
+        assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 1);
+        system.start(Service::Dispatcher).await;
+        let sent = api.newest_in(&webhook, "succeeded").await;
+        assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(2), 2));
+    })
+    .await;
+}
+
+/// The second attempt is under way at the resend; whatever comes after it succeeds. Returns the numbers of the attempts
+/// that the log shows.
+async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    System::run(Options { dispatchers, ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let slow = behaviour(|_, nth| match nth {
+            1 => Reply::status(500),
+            2 => Reply::status(500).after(Duration::from_millis(1500)),
+            _ => Reply::ok(),
+        });
+        let receiver = Receiver::start(&system.ca, slow);
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(2, SOON).await;
+        let during = api.log(&webhook, "").await["data"][0].clone();
+        assert_eq!(during["attempts"], 1, "the second attempt is under way");
+        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        let sent = api.newest_in(&webhook, "succeeded").await;
+        let log = api.delivery(&webhook, sent["id"].as_str().unwrap()).await["attempt_log"].as_array().unwrap().clone();
+        assert_eq!(log.last().unwrap()["outcome"], "success");
+        assert_eq!(receiver.received().len(), 3);
+        numbers = log.iter().map(|attempt| attempt["attempt"].as_u64().unwrap()).collect();
+    })
+    .await;
+    numbers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_during_an_attempt_begins_after_it() {
+    assert_eq!(resent_during_an_attempt(1).await, [1, 2, 3]);
+}
+
+/// Another dispatcher does not know of the attempt under way: whichever ends first is the ledger's second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_during_an_attempt_may_begin_beside_it_elsewhere() {
+    let numbers = resent_during_an_attempt(2).await;
+    assert!(numbers == [1, 2] || numbers == [1, 2, 3], "{numbers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_during_the_very_first_attempt_joins_it() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let slow = behaviour(|_, _| Reply::ok().after(Duration::from_millis(700)));
+        let receiver = Receiver::start(&system.ca, slow);
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(1, SOON).await;
+        let during = api.newest_in(&webhook, "pending").await;
+        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        let sent = api.newest_in(&webhook, "succeeded").await;
+        assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(1), 1));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_its_webhook_is_paused_a_resend_is_held() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let path = format!("/api/v1/webhooks/{webhook}/");
+        assert_eq!(api.patch(&path, &json!({"is_active": false})).await.status, 200);
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
+        eventually("the job is held", SOON, || async {
+            (system.count("SELECT count(*) FROM held_jobs").await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(receiver.received().len(), 0);
+        assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 200);
+        api.newest_in(&webhook, "succeeded").await;
+        assert_eq!(receiver.received().len(), 1);
+    })
+    .await;
+}
+
+/// An API of one's own, with some settings of its own; it is not waited for until it is ready.
+async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
+    let mut environment = system.environment.clone();
+    environment.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let settings = Settings::from_sources(None, environment).expect("the settings are good");
+    let app = api_service::App::build(&settings).await.expect("the API starts");
+    let api = Api { address: app.address(), ..like.clone() };
+    let stop = CancellationToken::new();
+    tokio::spawn(app.run(stop.clone()));
+    (api, stop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_broker_is_away_nothing_is_begun() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        let (cut_off, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", "amqp://127.0.0.1:1/%2f")], &api).await;
+        for path in [resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/")] {
+            let answer = cut_off.ask(&path).await;
+            assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{path}: {}", answer.text);
+        }
+        assert_eq!(api.log(&webhook, "").await["data"], json!([delivery]));
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+        stop.cancel();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_relies_on_it() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        let (proxy, url) = Proxy::before(&system.amqp_url).await;
+        let settings = [("WEBHOOKS__BROKER__URL", url.as_str()), ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "3s")];
+        let (stalled, stop) = api_with(&system, &settings, &api).await;
+        let (resend, test) = (resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/"));
+        // Now there is a connection.
+        eventually("a test is taken", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) }).await;
+        let before = api.log(&webhook, "").await["data"].clone();
+
+        proxy.block();
+        let (refused, refused_test) = tokio::join!(stalled.ask(&resend), stalled.ask(&test));
+        assert_eq!((refused.status, refused_test.status), (503, 503), "{}", refused.text);
+        assert_eq!(api.log(&webhook, "").await["data"], before);
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+
+        proxy.unblock();
+        eventually("the connection is back", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) })
+            .await;
+        proxy.block();
+        let first = tokio::spawn({
+            let (stalled, resend) = (stalled.clone(), resend.clone());
+            async move { stalled.ask(&resend).await.status }
+        });
+        eventually("a fresh run begins", SOON, || async {
+            (system.count("SELECT count(*) FROM promised_jobs").await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(api.ask(&resend).await.status, 202, "it joins the run");
+        assert_eq!(first.await.unwrap(), 202, "so the run stands");
+        system.sql("UPDATE promised_jobs SET leased_until = now()").await;
+        eventually("the keeper of the other API keeps the promise", SOON, || async {
+            (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
+        })
+        .await;
+        stop.cancel();
+    })
+    .await;
+}
