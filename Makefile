@@ -2,13 +2,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo test run lint clean toolchain
+.PHONY: help up down build demo test api-fuzz bench openapi run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run deploy/local/api-fuzz .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,16 @@ demo: toolchain ## Show the whole service at work, from nothing, and leave nothi
 
 test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
+
+api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
+	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'
+
+bench: toolchain ## Measure, and write target/bench/report.json
+	@$(WITH_STACK) $(SHELL) -euc 'cargo build --release --workspace --bins; cargo run -q --release -p end-to-end --bin bench'
+
+openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
+	@cargo run -q -p api-service --example openapi > target/openapi.json
+	@mv target/openapi.json proto-schemas/openapi.json
 
 run: up build ## Run the three services in the foreground until Ctrl-C
 	@deploy/local/run

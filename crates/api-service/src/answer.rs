@@ -22,7 +22,7 @@ use crate::{
 /// The route's name in logs and metrics when there is none.
 const UNMATCHED: &str = "unmatched";
 
-/// Answers hold secrets or live figures, and are never a page.
+/// Answers hold secrets or live figures, and are no pages; what is one has brought a policy of its own.
 const HEADERS: [(&str, &str); 5] = [
     ("cache-control", "no-store"),
     ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
@@ -52,7 +52,9 @@ pub(crate) async fn complete(
 
 fn dress(headers: &mut HeaderMap, id: &RequestId) {
     for (name, value) in HEADERS {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        if !headers.contains_key(name) {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
     }
     headers.insert(REQUEST_ID, id.header());
 }

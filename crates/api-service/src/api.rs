@@ -10,7 +10,9 @@ use ledger::{Ledger, SecretKeys};
 use service_kit::Settings;
 
 use crate::{
-    cross_site, deliveries, event_types,
+    cross_site, deliveries,
+    docs::{self, Docs},
+    event_types,
     metrics::Metrics,
     outbox::Outbox,
     problem::ApiError,
@@ -33,6 +35,7 @@ pub(crate) struct Api {
     /// The largest body, in bytes.
     pub(crate) body_limit: usize,
     pub(crate) webhooks_per_tenant: u32,
+    pub(crate) docs: Docs,
 }
 
 impl Api {
@@ -56,12 +59,13 @@ impl Api {
             rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, addresses },
             body_limit: limits.request_body_bytes,
             webhooks_per_tenant: limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX),
+            docs: Docs::new(limits),
         }
     }
 }
 
-/// The routes (specification, section 4). Whatever lies below `/api/v1` is for administrators, so the session comes
-/// first, even where there is nothing; what was wrapped last runs first.
+/// The routes (specification, section 4). Whatever lies below `/api/v1`, but for the documentation, is for
+/// administrators, so the session comes first, even where there is nothing; what was wrapped last runs first.
 pub(crate) fn routes(config: &mut ServiceConfig) {
     let v1 = web::scope("/api/v1")
         .wrap(from_fn(cross_site::guard))
@@ -74,10 +78,23 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
                 .default_service(web::to(|| async { refuse(READ) })),
         )
         .default_service(web::to(nothing));
-    config.service(v1).default_service(web::to(nothing));
+    config.configure(of_docs).service(v1).default_service(web::to(nothing));
 }
 
 const READ: &str = "GET, HEAD";
+
+fn of_docs(config: &mut ServiceConfig) {
+    let openapi = at(["/api/v1/openapi.json"])
+        .route(web::route().guard(reads()).to(docs::openapi))
+        .default_service(web::to(|| async { refuse(READ) }));
+    let page = at(["/api/v1/docs/", "/api/v1/docs"])
+        .route(web::route().guard(reads()).to(docs::page))
+        .default_service(web::to(|| async { refuse(READ) }));
+    let style = at(["/api/v1/docs/style.css"])
+        .route(web::route().guard(reads()).to(docs::style))
+        .default_service(web::to(|| async { refuse(READ) }));
+    config.service(openapi).service(page).service(style);
+}
 
 fn of_webhooks(config: &mut ServiceConfig) {
     let collection = at(["/webhooks/", "/webhooks"])
@@ -116,8 +133,10 @@ fn of_deliveries(config: &mut ServiceConfig) {
 }
 
 /// The canonical path, which is also the name of the route in logs and metrics, and the accepted one.
-fn at(paths: [&'static str; 2]) -> Resource {
-    web::resource(paths)
+fn at<const N: usize>(paths: [&'static str; N]) -> Resource {
+    #[cfg(test)]
+    tests::ROUTES.with_borrow_mut(|routes| routes.insert(paths[0]));
+    web::resource(Vec::from(paths))
 }
 
 /// An answer to HEAD is one to GET of which the server leaves out the body.

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::{fault::Fault, problem::ApiError};
 
 /// What a body may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The members as they were written: in order, and those that occur twice twice.
 #[derive(Debug, PartialEq)]

@@ -5,12 +5,14 @@ mod api;
 mod app;
 mod cross_site;
 mod deliveries;
+mod docs;
 mod event_types;
 mod fault;
 mod fields;
 mod json;
 mod keeper;
 mod metrics;
+mod openapi;
 mod outbox;
 mod page;
 mod path;
@@ -26,3 +28,9 @@ mod trials;
 mod webhooks;
 
 pub use app::{App, AppError};
+
+/// The description of the API in OpenAPI 3.1, as JSON text, with the limits of the settings.
+#[must_use]
+pub fn openapi(settings: &service_kit::Settings) -> String {
+    docs::text(&openapi::document(&settings.limits))
+}

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use crate::fault::Fault;
 
-const DEFAULT_LIMIT: u16 = 50;
-const MAX_LIMIT: u16 = 200;
+pub(crate) const DEFAULT_LIMIT: u16 = 50;
+pub(crate) const MAX_LIMIT: u16 = 200;
 
 /// What a list can be asked for besides its page.
 pub(crate) trait Filter: Default {

@@ -1,4 +1,7 @@
-use std::collections::HashMap;
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, HashMap},
+};
 
 use actix_web::{
     App,
@@ -20,9 +23,15 @@ use super::*;
 use crate::answer;
 
 const LIST: &str = "/api/v1/webhooks/";
+const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
 const ONE: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
 const BOSS: (&str, &str) = ("Cookie", "sessionid=boss");
 const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+thread_local! {
+    /// The canonical paths of all routes that were made in this thread.
+    pub(crate) static ROUTES: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
+}
 
 /// An API without a database: nothing listens at port 1.
 pub(crate) fn api() -> Api {
@@ -52,10 +61,18 @@ pub(crate) fn api() -> Api {
         rules: Rules { name_chars: 255, url_chars: 2048, addresses: AddressPolicy::default() },
         body_limit: 200,
         webhooks_per_tenant: 100,
+        docs: Docs::new(&limits()),
     }
 }
 
-struct Answer {
+/// The defaults.
+pub(crate) fn limits() -> service_kit::settings::Limits {
+    let env = [("DATABASE__URL", "postgres://db"), ("BROKER__URL", "amqp://mq")];
+    let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
+    Settings::from_sources(None, env).unwrap().limits
+}
+
+pub(crate) struct Answer {
     status: u16,
     headers: HeaderMap,
     problem: Value,
@@ -80,7 +97,7 @@ async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'stati
     }
     let response = call_service(&app, request.to_request()).await;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let problem = serde_json::from_slice(&read_body(response).await).unwrap();
+    let problem = serde_json::from_slice(&read_body(response).await).unwrap_or_default();
     Answer { status, headers, problem }
 }
 
@@ -144,6 +161,9 @@ async fn other_methods_are_answered_with_those_that_are_possible() {
         ("webhooks/ID/recover/", "POST"),
         ("webhooks/ID/recover/ID/", "GET, HEAD"),
         ("event-types/", "GET, HEAD"),
+        ("openapi.json", "GET, HEAD"),
+        ("docs", "GET, HEAD"),
+        ("docs/style.css", "GET, HEAD"),
     ] {
         let path = &format!("/api/v1/{}", path.replace("ID", id));
         for method in ["PUT", "OPTIONS", "MADEUP", if allowed == "POST" { "GET" } else { "TRACE" }] {
@@ -204,5 +224,35 @@ async fn where_no_body_is_needed_none_need_be_announced() {
         (&[BOSS, JSON], r#"{"event_type": "quote.opened"}"#, (422, "validation_failed")),
     ] {
         assert_eq!(ask(Method::POST, test, headers, body).await.code(), expected, "{headers:?} {body}");
+    }
+}
+
+/// The methods that a path takes, as `Allow` tells whoever asks with another one; all others are refused.
+pub(crate) async fn allowed(path: &str) -> BTreeSet<String> {
+    let path = path.replace("{id}", ID).replace("{delivery_id}", ID).replace("{recovery_id}", ID);
+    let answer = ask("MADEUP".parse().unwrap(), &path, &[BOSS], "").await;
+    let allowed: BTreeSet<_> = answer.header("allow").split(", ").map(str::to_owned).collect();
+    for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
+        if !allowed.contains(method) {
+            let answer = ask(method.parse().unwrap(), &path, &[BOSS], "").await;
+            assert_eq!(answer.status, 405, "{method} {path}");
+        }
+    }
+    allowed
+}
+
+#[actix_web::test]
+async fn the_documentation_is_for_everybody_and_its_page_may_load_its_style_sheet_only() {
+    let policy = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
+    for (path, content_type, expected) in [
+        ("/api/v1/openapi.json", "application/json", "default-src 'none'; frame-ancestors 'none'"),
+        ("/api/v1/docs/", "text/html; charset=utf-8", policy),
+        ("/api/v1/docs", "text/html; charset=utf-8", policy),
+        ("/api/v1/docs/style.css", "text/css; charset=utf-8", "default-src 'none'; frame-ancestors 'none'"),
+    ] {
+        let answer = ask(Method::GET, path, &[], "").await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, content_type), "{path}");
+        assert_eq!(answer.header("content-security-policy"), expected, "{path}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
     }
 }

@@ -42,7 +42,8 @@ pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResp
     })
 }
 
-fn text(error: &ApiError, request_id: &str) -> String {
+/// The body of an error.
+pub(crate) fn text(error: &ApiError, request_id: &str) -> String {
     let (status, code) = error.kind();
     let problem = Problem {
         kind: "about:blank",

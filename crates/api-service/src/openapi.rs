@@ -1,0 +1,246 @@
+//! The API's own description, in OpenAPI 3.1: event types, states, limits and errors are those of the code itself.
+
+mod calls;
+mod errors;
+mod examples;
+mod schemas;
+
+use actix_web::http::Method;
+use serde_json::{Map, Value, json};
+use service_kit::settings::Limits;
+
+use crate::problem::ApiError;
+
+/// What all paths begin with.
+pub(crate) const BASE: &str = "/api/v1";
+/// The name under which calls refer to the schema of errors.
+const PROBLEM: &str = "Problem";
+
+/// One call of the API.
+struct Call {
+    id: &'static str,
+    method: Method,
+    /// Below [`BASE`].
+    path: &'static str,
+    tag: Tag,
+    summary: &'static str,
+    description: &'static str,
+    query: Vec<Parameter>,
+    body: Option<Body>,
+    success: Success,
+    /// What it can answer besides what follows from the rest.
+    refusals: Vec<ApiError>,
+    /// Calls to make next, each with where its parameters are in this one's answer.
+    links: Vec<(&'static str, Value)>,
+}
+
+/// A chapter of the documentation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tag {
+    Webhooks,
+    Deliveries,
+    Recovery,
+    EventTypes,
+    Documentation,
+}
+
+struct Parameter {
+    name: &'static str,
+    description: &'static str,
+    schema: Value,
+    example: Value,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Required,
+    Optional,
+}
+
+struct Body {
+    need: Need,
+    schema: &'static str,
+    /// Their names, and the bodies.
+    examples: Vec<(&'static str, Value)>,
+}
+
+struct Success {
+    status: u16,
+    description: &'static str,
+    content: Option<Content>,
+    /// What the header `Location` points to, if it is sent.
+    location: Option<&'static str>,
+}
+
+struct Content {
+    media_type: &'static str,
+    schema: Value,
+    example: Option<Value>,
+}
+
+impl Tag {
+    const ALL: [Self; 5] = [Self::Webhooks, Self::Deliveries, Self::Recovery, Self::EventTypes, Self::Documentation];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Webhooks => "Webhooks",
+            Self::Deliveries => "Deliveries",
+            Self::Recovery => "Recovery",
+            Self::EventTypes => "Event types",
+            Self::Documentation => "Documentation",
+        }
+    }
+
+    const fn description(self) -> &'static str {
+        match self {
+            Self::Webhooks => "Register the URLs that are called, change them, pause them, try them out.",
+            Self::Deliveries => "What was sent, what came back, what is still to come; and one delivery sent again.",
+            Self::Recovery => "After an outage of a receiver: everything that was dropped, sent again.",
+            Self::EventTypes => "What a webhook can be subscribed to.",
+            Self::Documentation => "This description. No session is needed.",
+        }
+    }
+}
+
+impl Call {
+    fn is_public(&self) -> bool {
+        self.tag == Tag::Documentation
+    }
+}
+
+/// The document, with the limits that are in force.
+pub(crate) fn document(limits: &Limits) -> Value {
+    let calls = calls::all(limits);
+    let mut paths = Map::new();
+    for call in &calls {
+        let path = paths.entry(call.path).or_insert_with(|| json!({}));
+        path[call.method.as_str().to_lowercase()] = operation(call, limits);
+    }
+    let codes = errors::codes(&calls, limits);
+    json!({
+        "openapi": "3.1.0",
+        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+        "info": {
+            "title": "Webhook Notification Service",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Signed HTTPS callbacks for business events: the administrators' API.",
+            "description": include_str!("openapi/introduction.md").trim_end(),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": BASE, "description": "This service"}],
+        "tags": Tag::ALL.map(|tag| json!({"name": tag.name(), "description": tag.description()})),
+        "security": [{"session": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"session": {
+                "type": "apiKey", "in": "cookie", "name": "sessionid",
+                "description": "The session of an administrator of the business application.",
+            }},
+            "headers": headers(),
+            "responses": {"MethodNotAllowed": errors::method_not_allowed()},
+            "schemas": schemas::all(limits, &codes),
+        },
+    })
+}
+
+fn operation(call: &Call, limits: &Limits) -> Value {
+    let mut operation = json!({
+        "operationId": call.id,
+        "tags": [call.tag.name()],
+        "summary": call.summary,
+        "description": call.description,
+        "parameters": parameters(call),
+    });
+    if let Some(body) = &call.body {
+        operation["requestBody"] = request_body(body);
+    }
+    let mut responses = Map::from_iter([(call.success.status.to_string(), success(call))]);
+    responses.extend(errors::responses(call, limits));
+    operation["responses"] = responses.into();
+    if call.is_public() {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+fn parameters(call: &Call) -> Vec<Value> {
+    let in_path = call.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).map(|name| {
+        let (description, example) = match name {
+            "delivery_id" => ("The delivery's id, which is also its `X-Service-Webhook-Id`.", examples::DELIVERY),
+            "recovery_id" => ("The recovery's id.", examples::RECOVERY),
+            _ => ("The webhook's id.", examples::WEBHOOK),
+        };
+        json!({"name": name, "in": "path", "required": true, "description": description,
+               "schema": {"type": "string", "format": "uuid"}, "example": example})
+    });
+    let in_query = call.query.iter().map(|Parameter { name, description, schema, example }| {
+        json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema,
+               "example": example})
+    });
+    in_path.chain(in_query).collect()
+}
+
+fn request_body(body: &Body) -> Value {
+    let examples = body.examples.iter().map(|(name, value)| ((*name).to_owned(), json!({"value": value})));
+    json!({
+        "required": body.need == Need::Required,
+        "content": {"application/json": {"schema": reference(body.schema), "examples": Map::from_iter(examples)}},
+    })
+}
+
+fn success(call: &Call) -> Value {
+    let Success { description, content, location, .. } = &call.success;
+    let mut headers = json!({"X-Request-Id": header("X-Request-Id")});
+    if let Some(location) = location {
+        headers["Location"] = json!({"description": location, "required": true,
+                                     "schema": {"type": "string", "format": "uri-reference"}});
+    }
+    let mut success = json!({"description": description, "headers": headers});
+    if let Some(Content { media_type, schema, example }) = content {
+        let mut content = json!({"schema": schema});
+        if let Some(example) = example {
+            content["example"] = example.clone();
+        }
+        success["content"] = Map::from_iter([((*media_type).to_owned(), content)]).into();
+    }
+    if !call.links.is_empty() {
+        let links = call.links.iter();
+        let links =
+            links.map(|(id, parameters)| ((*id).to_owned(), json!({"operationId": id, "parameters": parameters})));
+        success["links"] = Map::from_iter(links).into();
+    }
+    success
+}
+
+fn headers() -> Value {
+    json!({
+        "X-Request-Id": {
+            "description": "The request's name in the service's logs: the caller's own, if it was 1 to 128 visible ASCII characters.",
+            "required": true,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 128}, "example": examples::REQUEST,
+        },
+        "Retry-After": {
+            "description": "Seconds to wait before trying again.", "required": true,
+            "schema": {"type": "integer", "minimum": 1}, "example": 5,
+        },
+        "Allow": {
+            "description": "The methods that are possible here.", "required": true,
+            "schema": {"type": "string"}, "example": "GET, HEAD",
+        },
+        "WWW-Authenticate": {
+            "description": "How to authenticate.", "required": true,
+            "schema": {"type": "string"}, "example": r#"Cookie realm="webhooks", cookie-name="sessionid""#,
+        },
+    })
+}
+
+fn header(name: &str) -> Value {
+    json!({"$ref": format!("#/components/headers/{name}")})
+}
+
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
+
+#[cfg(test)]
+mod tests;

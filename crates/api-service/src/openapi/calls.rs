@@ -1,0 +1,318 @@
+//! The calls, in the order in which an administrator meets them.
+
+use actix_web::http::Method;
+use domain::{DeliveryState, EventType};
+use serde_json::{Value, json};
+use service_kit::settings::Limits;
+
+use super::{Body, Call, Content, Need, Parameter, Success, Tag, errors::broker_away, examples, reference};
+use crate::{page, problem::ApiError};
+
+pub(super) fn all(limits: &Limits) -> Vec<Call> {
+    let mut calls = webhooks(limits);
+    calls.extend(deliveries());
+    calls.extend(recovery());
+    calls.extend(documentation());
+    calls
+}
+
+/// A call without parameters, body or links.
+fn call(id: &'static str, method: Method, path: &'static str, tag: Tag, success: Success) -> Call {
+    let (summary, description) = ("", "");
+    let (query, links, refusals) = (Vec::new(), Vec::new(), Vec::new());
+    Call { id, method, path, tag, summary, description, query, body: None, success, refusals, links }
+}
+
+fn webhooks(limits: &Limits) -> Vec<Call> {
+    let most = limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX);
+    vec![
+        Call {
+            summary: "Register a webhook",
+            description: "From now on it is sent the events that it is subscribed to. The answer holds its signing secret, which is shown this once.",
+            body: Some(Body {
+                need: Need::Required,
+                schema: "NewWebhook",
+                examples: vec![(
+                    "quotes",
+                    json!({"name": "ERP: quotes", "url": examples::URL,
+                    "events": [EventType::QuoteClosed, EventType::QuoteAccepted]}),
+                )],
+            }),
+            refusals: vec![ApiError::TooManyWebhooks(most)],
+            links: of_webhook("$response.body#/id"),
+            ..call(
+                "createWebhook",
+                Method::POST,
+                "/webhooks/",
+                Tag::Webhooks,
+                Success {
+                    location: Some("The webhook's path."),
+                    ..answer(201, "The webhook is registered.", "CreatedWebhook", examples::created())
+                },
+            )
+        },
+        Call {
+            summary: "List the tenant's webhooks",
+            description: "With their health, oldest first.",
+            query: paging(),
+            links: of_webhook("$response.body#/data/0/id"),
+            ..call(
+                "listWebhooks",
+                Method::GET,
+                "/webhooks/",
+                Tag::Webhooks,
+                answer(200, "A page of the list.", "WebhookList", examples::page(examples::webhook(), Value::Null)),
+            )
+        },
+        Call {
+            summary: "Read a webhook",
+            description: "With its health. A deleted one is not found.",
+            ..call(
+                "readWebhook",
+                Method::GET,
+                "/webhooks/{id}/",
+                Tag::Webhooks,
+                answer(200, "The webhook.", "Webhook", examples::webhook()),
+            )
+        },
+        Call {
+            summary: "Change a webhook",
+            description: "What is absent stays as it is. `is_active: false` pauses the webhook: it gets no new deliveries, and those that wait are held; `true` lets them go on, as late as they are. A changed URL counts from the next attempt.",
+            body: Some(Body {
+                need: Need::Required,
+                schema: "WebhookChange",
+                examples: vec![
+                    ("pause", json!({"is_active": false})),
+                    ("move", json!({"url": "https://erp2.example.com/hooks"})),
+                ],
+            }),
+            ..call(
+                "changeWebhook",
+                Method::PATCH,
+                "/webhooks/{id}/",
+                Tag::Webhooks,
+                answer(200, "The webhook as it is now.", "Webhook", examples::webhook()),
+            )
+        },
+        Call {
+            summary: "Delete a webhook",
+            description: "Its waiting deliveries are cancelled; its log stays readable until retention takes it.",
+            ..call(
+                "deleteWebhook",
+                Method::DELETE,
+                "/webhooks/{id}/",
+                Tag::Webhooks,
+                Success { status: 204, description: "It is deleted.", content: None, location: None },
+            )
+        },
+        Call {
+            summary: "Send a test",
+            description: "Sends a realistic sample of one event type to which the webhook is subscribed: signed, retried and recorded like any delivery, and marked with `is_test`.",
+            body: Some(Body {
+                need: Need::Optional,
+                schema: "Test",
+                examples: vec![("first", json!({})), ("chosen", json!({"event_type": EventType::QuoteAccepted}))],
+            }),
+            refusals: vec![ApiError::WebhookInactive, broker_away()],
+            links: of_delivery("$response.body#/id"),
+            ..call(
+                "testWebhook",
+                Method::POST,
+                "/webhooks/{id}/test/",
+                Tag::Webhooks,
+                Success {
+                    location: Some("The delivery's path."),
+                    ..answer(202, "The test is on its way.", "Delivery", test())
+                },
+            )
+        },
+    ]
+}
+
+fn deliveries() -> Vec<Call> {
+    let mut query = paging();
+    query.extend(filters());
+    vec![
+        Call {
+            summary: "List a webhook's deliveries",
+            description: "Newest event first. The log of a deleted webhook can still be read.",
+            query,
+            links: of_delivery("$response.body#/data/0/id"),
+            ..call(
+                "listDeliveries",
+                Method::GET,
+                "/webhooks/{id}/deliveries/",
+                Tag::Deliveries,
+                answer(
+                    200,
+                    "A page of the log.",
+                    "DeliveryList",
+                    examples::page(examples::delivery(), json!(examples::DELIVERY.replace('-', ""))),
+                ),
+            )
+        },
+        Call {
+            summary: "Read a delivery",
+            description: "With the exact body that is sent, and every attempt: when, how long, what came back, or why nothing did.",
+            ..call(
+                "readDelivery",
+                Method::GET,
+                "/webhooks/{id}/deliveries/{delivery_id}/",
+                Tag::Deliveries,
+                answer(200, "The delivery.", "DeliveryDetail", examples::detail()),
+            )
+        },
+        Call {
+            summary: "Send a delivery again",
+            description: "In whatever state it is: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held.",
+            body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
+            refusals: vec![broker_away()],
+            ..call(
+                "resendDelivery",
+                Method::POST,
+                "/webhooks/{id}/deliveries/{delivery_id}/resend/",
+                Tag::Deliveries,
+                Success {
+                    location: Some("The delivery's path."),
+                    ..answer(202, "It is on its way.", "Delivery", examples::accepted())
+                },
+            )
+        },
+    ]
+}
+
+fn recovery() -> Vec<Call> {
+    let progress = json!({"id": "$request.path.id", "recovery_id": "$response.body#/id"});
+    vec![
+        Call {
+            summary: "Recover dropped deliveries",
+            description: "Sends again every delivery of the webhook that was dropped, of events since a time. It goes on in the background, at a measured pace, and survives restarts. While one runs, asking again answers with the one that runs.",
+            body: Some(Body {
+                need: Need::Required,
+                schema: "NewRecovery",
+                examples: vec![("today", json!({"since": "2026-03-01T00:00:00Z"}))],
+            }),
+            links: vec![("readRecovery", progress)],
+            ..call(
+                "recoverDeliveries",
+                Method::POST,
+                "/webhooks/{id}/recover/",
+                Tag::Recovery,
+                Success {
+                    location: Some("The recovery's path."),
+                    ..answer(202, "The recovery is under way.", "Recovery", examples::recovery())
+                },
+            )
+        },
+        Call {
+            summary: "Read a recovery's progress",
+            description: "How many deliveries have been sent again, and whether it is done.",
+            ..call(
+                "readRecovery",
+                Method::GET,
+                "/webhooks/{id}/recover/{recovery_id}/",
+                Tag::Recovery,
+                answer(200, "The recovery.", "Recovery", examples::recovery()),
+            )
+        },
+        Call {
+            summary: "List the event types",
+            description: "All seven, each with a description, a JSON Schema of its `data`, and a realistic sample.",
+            ..call(
+                "listEventTypes",
+                Method::GET,
+                "/event-types/",
+                Tag::EventTypes,
+                answer(200, "The seven event types.", "EventTypeList", examples::event_types()),
+            )
+        },
+    ]
+}
+
+fn documentation() -> Vec<Call> {
+    let page = |id, path, summary, media_type, schema| {
+        let content = Some(Content { media_type, schema, example: None });
+        let description = "As it is served by this version, with the limits that are in force.";
+        let success = Success { status: 200, description: "The document.", content, location: None };
+        Call { summary, description, ..call(id, Method::GET, path, Tag::Documentation, success) }
+    };
+    let text = || json!({"type": "string"});
+    vec![
+        page(
+            "readOpenApi",
+            "/openapi.json",
+            "This description, for programs",
+            "application/json",
+            json!({"type": "object"}),
+        ),
+        page("readDocs", "/docs/", "This description, for people", "text/html", text()),
+        page("readDocsStyle", "/docs/style.css", "Its style sheet", "text/css", text()),
+    ]
+}
+
+fn answer(status: u16, description: &'static str, schema: &str, example: Value) -> Success {
+    let content = Content { media_type: "application/json", schema: reference(schema), example: Some(example) };
+    Success { status, description, content: Some(content), location: None }
+}
+
+fn test() -> Value {
+    let mut test = examples::accepted();
+    test["is_test"] = json!(true);
+    test["attempts"] = json!(0);
+    test
+}
+
+/// The calls that take a webhook's id.
+fn of_webhook(id: &str) -> Vec<(&'static str, Value)> {
+    ["readWebhook", "changeWebhook", "testWebhook", "listDeliveries", "recoverDeliveries", "deleteWebhook"]
+        .map(|call| (call, json!({"id": id})))
+        .into()
+}
+
+/// The calls that take a delivery's id.
+fn of_delivery(id: &str) -> Vec<(&'static str, Value)> {
+    ["readDelivery", "resendDelivery"].map(|call| (call, json!({"id": "$request.path.id", "delivery_id": id}))).into()
+}
+
+fn paging() -> Vec<Parameter> {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": page::MAX_LIMIT, "default": page::DEFAULT_LIMIT});
+    vec![
+        parameter("limit", "Entries on the page, at most.", limit, json!(page::DEFAULT_LIMIT)),
+        parameter(
+            "cursor",
+            "`next_cursor` of the page before.",
+            json!({"type": "string", "pattern": "^[0-9a-f]{32}$"}),
+            json!(examples::DELIVERY.replace('-', "")),
+        ),
+    ]
+}
+
+fn filters() -> Vec<Parameter> {
+    let states = DeliveryState::ALL.map(DeliveryState::as_str);
+    let time = || json!({"type": "string", "format": "date-time"});
+    vec![
+        parameter(
+            "state",
+            "Only deliveries in this state.",
+            json!({"type": "string", "enum": states}),
+            json!("dropped"),
+        ),
+        parameter("event_type", "Only deliveries of this type.", reference("EventType"), json!(EventType::QuoteClosed)),
+        parameter(
+            "created_after",
+            "Only deliveries that were recorded at this time or later.",
+            time(),
+            json!("2026-03-01T00:00:00Z"),
+        ),
+        parameter(
+            "created_before",
+            "Only deliveries that were recorded before this time.",
+            time(),
+            json!("2026-03-02T00:00:00Z"),
+        ),
+    ]
+}
+
+const fn parameter(name: &'static str, description: &'static str, schema: Value, example: Value) -> Parameter {
+    Parameter { name, description, schema, example }
+}

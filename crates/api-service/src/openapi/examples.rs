@@ -1,0 +1,85 @@
+//! What examples are made of.
+
+use domain::{EventType, catalogue};
+use serde_json::{Value, json};
+
+use super::schemas;
+
+pub(super) const WEBHOOK: &str = "0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11";
+pub(super) const DELIVERY: &str = "019ca8bb-b63b-81e0-9e67-8295475fb864";
+pub(super) const RECOVERY: &str = "019cab10-22f0-7c44-8f4e-0a6d1b9e7c55";
+pub(super) const REQUEST: &str = "019cab12-9e0d-7a31-b1c2-3d4e5f607182";
+const EVENT: &str = "0192f0c1-0000-7000-8000-000000000001";
+const TENANT: &str = "5b0e0000-0000-4000-8000-000000000001";
+const EVENT_TYPE: EventType = EventType::QuoteClosed;
+pub(super) const URL: &str = "https://erp.example.com/hooks/quotes";
+
+pub(super) fn webhook() -> Value {
+    json!({
+        "id": WEBHOOK, "name": "ERP: quotes", "url": URL,
+        "events": [EVENT_TYPE, EventType::QuoteAccepted], "is_active": true,
+        "created_at": "2026-03-01T09:00:00.123456Z", "updated_at": "2026-03-01T09:00:00.123456Z",
+        "last_success_at": "2026-03-01T09:30:00.489012Z", "failure_count": 0,
+    })
+}
+
+pub(super) fn created() -> Value {
+    let mut created = webhook();
+    created["last_success_at"] = Value::Null;
+    created["signing_secret"] = json!("whsec_6f1c0e9d8b7a695847362514031f2e3d4c5b6a798807162534435261708f9eab");
+    created
+}
+
+pub(super) fn delivery() -> Value {
+    json!({
+        "id": DELIVERY, "webhook_id": WEBHOOK, "event_id": EVENT, "event_type": EVENT_TYPE, "is_test": false,
+        "state": "retrying", "attempts": 1, "created_at": "2026-03-01T09:30:00.131842Z",
+        "occurred_at": "2026-03-01T09:30:00.123Z", "first_failed_at": "2026-03-01T09:30:00.489012Z",
+        "next_attempt_at": "2026-03-01T09:31:00.489012Z",
+    })
+}
+
+/// A delivery that was just begun.
+pub(super) fn accepted() -> Value {
+    let mut accepted = delivery();
+    accepted["state"] = json!("pending");
+    for none in ["first_failed_at", "next_attempt_at"] {
+        accepted[none] = Value::Null;
+    }
+    accepted
+}
+
+pub(super) fn detail() -> Value {
+    let mut detail = delivery();
+    detail["request"] = json!({
+        "method": "POST",
+        "headers": {"Content-Type": "application/json", "X-Service-Webhook-Id": DELIVERY, "X-Service-Event": EVENT_TYPE},
+        "body": format!(r#"{{"event_type":"{EVENT_TYPE}","tenant_id":"{TENANT}","timestamp":"2026-03-01T09:30:00.123456Z","data":{{"quote_number":"Q-2026-0117"}}}}"#),
+    });
+    detail["attempt_log"] = json!([{
+        "attempt": 1, "url": URL, "started_at": "2026-03-01T09:30:00.201377Z", "duration_ms": 288,
+        "outcome": "status", "status": 503, "error": "the receiver answered 503 Service Unavailable",
+        "response_body": "maintenance until 09:45",
+        "signature": "t=1772357400,v1=5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd",
+    }]);
+    detail
+}
+
+pub(super) fn recovery() -> Value {
+    json!({"id": RECOVERY, "since": "2026-03-01T00:00:00Z", "state": "running", "resent": 117,
+           "created_at": "2026-03-01T20:15:00.5Z", "finished_at": null})
+}
+
+pub(super) fn event_types() -> Value {
+    let of = |event_type: EventType| {
+        json!({
+            "event_type": event_type, "description": catalogue::description(event_type),
+            "schema": schemas::json(catalogue::schema(event_type)), "sample": schemas::json(catalogue::sample(event_type)),
+        })
+    };
+    json!({"data": EventType::ALL.map(of)})
+}
+
+pub(super) fn page(entry: Value, next_cursor: Value) -> Value {
+    json!({"data": [entry], "next_cursor": next_cursor})
+}

@@ -1,0 +1,287 @@
+//! The shapes of what comes in and goes out. Whether they fit is tested with real answers.
+
+use domain::{DeliveryState, EventType, OutcomeClass, catalogue};
+use serde_json::{Map, Value, json};
+use service_kit::settings::Limits;
+
+use super::{PROBLEM, examples, reference};
+
+/// A text that is not blank and holds no control characters.
+const NAME: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+
+/// All of them, by name.
+pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
+    let mut all = json!({});
+    all["NewWebhook"] = closed(object(&editable(limits)), &["name", "url", "events"]);
+    let mut changes = editable(limits);
+    changes.push((
+        "is_active",
+        boolean(
+            "false pauses the webhook: it gets no new deliveries, and waiting ones are held until it is true again.",
+        ),
+    ));
+    all["WebhookChange"] = closed(object(&changes), &[]);
+    all["Webhook"] = whole(&webhook(limits));
+    let mut created = webhook(limits);
+    let secret = "The key that signs its deliveries: the whole text, prefix included. Shown here and never again.";
+    created
+        .push(("signing_secret", json!({"type": "string", "pattern": "^whsec_[0-9a-f]{64}$", "description": secret})));
+    all["CreatedWebhook"] = whole(&created);
+    all["WebhookList"] = list("Webhook");
+    all["Test"] = closed(
+        object(&[(
+            "event_type",
+            described("EventType", "One that the webhook is subscribed to; by default its first."),
+        )]),
+        &[],
+    );
+    all["Nothing"] = closed(json!({"type": "object"}), &[]);
+    all["Delivery"] = whole(&delivery());
+    let mut detail = delivery();
+    detail
+        .push(("request", described("SentRequest", "What every attempt sends. The signature is each attempt's own.")));
+    detail.push((
+        "attempt_log",
+        json!({"type": "array", "items": reference("Attempt"), "description": "Every attempt, first to last."}),
+    ));
+    all["DeliveryDetail"] = whole(&detail);
+    all["DeliveryList"] = list("Delivery");
+    all["SentRequest"] = whole(&sent_request());
+    all["Attempt"] = whole(&attempt());
+    all["NewRecovery"] =
+        closed(object(&[("since", time("Deliveries of events from this time on; not in the future."))]), &["since"]);
+    all["Recovery"] = whole(&recovery());
+    all["EventType"] = json!({"type": "string", "enum": EventType::ALL, "description": "One of the seven."});
+    all["EventTypeDetail"] = whole(&event_type());
+    all["EventTypeList"] = whole(&[("data", json!({"type": "array", "items": reference("EventTypeDetail")}))]);
+    for event_type in EventType::ALL {
+        all[data_name(event_type)] = data(event_type);
+    }
+    all[PROBLEM] = object(&problem(codes));
+    all[PROBLEM]["required"] = json!(["type", "title", "status", "code", "detail", "request_id"]);
+    all["Fault"] = whole(&fault());
+    all
+}
+
+type Members = Vec<(&'static str, Value)>;
+
+fn editable(limits: &Limits) -> Members {
+    vec![
+        (
+            "name",
+            json!({"type": "string", "minLength": 1, "maxLength": limits.name_chars, "pattern": NAME,
+                        "description": "A name for people: not blank, without control characters."}),
+        ),
+        (
+            "url",
+            json!({"type": "string", "format": "uri", "pattern": "^[hH][tT][tT][pP][sS]:", "maxLength": limits.url_chars,
+                       "description": "Where deliveries are sent: an https URL of a host that can be reached from the internet, without user name and password. Kept as it is written.",
+                       "examples": [examples::URL]}),
+        ),
+        (
+            "events",
+            json!({"type": "array", "items": reference("EventType"), "minItems": 1, "uniqueItems": true,
+                          "description": "The event types that it is subscribed to."}),
+        ),
+    ]
+}
+
+fn webhook(limits: &Limits) -> Members {
+    let mut members = vec![("id", uuid("Its id."))];
+    members.extend(editable(limits));
+    members.extend([
+        ("is_active", boolean("Whether it is sent anything; false while it is paused.")),
+        ("created_at", time("When it was registered.")),
+        ("updated_at", time("When an administrator last changed it.")),
+        ("last_success_at", nullable_time("When a receiver last answered 2xx, or null.")),
+        ("failure_count", count("Failed attempts since the last success.")),
+    ]);
+    members
+}
+
+fn delivery() -> Members {
+    let states = DeliveryState::ALL.map(DeliveryState::as_str);
+    vec![
+        ("id", uuid("Its id, sent as `X-Service-Webhook-Id` on every attempt.")),
+        ("webhook_id", uuid("The webhook.")),
+        ("event_id", uuid("The event, as its publisher named it.")),
+        ("event_type", reference("EventType")),
+        ("is_test", boolean("Whether an administrator asked for it as a test.")),
+        (
+            "state",
+            json!({"type": "string", "enum": states,
+                         "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted before."}),
+        ),
+        ("attempts", count("Attempts made, those before a resend included.")),
+        ("created_at", time("When the service recorded it.")),
+        ("occurred_at", time("When the event fired, to the millisecond. The log is ordered by it.")),
+        ("first_failed_at", nullable_time("When this run of the schedule began to fail, or null.")),
+        ("next_attempt_at", nullable_time("When the next attempt is due, or null.")),
+    ]
+}
+
+fn sent_request() -> Members {
+    let headers = whole(&[
+        ("Content-Type", json!({"type": "string", "const": "application/json"})),
+        ("X-Service-Webhook-Id", uuid("The delivery's id.")),
+        ("X-Service-Event", reference("EventType")),
+    ]);
+    vec![
+        ("method", json!({"type": "string", "const": "POST"})),
+        ("headers", headers),
+        ("body", text("The exact text that is signed and sent.")),
+    ]
+}
+
+fn attempt() -> Members {
+    let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
+    vec![
+        ("attempt", json!({"type": "integer", "minimum": 1, "description": "Its number."})),
+        ("url", text("Where it was sent.")),
+        ("started_at", time("When it began.")),
+        ("duration_ms", count("How long it took, in milliseconds.")),
+        (
+            "outcome",
+            json!({"type": "string", "enum": outcomes, "description": "What came of it: `success` is any 2xx, `status` any other answer; the rest say what was in the way of an answer."}),
+        ),
+        (
+            "status",
+            json!({"type": ["integer", "null"], "minimum": 100, "maximum": 999, "description": "The HTTP status of the answer, if one came."}),
+        ),
+        ("error", nullable("The failure in words, or null.")),
+        ("response_body", text("The first KiB of the answer's body. What is not UTF-8 in it is replaced.")),
+        ("signature", text("The header `X-Service-Signature` that was sent.")),
+    ]
+}
+
+fn recovery() -> Members {
+    vec![
+        ("id", uuid("Its id.")),
+        ("since", time("Deliveries of events from this time on.")),
+        (
+            "state",
+            json!({"type": "string", "enum": ["running", "done"], "description": "Whether it still has work to do."}),
+        ),
+        ("resent", count("Deliveries that have been sent again.")),
+        ("created_at", time("When it was asked for.")),
+        ("finished_at", nullable_time("When it was done, or null.")),
+    ]
+}
+
+fn event_type() -> Members {
+    vec![
+        ("event_type", reference("EventType")),
+        ("description", text("When it fires, and what its data holds.")),
+        ("schema", json!({"type": "object", "description": "A JSON Schema (draft 2020-12) of the envelope's `data`."})),
+        ("sample", json!({"type": "object", "description": "What `data` can look like."})),
+    ]
+}
+
+fn problem(codes: &[&str]) -> Members {
+    vec![
+        ("type", json!({"type": "string", "const": "about:blank"})),
+        ("title", text("The status in words.")),
+        ("status", json!({"type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status."})),
+        ("code", json!({"type": "string", "enum": codes, "description": "What is wrong; stable, for programs."})),
+        ("detail", text("What is wrong, for people.")),
+        (
+            "errors",
+            json!({"type": "array", "items": reference("Fault"), "minItems": 1, "description": "Every faulty field or parameter."}),
+        ),
+        ("request_id", text("The answer's `X-Request-Id`.")),
+    ]
+}
+
+fn fault() -> Members {
+    vec![
+        ("field", text("The member or parameter, as in `events[1]`; empty for the body as a whole.")),
+        (
+            "code",
+            json!({"type": "string", "pattern": "^[a-z_]+$", "description": "What is wrong with it; stable, for programs."}),
+        ),
+        ("message", text("What is wrong with it, for people. Reads on from the field's name.")),
+    ]
+}
+
+/// The name of the schema of an event type's data.
+pub(super) fn data_name(event_type: EventType) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    event_type.as_str().split(['.', '_']).map(capital).collect::<String>() + "Data"
+}
+
+/// References inside it are to itself, so it is a schema resource of its own.
+fn data(event_type: EventType) -> Value {
+    let mut schema = json(catalogue::schema(event_type));
+    if let Some(members) = schema.as_object_mut() {
+        members.entry("$id").or_insert_with(|| format!("urn:webhooks:data:{event_type}").into());
+        members.insert("examples".to_owned(), json!([json(catalogue::sample(event_type))]));
+    }
+    schema
+}
+
+/// What the catalogue's tests have shown to be JSON.
+pub(super) fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn list(entry: &str) -> Value {
+    whole(&[
+        ("data", json!({"type": "array", "items": reference(entry)})),
+        ("next_cursor", nullable("The next page's `cursor`; null on the last page.")),
+    ])
+}
+
+fn object(members: &[(&'static str, Value)]) -> Value {
+    let properties = members.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone()));
+    json!({"type": "object", "properties": Map::from_iter(properties)})
+}
+
+/// What goes out: all members are there, and in later versions more may be.
+fn whole(members: &[(&'static str, Value)]) -> Value {
+    let mut whole = object(members);
+    whole["required"] = members.iter().map(|(name, _)| *name).collect();
+    whole
+}
+
+/// What comes in: nothing else is accepted.
+fn closed(mut object: Value, required: &[&str]) -> Value {
+    if !required.is_empty() {
+        object["required"] = json!(required);
+    }
+    object["additionalProperties"] = json!(false);
+    object
+}
+
+fn described(schema: &str, description: &str) -> Value {
+    let mut described = reference(schema);
+    described["description"] = json!(description);
+    described
+}
+
+fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+fn nullable(description: &str) -> Value {
+    json!({"type": ["string", "null"], "description": description})
+}
+
+fn boolean(description: &str) -> Value {
+    json!({"type": "boolean", "description": description})
+}
+
+fn count(description: &str) -> Value {
+    json!({"type": "integer", "minimum": 0, "description": description})
+}
+
+fn uuid(description: &str) -> Value {
+    json!({"type": "string", "format": "uuid", "description": description})
+}
+
+fn time(description: &str) -> Value {
+    json!({"type": "string", "format": "date-time", "description": description})
+}
+
+fn nullable_time(description: &str) -> Value {
+    json!({"type": ["string", "null"], "format": "date-time", "description": description})
+}

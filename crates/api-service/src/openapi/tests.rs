@@ -1,0 +1,71 @@
+use std::collections::BTreeSet;
+
+use actix_web::{App, http::Method, test::init_service, web::Data};
+
+use super::*;
+use crate::api::{
+    routes,
+    tests::{ROUTES, allowed, api, limits},
+};
+
+fn paths() -> Map<String, Value> {
+    document(&limits())["paths"].as_object().unwrap().clone()
+}
+
+#[actix_web::test]
+async fn every_route_is_described_and_nothing_else() {
+    ROUTES.take();
+    init_service(App::new().app_data(Data::new(api())).configure(routes)).await;
+    let routed: BTreeSet<_> = ROUTES.take().into_iter().map(|path| path.trim_start_matches(BASE).to_owned()).collect();
+    assert!(routed.len() > 10, "{routed:?}");
+    assert_eq!(routed, paths().keys().cloned().collect());
+}
+
+#[actix_web::test]
+async fn a_path_takes_the_methods_that_are_described() {
+    for (path, calls) in paths() {
+        let mut described: BTreeSet<_> = calls.as_object().unwrap().keys().map(|name| name.to_uppercase()).collect();
+        if described.contains("GET") {
+            described.insert("HEAD".to_owned());
+        }
+        assert_eq!(allowed(&format!("{BASE}{path}")).await, described, "{path}");
+    }
+}
+
+#[test]
+fn every_example_of_an_error_is_of_its_status_and_code() {
+    for (path, calls) in paths() {
+        for (method, call) in calls.as_object().unwrap() {
+            let responses = call["responses"].as_object().unwrap();
+            for (status, response) in responses.iter().filter(|(status, _)| !status.starts_with('2')) {
+                let examples = response["content"]["application/problem+json"]["examples"].as_object().unwrap();
+                assert!(!examples.is_empty(), "{method} {path}");
+                for (code, example) in examples {
+                    assert_eq!(example["value"]["status"].to_string(), *status);
+                    assert!(code.starts_with(example["value"]["code"].as_str().unwrap()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn limits_are_those_in_force() {
+    let mut limits = limits();
+    (limits.name_chars, limits.url_chars) = (7, 70);
+    let schemas = &document(&limits)["components"]["schemas"];
+    for schema in ["NewWebhook", "WebhookChange"] {
+        assert_eq!(schemas[schema]["properties"]["name"]["maxLength"], 7);
+        assert_eq!(schemas[schema]["properties"]["url"]["maxLength"], 70);
+    }
+    assert_eq!(document(&limits)["paths"]["/webhooks/"]["get"]["parameters"][0]["schema"]["maximum"], 200);
+}
+
+#[test]
+fn calls_have_names_of_their_own_and_links_lead_to_them() {
+    let calls = calls::all(&limits());
+    let ids: BTreeSet<_> = calls.iter().map(|call| call.id).collect();
+    assert_eq!(ids.len(), calls.len());
+    assert!(calls.iter().flat_map(|call| &call.links).all(|(id, _)| ids.contains(id)));
+    assert!(calls.iter().all(|call| !call.summary.is_empty() && !call.description.is_empty()));
+}
