@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn the_id_names_its_own_millisecond() {
         let id = sample("2026-03-01T09:30:00.123456Z");
-        assert_eq!(id.unix_millis(), 1772357400_123);
+        assert_eq!(id.unix_millis(), 1_772_357_400_123);
         assert!(DeliveryId::bound_at_millis(id.unix_millis()) <= id.as_uuid());
         assert!(id.as_uuid() < DeliveryId::bound_at_millis(id.unix_millis() + 1));
     }

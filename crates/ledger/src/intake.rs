@@ -59,7 +59,7 @@ batch_statement! {
     delivery { delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid }
     ", stored AS ( \
         INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
-        SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id \
+        SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id, tenant \
         ON CONFLICT DO NOTHING \
       ) \
       INSERT INTO deliveries (id, webhook_id, event_id) \
