@@ -54,7 +54,9 @@ fn sample(event_type: EventType) -> String {
             r#"{"delivery_note_id":"DN-4471","items":[{"sku":"PAL-80","quantity":12}],"status":"created"}"#
         }
         EventType::StockReceiptCompleted => r#"{"stock_receipt_id":"SR-88","items":[{"sku":"BOX-4","quantity":400}]}"#,
-        EventType::ReturnNoteCreated => r#"{"return_note_id":"RN-12","reason":"damaged","items":[{"sku":"BOX-4","quantity":3}]}"#,
+        EventType::ReturnNoteCreated => {
+            r#"{"return_note_id":"RN-12","reason":"damaged","items":[{"sku":"BOX-4","quantity":3}]}"#
+        }
     };
     data.to_owned()
 }

@@ -4,6 +4,7 @@ pub mod api;
 pub mod events;
 pub mod outsider;
 pub mod processes;
+pub mod proxy;
 pub mod receiver;
 pub mod servers;
 pub mod system;

@@ -92,7 +92,11 @@ impl Outsider {
     /// When there is no such queue.
     pub async fn ready(&self, queue: &str) -> u32 {
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        self.channel.queue_declare(queue.into(), passive, FieldTable::default()).await.expect("it exists").message_count()
+        self.channel
+            .queue_declare(queue.into(), passive, FieldTable::default())
+            .await
+            .expect("it exists")
+            .message_count()
     }
 
     /// How many consumers a queue has.
@@ -101,7 +105,11 @@ impl Outsider {
     /// When there is no such queue.
     pub async fn consumers(&self, queue: &str) -> u32 {
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        self.channel.queue_declare(queue.into(), passive, FieldTable::default()).await.expect("it exists").consumer_count()
+        self.channel
+            .queue_declare(queue.into(), passive, FieldTable::default())
+            .await
+            .expect("it exists")
+            .consumer_count()
     }
 
     /// Takes a message from a queue, if there is one, and acknowledges it.

@@ -1,8 +1,6 @@
 //! The whole service, for one test: with a database and a queue prefix of its own on the shared servers.
 
-use std::{
-    collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration,
-};
+use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use broker::{Names, Topology};
 use domain::TenantId;
