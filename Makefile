@@ -23,7 +23,8 @@ build: toolchain ## Build the services and tools
 	cargo build --workspace --bins
 
 demo: toolchain ## Show the whole service at work, from nothing, and leave nothing running
-	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; cargo run -q -p end-to-end --bin demo'
+	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
+	  cargo build -q --workspace --bins; cargo run -q --bin demo'
 
 test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'

@@ -6,6 +6,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::Duration,
 };
 
@@ -83,9 +84,28 @@ impl Process {
     /// # Panics
     /// When it does not end within 40 s.
     pub async fn terminate(mut self) -> ExitStatus {
+        self.ask_to_stop();
+        self.wait().await
+    }
+
+    /// SIGTERM.
+    ///
+    /// # Panics
+    /// When it has ended already.
+    pub fn ask_to_stop(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
-        self.wait().await
+    }
+
+    /// How many of its threads have a name that begins so.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn threads(&self, name: &str) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        let named = |task: &PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|own| own.starts_with(name));
+        tasks.filter_map(|task| Some(task.ok()?.path())).filter(named).count()
     }
 
     /// The exit status.
@@ -110,17 +130,30 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+        if std::thread::panicking() {
+            let log = self.logged();
+            let lines: Vec<_> = log.lines().collect();
+            eprintln!("the end of {}:\n{}", self.log.display(), lines[lines.len().saturating_sub(SHOWN)..].join("\n"));
+        }
         let _ = std::fs::remove_file(&self.log);
     }
 }
 
-/// An address on which nobody listens now.
+/// How many of the last lines of its log are shown when a test fails.
+const SHOWN: usize = 30;
+
+/// An address on which nobody listens now: one that was not given out before, and that no outgoing connection takes
+/// meanwhile, as it is below the range that those are given.
 ///
 /// # Panics
 /// When there is none.
 #[must_use]
 pub fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("there is a free port")
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = u16::try_from(std::process::id() % 100).expect("it is below 100") * 100;
+    let port = || 10_000 + (own + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+    let mut free = std::iter::repeat_with(|| SocketAddr::from(([127, 0, 0, 1], port())));
+    free.find(|address| TcpListener::bind(address).is_ok()).expect("there is a free port")
 }
 
 /// The settings of a system with the API on an address of its own, which the system is told.

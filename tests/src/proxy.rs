@@ -1,77 +1,211 @@
-//! A way to the broker that a test can block: connections stay, and nothing passes.
+//! A TCP proxy in front of a server, for faults of the network: a server that is not there yet, falls silent, goes away,
+//! or does what it was asked and is never heard to say so.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{
+        TcpListener, TcpSocket, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::watch,
     task::JoinSet,
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
-/// Forwards connections to a server. Gone when dropped.
+/// What becomes of the bytes of every connection, present and future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They pass.
+    Pass,
+    /// They wait, in both directions: the server seems frozen.
+    Stall,
+    /// Those of the client pass, those of the server wait.
+    HoldAnswers,
+    /// Those of the server pass, those of the client wait, on connections whose client mentioned the text when it
+    /// introduced itself.
+    HoldRequests(&'static str),
+    /// There are none: connections end at once.
+    Refuse,
+}
+
+impl Mode {
+    fn passes(self, way: Way, greeting: &str) -> bool {
+        match self {
+            Self::Pass => true,
+            Self::HoldAnswers => way == Way::There,
+            Self::HoldRequests(text) => way == Way::Back || !greeting.contains(text),
+            Self::Stall | Self::Refuse => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    There,
+    Back,
+}
+
+/// How many of the first bytes may introduce a client.
+const GREETING: usize = 1024;
+
+/// An address that is ours and on which nothing listens yet.
+pub struct Reserved {
+    socket: TcpSocket,
+}
+
+impl Reserved {
+    /// Takes a free port: connecting to it is refused, and nobody else is given it.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn take() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket can be made");
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("there is a free port");
+        Self { socket }
+    }
+
+    /// The address.
+    ///
+    /// # Panics
+    /// When the system does not know it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.socket.local_addr().expect("a bound socket has an address")
+    }
+
+    /// Begins to listen there, in front of `target`.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[must_use]
+    pub fn forward_to(self, target: SocketAddr) -> Proxy {
+        let listener = self.socket.listen(1024).expect("a bound socket can listen");
+        let address = listener.local_addr().expect("a listener has an address");
+        let (mode, stop) = (watch::Sender::new(Mode::Pass), CancellationToken::new());
+        let cut = Mutex::new(CancellationToken::new());
+        let shared = Arc::new(Shared { target, mode, cut, stop: stop.clone() });
+        tokio::spawn(Arc::clone(&shared).accept(listener));
+        Proxy { address, shared, _stop: stop.drop_guard() }
+    }
+}
+
+/// A proxy on 127.0.0.1. Dropping it ends it and its connections.
 pub struct Proxy {
-    address: SocketAddr,
-    open: Arc<watch::Sender<bool>>,
-    _stop: DropGuard,
+    /// Where it listens.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    _stop: tokio_util::sync::DropGuard,
 }
 
 impl Proxy {
-    /// Starts before the server of a URL such as `amqp://user:password@host:port/vhost`; returns it and the URL that
-    /// leads through it.
+    /// Starts in front of the server that a URL names; gives the same URL with the proxy's address in it.
     ///
     /// # Panics
-    /// When the URL has no host and port.
-    pub async fn before(url: &str) -> (Self, String) {
-        let (credentials, rest) = url.split_once('@').expect("the URL has credentials");
-        let (server, path) = rest.split_once('/').expect("the URL has a path");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
-        let address = listener.local_addr().expect("a listener has an address");
-        let open = Arc::new(watch::Sender::new(true));
-        let stop = CancellationToken::new();
-        let forwarding = forward(listener, server.to_owned(), Arc::clone(&open));
-        tokio::spawn(stop.clone().run_until_cancelled_owned(forwarding));
-        let through = format!("{credentials}@{address}/{path}");
-        (Self { address, open, _stop: stop.drop_guard() }, through)
-    }
-
-    /// Where it listens.
+    /// When the URL names no address.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub fn before(url: &str) -> (Self, String) {
+        let proxy = Reserved::take().forward_to(target(url));
+        let through = redirected(url, proxy.address);
+        (proxy, through)
     }
 
-    /// Lets nothing pass any more, in neither direction.
-    pub fn block(&self) {
-        self.open.send_replace(false);
-    }
-
-    /// Lets everything pass, also what has waited.
-    pub fn unblock(&self) {
-        self.open.send_replace(true);
-    }
-}
-
-async fn forward(listener: TcpListener, server: String, open: Arc<watch::Sender<bool>>) {
-    let mut connections = JoinSet::new();
-    while let Ok((client, _)) = listener.accept().await {
-        let Ok(server) = TcpStream::connect(&server).await else { continue };
-        let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
-        connections.spawn(pass(client_in, server_out, open.subscribe()));
-        connections.spawn(pass(server_in, client_out, open.subscribe()));
-    }
-}
-
-async fn pass(
-    mut from: impl AsyncReadExt + Unpin + Send,
-    mut to: impl AsyncWriteExt + Unpin + Send,
-    mut open: watch::Receiver<bool>,
-) {
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if open.wait_for(|open| *open).await.is_err() || to.write_all(&buffer[..count]).await.is_err() {
-            return;
+    /// Sets what becomes of all bytes from now on. What was held goes on when it may pass again.
+    pub fn set(&self, mode: Mode) {
+        self.shared.mode.send_replace(mode);
+        if mode == Mode::Refuse {
+            self.cut();
         }
     }
+
+    /// Ends every connection; what was held is lost.
+    pub fn cut(&self) {
+        let mut cut = self.shared.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *cut).cancel();
+    }
+}
+
+struct Shared {
+    target: SocketAddr,
+    mode: watch::Sender<Mode>,
+    cut: Mutex<CancellationToken>,
+    stop: CancellationToken,
+}
+
+impl Shared {
+    async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                Some(_) = connections.join_next() => {}
+                Ok((client, _)) = listener.accept() => {
+                    connections.spawn(Arc::clone(&self).join(client));
+                }
+            }
+        }
+    }
+
+    async fn join(self: Arc<Self>, client: TcpStream) {
+        let cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if *self.mode.borrow() == Mode::Refuse {
+            return;
+        }
+        let Ok(server) = TcpStream::connect(self.target).await else { return };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let there = pump(from_client, to_server, self.mode.subscribe(), Way::There);
+        let back = pump(from_server, to_client, self.mode.subscribe(), Way::Back);
+        tokio::select! {
+            () = cut.cancelled() => {}
+            _ = async { tokio::join!(there, back) } => {}
+        }
+    }
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut mode: watch::Receiver<Mode>,
+    way: Way,
+) -> io::Result<()> {
+    let (mut buffer, mut greeting) = (vec![0; 64 * 1024], String::new());
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if greeting.len() < GREETING {
+            greeting += &String::from_utf8_lossy(&buffer[..length]);
+        }
+        if mode.wait_for(|mode| mode.passes(way, &greeting)).await.is_err() || length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..length]).await?;
+    }
+}
+
+/// The address of the server in a URL.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn target(url: &str) -> SocketAddr {
+    let text = authority(url);
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not an address"))
+}
+
+/// The URL with another address.
+#[must_use]
+pub fn redirected(url: &str, address: SocketAddr) -> String {
+    url.replacen(&format!("@{}", authority(url)), &format!("@{address}"), 1)
+}
+
+fn authority(url: &str) -> &str {
+    let (_, rest) = url.split_once('@').expect("the URL has credentials");
+    rest.split(['/', '?']).next().unwrap_or_default()
 }

@@ -1,10 +1,13 @@
 //! The servers that tests talk to.
 
 use std::{
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
+
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// The repository's folder.
 #[must_use]
@@ -43,10 +46,11 @@ fn from_env_file(path: &Path, name: &str) -> Option<String> {
     Some(value.trim_matches('\'').to_owned())
 }
 
-/// A private pair of servers that a test may kill. Gone when dropped.
+/// A private pair of servers that a test may kill. Gone when dropped, or when this program ends in whatever way.
 pub struct PrivateServers {
     folder: PathBuf,
     servers: Servers,
+    guardian: Child,
 }
 
 /// One of the two.
@@ -59,6 +63,7 @@ pub enum Server {
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
+static BORROWED: OnceCell<Mutex<PrivateServers>> = OnceCell::const_new();
 
 impl PrivateServers {
     /// Starts them; takes some ten seconds.
@@ -70,10 +75,18 @@ impl PrivateServers {
         let name = format!("stack-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = repository().join("target/tmp").join(name);
         std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
-        let mut this = Self { folder, servers: Servers { database_url: String::new(), amqp_url: String::new() } };
+        let servers = Servers { database_url: String::new(), amqp_url: String::new() };
+        let mut this = Self { guardian: guardian(&folder), folder, servers };
         this.stack(&["up", "--private"]);
         this.servers = this.read();
         this
+    }
+
+    /// The pair that the tests of this program share, one at a time. It runs, whatever the last test left behind.
+    pub async fn borrow() -> MutexGuard<'static, Self> {
+        let servers = BORROWED.get_or_init(async || Mutex::new(Self::start())).await.lock().await;
+        servers.stack(&["up", "--private"]);
+        servers
     }
 
     /// Where they are. After a restart the ports are the same.
@@ -127,16 +140,25 @@ impl PrivateServers {
 
 impl Drop for PrivateServers {
     fn drop(&mut self) {
-        let destroyed = Command::new(repository().join("deploy/local/stack"))
-            .arg("destroy")
-            .env("STACK_DIR", &self.folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status();
-        if !destroyed.is_ok_and(|status| status.success()) {
+        drop(self.guardian.stdin.take());
+        if !self.guardian.wait().is_ok_and(|status| status.success()) {
             eprintln!("{} was not removed", self.folder.display());
         }
     }
+}
+
+/// Removes the servers when its standard input ends, which the end of this program brings about if nothing else does.
+fn guardian(folder: &Path) -> Child {
+    Command::new("sh")
+        .args(["-c", "read -r _; exec \"$0\" destroy"])
+        .arg(repository().join("deploy/local/stack"))
+        .env("STACK_DIR", folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .expect("a shell runs")
 }
 
 impl Server {

@@ -43,7 +43,7 @@ pub(crate) async fn read(
     let webhook = webhooks::known(&api, &admin, &webhook).await?;
     let id: DeliveryId = path::id(&id)?;
     let delivery = api.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
-    let body = api.ledger.body_find(&delivery).await?.ok_or(ApiError::NotFound)?;
+    let body = api.ledger.body_find(admin.tenant, &delivery).await?.ok_or(ApiError::NotFound)?;
     let attempts = api.ledger.attempt_list(id).await?;
     Ok(HttpResponse::Ok().json(DetailView::of(webhook.id(), &delivery, &body, &attempts)))
 }

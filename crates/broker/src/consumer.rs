@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::BrokerError,
-    link::{Backoff, Broker, close},
+    link::{Backoff, Broker, FAREWELL, close},
     message::Received,
 };
 
@@ -115,7 +115,11 @@ impl Worker {
     async fn supervise(self) {
         let mut backoff = Backoff::new();
         while !self.stop.is_cancelled() {
-            match self.attach().await {
+            let attached = tokio::select! {
+                () = self.stop.cancelled() => return,
+                attached = self.attach() => attached,
+            };
+            match attached {
                 Ok((connection, channel, consumer)) => {
                     backoff = Backoff::new();
                     tracing::info!(queue = %self.queue, "consuming");
@@ -152,8 +156,9 @@ impl Worker {
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => {
-                    if let Err(error) = channel.basic_cancel(TAG.into(), BasicCancelOptions::default()).await {
-                        tracing::debug!(%error, "the consumer was gone already");
+                    let cancelled = channel.basic_cancel(TAG.into(), BasicCancelOptions::default());
+                    if !matches!(tokio::time::timeout(FAREWELL, cancelled).await, Ok(Ok(()))) {
+                        tracing::debug!("the consumer could not be cancelled");
                     }
                     return;
                 }

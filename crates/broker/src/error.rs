@@ -28,6 +28,9 @@ pub enum PublishError {
     /// The confirm did not come in time: the message may or may not have arrived.
     #[error("no confirm within {0:?}")]
     Timeout(Duration),
+    /// The broker takes no messages for now, for want of memory or disk.
+    #[error("the broker takes no messages: it has blocked the connection")]
+    Blocked,
     /// The broker refused the message.
     #[error("the broker refused a message")]
     Refused,

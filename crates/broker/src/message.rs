@@ -11,6 +11,9 @@ use lapin::{
 
 use crate::stats::Stats;
 
+/// All headers of a message have to fit into one frame, or the broker closes the connection: 128 KiB, by default.
+const HEADER_CHARS: usize = 1000;
+
 /// A message to be published to the service's own exchange; always persistent.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
@@ -18,7 +21,7 @@ pub struct Outgoing {
     pub queue: String,
     /// The body.
     pub body: Vec<u8>,
-    /// Headers with text values.
+    /// Headers with text values; a value's first 1,000 characters are sent.
     pub headers: BTreeMap<String, String>,
     /// When the message expires, measured from now, if before its queue says so.
     pub expires_in: Option<Duration>,
@@ -28,7 +31,8 @@ impl Outgoing {
     pub(crate) fn properties(&self) -> BasicProperties {
         let mut headers = FieldTable::default();
         for (name, value) in &self.headers {
-            headers.insert(name.as_str().into(), AMQPValue::LongString(value.as_str().into()));
+            let value: String = value.chars().take(HEADER_CHARS).collect();
+            headers.insert(name.as_str().into(), AMQPValue::LongString(value.into()));
         }
         let properties = BasicProperties::default()
             .with_delivery_mode(2)

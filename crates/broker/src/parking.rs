@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lapin::{
+    Channel,
     options::{BasicGetOptions, BasicNackOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
@@ -24,7 +25,8 @@ pub struct Parked {
 }
 
 impl Broker {
-    /// Shows up to `most` messages of a queue, in order. They stay where they are.
+    /// Shows up to `most` messages of a queue, in order. They stay where they are: a quorum queue puts back what was
+    /// looked at behind what was not, so everything is looked at, however little is shown.
     ///
     /// # Errors
     /// When the broker cannot be reached or has no such queue.
@@ -32,16 +34,19 @@ impl Broker {
         let (connection, channel) = self.connect("list").await?;
         let mut parked = Vec::new();
         let mut last = None;
-        while parked.len() < most {
+        for _ in 0..present(&channel, queue).await? {
             let Some(message) = channel.basic_get(queue.into(), BasicGetOptions::default()).await? else { break };
+            last = Some(message.delivery.acker);
+            if parked.len() == most {
+                continue;
+            }
             let headers = message.delivery.properties.headers().clone().unwrap_or_default();
             let text = |(name, value): (&lapin::types::ShortString, &AMQPValue)| match value {
                 AMQPValue::LongString(text) => Some((name.to_string(), text.to_string())),
                 _ => None,
             };
             let headers = headers.inner().iter().filter_map(text).collect();
-            parked.push(Parked { body: message.delivery.data.clone(), headers });
-            last = Some(message.delivery.acker);
+            parked.push(Parked { body: message.delivery.data, headers });
         }
         if let Some(last) = last {
             last.nack(BasicNackOptions { multiple: true, requeue: true }).await?;
@@ -56,12 +61,11 @@ impl Broker {
     /// # Errors
     /// When the broker fails; what was not moved stays where it is.
     pub async fn parked_move(&self, from: &str, to: &str, most: Option<usize>) -> Result<usize, BrokerError> {
+        let (connection, channel) = self.connect("move").await?;
         let stop = CancellationToken::new();
         let _stop_publisher = stop.clone().drop_guard();
         let publisher = self.publisher(stop);
-        let (connection, channel) = self.connect("move").await?;
-        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        let present = channel.queue_declare(from.into(), passive, FieldTable::default()).await?.message_count();
+        let present = present(&channel, from).await?;
         let most = most.unwrap_or_else(|| usize::try_from(present).unwrap_or(usize::MAX));
         let mut moved = 0;
         while moved < most {
@@ -75,4 +79,10 @@ impl Broker {
         crate::link::close(&connection).await;
         Ok(moved)
     }
+}
+
+/// How many messages wait on a queue.
+async fn present(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
+    let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+    Ok(channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count())
 }

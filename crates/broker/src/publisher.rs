@@ -1,12 +1,15 @@
 //! Publishing with confirms.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use lapin::{
-    Channel, Confirmation, Connection,
+    Channel, Confirmation, Connection, ConnectionStatus,
     options::{BasicPublishOptions, ConfirmSelectOptions},
 };
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -24,16 +27,23 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct Publisher {
     broker: Broker,
-    channel: watch::Receiver<Option<Channel>>,
-    suspect: Arc<Notify>,
+    standing: watch::Receiver<Option<Standing>>,
+}
+
+/// A connection that stands, as far as is known.
+#[derive(Clone)]
+struct Standing {
+    channel: Channel,
+    connection: ConnectionStatus,
+    /// Cancelled when a publish failed on it. One per connection: a late failure never fells the next one.
+    suspect: CancellationToken,
 }
 
 impl Publisher {
     pub(crate) fn start(broker: Broker, stop: CancellationToken) -> Self {
-        let (sender, channel) = watch::channel(None);
-        let suspect = Arc::new(Notify::new());
-        tokio::spawn(supervise(broker.clone(), sender, Arc::clone(&suspect), stop));
-        Self { broker, channel, suspect }
+        let (sender, standing) = watch::channel(None);
+        tokio::spawn(supervise(broker.clone(), sender, stop));
+        Self { broker, standing }
     }
 
     /// Publishes messages; returns once the broker has confirmed all of them.
@@ -42,11 +52,8 @@ impl Publisher {
     /// When one of them is not known to be with the broker. Which of the others are is unknown then too.
     pub async fn publish(&self, messages: &[Outgoing]) -> Result<(), PublishError> {
         for window in messages.chunks(WINDOW) {
-            let deadline = self.broker.shared.confirm_timeout;
-            let published = tokio::time::timeout(deadline, self.publish_window(window)).await;
-            if let Err(error) = published.unwrap_or(Err(PublishError::Timeout(deadline))) {
+            if let Err(error) = self.publish_window(window).await {
                 self.broker.shared.stats.publish_failures.inc();
-                self.suspect.notify_one();
                 return Err(error);
             }
         }
@@ -58,48 +65,66 @@ impl Publisher {
     /// # Errors
     /// Says what is wrong.
     pub fn check(&self) -> Result<(), String> {
-        let standing = self.channel.borrow().as_ref().is_some_and(|channel| channel.status().connected());
-        if standing { Ok(()) } else { Err("not connected".to_owned()) }
+        match self.standing.borrow().as_ref() {
+            Some(standing) if standing.connection.blocked() => Err("blocked by the broker".to_owned()),
+            Some(standing) if standing.channel.status().connected() => Ok(()),
+            _ => Err("not connected".to_owned()),
+        }
     }
 
     async fn publish_window(&self, window: &[Outgoing]) -> Result<(), PublishError> {
-        let mut watched = self.channel.clone();
-        let current = watched.wait_for(Option::is_some).await.map_err(|_| PublishError::NotConnected)?.clone();
-        let channel = current.ok_or(PublishError::NotConnected)?;
+        let patience = self.broker.shared.confirm_timeout;
+        let deadline = Instant::now() + patience;
+        let mut watched = self.standing.clone();
+        let standing = match timeout_at(deadline, watched.wait_for(Option::is_some)).await {
+            Ok(Ok(standing)) => standing.clone(),
+            _ => None,
+        };
+        let Standing { channel, connection, suspect } = standing.ok_or(PublishError::NotConnected)?;
+        if connection.blocked() {
+            return Err(PublishError::Blocked);
+        }
         let exchange = self.broker.names().exchange();
-        let mut confirms = Vec::with_capacity(window.len());
-        for message in window {
-            // Nothing is ever returned, as the exchange has an alternate one; if it is, the channel is not what it seems.
-            let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-            let (exchange, queue) = (exchange.as_str().into(), message.queue.as_str().into());
-            confirms.push(channel.basic_publish(exchange, queue, options, &message.body, message.properties()).await?);
+        let published = timeout_at(deadline, confirmed(&channel, &exchange, window)).await;
+        let published = published.unwrap_or(Err(PublishError::Timeout(patience)));
+        if published.is_err() && !connection.blocked() {
+            suspect.cancel();
         }
-        for confirm in confirms {
-            match confirm.await? {
-                Confirmation::Ack(None) => {}
-                Confirmation::Ack(Some(returned)) => {
-                    return Err(PublishError::Unroutable(returned.routing_key.to_string()));
-                }
-                Confirmation::Nack(_) | Confirmation::NotRequested => return Err(PublishError::Refused),
-            }
-        }
-        Ok(())
+        published
     }
 }
 
-async fn supervise(
-    broker: Broker,
-    sender: watch::Sender<Option<Channel>>,
-    suspect: Arc<Notify>,
-    stop: CancellationToken,
-) {
+/// Publishes a few messages and waits for their confirms.
+async fn confirmed(channel: &Channel, exchange: &str, window: &[Outgoing]) -> Result<(), PublishError> {
+    let mut confirms = Vec::with_capacity(window.len());
+    for message in window {
+        // Nothing is ever returned, as the exchange has an alternate one; if it is, the channel is not what it seems.
+        let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+        let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
+        confirms.push(channel.basic_publish(exchange, queue, options, &message.body, message.properties()).await?);
+    }
+    for confirm in confirms {
+        match confirm.await? {
+            Confirmation::Ack(None) => {}
+            Confirmation::Ack(Some(returned)) => {
+                return Err(PublishError::Unroutable(returned.routing_key.to_string()));
+            }
+            Confirmation::Nack(_) | Confirmation::NotRequested => return Err(PublishError::Refused),
+        }
+    }
+    Ok(())
+}
+
+async fn supervise(broker: Broker, sender: watch::Sender<Option<Standing>>, stop: CancellationToken) {
     let mut backoff = Backoff::new();
     while !stop.is_cancelled() {
         match open(&broker).await {
             Ok((connection, channel)) => {
                 backoff = Backoff::new();
-                sender.send_replace(Some(channel.clone()));
-                stand(&connection, &channel, &suspect, &stop).await;
+                let (status, suspect) = (connection.status().clone(), CancellationToken::new());
+                let standing = Standing { channel, connection: status, suspect };
+                sender.send_replace(Some(standing.clone()));
+                stand(&standing, &stop).await;
                 sender.send_replace(None);
                 if stop.is_cancelled() {
                     close(&connection).await;
@@ -123,18 +148,19 @@ async fn open(broker: &Broker) -> Result<(Connection, Channel), BrokerError> {
     Ok((connection, channel))
 }
 
-/// Returns when the connection no longer stands, when a publish failed on it, or at the stop.
-async fn stand(connection: &Connection, channel: &Channel, suspect: &Notify, stop: &CancellationToken) {
+/// Returns when the connection no longer stands, when a publish failed on it, or at the stop. A blocked connection is
+/// kept whatever failed: another one would be blocked as well, and this one could not even be closed.
+async fn stand(standing: &Standing, stop: &CancellationToken) {
+    let Standing { channel, connection, suspect } = standing;
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = suspect.notified() => return,
-            _ = look.tick() => {
-                if !connection.status().connected() || !channel.status().connected() {
-                    return;
-                }
-            }
+            _ = look.tick() => {}
+            () = suspect.cancelled(), if !connection.blocked() => return,
+        }
+        if !connection.connected() || !channel.status().connected() {
+            return;
         }
     }
 }

@@ -5,6 +5,8 @@ use serde_json::value::RawValue;
 
 use crate::{EventId, EventType, TenantId, Timestamp};
 
+const FAULT_CHARS: usize = 300;
+
 /// A usable event. `data` borrows the message's own bytes, so it passes through unchanged.
 #[derive(Debug)]
 pub struct Event<'m> {
@@ -78,7 +80,7 @@ impl<'m> Event<'m> {
     /// The [`Rejection`] that says what is wrong with it; `data_limit` is in bytes.
     pub fn parse(message: &'m [u8], data_limit: usize) -> Result<Self, Rejection> {
         let wire: Wire<'m> =
-            serde_json::from_slice(message).map_err(|error| Rejection::Malformed(error.to_string()))?;
+            serde_json::from_slice(message).map_err(|error| Rejection::Malformed(brief(&error.to_string())))?;
         let data = wire.data.ok_or_else(|| missing("data"))?;
         if !data.get().starts_with('{') {
             return Err(invalid("data", "not an object"));
@@ -111,7 +113,15 @@ where
 {
     let raw = raw.ok_or_else(|| missing(name))?;
     let text: String = serde_json::from_str(raw.get()).map_err(|_| invalid(name, "not a string"))?;
-    text.parse().map_err(|fault: T::Err| invalid(name, &fault.to_string()))
+    text.parse().map_err(|fault: T::Err| invalid(name, &brief(&fault.to_string())))
+}
+
+/// A fault may quote what it faults, which has no limit of its own; the text is for a person, a log and a header.
+fn brief(fault: &str) -> String {
+    match fault.char_indices().nth(FAULT_CHARS) {
+        Some((end, _)) => format!("{}…", &fault[..end]),
+        None => fault.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +154,15 @@ mod tests {
         assert!(rejection(&GOOD.replace("5b0e0000", "nobody")).to_string().starts_with("tenant_id: "));
         assert!(rejection(&GOOD.replace("2026", "1926")).to_string().starts_with("timestamp: "));
         assert_eq!(rejection("{}").reason(), "invalid_member");
+    }
+
+    #[test]
+    fn a_fault_does_not_quote_without_end() {
+        let long = "é".repeat(200_000);
+        for text in [GOOD.replace("quote.closed", &long), format!("\"{long}\"")] {
+            let fault = rejection(&text).to_string();
+            assert!(fault.contains("éé") && fault.len() < 1000, "{} bytes", fault.len());
+        }
     }
 
     #[test]

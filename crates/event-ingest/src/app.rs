@@ -114,12 +114,16 @@ async fn consume(
     let tasks = TaskTracker::new();
     let permits = Arc::new(Semaphore::new(usize::from(BATCHES)));
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
-        let batch = tokio::select! {
-            () = shutdown.cancelled() => break,
-            batch = subscription.next_batch(usize::from(most)) => batch,
+        let next = async {
+            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+            Some((permit, subscription.next_batch(usize::from(most)).await?))
         };
-        let Some(batch) = batch else { break };
+        // Also while every permit is taken, which they are for as long as the database is away.
+        let next = tokio::select! {
+            () = shutdown.cancelled() => break,
+            next = next => next,
+        };
+        let Some((permit, batch)) = next else { break };
         let taken = intake.clone().take(batch);
         tasks.spawn(async move {
             taken.await;

@@ -64,16 +64,20 @@ impl Intake {
         let pairs = questions(&usable);
         let subscribers = persist("finding subscribers", abandon, || ledger.subscribers_find(&pairs)).await?;
         let plan = Plan::new(usable, &pairs, &subscribers);
-        let mut stored = HashSet::new();
+        let (mut stored, mut tries) = (HashSet::new(), 0_u32);
         if !plan.deliveries.is_empty() {
-            let store = || ledger.events_store(&plan.events, &plan.deliveries);
+            let store = || {
+                tries += 1;
+                ledger.events_store(&plan.events, &plan.deliveries)
+            };
             stored.extend(persist("storing events", abandon, store).await?);
         }
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.len()).unwrap_or_default());
-        let doubtful = plan.doubtful(&stored);
+        // A try whose answer got lost may have stored what the last one found there already.
+        let doubtful = if tries > 1 { plan.not_new(&stored) } else { plan.doubtful(&stored) };
         if !doubtful.is_empty() {
             let find = || ledger.deliveries_untried(&doubtful);
             stored.extend(persist("finding untried deliveries", abandon, find).await?);

@@ -53,7 +53,7 @@ impl Plan {
             let webhooks = by_pair.get(&(event.tenant, event.event_type)).map(Vec::as_slice).unwrap_or_default();
             let delivery = |webhook| DeliveryId::derive(webhook, event.id, event.timestamp);
             plan.of_event.push((redelivered, webhooks.iter().map(|webhook| delivery(*webhook)).collect()));
-            if webhooks.is_empty() || !seen.insert((event.id, event.timestamp)) {
+            if webhooks.is_empty() || !seen.insert((event.tenant, event.id, event.timestamp)) {
                 continue;
             }
             let new = |webhook: &_| NewDelivery { id: delivery(*webhook), webhook: *webhook, event: event.id, event_type: event.event_type };
@@ -67,6 +67,11 @@ impl Plan {
     pub(crate) fn doubtful(&self, stored: &HashSet<DeliveryId>) -> Vec<DeliveryId> {
         let again = self.of_event.iter().filter(|(redelivered, _)| *redelivered == Redelivered::Yes);
         again.flat_map(|(_, ids)| ids).filter(|id| !stored.contains(*id)).copied().collect()
+    }
+
+    /// Deliveries that were there already.
+    pub(crate) fn not_new(&self, stored: &HashSet<DeliveryId>) -> Vec<DeliveryId> {
+        self.of_event.iter().flat_map(|(_, ids)| ids).filter(|id| !stored.contains(*id)).copied().collect()
     }
 
     /// What became of each event, for the metrics.

@@ -99,9 +99,10 @@ batch_statement! {
              w.id, w.url, w.is_active, w.deleted_at IS NOT NULL, w.secret_key_id, w.secret_sealed \
       FROM job \
       CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \
+      JOIN webhooks AS w ON w.id = d.webhook_id \
       CROSS JOIN LATERAL \
-        (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id) AS e \
-      JOIN webhooks AS w ON w.id = d.webhook_id"
+        (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id \
+         AND events.tenant_id = w.tenant_id) AS e"
 }
 
 type DueRow = (
@@ -112,7 +113,8 @@ type DueRow = (
 
 // Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
 // that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
-// counts. Only attempts that the ledger expected count at all: the delivery's counter must stand one below.
+// counts, and a success older than the last one changes nothing. Only attempts that the ledger expected count at all:
+// the delivery's counter must stand one below.
 //
 // A delivery that was cancelled while the attempt was under way stays cancelled. One that was resent meanwhile keeps
 // waiting for its new run, which begins after this attempt.
@@ -152,7 +154,8 @@ batch_statement! {
       ), shown AS ( \
         UPDATE webhooks AS w SET \
             last_success_at = greatest(w.last_success_at, health.success_at), \
-            failure_count = CASE WHEN health.success_at IS NULL THEN w.failure_count ELSE 0 END + ( \
+            failure_count = CASE WHEN health.success_at > coalesce(w.last_success_at, '-infinity') THEN 0 \
+                                 ELSE w.failure_count END + ( \
                 SELECT count(*) FROM unnest(health.failures) AS failure(at) \
                 WHERE failure.at > coalesce(greatest(w.last_success_at, health.success_at), '-infinity')) \
         FROM health WHERE w.id = health.webhook_id \

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventId, EventType};
+use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -166,12 +166,12 @@ impl Ledger {
         Ok(rows.into_iter().map(AttemptRow::read).collect())
     }
 
-    /// The exact body of a delivery.
+    /// The exact body of a tenant's delivery.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn body_find(&self, delivery: &Delivery) -> Result<Option<Vec<u8>>, LedgerError> {
-        let key = (occurred_at(delivery.id), delivery.event.as_uuid());
+    pub async fn body_find(&self, tenant: TenantId, delivery: &Delivery) -> Result<Option<Vec<u8>>, LedgerError> {
+        let key = (occurred_at(delivery.id), delivery.event.as_uuid(), tenant.as_uuid());
         let query = events::table.find(key).select(events::body);
         self.run(async |conn| query.first(conn).await.optional()).await
     }

@@ -63,7 +63,7 @@ batch_statement! {
     }
     ", stored AS ( \
         INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
-        SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id \
+        SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id, tenant \
         ON CONFLICT DO NOTHING \
       ) \
       INSERT INTO deliveries (id, webhook_id, event_id, event_type) \

@@ -61,7 +61,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    events (occurred_at, id) {
+    events (occurred_at, id, tenant_id) {
         occurred_at -> Timestamptz,
         id -> Uuid,
         tenant_id -> Uuid,

@@ -73,7 +73,8 @@ impl Ledger {
                 if diesel::delete(untried).execute(conn).await? == 0 {
                     return Ok(false);
                 }
-                diesel::delete(events::table.find((begun.occurred_at, begun.event.as_uuid()))).execute(conn).await?;
+                let event = events::occurred_at.eq(begun.occurred_at).and(events::id.eq(begun.event.as_uuid()));
+                diesel::delete(events::table.filter(event)).execute(conn).await?;
                 take_back(conn, &begun.promised).await?;
                 Ok(true)
             })

@@ -2,29 +2,55 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt, registry};
 
 use crate::settings::{LogFormat, SettingsError};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Sends this process's logs to standard error. A second call in one process changes nothing.
+/// The crates of this workspace; every other one is foreign.
+const OURS: [&str; 10] = [
+    "api_service",
+    "broker",
+    "dispatcher",
+    "domain",
+    "egress",
+    "event_ingest",
+    "ledger",
+    "service_kit",
+    "signing",
+    "webhookctl",
+];
+
+/// Sends this process's logs to standard error. A second call in one process changes nothing. What foreign crates have
+/// to say is cut at `debug`, whatever `level` asks for: at `trace` they show credentials and whole messages.
 ///
 /// # Errors
 /// [`SettingsError::Invalid`] for `log.level` when `level` is not a list of filter directives.
 pub fn init(format: LogFormat, level: &str) -> Result<(), SettingsError> {
     let filter = filter(level)?;
-    let builder = fmt().with_env_filter(filter).with_writer(io::stderr);
+    let registry = registry().with(filter).with(filter_fn(may_speak));
+    let lines = fmt::layer().with_writer(io::stderr);
     let already_set = match format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).finish().try_init().is_err(),
-        LogFormat::Json => builder.json().flatten_event(true).finish().try_init().is_err(),
+        LogFormat::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init().is_err(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init().is_err(),
     };
     if already_set {
         tracing::debug!("logs were set up before");
     }
     Ok(())
+}
+
+fn may_speak(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() <= Level::DEBUG || is_ours(metadata.target())
+}
+
+fn is_ours(target: &str) -> bool {
+    OURS.contains(&target.split("::").next().unwrap_or_default())
 }
 
 /// A bare word that is no level would be taken for the name of a target: a typing mistake would silence everything.
@@ -50,6 +76,17 @@ mod tests {
         for level in ["info", "DEBUG", "off", "warn,dispatcher=debug", "info, ledger::deliveries=trace"] {
             assert!(filter(level).is_ok(), "{level}");
         }
+    }
+
+    #[test]
+    fn every_crate_of_the_workspace_is_ours_and_no_other() {
+        let crates = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
+        let mut names: Vec<_> =
+            crates.map(|found| found.unwrap().file_name().into_string().unwrap().replace('-', "_")).collect();
+        names.sort();
+        assert_eq!(names, OURS);
+        assert!(is_ours("ledger") && is_ours("ledger::deliveries"));
+        assert!(!is_ours("lapin::io_loop") && !is_ours("ledgers") && !is_ours("amq_protocol_tcp"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod report;
 
+pub use report::line;
+
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;

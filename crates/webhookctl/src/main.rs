@@ -1,16 +1,19 @@
 #![doc = include_str!("../README.md")]
 
+mod away;
 mod rejected;
 mod session;
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use domain::TenantId;
-use service_kit::{Settings, connections};
+use service_kit::{Settings, SettingsError, connections, process};
 use time::OffsetDateTime;
 
 const PROCESS: &str = "webhookctl";
+/// Settings that cannot be used; clap ends with the same for arguments.
+const UNUSABLE: i32 = 2;
 
 /// The operators' command line of the webhook service.
 #[derive(Parser)]
@@ -40,7 +43,7 @@ enum Session {
         #[arg(long)]
         tenant: TenantId,
         /// How long it lasts, such as 30m or 12h.
-        #[arg(long, default_value = "12h", value_parser = humantime::parse_duration)]
+        #[arg(long, default_value = "12h", value_parser = ttl)]
         ttl: Duration,
         /// Who is logged in.
         #[arg(long, default_value = PROCESS)]
@@ -73,14 +76,24 @@ enum Rejected {
 }
 
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn main() {
     let arguments = Arguments::parse();
-    match run(arguments.command).await {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match run(arguments.command).await {
+        Ok(()) => 0,
         Err(error) => {
-            eprintln!("{PROCESS}: error: {error:#}");
-            ExitCode::FAILURE
+            eprintln!("{}", process::line(PROCESS, error.as_ref()));
+            if error.is::<SettingsError>() { UNUSABLE } else { 1 }
         }
+    };
+    // With the runtime would end what a connection to the broker still does in the background, and not in silence.
+    std::process::exit(code);
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("a session lasts longer than zero".to_owned()),
+        Ok(ttl) => Ok(ttl),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -106,7 +119,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
 
 async fn migrate(settings: &Settings) -> anyhow::Result<()> {
     let ledger = connections::ledger(settings, PROCESS)?;
-    let applied = ledger.migrate(OffsetDateTime::now_utc().date()).await?;
+    let applied = away::database(ledger.migrate(OffsetDateTime::now_utc().date()).await)?;
     match applied.len() {
         0 => println!("the schema is current"),
         count => println!("applied {count} migration(s): {}", applied.join(", ")),

@@ -1,12 +1,16 @@
 //! `webhookctl rejected`.
 
+use std::io::{Write, stdout};
+
 use broker::{Broker, Parked};
 use serde_json::{Value, json};
 
+use crate::away;
+
 /// Prints the rejected events, one JSON object a line.
 pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
-    for parked in broker.parked_list(&broker.names().rejected(), limit).await? {
-        println!("{}", line(&parked));
+    for parked in away::broker(broker.parked_list(&broker.names().rejected(), limit).await)? {
+        writeln!(stdout(), "{}", line(&parked))?;
     }
     Ok(())
 }
@@ -15,18 +19,23 @@ pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
 /// once more is not handed over for ever.
 pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
     let (from, to) = (broker.names().rejected(), broker.names().events());
-    let moved = broker.parked_move(&from, &to, limit).await?;
+    let moved = away::broker(broker.parked_move(&from, &to, limit).await)?;
     println!("handed {moved} event(s) to ingest again");
     Ok(())
 }
 
+/// The body is text where it is UTF-8, and hexadecimal digits where it is not.
 fn line(parked: &Parked) -> Value {
     let header = |name: &str| parked.headers.get(name).cloned();
+    let (name, body) = match std::str::from_utf8(&parked.body) {
+        Ok(text) => ("body", text.to_owned()),
+        Err(_) => ("body_hex", hex::encode(&parked.body)),
+    };
     json!({
         "reason": header("x-rejected-reason"),
         "detail": header("x-rejected-detail"),
         "rejected_at": header("x-rejected-at"),
         "routing_key": header("x-rejected-routing-key"),
-        "body": String::from_utf8_lossy(&parked.body),
+        name: body,
     })
 }

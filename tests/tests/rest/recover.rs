@@ -6,7 +6,7 @@ use end_to_end::{
     api::Api,
     history,
     processes::{Process, with_api_address},
-    proxy::Proxy,
+    proxy::{Mode, Proxy},
     receiver::{Receiver, always},
     system::{Options, Service, System},
     wait::{SOON, eventually},
@@ -120,7 +120,7 @@ async fn a_time_that_is_none_or_to_come_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
-        let (proxy, through) = Proxy::before(&system.amqp_url).await;
+        let (proxy, through) = Proxy::before(&system.amqp_url);
         let mut environment = with_api_address(&system).await;
         environment.insert("WEBHOOKS__BROKER__URL".to_owned(), through);
         let mut doomed = Process::start("api-service", &environment).await;
@@ -130,7 +130,7 @@ async fn a_recovery_survives_the_kill_of_its_process() {
         let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
         history::dropped(&system, tenant, &webhook, 300).await;
 
-        proxy.block();
+        proxy.set(Mode::Stall);
         let begun = api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &ago(Duration::HOUR)).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
         let location = begun.header("location").unwrap();

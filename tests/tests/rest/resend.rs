@@ -7,7 +7,7 @@ use end_to_end::{
     api::Api,
     events::Event,
     history,
-    proxy::Proxy,
+    proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System},
     wait::{SOON, eventually},
@@ -229,7 +229,7 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
         let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
         history::dropped(&system, tenant, &webhook, 1).await;
         let delivery = api.newest_in(&webhook, "dropped").await;
-        let (proxy, url) = Proxy::before(&system.amqp_url).await;
+        let (proxy, url) = Proxy::before(&system.amqp_url);
         let settings = [("WEBHOOKS__BROKER__URL", url.as_str()), ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "3s")];
         let (stalled, stop) = api_with(&system, &settings, &api).await;
         let (resend, test) = (resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/"));
@@ -237,16 +237,16 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
         eventually("a test is taken", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) }).await;
         let before = api.log(&webhook, "").await["data"].clone();
 
-        proxy.block();
+        proxy.set(Mode::Stall);
         let (refused, refused_test) = tokio::join!(stalled.ask(&resend), stalled.ask(&test));
         assert_eq!((refused.status, refused_test.status), (503, 503), "{}", refused.text);
         assert_eq!(api.log(&webhook, "").await["data"], before);
         assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
 
-        proxy.unblock();
+        proxy.set(Mode::Pass);
         eventually("the connection is back", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) })
             .await;
-        proxy.block();
+        proxy.set(Mode::Stall);
         let first = tokio::spawn({
             let (stalled, resend) = (stalled.clone(), resend.clone());
             async move { stalled.ask(&resend).await.status }

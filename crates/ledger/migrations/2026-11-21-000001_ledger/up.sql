@@ -27,7 +27,7 @@ CREATE TABLE events (
     event_type  text NOT NULL,
     body        bytea NOT NULL,
     received_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (occurred_at, id)
+    PRIMARY KEY (occurred_at, id, tenant_id) -- two tenants may be told of one event, each with its own data
 ) PARTITION BY RANGE (occurred_at);
 
 CREATE TABLE events_default PARTITION OF events DEFAULT;

@@ -4,7 +4,8 @@ use std::error::Error;
 
 /// `name: error: cause: cause`. A cause that the text before it already told is left out: not every library keeps
 /// its errors' sources out of their own text.
-pub(super) fn line(name: &str, error: &dyn Error) -> String {
+#[must_use]
+pub fn line(name: &str, error: &dyn Error) -> String {
     let mut told = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -1,0 +1,92 @@
+//! The tenant, its administrator, its three webhooks, and how their receivers behave.
+
+use end_to_end::{
+    api::Api,
+    receiver::{Behaviour, Received, Receiver, Reply},
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::{
+    failure::{Checked, Failure, same},
+    page::{say, short},
+    stage::Stage,
+};
+
+/// How often the receiver of `/fails-twice` fails.
+pub(crate) const FAILURES: usize = 2;
+
+/// A webhook as its administrator knows it.
+pub(crate) struct Webhook {
+    /// Of its URL.
+    pub(crate) path: &'static str,
+    pub(crate) id: String,
+    pub(crate) secret: String,
+}
+
+/// Who takes part.
+pub(crate) struct Cast {
+    pub(crate) tenant: Uuid,
+    pub(crate) admin: Api,
+    /// Wants all seven events; its receiver answers 200.
+    pub(crate) always_ok: Webhook,
+    /// Wants `quote.accepted`; its receiver fails [`FAILURES`] times and then succeeds.
+    pub(crate) fails_twice: Webhook,
+    /// Wants `return_note.created`; its receiver never succeeds.
+    pub(crate) always_fails: Webhook,
+}
+
+/// One server for all three: the path decides.
+pub(crate) fn behaviour() -> Behaviour {
+    end_to_end::receiver::behaviour(|request, nth| match request.path.as_str() {
+        "/fails-twice" if nth <= FAILURES => Reply::status(500),
+        "/always-fails" => Reply::status(503),
+        _ => Reply::ok(),
+    })
+}
+
+/// What arrived for a webhook, of all that arrived.
+pub(crate) fn at<'r>(webhook: &Webhook, received: &'r [Received]) -> Vec<&'r Received> {
+    received.iter().filter(|one| one.path == webhook.path).collect()
+}
+
+impl Cast {
+    /// Logs an administrator in and registers the webhooks through REST.
+    pub(crate) async fn register(stage: &Stage, receiver: &Receiver) -> Checked<Self> {
+        let tenant = Uuid::new_v4();
+        let session = stage.webhookctl(&["session", "create", "--tenant", &tenant.to_string()]).await?;
+        say!("  webhookctl session create --tenant {tenant}: sessionid={}", short(&session, 6));
+        let admin = Api { address: stage.api, session: Some(session) };
+        say!("  {:<36}  {:<13}  {:<20}  signing_secret (shown once)", "id", "url path", "events");
+        let all = domain::EventType::ALL.map(domain::EventType::as_str);
+        let always_ok = create(&admin, receiver, "/always-ok", &all).await?;
+        let fails_twice = create(&admin, receiver, "/fails-twice", &["quote.accepted"]).await?;
+        let always_fails = create(&admin, receiver, "/always-fails", &["return_note.created"]).await?;
+        Ok(Self { tenant, admin, always_ok, fails_twice, always_fails })
+    }
+
+    pub(crate) const fn webhooks(&self) -> [&Webhook; 3] {
+        [&self.always_ok, &self.fails_twice, &self.always_fails]
+    }
+}
+
+async fn create(admin: &Api, receiver: &Receiver, path: &'static str, events: &[&str]) -> Checked<Webhook> {
+    let name = format!("Demo {path}");
+    let body = json!({"name": name, "url": receiver.url(path), "events": events});
+    let answer = admin.post("/api/v1/webhooks/", &body).await;
+    if answer.status != 201 {
+        let came = format!("{}: {}", answer.status, answer.text);
+        return Err(Failure::new(format!("registering {path}"), "201", came).in_log_of("api-service"));
+    }
+    let created = answer.json();
+    let text = |member: &str| created[member].as_str().unwrap_or_default().to_owned();
+    let webhook = Webhook { path, id: text("id"), secret: text("signing_secret") };
+    same(
+        format!("id and signing_secret of {path} are empty"),
+        &false,
+        &(webhook.id.is_empty() || webhook.secret.is_empty()),
+    )?;
+    let events = if events.len() == 1 { events[0].to_owned() } else { format!("all {}", events.len()) };
+    say!("  {:<36}  {path:<13}  {events:<20}  {}", webhook.id, short(&webhook.secret, 10));
+    Ok(webhook)
+}

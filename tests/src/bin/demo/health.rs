@@ -1,0 +1,73 @@
+//! The health of each webhook, as an administrator reads it.
+
+use serde_json::Value;
+
+use crate::{
+    cast::{Cast, Webhook},
+    failure::{Checked, Failure, soon},
+    page::say,
+};
+
+/// What a webhook's health is to be.
+#[derive(Debug, PartialEq)]
+struct Health {
+    path: &'static str,
+    failure_count: Option<i64>,
+    /// Whether `last_success_at` is a time.
+    has_succeeded: bool,
+}
+
+/// Reads the list until it tells the truth, and shows it. `failed` is the number of attempts of the dropped delivery.
+pub(crate) async fn show(cast: &Cast, failed: usize) -> Checked {
+    let expect = |webhook: &Webhook, failure_count, has_succeeded| Health {
+        path: webhook.path,
+        failure_count: Some(failure_count),
+        has_succeeded,
+    };
+    let failed = i64::try_from(failed).unwrap_or(i64::MAX);
+    let expected = vec![
+        expect(&cast.always_ok, 0, true),
+        expect(&cast.fails_twice, 0, true),
+        expect(&cast.always_fails, failed, false),
+    ];
+    soon("the health of the webhooks", &expected, || async {
+        let list = list(cast).await;
+        cast.webhooks().into_iter().map(|webhook| health(webhook, &list)).collect()
+    })
+    .await?;
+    let list = list(cast).await;
+    say!("  {:<13}  {:<13}  last_success_at", "webhook", "failure_count");
+    for webhook in cast.webhooks() {
+        let entry = entry(webhook, &list);
+        let at = entry["last_success_at"].as_str().unwrap_or("null (never)");
+        say!("  {:<13}  {:<13}  {at}", webhook.path, entry["failure_count"].to_string());
+    }
+    secrets_stay_hidden(cast, &list)
+}
+
+async fn list(cast: &Cast) -> Value {
+    cast.admin.get("/api/v1/webhooks/").await.json()
+}
+
+fn entry<'l>(webhook: &Webhook, list: &'l Value) -> &'l Value {
+    let mut entries = list["data"].as_array().into_iter().flatten();
+    entries.find(|entry| entry["id"] == webhook.id.as_str()).unwrap_or(&Value::Null)
+}
+
+fn health(webhook: &Webhook, list: &Value) -> Health {
+    let entry = entry(webhook, list);
+    Health {
+        path: webhook.path,
+        failure_count: entry["failure_count"].as_i64(),
+        has_succeeded: entry["last_success_at"].is_string(),
+    }
+}
+
+/// The secret was in the answer to the registration, and is never shown again.
+fn secrets_stay_hidden(cast: &Cast, list: &Value) -> Checked {
+    let text = list.to_string();
+    match cast.webhooks().iter().find(|webhook| text.contains(&webhook.secret)) {
+        Some(webhook) => Err(Failure::new("GET /api/v1/webhooks/", "no secret", format!("that of {}", webhook.path))),
+        None => Ok(()),
+    }
+}

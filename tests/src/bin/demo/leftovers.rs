@@ -1,0 +1,58 @@
+//! Cleaning up, whatever happened before.
+
+use std::{fs, time::Duration};
+
+use end_to_end::outsider::sql;
+use lapin::{
+    Connection, ConnectionProperties,
+    options::{ExchangeDeleteOptions, QueueDeleteOptions},
+};
+use tokio::time::timeout;
+
+use crate::{failure::Checked, stage::Stage};
+
+/// How long cleaning up may take on each server.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Removes the queues, the exchanges and the database. Returns what could not be removed, and why.
+pub(crate) async fn remove(stage: &Stage) -> Vec<String> {
+    let mut left = Vec::new();
+    let mut note = |what: String, why: String| left.push(format!("{what} ({why})"));
+    match timeout(PATIENCE, delete_queues(stage)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => note(format!("queues {}.*", stage.prefix), error.to_string()),
+        Err(_) => note(format!("queues {}.*", stage.prefix), "the broker does not answer".to_owned()),
+    }
+    let url = stage.servers.database_url.clone();
+    let drop = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", stage.database);
+    // In a task of its own, because a database that refuses is a panic there.
+    let dropped = tokio::spawn(async move { sql(&url, &drop).await });
+    if !matches!(timeout(PATIENCE, dropped).await, Ok(Ok(_))) {
+        note(format!("database {}", stage.database), "the server does not answer or refuses".to_owned());
+    }
+    left
+}
+
+async fn delete_queues(stage: &Stage) -> Result<(), lapin::Error> {
+    let connection = Connection::connect(&stage.servers.amqp_url, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    let topology = stage.topology();
+    for queue in &topology.queues {
+        channel.queue_delete(queue.name.as_str().into(), QueueDeleteOptions::default()).await?;
+    }
+    for exchange in &topology.exchanges {
+        channel.exchange_delete(exchange.name.as_str().into(), ExchangeDeleteOptions::default()).await?;
+    }
+    connection.close(200, "bye".into()).await
+}
+
+/// Removes the folder; after a failure the logs in it are kept, for whoever looks for the reason.
+pub(crate) fn remove_folder(stage: &Stage, outcome: &Checked) {
+    if outcome.is_ok() {
+        let _ = fs::remove_dir_all(&stage.folder);
+    } else {
+        let _ = fs::remove_file(stage.folder.join("ca.pem"));
+        // Fails, as it should, unless it is empty: then no service was started.
+        let _ = fs::remove_dir(&stage.folder);
+    }
+}

@@ -1,0 +1,108 @@
+//! A delivery that succeeds late, and one that is dropped.
+
+use std::time::Duration;
+
+use end_to_end::{
+    outsider::{Outsider, sql},
+    receiver::{Received, Receiver},
+    wait::SOON,
+};
+
+use crate::{
+    cast::{Cast, FAILURES, Webhook, at},
+    deliveries::verified,
+    failure::{Checked, Failure, same, soon},
+    page::say,
+    stage::Stage,
+};
+
+/// How much earlier or later than planned an attempt may come, in seconds; late only because machines are busy.
+const EARLY: f64 = 0.05;
+const LATE: f64 = 2.0;
+
+/// Shows the attempts of both deliveries next to the plan.
+pub(crate) async fn show(stage: &Stage, cast: &Cast, receiver: &Receiver, upstream: &Outsider) -> Checked {
+    let steps = stage.schedule.steps();
+    let planned: Vec<f64> = std::iter::once(0.0).chain(steps.iter().map(Duration::as_secs_f64)).collect();
+    let number = |nth| format!("{nth:>6}");
+    row("attempt", (1..=planned.len()).map(number), "");
+    row("planned", planned.iter().map(seconds), "");
+    for (webhook, attempts, state) in
+        [(&cast.fails_twice, FAILURES + 1, "succeeded"), (&cast.always_fails, planned.len(), "dropped")]
+    {
+        let received = receiver
+            .try_wait_until(SOON, |received| at(webhook, received).len() >= attempts)
+            .await
+            .map_err(|summary| Failure::new(format!("attempts for {}", webhook.path), attempts, summary))?;
+        let made = at(webhook, &received);
+        let came = checked(webhook, &made, &planned)?;
+        ends_as(stage, webhook, state, attempts).await?;
+        row(webhook.path, came.iter().map(seconds), "");
+        row("  answered", made.iter().map(|one| number(one.status.into())), &format!("  -> {state}"));
+    }
+    nothing_follows(stage, cast, receiver, upstream).await
+}
+
+fn row(label: &str, cells: impl Iterator<Item = String>, end: &str) {
+    say!("  {label:<14}{}{end}", cells.collect::<String>());
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "it is mapped over slices")]
+fn seconds(seconds: &f64) -> String {
+    format!("{seconds:>6.2}")
+}
+
+/// Every attempt verified, with the same id and body, at its time. Returns the seconds after the first.
+fn checked(webhook: &Webhook, made: &[&Received], planned: &[f64]) -> Checked<Vec<f64>> {
+    let mut came = Vec::new();
+    let Some(first) = made.first() else { return Ok(came) };
+    for ((nth, one), planned) in (1..).zip(made).zip(planned) {
+        let what = format!("attempt {nth} for {}", webhook.path);
+        verified(&what, webhook, one)?;
+        let id = |one: &Received| one.header("x-service-webhook-id").unwrap_or_default().to_owned();
+        same(format!("X-Service-Webhook-Id of {what}"), &id(first), &id(one))?;
+        same(format!("the body of {what}"), &first.body, &one.body)?;
+        let after = (one.at - first.at).as_seconds_f64();
+        if !(planned - EARLY..=planned + LATE).contains(&after) {
+            let expected = format!("{planned:.1} s after the first (at most {EARLY} s earlier or {LATE} s later)");
+            return Err(Failure::new(what, expected, format!("{after:.3} s")).in_log_of("dispatcher"));
+        }
+        came.push(after);
+    }
+    Ok(came)
+}
+
+/// The ledger records the last attempt a moment after the receiver saw it.
+async fn ends_as(stage: &Stage, webhook: &Webhook, state: &str, attempts: usize) -> Checked {
+    let query = format!("SELECT state, attempts::int4 FROM deliveries WHERE webhook_id = '{}'", webhook.id);
+    let expected = vec![format!("{state} after {attempts} attempts")];
+    let url = stage.database_url();
+    soon(format!("the ledger's deliveries to {}", webhook.path), &expected, || async {
+        let rows = sql(&url, &query).await;
+        rows.iter().map(|row| format!("{} after {} attempts", row.get::<_, &str>(0), row.get::<_, i32>(1))).collect()
+    })
+    .await
+}
+
+/// A dropped delivery stays dropped: no queue holds a job, and no attempt comes within the schedule's longest gap.
+async fn nothing_follows(stage: &Stage, cast: &Cast, receiver: &Receiver, upstream: &Outsider) -> Checked {
+    let gap = stage.schedule.gaps().last().copied().unwrap_or_default() + Duration::from_millis(300);
+    tokio::time::sleep(gap).await;
+    let counts = |received: &[Received]| cast.webhooks().map(|webhook| at(webhook, received).len());
+    let expected = [domain::EventType::ALL.len(), FAILURES + 1, stage.schedule.steps().len() + 1];
+    same("requests for /always-ok, /fails-twice, /always-fails", &expected, &counts(&receiver.received()))?;
+    let topology = stage.topology();
+    soon("messages left in the queues", &Vec::<String>::new(), || async {
+        let mut left = Vec::new();
+        for queue in &topology.queues {
+            let ready = upstream.ready(&queue.name).await;
+            if ready > 0 {
+                left.push(format!("{}: {ready}", queue.name));
+            }
+        }
+        left
+    })
+    .await?;
+    say!("  {:.1} s later: no further attempt, and all {} queues are empty", gap.as_secs_f64(), topology.queues.len());
+    Ok(())
+}

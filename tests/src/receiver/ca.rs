@@ -1,0 +1,75 @@
+//! A certificate authority of one test.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::TlsAcceptor;
+
+/// A certificate authority that lives as long as a test: give its file to `WEBHOOKS__EGRESS__EXTRA_CA_FILE`.
+#[derive(Debug)]
+pub struct TestCa {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Default for TestCa {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TestCa {
+    /// A new authority with a key of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Authority of the webhook tests");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().expect("a key can be made");
+        let pem = params.self_signed(&key).expect("an authority signs itself").pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// The authority's certificate as PEM.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Writes the certificate to `ca.pem` in the directory (made if it is missing) and gives the file's path.
+    pub fn write_to(&self, dir: impl AsRef<Path>) -> PathBuf {
+        let path = dir.as_ref().join("ca.pem");
+        fs::create_dir_all(dir.as_ref()).expect("the directory can be made");
+        fs::write(&path, &self.pem).expect("the authority's certificate can be written");
+        path
+    }
+
+    /// A TLS server for `localhost` and `127.0.0.1`, on the ring provider whatever other features pull in.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).expect("the names are valid");
+        params.distinguished_name.push(DnType::CommonName, "localhost");
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &self.issuer).expect("the authority signs");
+        let mut config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("ring has the default versions of TLS")
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.der().clone()], PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+                .expect("the certificate belongs to the key");
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+}

@@ -1,0 +1,128 @@
+//! What is answered.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::Received;
+
+/// What to answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// How long to wait before answering.
+    pub delay: Duration,
+    /// Further headers.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Bytes,
+    /// Never answer; the request is recorded with status 0.
+    pub hang: bool,
+}
+
+impl Reply {
+    /// 200 at once.
+    #[must_use]
+    pub fn ok() -> Self {
+        Self::status(200)
+    }
+
+    /// The status at once, without a body.
+    #[must_use]
+    pub fn status(status: u16) -> Self {
+        Self { status, delay: Duration::ZERO, headers: Vec::new(), body: Bytes::new(), hang: false }
+    }
+
+    /// No answer, ever; the connection stays open.
+    #[must_use]
+    pub fn hang() -> Self {
+        Self { hang: true, ..Self::status(0) }
+    }
+
+    /// The same, later.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// The same, with a header, such as the `location` of a redirect.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// The same, with a body.
+    #[must_use]
+    pub fn body(self, body: impl Into<Bytes>) -> Self {
+        Self { body: body.into(), ..self }
+    }
+}
+
+/// Decides the answer from the request and from its number among those with the same `X-Service-Webhook-Id`, from 1.
+pub type Behaviour = Arc<dyn Fn(&Received, usize) -> Reply + Send + Sync>;
+
+/// Makes a [`Behaviour`] of a closure.
+pub fn behaviour(decide: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Behaviour {
+    Arc::new(decide)
+}
+
+/// The same status, always.
+#[must_use]
+pub fn always(status: u16) -> Behaviour {
+    behaviour(move |_, _| Reply::status(status))
+}
+
+/// 500 to the first `failures` requests of every delivery, then 200.
+#[must_use]
+pub fn fails_then_succeeds(failures: usize) -> Behaviour {
+    behaviour(move |_, nth| if nth <= failures { Reply::status(500) } else { Reply::ok() })
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::receiver::{
+        Receiver, TestCa,
+        client::{ID, SOON, connect, post, request},
+    };
+
+    #[tokio::test]
+    async fn a_hanging_receiver_records_and_a_wait_in_vain_says_what_arrived() {
+        let ca = TestCa::new();
+        let receiver = Receiver::start(&ca, behaviour(|_, _| Reply::hang()));
+        let mut sender = connect(&ca, &receiver).await.unwrap();
+        let answer = tokio::spawn(async move { post(&mut sender, ID).await });
+
+        let received = receiver.wait_until(SOON, |received| !received.is_empty()).await;
+        let summary = receiver.try_wait_until(Duration::from_millis(50), |_| false).await.unwrap_err();
+
+        assert_eq!(received[0].status, 0);
+        assert!(summary.contains("1 requests had arrived") && summary.contains(ID), "{summary}");
+        assert!(!answer.is_finished());
+        answer.abort();
+    }
+
+    #[tokio::test]
+    async fn a_reply_carries_its_headers_and_body_after_its_delay() {
+        let ca = TestCa::new();
+        let delay = Duration::from_millis(30);
+        let reply = Reply::status(302).header("location", "https://elsewhere/").body("gone").after(delay);
+        let receiver = Receiver::start(&ca, behaviour(move |_, _| reply.clone()));
+        let mut sender = connect(&ca, &receiver).await.unwrap();
+        let start = Instant::now();
+
+        let response = sender.send_request(request(ID)).await.unwrap();
+
+        assert!(start.elapsed() >= delay);
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["location"]),
+            (302, &"https://elsewhere/".parse().unwrap())
+        );
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "gone");
+    }
+}

@@ -1,0 +1,105 @@
+//! What the connections of a receiver do, and what they share with it.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::{Behaviour, Received, Reply};
+
+pub(super) struct State {
+    pub(super) behaviour: Behaviour,
+    pub(super) received: Vec<Received>,
+    seen: HashMap<String, usize>,
+}
+
+/// What the connections share with the [`Receiver`](super::Receiver).
+pub(super) struct Shared {
+    state: Mutex<State>,
+    pub(super) arrived: watch::Sender<usize>,
+}
+
+impl Shared {
+    pub(super) fn new(behaviour: Behaviour) -> Self {
+        let state = Mutex::new(State { behaviour, received: Vec::new(), seen: HashMap::new() });
+        Self { state, arrived: watch::Sender::new(0) }
+    }
+
+    /// A test's closure that panicked under the lock has failed already; the record is whole.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides and records, so that what a test sees is in the order in which it was decided.
+    fn record(&self, mut request: Received) -> Reply {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let id = request.header("x-service-webhook-id").unwrap_or_default().to_owned();
+        let nth = state.seen.entry(id).or_insert(0);
+        *nth += 1;
+        let reply = (state.behaviour)(&request, *nth);
+        request.status = if reply.hang { 0 } else { reply.status };
+        state.received.push(request);
+        let count = state.received.len();
+        drop(guard);
+        self.arrived.send_modify(|arrived| *arrived = count.max(*arrived));
+        reply
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> hyper::Result<Response<Full<Bytes>>> {
+        let reply = self.record(Received::read(request).await?);
+        if reply.hang {
+            std::future::pending::<Infallible>().await;
+        }
+        if !reply.delay.is_zero() {
+            tokio::time::sleep(reply.delay).await;
+        }
+        let mut response = Response::builder().status(reply.status);
+        for (name, value) in reply.headers {
+            response = response.header(name, value);
+        }
+        Ok(response.body(Full::new(reply.body)).expect("a behaviour answers a valid status and valid headers"))
+    }
+
+    pub(super) async fn accept(self: Arc<Self>, listener: TcpListener, tls: TlsAcceptor, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(Arc::clone(&self).serve(stream, tls.clone()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the receiver could not accept a connection");
+                        tokio::task::yield_now().await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        connections.shutdown().await;
+    }
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, tls: TlsAcceptor) {
+        let _ = stream.set_nodelay(true);
+        // A client that goes away or does not trust the authority is the client's affair.
+        let Ok(stream) = tls.accept(stream).await else { return };
+        let service = service_fn(move |request| Arc::clone(&self).answer(request));
+        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    }
+}

@@ -1,0 +1,108 @@
+//! From the event to the receiver.
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
+
+mod body;
+mod routing;
+mod twice;
+mod wire;
+
+use std::{net::SocketAddr, time::Duration};
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    receiver::{Receiver, always, verify},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+/// For what keeps the machine busy.
+const LONG: Duration = Duration::from_secs(90);
+
+/// Starts every service; returns the operations address of ingest.
+async fn start_all(system: &System) -> SocketAddr {
+    system.start(Service::Api).await;
+    system.start(Service::Dispatcher).await;
+    system.start(Service::Ingest).await
+}
+
+/// Waits until ingest has judged so many events and no delivery waits for anything: from then on nothing can arrive.
+async fn settled(system: &System, ingest: SocketAddr, events: u32) {
+    let what = format!("{events} events are judged and their deliveries ended");
+    eventually(&what, LONG, || async {
+        let judged = metric(ingest, "webhooks_ingest_events_total").await;
+        let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
+        (judged >= f64::from(events) && system.count(waiting).await == 0).then_some(())
+    })
+    .await;
+}
+
+/// How many events had this outcome.
+async fn judged(ingest: SocketAddr, outcome: &str) -> f64 {
+    metric(ingest, &format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_the_seven_event_types_reaches_its_subscriber_signed() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let all = EventType::ALL.map(EventType::as_str);
+        let webhook = api.create(&receiver.url("/hook?x=1"), &all).await;
+        let events = EventType::ALL.map(|event_type| Event::now(event_type, tenant));
+        system.upstream.publish(&events).await;
+        let received = receiver.wait_for(7, SOON).await;
+        for one in &received {
+            verify(one, &webhook.secret).unwrap();
+            assert_eq!(one.path, "/hook?x=1");
+        }
+        let mut types: Vec<_> = received.iter().map(|one| one.header("x-service-event").unwrap().to_owned()).collect();
+        types.sort();
+        let mut expected = all.to_vec();
+        expected.sort_unstable();
+        assert_eq!(types, expected);
+        let health = eventually("health is recorded", SOON, || async {
+            let health = api.webhook(&webhook.id).await;
+            (!health["last_success_at"].is_null()).then_some(health)
+        })
+        .await;
+        assert_eq!(health["failure_count"], 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_a_thousand_events_over_five_webhooks_arrives_once_each() {
+    System::prepared(Options::default(), async |system| {
+        let ingest = start_all(&system).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let types = &EventType::ALL[..5];
+        let mut secrets = Vec::new();
+        for event_type in types {
+            let url = receiver.url(&format!("/{event_type}"));
+            secrets.push(api.create(&url, &[event_type.as_str()]).await.secret);
+        }
+        let event = |number: usize| Event::now(types[number % 5], tenant).with_data(format!("{{\"number\":{number}}}"));
+        let events: Vec<_> = (0..1_000).map(event).collect();
+        system.upstream.publish(&events).await;
+        settled(&system, ingest, 1_000).await;
+        let received = receiver.received();
+        assert_eq!(received.len(), 1_000);
+        let mut numbers = Vec::new();
+        for one in received {
+            let body: serde_json::Value = serde_json::from_slice(&one.body).unwrap();
+            let number = usize::try_from(body["data"]["number"].as_u64().unwrap()).unwrap();
+            assert_eq!(one.path, format!("/{}", types[number % 5]));
+            verify(&one, &secrets[number % 5]).unwrap();
+            numbers.push(number);
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
+        assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 1_000);
+    })
+    .await;
+}

@@ -1,0 +1,99 @@
+//! The same event more than once (DESIGN, invariant 2).
+
+use std::net::SocketAddr;
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    receiver::{Receiver, always},
+    system::{Options, Service, System, metric},
+    wait::eventually,
+};
+use uuid::Uuid;
+
+use crate::{LONG, judged, settled, start_all};
+
+struct Twice {
+    tenant: Uuid,
+    ingest: SocketAddr,
+    receiver: Receiver,
+}
+
+async fn with_two_webhooks(system: &System) -> Twice {
+    let ingest = start_all(system).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let api = system.admin(tenant).await;
+    api.create(&receiver.url("/one"), &["quote.closed"]).await;
+    api.create(&receiver.url("/two"), &["quote.closed"]).await;
+    Twice { tenant, ingest, receiver }
+}
+
+impl Twice {
+    /// One POST to each of the two webhooks, and nothing left that could become another.
+    async fn arrived_once(&self, system: &System) {
+        // Whatever the dispatcher has not finished comes back to its queue.
+        system.stop(Service::Ingest).await;
+        system.stop(Service::Dispatcher).await;
+        assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 0);
+        let mut paths: Vec<_> = self.receiver.received().into_iter().map(|one| one.path).collect();
+        paths.sort();
+        assert_eq!(paths, ["/one", "/two"]);
+        assert_eq!(system.count("SELECT count(*) FROM events").await, 1);
+        assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 2);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_published_again_later_makes_no_second_delivery() {
+    System::prepared(Options::default(), async |system| {
+        let twice = with_two_webhooks(&system).await;
+        let event = Event::now(EventType::QuoteClosed, twice.tenant);
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        settled(&system, twice.ingest, 1).await;
+        // The same moment in another time zone and other data: it is the id that makes it the same event.
+        let again = Event { timestamp: event.timestamp.replace('Z', "+00:00"), ..event.with_data("{\"other\":1}") };
+        system.upstream.publish(&[again]).await;
+        settled(&system, twice.ingest, 2).await;
+        assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 1.0));
+        twice.arrived_once(&system).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_copies_of_an_event_at_once_make_one_delivery() {
+    System::prepared(Options::default(), async |system| {
+        let twice = with_two_webhooks(&system).await;
+        let event = Event::now(EventType::QuoteClosed, twice.tenant);
+        system.upstream.publish(&vec![event; 20]).await;
+        settled(&system, twice.ingest, 20).await;
+        assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 19.0));
+        twice.arrived_once(&system).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_ingests_that_get_copies_of_the_same_events_make_one_delivery_of_each() {
+    System::prepared(Options::default(), async |system| {
+        let twice = with_two_webhooks(&system).await;
+        let second = system.start(Service::Ingest).await;
+        let events: Vec<_> = (0..100).map(|_| Event::now(EventType::QuoteClosed, twice.tenant)).collect();
+        let copies: Vec<_> = events.iter().flat_map(|event| [event.clone(), event.clone(), event.clone()]).collect();
+        system.upstream.publish(&copies).await;
+        eventually("every copy is judged", LONG, || async {
+            let name = "webhooks_ingest_events_total";
+            let copies = metric(twice.ingest, name).await + metric(second, name).await;
+            (copies >= 300.0).then_some(())
+        })
+        .await;
+        settled(&system, twice.ingest, 1).await;
+        assert_eq!(twice.receiver.received().len(), 200);
+        assert_eq!(system.count("SELECT count(*) FROM events").await, 100);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 200);
+        assert_eq!(judged(twice.ingest, "accepted").await + judged(second, "accepted").await, 100.0);
+    })
+    .await;
+}

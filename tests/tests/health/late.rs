@@ -1,0 +1,147 @@
+//! Outcomes that are recorded in another order than they happened: the ledger itself, without the services.
+
+use std::time::Duration;
+
+use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, Progress, TenantId, Timestamp, WebhookId};
+use end_to_end::{
+    api::Api,
+    system::{Service, System},
+};
+use ledger::{Attempted, Ledger, LedgerConfig, NewDelivery, NewEvent};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Health, health, once};
+
+const NOON: &str = "2026-03-01T12:00:00Z";
+
+struct Records {
+    api: Api,
+    ledger: Ledger,
+    tenant: TenantId,
+    webhook: WebhookId,
+}
+
+impl Records {
+    async fn of(system: &System) -> Self {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
+        let config = LedgerConfig { url: system.database_url.clone(), max_connections: 2, application_name: "late" };
+        Self { api, ledger: Ledger::new(&config).unwrap(), tenant: tenant.into(), webhook: webhook.into() }
+    }
+
+    /// A delivery and its first attempt, which ended so many seconds after noon. Not recorded yet.
+    async fn attempt(&self, class: OutcomeClass, second: i64) -> Attempted {
+        let timestamp: Timestamp = NOON.parse().unwrap();
+        let id = EventId::from(Uuid::now_v7());
+        let event =
+            NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}".to_vec() };
+        let delivery = NewDelivery {
+            id: DeliveryId::derive(self.webhook, id, timestamp),
+            webhook: self.webhook,
+            event: id,
+            event_type: EventType::QuoteClosed,
+        };
+        assert_eq!(self.ledger.events_store(&[event], &[delivery]).await.unwrap(), [delivery.id]);
+        let elapsed = Duration::from_millis(250);
+        let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
+        Attempted {
+            id: delivery.id,
+            progress: Progress { state, attempts: 1, ..Progress::NEW },
+            url: "https://localhost/".to_owned(),
+            signature: "t=0,v1=00".to_owned(),
+            started_at: at(second) - elapsed,
+            elapsed,
+            class,
+            status: None,
+            answer_head: Vec::new(),
+            error: None,
+        }
+    }
+
+    async fn record(&self, attempts: &[Attempted]) -> Health {
+        let recorded = self.ledger.attempts_record(attempts, &vec![self.webhook; attempts.len()]).await.unwrap();
+        assert_eq!(recorded.len(), attempts.len(), "each of them was expected");
+        self.health().await
+    }
+
+    async fn health(&self) -> Health {
+        health(&self.api, &self.webhook.to_string()).await
+    }
+}
+
+fn at(second: i64) -> OffsetDateTime {
+    NOON.parse::<Timestamp>().unwrap().as_datetime() + time::Duration::seconds(second)
+}
+
+fn is(failures: u64, second: i64) -> Health {
+    Health { failures, succeeded_at: Some(at(second)) }
+}
+
+use OutcomeClass::{Status as Failure, Success};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_recorded_late_that_is_older_than_the_last_success_does_not_count() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let success = records.attempt(Success, 10).await;
+        assert_eq!(records.record(&[success]).await, is(0, 10));
+        let older = records.attempt(Failure, 5).await;
+        assert_eq!(records.record(&[older]).await, is(0, 10));
+        let later = records.attempt(Failure, 11).await;
+        assert_eq!(records.record(&[later]).await, is(1, 10));
+        let both = [records.attempt(Failure, 9).await, records.attempt(Failure, 12).await];
+        assert_eq!(records.record(&both).await, is(2, 10));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_recorded_late_that_is_older_than_the_last_one_changes_nothing() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let success = records.attempt(Success, 10).await;
+        assert_eq!(records.record(&[success]).await, is(0, 10));
+        let older = records.attempt(Success, 3).await;
+        assert_eq!(records.record(&[older]).await, is(0, 10));
+        let later = records.attempt(Failure, 11).await;
+        assert_eq!(records.record(&[later]).await, is(1, 10));
+        let mixed =
+            [records.attempt(Success, 4).await, records.attempt(Failure, 5).await, records.attempt(Failure, 12).await];
+        assert_eq!(records.record(&mixed).await, is(2, 10), "what failed since the last success still counts");
+        let newer = records.attempt(Success, 13).await;
+        assert_eq!(records.record(&[newer]).await, is(0, 13));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_one_batch_the_failures_after_its_last_success_count() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let failures = [records.attempt(Failure, 1).await, records.attempt(Failure, 2).await];
+        assert_eq!(records.record(&failures).await, Health { failures: 2, succeeded_at: None });
+        let mut batch = Vec::new();
+        for (class, second) in [(Failure, 13), (Success, 8), (Failure, 5), (Success, 10), (Failure, 9), (Failure, 12)] {
+            batch.push(records.attempt(class, second).await);
+        }
+        assert_eq!(records.record(&batch).await, is(2, 10));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_is_recorded_again_counts_once() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let failure = [records.attempt(Failure, 1).await];
+        records.record(&failure).await;
+        let again = records.ledger.attempts_record(&failure, &[records.webhook]).await.unwrap();
+        assert_eq!(again, []);
+        assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+    })
+    .await;
+}

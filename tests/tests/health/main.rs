@@ -1,0 +1,60 @@
+//! `failure_count` and `last_success_at` (specification, sections 2.3 and 3).
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
+
+mod concurrent;
+mod late;
+mod sequences;
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    events::Event,
+    system::{Options, System},
+    wait::eventually,
+};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use uuid::Uuid;
+
+/// For what keeps the machine busy.
+const LONG: Duration = Duration::from_secs(90);
+
+/// A webhook's health, as REST shows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Health {
+    failures: u64,
+    succeeded_at: Option<OffsetDateTime>,
+}
+
+fn read(webhook: &serde_json::Value) -> Health {
+    let moment = |text: &str| OffsetDateTime::parse(text, &Rfc3339).unwrap();
+    let succeeded_at = match &webhook["last_success_at"] {
+        serde_json::Value::Null => None,
+        text => Some(moment(text.as_str().unwrap())),
+    };
+    Health { failures: webhook["failure_count"].as_u64().unwrap(), succeeded_at }
+}
+
+async fn health(api: &Api, webhook: &str) -> Health {
+    read(&api.webhook(webhook).await)
+}
+
+/// One attempt of each delivery; the next one comes too late to disturb.
+fn once() -> Options {
+    Options { schedule: "1h,2h", ..Options::default() }
+}
+
+/// Waits until so many attempts are in the ledger; health is written together with them.
+async fn recorded(system: &System, attempts: i64) {
+    eventually(&format!("{attempts} attempts are recorded"), LONG, || async {
+        (system.count("SELECT count(*) FROM attempts").await >= attempts).then_some(())
+    })
+    .await;
+    assert_eq!(system.count("SELECT count(*) FROM attempts").await, attempts);
+}
+
+async fn publish(system: &System, tenant: Uuid, events: usize) {
+    let events: Vec<_> = (0..events).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+    system.upstream.publish(&events).await;
+}

@@ -1,0 +1,167 @@
+//! Jobs that are not to be done (DESIGN, invariant 3).
+
+use std::{net::SocketAddr, time::Duration};
+
+use domain::{DeliveryId, Job};
+use end_to_end::{
+    receiver::{Behaviour, Receiver, Reply, always, behaviour, fails_then_succeeds},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use lapin::types::AMQPValue;
+use uuid::Uuid;
+
+use crate::{attempts, ended, no_message_is_left, publish};
+
+struct Setting {
+    tenant: Uuid,
+    receiver: Receiver,
+    webhook: String,
+    dispatcher: SocketAddr,
+}
+
+async fn set_up(system: &System, behaviour: Behaviour) -> Setting {
+    system.start(Service::Api).await;
+    system.start(Service::Ingest).await;
+    let dispatcher = system.start(Service::Dispatcher).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, behaviour);
+    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+    Setting { tenant, receiver, webhook, dispatcher }
+}
+
+impl Setting {
+    /// The delivery whose first request has arrived.
+    async fn delivery(&self) -> DeliveryId {
+        self.receiver.wait_for(1, SOON).await[0].header("x-service-webhook-id").unwrap().parse().unwrap()
+    }
+
+    /// Waits until so many jobs were skipped for a reason.
+    async fn skipped(&self, reason: &str, jobs: u32) {
+        let name = format!("webhooks_jobs_skipped_total{{reason=\"{reason}\"}}");
+        eventually(&format!("{jobs} jobs are {reason}"), SOON, || async {
+            (metric(self.dispatcher, &name).await >= f64::from(jobs)).then_some(())
+        })
+        .await;
+        assert_eq!(metric(self.dispatcher, &name).await, f64::from(jobs));
+    }
+}
+
+/// Puts a message on the queue of jobs that are due.
+async fn hand_in(system: &System, message: &[u8]) {
+    system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), message).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_job_whose_attempt_was_made_is_stale() {
+    System::prepared(Options::default(), async |system| {
+        let setting = set_up(&system, always(200)).await;
+        publish(&system, setting.tenant).await;
+        let delivery = setting.delivery().await;
+        ended(&system, &setting.webhook, "succeeded", 1).await;
+        // One after the other: two copies at the same time would be twins.
+        for (attempt, stale) in [(1, 1), (1, 2), (2, 3), (0, 4)] {
+            hand_in(&system, &Job { delivery, attempt }.to_bytes()).await;
+            setting.skipped("stale", stale).await;
+        }
+        no_message_is_left(&system).await;
+        assert_eq!(setting.receiver.received().len(), 1);
+        assert_eq!(attempts(&system, &setting.webhook).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn between_two_attempts_only_the_next_one_is_not_stale_and_it_waits_for_its_time() {
+    let options = Options { schedule: "5s,10s", ..Options::default() };
+    System::prepared(options, async |system| {
+        let setting = set_up(&system, fails_then_succeeds(1)).await;
+        publish(&system, setting.tenant).await;
+        let delivery = setting.delivery().await;
+        ended(&system, &setting.webhook, "retrying", 1).await;
+        for attempt in [1, 3, 2] {
+            hand_in(&system, &Job { delivery, attempt }.to_bytes()).await;
+        }
+        setting.skipped("stale", 2).await;
+        setting.skipped("early", 1).await;
+        ended(&system, &setting.webhook, "succeeded", 2).await;
+        let attempts = attempts(&system, &setting.webhook).await;
+        let apart = attempts[1].started_at - attempts[0].started_at;
+        assert!(apart >= Duration::from_millis(4_700), "the retry came after {apart}");
+        // The job and its copy: one was attempted, the other one was its twin or came too late.
+        eventually("the copy is skipped", SOON, || async {
+            let skipped = metric(setting.dispatcher, "webhooks_jobs_skipped_total").await;
+            (skipped >= 4.0).then_some(())
+        })
+        .await;
+        no_message_is_left(&system).await;
+        assert_eq!(setting.receiver.received().len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_job_that_is_under_way_is_not_attempted_beside_it() {
+    System::prepared(Options::default(), async |system| {
+        let slow = Duration::from_secs(3);
+        let setting = set_up(&system, behaviour(move |_, _| Reply::ok().after(slow))).await;
+        publish(&system, setting.tenant).await;
+        let delivery = setting.delivery().await;
+        hand_in(&system, &Job { delivery, attempt: 1 }.to_bytes()).await;
+        setting.skipped("twin", 1).await;
+        ended(&system, &setting.webhook, "succeeded", 1).await;
+        no_message_is_left(&system).await;
+        assert_eq!(setting.receiver.received().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_of_a_delivery_that_nobody_knows_is_skipped() {
+    System::prepared(Options::default(), async |system| {
+        let setting = set_up(&system, always(200)).await;
+        let stranger = Job { delivery: Uuid::now_v7().into(), attempt: 1 };
+        hand_in(&system, &stranger.to_bytes()).await;
+        setting.skipped("unknown", 1).await;
+        no_message_is_left(&system).await;
+        assert_eq!(setting.receiver.received().len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_and_jobs_of_an_unknown_version_are_kept_apart_with_the_reason() {
+    System::prepared(Options::default(), async |system| {
+        let setting = set_up(&system, always(200)).await;
+        let id = Uuid::now_v7();
+        let later = format!("{{\"v\":2,\"delivery_id\":\"{id}\",\"attempt\":1,\"more\":true}}").into_bytes();
+        let messages = [
+            (later, "unknown_version"),
+            (b"\x00\xffgarbage".to_vec(), "malformed_job"),
+            (Vec::new(), "malformed_job"),
+            (b"{\"v\":1,\"delivery_id\":\"x\",\"attempt\":1}".to_vec(), "malformed_job"),
+        ];
+        for (message, _) in &messages {
+            hand_in(&system, message).await;
+        }
+        publish(&system, setting.tenant).await;
+        ended(&system, &setting.webhook, "succeeded", 1).await;
+        let (dead, upstream) = (system.names.dead(), &system.upstream);
+        eventually("they are moved", SOON, || async { (upstream.ready(&dead).await == 4).then_some(()) }).await;
+        let mut kept = Vec::new();
+        while let Some(message) = upstream.take(&dead).await {
+            let headers = message.delivery.properties.headers().clone().unwrap();
+            let text = |name: &str| match headers.inner().get(name) {
+                Some(AMQPValue::LongString(text)) => text.to_string(),
+                other => panic!("{name}: {other:?}"),
+            };
+            assert!(!text("x-dead-detail").is_empty());
+            kept.push((message.delivery.data.clone(), text("x-dead-reason")));
+        }
+        let expected = messages.map(|(message, reason)| (message, reason.to_owned()));
+        assert!(expected.iter().all(|one| kept.contains(one)), "{kept:?}");
+        no_message_is_left(&system).await;
+        assert_eq!(setting.receiver.received().len(), 1);
+    })
+    .await;
+}

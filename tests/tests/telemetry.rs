@@ -1,0 +1,286 @@
+//! Health and metrics of each process.
+#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use domain::EventType;
+use end_to_end::{
+    api::{Answer, Api},
+    events::Event,
+    processes::Process,
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, System, metric, wait_ready},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+async fn ask(ops: SocketAddr, path: &str) -> Answer {
+    Api { address: ops, session: None }.get(path).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_process_says_that_it_lives_and_what_it_is_ready_for() {
+    System::prepared(Options::default(), async |system| {
+        for (service, checks) in [
+            (Service::Api, &["broker", "database"][..]),
+            (Service::Ingest, &["broker", "consumer", "database"]),
+            (Service::Dispatcher, &["broker", "consumer", "database"]),
+        ] {
+            let ops = system.start(service).await;
+            let alive = ask(ops, "/healthz").await;
+            assert_eq!((alive.status, alive.text.as_str()), (200, "ok"));
+            let ready = ask(ops, "/readyz").await.json();
+            let checked: Vec<_> = ready["checks"].as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!((ready["ready"].as_bool(), checked.as_slice()), (Some(true), checks), "{service:?}");
+            assert!(checks.iter().all(|check| ready["checks"][check] == "ok"), "{ready}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_without_its_servers_lives_and_says_which_one_is_away() {
+    System::prepared(Options::default(), async |system| {
+        for (variable, url, away) in [
+            ("WEBHOOKS__DATABASE__URL", "postgres://user:pa55word@127.0.0.1:1/name", "database"),
+            ("WEBHOOKS__BROKER__URL", "amqp://user:pa55word@127.0.0.1:1/name", "broker"),
+        ] {
+            let mut environment = system.environment.clone();
+            environment.insert(variable.to_owned(), url.to_owned());
+            for name in ["api-service", "event-ingest", "dispatcher"] {
+                let process = Process::spawn(name, &environment);
+                let others_are_well = async || {
+                    tokio::net::TcpStream::connect(process.ops).await.ok()?;
+                    let ready = ask(process.ops, "/readyz").await;
+                    assert_eq!(ready.status, 503, "{name}: {}", ready.text);
+                    let checks = ready.json()["checks"].clone();
+                    assert!(checks[away] != "ok" && !ready.text.contains("pa55word"), "{checks}");
+                    let well =
+                        checks.as_object().unwrap().iter().filter(|(check, _)| *check != "consumer" && *check != away);
+                    well.map(|(_, state)| state).all(|state| state == "ok").then_some(())
+                };
+                eventually("only one server is away", SOON, others_are_well).await;
+                assert_eq!(ask(process.ops, "/healthz").await.status, 200);
+                assert!(process.terminate().await.success(), "{name} can be stopped meanwhile");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_finishes_its_work_is_not_ready_for_more() {
+    System::prepared(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let ops = system.start(Service::Dispatcher).await;
+        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_secs(3))));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(1, SOON).await;
+        let draining = eventually("it drains", SOON, async || {
+            let ready = ask(ops, "/readyz").await;
+            (ready.status == 503).then_some(ready.text)
+        });
+        let ((), said) = tokio::join!(system.stop(Service::Dispatcher), draining);
+        assert!(said.contains("shutting down"), "{said}");
+        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await, 1);
+    })
+    .await;
+}
+
+/// A sample of a metrics page.
+struct Sample<'p> {
+    family: &'p str,
+    labels: Vec<(&'p str, &'p str)>,
+}
+
+/// Reads a page; every sample belongs to a family with HELP and TYPE.
+fn read(page: &str) -> (BTreeMap<&str, &str>, Vec<Sample<'_>>) {
+    let about = |word: &'static str| page.lines().filter_map(move |line| line.strip_prefix(word)?.split_once(' '));
+    let types: BTreeMap<_, _> = about("# TYPE ").collect();
+    let helps: BTreeMap<_, _> = about("# HELP ").collect();
+    assert!(page.ends_with("# EOF\n") && types.keys().eq(helps.keys()), "{page}");
+    assert!(helps.values().all(|help| help.len() > 5));
+    let samples = page.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let ends = ["_total", "_bucket", "_sum", "_count", ""];
+        let family = ends.iter().find_map(|end| name.strip_suffix(end).filter(|name| types.contains_key(name)));
+        let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
+        let labels = labels.map(|label| label.split_once('=').unwrap()).collect();
+        Sample { family: family.unwrap_or_else(|| panic!("{name} has no TYPE")), labels }
+    });
+    let samples = samples.collect();
+    (types, samples)
+}
+
+const ROUTES: [&str; 3] = ["/api/v1/webhooks/", "/api/v1/webhooks/{id}/", "unmatched"];
+
+fn is_from_a_closed_set(label: &str, value: &str) -> bool {
+    match label {
+        "le" => value == "+Inf" || value.parse::<f64>().is_ok(),
+        "status" => value.len() == 3 && value.parse::<u16>().is_ok(),
+        "outcome" => {
+            let ingest = ["accepted", "unwanted", "duplicate", "rejected"];
+            ingest.contains(&value) || domain::OutcomeClass::ALL.iter().any(|class| class.as_str() == value)
+        }
+        "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
+        "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+        "method" => ["GET", "POST", "other"].contains(&value),
+        "route" => ROUTES.contains(&value),
+        _ => false,
+    }
+}
+
+async fn assert_page(ops: SocketAddr, expected: &[(&str, &str)]) {
+    let answer = ask(ops, "/metrics").await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0"));
+    let page = answer.text;
+    let (types, samples) = read(&page);
+    for (family, kind) in expected {
+        assert_eq!(types.get(family), Some(kind), "{family} in\n{page}");
+        assert!(samples.iter().any(|sample| sample.family == *family), "{family} has no sample");
+    }
+    for (label, value) in samples.iter().flat_map(|sample| &sample.labels) {
+        assert!(is_from_a_closed_set(label, value.trim_matches('"')), "{label}={value}");
+    }
+    for open in ["://", "localhost", "127.0.0.1", "/hook", "whsec"] {
+        assert!(!page.contains(open), "{open} in\n{page}");
+    }
+    let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let ids: Vec<_> = words.filter(|word| word.parse::<Uuid>().is_ok() || word.len() >= 32).collect();
+    assert!(ids.is_empty(), "{ids:?}");
+}
+
+const OF_API: [(&str, &str); 3] = [
+    ("webhooks_api_requests", "counter"),
+    ("webhooks_api_request_seconds", "histogram"),
+    ("webhooks_broker_reconnects", "counter"),
+];
+const OF_INGEST: [(&str, &str); 5] = [
+    ("webhooks_ingest_events", "counter"),
+    ("webhooks_ingest_deliveries", "counter"),
+    ("webhooks_ingest_batch_size", "histogram"),
+    ("webhooks_ingest_batch_seconds", "histogram"),
+    ("webhooks_broker_reconnects", "counter"),
+];
+const OF_DISPATCHER: [(&str, &str); 9] = [
+    ("webhooks_delivery_attempts", "counter"),
+    ("webhooks_deliveries_finished", "counter"),
+    ("webhooks_jobs_skipped", "counter"),
+    ("webhooks_attempts_in_flight", "gauge"),
+    ("webhooks_attempt_seconds", "histogram"),
+    ("webhooks_first_attempt_delay_seconds", "histogram"),
+    ("webhooks_ledger_read_batch_size", "histogram"),
+    ("webhooks_ledger_write_batch_size", "histogram"),
+    ("webhooks_broker_reconnects", "counter"),
+];
+
+async fn wait_for(ops: SocketAddr, name: &str, expected: f64) {
+    let what = format!("{name} is {expected}");
+    eventually(&what, SOON, async || (metric(ops, name).await == expected).then_some(())).await;
+}
+
+/// Three events that succeed, one of them twice; one that fails and one that finds nobody; one unwanted; one unusable;
+/// then three messages that are no due jobs.
+async fn traffic(system: &System, dispatcher: SocketAddr) {
+    let tenant = Uuid::new_v4();
+    let admin = system.admin(tenant).await;
+    let (good, bad) = (Receiver::start(&system.ca, always(200)), Receiver::start(&system.ca, always(500)));
+    let gone = Receiver::start(&system.ca, always(200));
+    gone.stop().await;
+    for (receiver, event_type) in [(&good, "quote.closed"), (&bad, "quote.accepted"), (&gone, "quote.cancelled")] {
+        let webhook = admin.create(&receiver.url("/hook"), &[event_type]).await;
+        admin.webhook(&webhook.id).await;
+    }
+    admin.get("/nowhere/0192f0c1-0000-7000-8000-000000000001").await;
+    admin.send("BREW", "/api/v1/webhooks/", &[], "").await;
+    let three: Vec<_> = (0..3).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+    system.upstream.publish(&three).await;
+    good.wait_for(3, SOON).await;
+    system.upstream.publish(&three[..1]).await;
+    let more = [(EventType::QuoteAccepted, tenant), (EventType::QuoteCancelled, tenant)];
+    system.upstream.publish(&more.map(|(event_type, tenant)| Event::now(event_type, tenant))).await;
+    system.upstream.publish(&[Event::now(EventType::QuoteClosed, Uuid::new_v4())]).await;
+    system.upstream.publish_raw("quote.closed", b"no event").await;
+    wait_for(dispatcher, r#"webhooks_deliveries_finished_total{state="succeeded"}"#, 3.0).await;
+    wait_for(dispatcher, r#"webhooks_deliveries_finished_total{state="dropped"}"#, 2.0).await;
+    let done = good.received()[0].header("x-service-webhook-id").unwrap().to_owned();
+    for id in [done, Uuid::new_v4().to_string(), "no id".to_owned()] {
+        let job = format!(r#"{{"v":1,"delivery_id":"{id}","attempt":1}}"#);
+        system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), job.as_bytes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_count_what_happened_under_labels_from_closed_sets() {
+    let options = Options { schedule: "100ms,200ms,300ms,400ms,500ms,600ms", ..Options::default() };
+    System::prepared(options, async |system| {
+        let api = system.start(Service::Api).await;
+        let ingest = system.start(Service::Ingest).await;
+        let dispatcher = system.start(Service::Dispatcher).await;
+        traffic(&system, dispatcher).await;
+        for (ops, name, expected) in [
+            (api, r#"webhooks_api_requests_total{route="/api/v1/webhooks/",method="POST",status="201"}"#, 3.0),
+            (api, r#"webhooks_api_requests_total{route="/api/v1/webhooks/{id}/",method="GET",status="200"}"#, 3.0),
+            (api, r#"webhooks_api_request_seconds_count{route="/api/v1/webhooks/{id}/"}"#, 3.0),
+            (ingest, r#"webhooks_ingest_events_total{outcome="accepted"}"#, 5.0),
+            (ingest, r#"webhooks_ingest_events_total{outcome="duplicate"}"#, 1.0),
+            (ingest, r#"webhooks_ingest_events_total{outcome="unwanted"}"#, 1.0),
+            (ingest, r#"webhooks_ingest_events_total{outcome="rejected"}"#, 1.0),
+            (ingest, "webhooks_ingest_deliveries_total", 5.0),
+            (ingest, "webhooks_ingest_batch_size_sum", 8.0),
+            (dispatcher, r#"webhooks_delivery_attempts_total{outcome="success"}"#, 3.0),
+            (dispatcher, r#"webhooks_delivery_attempts_total{outcome="status"}"#, 7.0),
+            (dispatcher, r#"webhooks_delivery_attempts_total{outcome="connect"}"#, 7.0),
+            (dispatcher, "webhooks_delivery_attempts_total", 17.0),
+            (dispatcher, "webhooks_attempt_seconds_count", 17.0),
+            (dispatcher, "webhooks_first_attempt_delay_seconds_count", 5.0),
+            (dispatcher, "webhooks_ledger_write_batch_size_sum", 17.0),
+            (dispatcher, r#"webhooks_jobs_skipped_total{reason="stale"}"#, 1.0),
+            (dispatcher, r#"webhooks_jobs_skipped_total{reason="unknown"}"#, 1.0),
+            (dispatcher, r#"webhooks_jobs_skipped_total{reason="malformed_job"}"#, 1.0),
+            (dispatcher, "webhooks_attempts_in_flight", 0.0),
+        ] {
+            wait_for(ops, name, expected).await;
+        }
+        assert!(metric(dispatcher, "webhooks_ledger_read_batch_size_sum").await >= 20.0);
+        let seconds = metric(dispatcher, "webhooks_first_attempt_delay_seconds_sum").await;
+        assert!(seconds > 0.0 && seconds < 5.0 * SOON.as_secs_f64(), "{seconds}");
+        assert_page(api, &OF_API).await;
+        assert_page(ingest, &OF_INGEST).await;
+        assert_page(dispatcher, &OF_DISPATCHER).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_flight_rises_and_falls_and_a_lost_consumer_is_counted() {
+    System::prepared(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        system.start(Service::Api).await;
+        let ingest = system.start(Service::Ingest).await;
+        let dispatcher = system.start(Service::Dispatcher).await;
+        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_secs(2))));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let event = || Event::now(EventType::QuoteClosed, tenant);
+        system.upstream.publish(&[event(), event(), event()]).await;
+        wait_for(dispatcher, "webhooks_attempts_in_flight", 3.0).await;
+        wait_for(dispatcher, "webhooks_attempts_in_flight", 0.0).await;
+
+        for (ops, queue) in [(ingest, system.names.events()), (dispatcher, system.names.deliveries())] {
+            assert_eq!(metric(ops, "webhooks_broker_reconnects_total").await, 0.0);
+            system.upstream.delete_queue(&queue).await;
+            wait_for(ops, "webhooks_broker_reconnects_total", 1.0).await;
+            wait_ready(ops).await;
+        }
+        receiver.behave(always(200));
+        system.upstream.publish(&[event()]).await;
+        receiver.wait_for(4, SOON).await;
+    })
+    .await;
+}
