@@ -29,7 +29,7 @@ struct Call {
     body: Option<Body>,
     success: Success,
     /// What it can answer besides what follows from the rest.
-    refusals: Vec<ApiError>,
+    refusals: Vec<fn(&Limits) -> ApiError>,
     /// Calls to make next, each with where its parameters are in this one's answer.
     links: Vec<(&'static str, Value)>,
 }
@@ -110,7 +110,7 @@ impl Call {
 
 /// The document, with the limits that are in force.
 pub(crate) fn document(limits: &Limits) -> Value {
-    let calls = calls::all(limits);
+    let calls = calls::all();
     let mut paths = Map::new();
     for call in &calls {
         let path = paths.entry(call.path).or_insert_with(|| json!({}));
@@ -137,7 +137,7 @@ pub(crate) fn document(limits: &Limits) -> Value {
                 "description": "The session of an administrator of the business application.",
             }},
             "headers": headers(),
-            "responses": {"MethodNotAllowed": errors::method_not_allowed()},
+            "responses": errors::all(&calls, limits),
             "schemas": schemas::all(limits, &codes),
         },
     })
@@ -155,7 +155,7 @@ fn operation(call: &Call, limits: &Limits) -> Value {
         operation["requestBody"] = request_body(body);
     }
     let mut responses = Map::from_iter([(call.success.status.to_string(), success(call))]);
-    responses.extend(errors::responses(call, limits));
+    responses.extend(errors::references(call, limits));
     operation["responses"] = responses.into();
     if call.is_public() {
         operation["security"] = json!([]);

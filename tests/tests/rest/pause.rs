@@ -86,12 +86,13 @@ async fn meets(system: Arc<System>, first: First) {
     api.newest_in(&webhook.id, "pending").await;
     set_active(&api, &webhook, false).await;
 
-    let (client, connection) = tokio_postgres::connect(&system.database_url, NoTls).await.unwrap();
+    let (client, connection) =
+        tokio_postgres::connect(&system.database_url, NoTls).await.expect("the database answers");
     let driver = tokio::spawn(connection);
     client
         .batch_execute(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{}' FOR UPDATE", webhook.id))
         .await
-        .unwrap();
+        .expect("the row can be locked");
     let activate = || {
         let (api, webhook) = (api.clone(), webhook.clone());
         tokio::spawn(async move { set_active(&api, &webhook, true).await })
@@ -110,8 +111,8 @@ async fn meets(system: Arc<System>, first: First) {
         }
     };
     waiting(&system, 2).await;
-    client.batch_execute("COMMIT").await.unwrap();
-    activation.await.unwrap();
+    client.batch_execute("COMMIT").await.expect("it commits");
+    activation.await.expect("the webhook is activated");
     api.newest_in(&webhook.id, "succeeded").await;
     assert_eq!(receiver.received().len(), 1);
     drop(client);

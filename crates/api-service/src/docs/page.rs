@@ -59,7 +59,9 @@ impl<'a> Page<'a> {
             nav += &format!("<h2>{}</h2>\n<ul>\n", escape(str(&tag["name"])));
             for Entry { method, call, .. } in self.entries(tag) {
                 let (id, summary) = (escape(str(&call["operationId"])), escape(str(&call["summary"])));
-                nav += &format!("<li><a href=\"#{id}\"><b class=\"{method}\">{method}</b> {summary}</a></li>\n");
+                nav += &format!(
+                    "<li><a href=\"#{id}\"><b class=\"{method}\">{method}</b><span>{summary}</span></a></li>\n"
+                );
             }
             nav += "</ul>\n";
         }
@@ -71,7 +73,7 @@ impl<'a> Page<'a> {
     }
 
     fn introduction(&self) -> String {
-        let problem = &self.document["components"]["responses"]["MethodNotAllowed"];
+        let problem = &self.document["components"]["responses"]["405.method_not_allowed"];
         let session = &self.document["components"]["securitySchemes"]["session"];
         format!(
             "<section id=\"introduction\">\n{}<h3>Authentication</h3>\n<p>Cookie <code>{}</code>. {}</p>\n\
@@ -134,19 +136,11 @@ impl<'a> Page<'a> {
         let need = if body["required"] == true { "required" } else { "optional" };
         let content = &body["content"]["application/json"];
         let schema = self.resolve(&content["schema"]);
-        let examples: String = members(&content["examples"])
-            .map(|(name, example)| {
-                format!(
-                    "<details open><summary>Example: {}</summary><pre>{}</pre></details>\n",
-                    escape(name),
-                    escape(&pretty(&example["value"]))
-                )
-            })
-            .collect();
         format!(
-            "<h4>Body <small><code>application/json</code>, {need}: {}</small></h4>\n{}{examples}",
+            "<h4>Body <small><code>application/json</code>, {need}: {}</small></h4>\n{}{}",
             self.kind(&content["schema"]),
             self.members(schema),
+            examples(content, " open"),
         )
     }
 
@@ -173,34 +167,24 @@ impl<'a> Page<'a> {
         }
     }
 
-    fn answer(&self, status: &str, answer: &Value) -> String {
+    fn answer(&self, status: &str, answer: &'a Value) -> String {
+        let answer = self.resolve(answer);
         let class = if status.starts_with('2') { "good" } else { "bad" };
-        let headers: Vec<_> = members(&answer["headers"])
-            .map(|(name, header)| {
-                let about = self.resolve(header)["description"].as_str().unwrap_or_default();
-                format!("<code title=\"{}\">{name}</code>", escape(about))
-            })
-            .collect();
-        let content: String = members(&answer["content"]).map(|(kind, content)| self.content(kind, content)).collect();
+        let headers = members(&answer["headers"]).map(|(name, header)| {
+            let about = str(&self.resolve(header)["description"]);
+            format!("<code title=\"{}\">{}</code>", escape(about), escape(name))
+        });
+        let content = members(&answer["content"]).map(|(media_type, content)| {
+            format!("<code>{}</code>: {} · ", escape(media_type), self.kind(&content["schema"]))
+        });
+        let examples = members(&answer["content"])
+            .map(|(_, content)| examples(content, if class == "good" { " open" } else { "" }));
         format!(
-            "<tr><th class=\"{class}\">{status}</th><td>{}<p class=\"facts\">Headers: {}</p>{content}</td></tr>\n",
+            "<tr><th class=\"{class}\">{status}</th><td>{}<p class=\"facts\">{}headers {}</p>\n{}</td></tr>\n",
             paragraphs(str(&answer["description"])),
-            headers.join(", "),
-        )
-    }
-
-    fn content(&self, media_type: &str, content: &Value) -> String {
-        let named = members(&content["examples"]).map(|(name, example)| (name, &example["value"]));
-        let examples: String = named
-            .chain(content.get("example").map(|example| ("Example", example)))
-            .map(|(name, value)| {
-                format!("<details><summary>{}</summary><pre>{}</pre></details>\n", escape(name), escape(&pretty(value)))
-            })
-            .collect();
-        format!(
-            "<p class=\"facts\"><code>{}</code>: {}</p>\n{examples}",
-            escape(media_type),
-            self.kind(&content["schema"])
+            content.collect::<String>(),
+            headers.collect::<Vec<_>>().join(" "),
+            examples.collect::<String>(),
         )
     }
 
@@ -220,7 +204,7 @@ impl<'a> Page<'a> {
         }
         let mut examples = members(&entry.call["requestBody"]["content"]["application/json"]["examples"]);
         if let Some((_, example)) = examples.next() {
-            let body = example["value"].to_string().replace('\'', "'\\''");
+            let body = pretty(&example["value"]).replace('\'', "'\\''");
             words.push(format!("\\\n  -H 'Content-Type: application/json' \\\n  -d '{body}'"));
         }
         words.join(" ")
@@ -270,6 +254,17 @@ impl<'a> Page<'a> {
         let limits: Vec<_> = schema.as_object().into_iter().flatten().filter_map(limit).collect();
         if limits.is_empty() { kind } else { format!("{kind}<small>{}</small>", limits.join("; ")) }
     }
+}
+
+/// The examples of a body, open or not.
+fn examples(content: &Value, open: &str) -> String {
+    let named = members(&content["examples"]).map(|(name, example)| (name, &example["value"]));
+    let all = named.chain(content.get("example").map(|example| ("Example", example)));
+    all.map(|(name, value)| {
+        let (name, value) = (escape(name), escape(&pretty(value)));
+        format!("<details{open}><summary>{name}</summary><pre>{value}</pre></details>\n")
+    })
+    .collect()
 }
 
 fn limit((name, value): (&String, &Value)) -> Option<String> {

@@ -8,8 +8,8 @@ use service_kit::settings::Limits;
 use super::{Body, Call, Content, Need, Parameter, Success, Tag, errors::broker_away, examples, reference};
 use crate::{page, problem::ApiError};
 
-pub(super) fn all(limits: &Limits) -> Vec<Call> {
-    let mut calls = webhooks(limits);
+pub(super) fn all() -> Vec<Call> {
+    let mut calls = webhooks();
     calls.extend(deliveries());
     calls.extend(recovery());
     calls.extend(documentation());
@@ -23,8 +23,7 @@ fn call(id: &'static str, method: Method, path: &'static str, tag: Tag, success:
     Call { id, method, path, tag, summary, description, query, body: None, success, refusals, links }
 }
 
-fn webhooks(limits: &Limits) -> Vec<Call> {
-    let most = limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX);
+fn webhooks() -> Vec<Call> {
     vec![
         Call {
             summary: "Register a webhook",
@@ -38,7 +37,7 @@ fn webhooks(limits: &Limits) -> Vec<Call> {
                     "events": [EventType::QuoteClosed, EventType::QuoteAccepted]}),
                 )],
             }),
-            refusals: vec![ApiError::TooManyWebhooks(most)],
+            refusals: vec![too_many_webhooks],
             links: of_webhook("$response.body#/id"),
             ..call(
                 "createWebhook",
@@ -55,7 +54,6 @@ fn webhooks(limits: &Limits) -> Vec<Call> {
             summary: "List the tenant's webhooks",
             description: "With their health, oldest first.",
             query: paging(),
-            links: of_webhook("$response.body#/data/0/id"),
             ..call(
                 "listWebhooks",
                 Method::GET,
@@ -113,7 +111,7 @@ fn webhooks(limits: &Limits) -> Vec<Call> {
                 schema: "Test",
                 examples: vec![("first", json!({})), ("chosen", json!({"event_type": EventType::QuoteAccepted}))],
             }),
-            refusals: vec![ApiError::WebhookInactive, broker_away()],
+            refusals: vec![|_| ApiError::WebhookInactive, broker_away],
             links: of_delivery("$response.body#/id"),
             ..call(
                 "testWebhook",
@@ -137,7 +135,6 @@ fn deliveries() -> Vec<Call> {
             summary: "List a webhook's deliveries",
             description: "Newest event first. The log of a deleted webhook can still be read.",
             query,
-            links: of_delivery("$response.body#/data/0/id"),
             ..call(
                 "listDeliveries",
                 Method::GET,
@@ -166,7 +163,7 @@ fn deliveries() -> Vec<Call> {
             summary: "Send a delivery again",
             description: "In whatever state it is: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
-            refusals: vec![broker_away()],
+            refusals: vec![broker_away],
             ..call(
                 "resendDelivery",
                 Method::POST,
@@ -248,6 +245,10 @@ fn documentation() -> Vec<Call> {
         page("readDocs", "/docs/", "This description, for people", "text/html", text()),
         page("readDocsStyle", "/docs/style.css", "Its style sheet", "text/css", text()),
     ]
+}
+
+fn too_many_webhooks(limits: &Limits) -> ApiError {
+    ApiError::TooManyWebhooks(limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX))
 }
 
 fn answer(status: u16, description: &'static str, schema: &str, example: Value) -> Success {

@@ -8,35 +8,53 @@ use ledger::LedgerError;
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
-use super::{Call, Need, PROBLEM, examples, header, reference};
+use super::{Call, PROBLEM, examples, header, reference};
 use crate::{
     fault::Fault,
     problem::{self, ApiError},
 };
 
+/// No call that is described can give it, but its path can.
+pub(super) const METHOD_NOT_ALLOWED: &str = "405.method_not_allowed";
+
 /// Every code of the API, each once.
 pub(super) fn codes(calls: &[Call], limits: &Limits) -> Vec<&'static str> {
     let errors = calls.iter().flat_map(|call| of(call, limits)).chain([ApiError::MethodNotAllowed("GET, HEAD")]);
-    let more = calls.iter().flat_map(|call| &call.refusals).map(|error| error.kind().1);
-    let mut codes: Vec<_> = errors.map(|error| error.kind().1).chain(more).collect();
+    let mut codes: Vec<_> = errors.map(|error| error.kind().1).collect();
     codes.sort_unstable();
     codes.dedup();
     codes
 }
 
-/// A call's errors by their statuses.
-pub(super) fn responses(call: &Call, limits: &Limits) -> Map<String, Value> {
-    let common = of(call, limits);
-    let mut by_status = BTreeMap::<u16, Vec<&ApiError>>::new();
-    for error in common.iter().chain(&call.refusals) {
-        by_status.entry(error.kind().0.as_u16()).or_default().push(error);
+/// Every answer that is an error, by its name.
+pub(super) fn all(calls: &[Call], limits: &Limits) -> Value {
+    let mut all =
+        BTreeMap::from([(METHOD_NOT_ALLOWED.to_owned(), response(&[ApiError::MethodNotAllowed("GET, HEAD")]))]);
+    for errors in calls.iter().flat_map(|call| by_status(call, limits).into_values()) {
+        all.entry(name(&errors)).or_insert_with(|| response(&errors));
     }
-    by_status.into_iter().map(|(status, errors)| (status.to_string(), response(&errors))).collect()
+    Map::from_iter(all).into()
 }
 
-/// No call that is described can give it.
-pub(super) fn method_not_allowed() -> Value {
-    response(&[&ApiError::MethodNotAllowed("GET, HEAD")])
+/// A call's errors, as references into [`all`].
+pub(super) fn references(call: &Call, limits: &Limits) -> Map<String, Value> {
+    let by_status = by_status(call, limits).into_iter();
+    let reference = |errors: &[ApiError]| json!({"$ref": format!("#/components/responses/{}", name(errors))});
+    by_status.map(|(status, errors)| (status.to_string(), reference(&errors))).collect()
+}
+
+fn by_status(call: &Call, limits: &Limits) -> BTreeMap<u16, Vec<ApiError>> {
+    let mut by_status = BTreeMap::<u16, Vec<ApiError>>::new();
+    for error in of(call, limits) {
+        by_status.entry(error.kind().0.as_u16()).or_default().push(error);
+    }
+    by_status
+}
+
+/// As in `403.cross_site.not_an_admin`.
+fn name(errors: &[ApiError]) -> String {
+    let status = errors.first().map_or(0, |error| error.kind().0.as_u16());
+    errors.iter().fold(status.to_string(), |name, error| format!("{name}.{}", error.kind().1))
 }
 
 /// What follows from the kind of call: a session, a write, ids, parameters, a body.
@@ -61,17 +79,15 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
         let fault = Fault::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
         errors.push(ApiError::Parameters(vec![fault]));
     }
-    if let Some(body) = &call.body {
+    if call.body.is_some() {
         errors.extend(malformed_json());
         errors.push(ApiError::IncompleteBody);
         errors.push(ApiError::BodyTooSlow(crate::json::PATIENCE));
         errors.push(ApiError::BodyTooLarge(limits.request_body_bytes));
         errors.push(ApiError::MediaType);
-        errors.push(ApiError::Fields(match body.need {
-            Need::Required => vec![Fault::new("name", "required", "is required")],
-            Need::Optional => vec![Fault::new("sample", "unknown_field", "is unknown here")],
-        }));
+        errors.push(ApiError::Fields(vec![Fault::new("colour", "unknown_field", "is unknown here")]));
     }
+    errors.extend(call.refusals.iter().map(|refusal| refusal(limits)));
     errors
 }
 
@@ -79,11 +95,11 @@ fn malformed_json() -> Option<ApiError> {
     serde_json::from_str::<Value>("{\"name\": }").err().map(ApiError::MalformedJson)
 }
 
-pub(super) fn broker_away() -> ApiError {
+pub(super) const fn broker_away(_: &Limits) -> ApiError {
     ApiError::BrokerAway(PublishError::NotConnected)
 }
 
-fn response(errors: &[&ApiError]) -> Value {
+fn response(errors: &[ApiError]) -> Value {
     let mut headers = json!({"X-Request-Id": header("X-Request-Id")});
     let mut samples = Map::new();
     let mut described = Vec::new();
