@@ -7,6 +7,7 @@ use end_to_end::{
     api::Api,
     events::Event,
     history,
+    processes::{Process, with_api_address},
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System},
@@ -262,6 +263,50 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
         })
         .await;
         stop.cancel();
+    })
+    .await;
+}
+
+/// The worst moment to die: the fresh run is committed, and the broker has not got its job.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_survives_the_kill_of_its_process() {
+    System::prepared(Options::default(), async |system| {
+        let (proxy, through) = Proxy::before(&system.amqp_url);
+        let mut environment = with_api_address(&system).await;
+        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), through);
+        let mut doomed = Process::start("api-service", &environment).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+
+        proxy.set(Mode::Stall);
+        let unanswered = tokio::spawn({
+            let (api, resend) = (api.clone(), resend(&webhook, &delivery));
+            async move { api.ask(&resend).await.status }
+        });
+        eventually("the fresh run is promised", SOON, || async {
+            (system.count("SELECT count(*) FROM promised_jobs").await == 1).then_some(())
+        })
+        .await;
+        doomed.kill();
+        assert!(unanswered.await.is_err(), "nobody answered");
+
+        system.start(Service::Dispatcher).await;
+        system.start(Service::Api).await;
+        // As if the lease of the dead one had run out.
+        system.sql("UPDATE promised_jobs SET leased_until = now()").await;
+        eventually("the promise is kept, and the delivery recorded", SOON, || async {
+            let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
+            (system.count(open).await == 0).then_some(())
+        })
+        .await;
+        let received = receiver.received();
+        assert_eq!(received.len(), 1);
+        assert_eq!(received[0].header("x-service-webhook-id"), delivery["id"].as_str());
+        assert_eq!(system.count("SELECT attempts::bigint FROM deliveries").await, 8);
     })
     .await;
 }
