@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::BrokerError,
-    link::{Backoff, Broker, FAREWELL, close},
+    link::{Backoff, Broker, FAREWELL, close, in_time},
     message::Received,
 };
 
@@ -117,7 +117,7 @@ impl Worker {
         while !self.stop.is_cancelled() {
             let attached = tokio::select! {
                 () = self.stop.cancelled() => return,
-                attached = self.attach() => attached,
+                attached = in_time(self.attach()) => attached,
             };
             match attached {
                 Ok((connection, channel, consumer)) => {

@@ -105,8 +105,13 @@ impl Broker {
             self.shared.topology.declare(&self.shared.names.exchange(), &channel).await?;
             Ok((connection, channel))
         };
-        tokio::time::timeout(CONNECT_TIMEOUT, built).await.map_err(|_| BrokerError::Timeout(CONNECT_TIMEOUT))?
+        in_time(built).await
     }
+}
+
+/// Gives up when it takes too long: what lapin is asked for while its connection fails may never be answered.
+pub(crate) async fn in_time<T>(step: impl Future<Output = Result<T, BrokerError>>) -> Result<T, BrokerError> {
+    tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or(Err(BrokerError::Timeout(CONNECT_TIMEOUT)))
 }
 
 /// Closes a connection after the last acknowledgements have settled. Takes 1.5 s at most.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::future::join_all;
 use lapin::{
     BasicProperties,
     message::Delivery,
@@ -13,6 +14,9 @@ use crate::stats::Stats;
 
 /// All headers of a message have to fit into one frame, or the broker closes the connection: 128 KiB, by default.
 const HEADER_CHARS: usize = 1000;
+
+/// How long an acknowledgement may take to be handed to the system; the broker does not answer it.
+const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A message to be published to the service's own exchange; always persistent.
 #[derive(Clone, Debug, Default)]
@@ -80,9 +84,16 @@ impl Acker {
     /// Tells the broker that the message's effect is durable. When the connection is gone, the broker will hand the
     /// message out again: that is counted, and is no error of the caller's.
     pub async fn ack(self) {
-        if !matches!(self.delivery.ack(BasicAckOptions::default()).await, Ok(true)) {
+        // An acknowledgement that meets the end of its connection may wait for ever.
+        let sent = tokio::time::timeout(ACK_TIMEOUT, self.delivery.ack(BasicAckOptions::default())).await;
+        if !matches!(sent, Ok(Ok(true))) {
             self.stats.lost_acks.inc();
         }
+    }
+
+    /// Acknowledges many messages: those that cannot be are not waited for one after another.
+    pub async fn ack_all(ackers: Vec<Self>) {
+        join_all(ackers.into_iter().map(Self::ack)).await;
     }
 
     /// Whether the connection that handed the message out still stands.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{BrokerError, PublishError},
-    link::{Backoff, Broker, close},
+    link::{Backoff, Broker, close, in_time},
     message::Outgoing,
 };
 
@@ -118,7 +118,7 @@ async fn confirmed(channel: &Channel, exchange: &str, window: &[Outgoing]) -> Re
 async fn supervise(broker: Broker, sender: watch::Sender<Option<Standing>>, stop: CancellationToken) {
     let mut backoff = Backoff::new();
     while !stop.is_cancelled() {
-        match open(&broker).await {
+        match in_time(open(&broker)).await {
             Ok((connection, channel)) => {
                 backoff = Backoff::new();
                 let (status, suspect) = (connection.status().clone(), CancellationToken::new());

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Instant};
 
-use broker::{Names, Outgoing, Publisher, Received};
+use broker::{Acker, Names, Outgoing, Publisher, Received};
 use domain::Redelivered;
 use ledger::Ledger;
 use service_kit::connections::persist;
@@ -49,9 +49,7 @@ impl Intake {
         if published.await.is_none() {
             return;
         }
-        for acker in ackers {
-            acker.ack().await;
-        }
+        Acker::ack_all(ackers).await;
         self.metrics.batch_seconds.observe(began.elapsed().as_secs_f64());
     }
 

@@ -1,0 +1,89 @@
+//! What the service does when something dies, freezes, fills up or is told to stop in the middle of its work: with the
+//! real binaries, because only a process can be killed.
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
+
+mod consumers;
+mod kills;
+mod rolling;
+mod servers;
+mod stopping;
+mod storm;
+mod upstream;
+mod windows;
+
+use std::{collections::HashMap, time::Duration};
+
+use end_to_end::{
+    api::Api,
+    outsider::Outsider,
+    processes::{Process, with_api_address},
+    system::System,
+    wait::eventually,
+};
+
+/// For what keeps the machine busy, or waits for a server to come back.
+const LONG: Duration = Duration::from_secs(60);
+
+const INGEST: &str = "event-ingest";
+const DISPATCHER: &str = "dispatcher";
+const API: &str = "api-service";
+
+/// Small batches and few attempts at a time, so that a fault finds work in every stage.
+fn settings() -> Vec<(&'static str, String)> {
+    let settings = [
+        ("INGEST__BATCH", "16"),
+        ("DISPATCHER__BATCH", "32"),
+        ("DISPATCHER__MAX_IN_FLIGHT", "64"),
+        ("BROKER__CONFIRM_TIMEOUT", "2s"),
+        ("LOG__LEVEL", "info"),
+    ];
+    settings.map(|(name, value)| (name, value.to_owned())).to_vec()
+}
+
+/// The three processes.
+struct Processes {
+    environment: HashMap<String, String>,
+    api: Process,
+    ingest: Process,
+    dispatcher: Process,
+}
+
+impl Processes {
+    async fn start(system: &System) -> Self {
+        let environment = with_api_address(system).await;
+        let start = async |name| Process::start(name, &environment).await;
+        let (api, ingest, dispatcher) = tokio::join!(start(API), start(INGEST), start(DISPATCHER));
+        Self { api, ingest, dispatcher, environment }
+    }
+
+    async fn again(&self, name: &str) -> Process {
+        Process::start(name, &self.environment).await
+    }
+
+    const fn all(&self) -> [&Process; 3] {
+        [&self.api, &self.ingest, &self.dispatcher]
+    }
+}
+
+/// What `/readyz` says of one check, if the process answers.
+async fn said(process: &Process, check: &str) -> (u16, String) {
+    let answer = Api { address: process.ops, session: None }.get("/readyz").await;
+    let words = answer.json()["checks"][check].as_str().unwrap_or_default().to_owned();
+    (answer.status, words)
+}
+
+/// Waits until a process says that it is not ready because of `check`; gives what it says.
+async fn wait_unready(process: &Process, check: &str) -> String {
+    let what = format!("/readyz answers 503 because of the {check}; see {}", process.log.display());
+    eventually(&what, LONG, || async {
+        let (status, words) = said(process, check).await;
+        (status == 503 && words != "ok" && !words.is_empty()).then_some(words)
+    })
+    .await
+}
+
+/// Waits until a queue holds so many messages that are ready.
+async fn wait_ready_messages(outsider: &Outsider, queue: &str, messages: u32) {
+    let what = format!("{queue} holds {messages} messages");
+    eventually(&what, LONG, || async { (outsider.ready(queue).await == messages).then_some(()) }).await;
+}

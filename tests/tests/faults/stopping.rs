@@ -1,0 +1,186 @@
+//! SIGTERM with work in flight.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    processes::{Process, with_api_address},
+    proxy::{Mode, Proxy},
+    receiver::{Behaviour, Receiver, Reply, always, behaviour},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+use crate::{API, DISPATCHER, INGEST, LONG, wait_ready_messages, wait_unready};
+
+/// `shutdown.deadline` where it is going to pass.
+const DEADLINE: Duration = Duration::from_secs(4);
+/// What a process may take beyond it.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Well within the deadline, but long enough that all requests arrive before the first is answered.
+const ANSWER: Duration = Duration::from_secs(2);
+
+fn slowly() -> Behaviour {
+    behaviour(|_, _| Reply::ok().after(ANSWER))
+}
+
+/// Answers everything at the same moment: the acknowledgements come together, just before the end.
+fn all_at(moment: Instant) -> Behaviour {
+    behaviour(move |_, _| Reply::ok().after(moment.saturating_duration_since(Instant::now())))
+}
+
+/// One receiver of one type, and events for it.
+async fn subscriber(system: &System, behaviour: Behaviour, events: usize) -> (Receiver, Vec<Event>) {
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, behaviour);
+    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    (receiver, (0..events).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect())
+}
+
+fn with(system: &System, settings: &[(&str, &str)]) -> HashMap<String, String> {
+    let mut environment = system.environment.clone();
+    environment.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
+    environment
+}
+
+/// Tells a process to stop that cannot finish: it must end in time, and well.
+async fn stops_in_time(mut process: Process) {
+    let began = Instant::now();
+    process.ask_to_stop();
+    let status = process.wait().await;
+    let took = began.elapsed();
+    assert!(took < DEADLINE + GRACE, "it took {took:?}");
+    assert_eq!(status.code(), Some(0), "{}", process.logged());
+}
+
+async fn all_succeed(system: &System, deliveries: i64) {
+    eventually("every delivery has succeeded", LONG, || async {
+        let done = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
+        (done == deliveries).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves_the_rest() {
+    System::prepared(Options { timeout: "15s", ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let (receiver, events) = subscriber(&system, always(200), 300).await;
+        system.upstream.publish(&events).await;
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 300).await;
+        let environment = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200")]);
+        receiver.behave(all_at(Instant::now() + Duration::from_secs(6)));
+        let mut dispatcher = Process::start(DISPATCHER, &environment).await;
+        receiver.wait_for(200, SOON).await;
+        dispatcher.ask_to_stop();
+        assert_eq!(wait_unready(&dispatcher, "process").await, "shutting down");
+        assert_eq!(dispatcher.wait().await.code(), Some(0));
+        assert_eq!(receiver.received().len(), 200, "nothing was begun after the signal");
+        assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 200);
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 100).await;
+        receiver.behave(always(200));
+        let _next = Process::start(DISPATCHER, &environment).await;
+        all_succeed(&system, 300).await;
+        assert_eq!(receiver.received().len(), 300, "nothing was sent twice");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_rest() {
+    const EVENTS: u32 = 3_000;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (_receiver, events) = subscriber(&system, always(200), EVENTS.try_into().unwrap()).await;
+        system.upstream.publish(&events).await;
+        let environment = with(&system, &[("INGEST__BATCH", "4")]);
+        let ingest = Process::start(INGEST, &environment).await;
+        let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
+        eventually("ingest is in the middle", SOON, || async { (stored().await > 100).then_some(()) }).await;
+        assert_eq!(ingest.terminate().await.code(), Some(0));
+        let done = stored().await;
+        println!("{done} of {EVENTS} events were ingested");
+        assert!(done < EVENTS, "it was stopped in the middle");
+        wait_ready_messages(&system.upstream, &system.names.events(), EVENTS - done).await;
+        assert_eq!(system.upstream.ready(&system.names.deliveries()).await, done, "each has its job");
+        let _next = Process::start(INGEST, &system.environment).await;
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), EVENTS).await;
+        assert_eq!((stored().await, system.upstream.ready(&system.names.events()).await), (EVENTS, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_without_its_database_stops_in_time_and_acknowledges_nothing() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let (receiver, events) = subscriber(&system, slowly(), 20).await;
+        let (proxy, url) = Proxy::before(&system.database_url);
+        let environment = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let dispatcher = Process::start(DISPATCHER, &environment).await;
+        system.upstream.publish(&events).await;
+        receiver.wait_for(20, SOON).await;
+        proxy.set(Mode::Refuse);
+        stops_in_time(dispatcher).await;
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 0);
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 20).await;
+        receiver.behave(always(200));
+        let _next = Process::start(DISPATCHER, &system.environment).await;
+        all_succeed(&system, 20).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ingest_and_an_api_without_their_database_stop_in_time_and_acknowledge_nothing() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (_receiver, events) = subscriber(&system, always(200), 50).await;
+        let (proxy, url) = Proxy::before(&system.database_url);
+        let mut environment = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let ingest = Process::start(INGEST, &environment).await;
+        environment.extend(with_api_address(&system).await.remove_entry("WEBHOOKS__API__LISTEN"));
+        let api = Process::start(API, &environment).await;
+        proxy.set(Mode::Refuse);
+        system.upstream.publish(&events).await;
+        wait_ready_messages(&system.upstream, &system.names.events(), 0).await;
+        tokio::join!(stops_in_time(ingest), stops_in_time(api));
+        wait_ready_messages(&system.upstream, &system.names.events(), 50).await;
+        assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 0);
+        let _next = Process::start(INGEST, &system.environment).await;
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 50).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_whose_broker_is_frozen_stops_in_time_and_what_it_recorded_is_not_sent_again() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let (receiver, events) = subscriber(&system, slowly(), 20).await;
+        let (proxy, url) = Proxy::before(&system.amqp_url);
+        let environment = with(&system, &[("BROKER__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let dispatcher = Process::start(DISPATCHER, &environment).await;
+        system.upstream.publish(&events).await;
+        receiver.wait_for(20, SOON).await;
+        proxy.set(Mode::Stall);
+        stops_in_time(dispatcher).await;
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 20);
+        proxy.set(Mode::Refuse);
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 20).await;
+        let _next = Process::start(DISPATCHER, &system.environment).await;
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 0).await;
+        all_succeed(&system, 20).await;
+        assert_eq!(receiver.received().len(), 20, "nothing was sent twice");
+    })
+    .await;
+}

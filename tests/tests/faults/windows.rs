@@ -1,0 +1,212 @@
+//! Between two steps that belong together: the fault is made to come there, not left to chance.
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    outsider::Outsider,
+    processes::Process,
+    proxy::{Mode, Proxy},
+    receiver::{Behaviour, Receiver, Reply, behaviour, fails_then_succeeds},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use service_kit::Settings;
+use tokio_postgres::NoTls;
+use uuid::Uuid;
+
+use crate::{DISPATCHER, INGEST, wait_ready_messages};
+
+/// What the service calls the connections on which it publishes; acknowledgements go over others.
+const PUBLISHING: &str = "(publish)";
+
+/// Registers one receiver, in a system in which the API runs, and makes its event.
+async fn subscriber(system: &System, behaviour: Behaviour) -> (Receiver, Event) {
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, behaviour);
+    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    (receiver, Event::now(EventType::QuoteClosed, tenant))
+}
+
+/// A further event for the same receiver.
+fn another(event: &Event) -> Event {
+    Event::now(event.event_type, event.tenant)
+}
+
+/// Waits until every delivery has succeeded, after so many attempts; the receiver must have seen no more of them.
+async fn succeeded(system: &System, receiver: &Receiver, attempts: i64) {
+    wait_for_count(system, 0, "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'").await;
+    assert_eq!(system.count("SELECT count(*) FROM attempts").await, attempts);
+    assert_eq!(i64::try_from(receiver.received().len()).unwrap(), attempts);
+}
+
+async fn wait_for_count(system: &System, expected: i64, statement: &str) {
+    eventually(statement, SOON, || async { (system.count(statement).await == expected).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_happens_even_if_its_dispatcher_dies_between_the_commit_and_the_publish() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
+        let mut environment = system.environment.clone();
+        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
+        let mut dispatcher = Process::start(DISPATCHER, &environment).await;
+        let slow =
+            behaviour(|_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).after(Duration::from_millis(300)));
+        let (receiver, event) = subscriber(&system, slow).await;
+        system.upstream.publish(&[event]).await;
+        receiver.wait_for(1, SOON).await;
+        proxy.set(Mode::HoldRequests(PUBLISHING));
+        wait_for_count(&system, 1, "SELECT count(*) FROM deliveries WHERE state = 'retrying' AND attempts = 1").await;
+        dispatcher.kill();
+        proxy.set(Mode::Refuse);
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 1).await;
+        for queue in system.retry_queues() {
+            assert_eq!(system.upstream.ready(&queue).await, 0, "the retry was not published");
+        }
+        let _again = Process::start(DISPATCHER, &system.environment).await;
+        succeeded(&system, &receiver, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_delivered_even_if_its_ingest_dies_between_the_commit_and_the_publish() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
+        let mut environment = system.environment.clone();
+        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
+        let mut ingest = Process::start(INGEST, &environment).await;
+        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
+        proxy.set(Mode::HoldRequests(PUBLISHING));
+        system.upstream.publish(&[event]).await;
+        wait_for_count(&system, 1, "SELECT count(*) FROM deliveries").await;
+        ingest.kill();
+        proxy.set(Mode::Refuse);
+        wait_ready_messages(&system.upstream, &system.names.events(), 1).await;
+        assert_eq!(receiver.received().len(), 0, "the job was not published");
+        let _again = Process::start(INGEST, &system.environment).await;
+        succeeded(&system, &receiver, 1).await;
+    })
+    .await;
+}
+
+/// Makes whoever writes to a table wait, until it is told that it may go on.
+struct Lock(tokio_postgres::Client);
+
+impl Lock {
+    async fn take(system: &System, table: &str) -> Self {
+        let (client, connection) = tokio_postgres::connect(&system.database_url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE")).await.unwrap();
+        Self(client)
+    }
+
+    /// Waits until somebody waits.
+    async fn holds(&self, system: &System) {
+        let waits =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        wait_for_count(system, 1, waits).await;
+    }
+
+    async fn release(self) {
+        self.0.batch_execute("COMMIT").await.unwrap();
+    }
+}
+
+/// A service with one connection to the database, through a proxy.
+async fn start_behind_proxy(system: &System, service: Service) -> Proxy {
+    let (proxy, url) = Proxy::before(&system.database_url);
+    let mut environment = system.environment.clone();
+    environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
+    environment.insert("WEBHOOKS__DATABASE__MAX_CONNECTIONS".to_owned(), "1".to_owned());
+    system.start_with(service, Settings::from_sources(None, environment).unwrap()).await;
+    proxy
+}
+
+/// Publishes an event, lets the service's write to `table` be committed, and loses the answer. The service has written
+/// there before: to prepare a statement also takes the lock.
+async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &str) {
+    let lock = Lock::take(system, table).await;
+    system.upstream.publish(&[event]).await;
+    lock.holds(system).await;
+    proxy.set(Mode::HoldAnswers);
+    let count = format!("SELECT count(*) FROM {table}");
+    let before = system.count(&count).await;
+    lock.release().await;
+    wait_for_count(system, before + 1, &count).await;
+    proxy.cut();
+    proxy.set(Mode::Pass);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_delivered_even_if_the_answer_to_its_commit_is_lost() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let proxy = start_behind_proxy(&system, Service::Ingest).await;
+        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        receiver.wait_for(1, SOON).await;
+        lose_the_answer(&system, &proxy, another(&event), "deliveries").await;
+        receiver.wait_for(2, SOON).await;
+        succeeded(&system, &receiver, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_happens_even_if_the_answer_to_the_commit_of_the_failure_is_lost() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let proxy = start_behind_proxy(&system, Service::Dispatcher).await;
+        let (receiver, event) = subscriber(&system, fails_then_succeeds(1)).await;
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        receiver.wait_for(2, SOON).await;
+        succeeded(&system, &receiver, 2).await;
+        lose_the_answer(&system, &proxy, another(&event), "attempts").await;
+        receiver.wait_for(4, SOON).await;
+        succeeded(&system, &receiver, 4).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
+        let mut environment = system.environment.clone();
+        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
+        environment.insert("WEBHOOKS__BROKER__CONFIRM_TIMEOUT".to_owned(), "1s".to_owned());
+        let mut ingest = Process::start(INGEST, &environment).await;
+        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
+        let lock = Lock::take(&system, "deliveries").await;
+        system.upstream.publish(&[event]).await;
+        lock.holds(&system).await;
+        proxy.set(Mode::HoldAnswers);
+        lock.release().await;
+        wait_ready_messages(&system.upstream, &system.names.deliveries(), 1).await;
+        proxy.cut();
+        proxy.set(Mode::Pass);
+        eventually("the job is there again", SOON, || async {
+            (system.upstream.ready(&system.names.deliveries()).await > 1).then_some(())
+        })
+        .await;
+        system.start(Service::Dispatcher).await;
+        succeeded(&system, &receiver, 1).await;
+        let outsider = Outsider::connect(&system.amqp_url, "").await;
+        wait_ready_messages(&outsider, &system.names.deliveries(), 0).await;
+        assert_eq!(receiver.received().len(), 1);
+        outsider.close().await;
+        ingest.ask_to_stop();
+        assert_eq!(ingest.wait().await.code(), Some(0));
+    })
+    .await;
+}
