@@ -57,11 +57,11 @@ async fn a_revoked_session_is_not_logged_in_from_then_on() {
             assert_eq!(with(&api, text(&kept.stdout).trim()).get(LIST).await.status, 200);
             let again = session(&system, &["revoke", argument], input);
             let said = (again.status.code(), text(&again.stdout), text(&again.stderr));
-            assert_eq!(said, (Some(1), "", "webhookctl: error: there is no such session\n"));
+            assert_eq!(said, (Some(1), "", "webhookctl: there is no such session\n"));
         }
         let nothing = session(&system, &["revoke", "-"], "\n");
         assert_eq!(nothing.status.code(), Some(1));
-        assert_eq!(text(&nothing.stderr), "webhookctl: error: standard input holds no session id\n");
+        assert_eq!(text(&nothing.stderr), "webhookctl: standard input holds no session id\n");
     })
     .await;
 }
