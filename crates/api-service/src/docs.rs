@@ -18,6 +18,7 @@ use crate::{api::Api, openapi::document};
 const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
 
 /// Written once, at the start.
+#[derive(Clone)]
 pub(crate) struct Docs {
     json: Bytes,
     page: Bytes,

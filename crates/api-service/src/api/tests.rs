@@ -1,6 +1,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeSet, HashMap},
+    sync::OnceLock,
 };
 
 use actix_web::{
@@ -27,6 +28,9 @@ const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
 const ONE: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
 const BOSS: (&str, &str) = ("Cookie", "sessionid=boss");
 const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+/// Written once for all tests.
+static DOCS: OnceLock<Docs> = OnceLock::new();
 
 thread_local! {
     /// The canonical paths of all routes that were made in this thread.
@@ -61,7 +65,7 @@ pub(crate) fn api() -> Api {
         rules: Rules { name_chars: 255, url_chars: 2048, addresses: AddressPolicy::default() },
         body_limit: 200,
         webhooks_per_tenant: 100,
-        docs: Docs::new(&limits()),
+        docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
     }
 }
 

@@ -245,6 +245,10 @@ impl<'a> Page<'a> {
         {
             return format!("<a href=\"#schema-{name}\">{name}</a>");
         }
+        // A reference into a schema of its own.
+        if let Some(name) = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/$defs/")) {
+            return escape(name);
+        }
         let kind = match &schema["type"] {
             Value::String(kind) if kind == "array" => format!("array of {}", self.kind(&schema["items"])),
             Value::String(kind) => escape(kind),

@@ -10,6 +10,7 @@ use crate::{page, problem::ApiError};
 
 pub(super) fn all() -> Vec<Call> {
     let mut calls = webhooks();
+    calls.extend(changes());
     calls.extend(deliveries());
     calls.extend(recovery());
     calls.extend(documentation());
@@ -59,7 +60,7 @@ fn webhooks() -> Vec<Call> {
                 Method::GET,
                 "/webhooks/",
                 Tag::Webhooks,
-                answer(200, "A page of the list.", "WebhookList", examples::page(examples::webhook(), Value::Null)),
+                answer(200, "A page of the list.", "WebhookList", examples::page(&examples::webhook(), &Value::Null)),
             )
         },
         Call {
@@ -73,6 +74,11 @@ fn webhooks() -> Vec<Call> {
                 answer(200, "The webhook.", "Webhook", examples::webhook()),
             )
         },
+    ]
+}
+
+fn changes() -> Vec<Call> {
+    vec![
         Call {
             summary: "Change a webhook",
             description: "What is absent stays as it is. `is_active: false` pauses the webhook: it gets no new deliveries, and those that wait are held; `true` lets them go on, as late as they are. A changed URL counts from the next attempt.",
@@ -144,7 +150,7 @@ fn deliveries() -> Vec<Call> {
                     200,
                     "A page of the log.",
                     "DeliveryList",
-                    examples::page(examples::delivery(), json!(examples::DELIVERY.replace('-', ""))),
+                    examples::page(&examples::delivery(), &json!(examples::DELIVERY.replace('-', ""))),
                 ),
             )
         },

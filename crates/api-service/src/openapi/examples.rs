@@ -80,6 +80,6 @@ pub(super) fn event_types() -> Value {
     json!({"data": EventType::ALL.map(of)})
 }
 
-pub(super) fn page(entry: Value, next_cursor: Value) -> Value {
+pub(super) fn page(entry: &Value, next_cursor: &Value) -> Value {
     json!({"data": [entry], "next_cursor": next_cursor})
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use actix_web::{App, http::Method, test::init_service, web::Data};
+use actix_web::{App, test::init_service, web::Data};
 
 use super::*;
 use crate::api::{

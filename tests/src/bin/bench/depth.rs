@@ -73,7 +73,7 @@ async fn fill(system: &System, webhook: &str) {
                 hash::uuid, CASE n % 2 WHEN 0 THEN 'quote.closed' ELSE 'quote.accepted' END, \
                 CASE n % 100 WHEN 0 THEN 'dropped' ELSE 'succeeded' END, 1, to_timestamp(ms / 1000.0) \
          FROM (SELECT n, {from}::bigint + n * {step}::bigint AS ms, md5(n::text) AS hash \
-               FROM generate_series(1, {DELIVERIES}) n) AS made"
+               FROM generate_series(0, {DELIVERIES} - 1) n) AS made"
     );
     system.sql(&statement).await;
     system.sql("VACUUM (ANALYZE) deliveries").await;

@@ -35,6 +35,7 @@ impl Kept {
     pub(crate) async fn get(&mut self, path: &str) -> (Value, Duration) {
         let request = Request::get(path).header("host", &self.host).header("cookie", &self.cookie);
         let request = request.body(Empty::new()).expect("the request is well formed");
+        self.sender.ready().await.expect("the connection is kept");
         let begun = Instant::now();
         let answer = self.sender.send_request(request).await.expect("it answers");
         assert_eq!(answer.status(), 200, "{path}");
