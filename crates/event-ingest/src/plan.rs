@@ -56,7 +56,12 @@ impl Plan {
             if webhooks.is_empty() || !seen.insert((event.tenant, event.id, event.timestamp)) {
                 continue;
             }
-            let new = |webhook: &_| NewDelivery { id: delivery(*webhook), webhook: *webhook, event: event.id, event_type: event.event_type };
+            let new = |webhook: &_| NewDelivery {
+                id: delivery(*webhook),
+                webhook: *webhook,
+                event: event.id,
+                event_type: event.event_type,
+            };
             plan.deliveries.extend(webhooks.iter().map(new));
             plan.events.push(event);
         }
