@@ -46,7 +46,7 @@ pub struct Subscription {
     supervisor: tokio::task::JoinHandle<()>,
 }
 
-/// Ends a subscription; see [`Subscription::close`].
+/// Ends a subscription; made by [`Subscription::into_closing`].
 pub struct Closing {
     close: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
