@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::{AddressPolicy, DeliveryState, Job, OutcomeClass, WebhookId, WebhookUrl};
+use domain::{AddressPolicy, Job, OutcomeClass, WebhookId, WebhookUrl};
 use egress::{Answer, Egress, Post};
 use ledger::{Due, SecretKeys, UnsealError};
 use signing::sign;
@@ -39,7 +39,7 @@ impl Sender {
             Err(error) => return Err((due, error)),
         };
         let now = OffsetDateTime::now_utc();
-        if due.progress.state == DeliveryState::Pending {
+        if due.progress.attempts == 0 {
             self.metrics.first_attempt_seconds.observe((now - due.occurred_at).as_seconds_f64().max(0.0));
         }
         let body = due.body.clone();

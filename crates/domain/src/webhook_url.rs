@@ -33,7 +33,7 @@ pub enum UrlFault {
     #[error("must not contain a user name or a password")]
     Credentials,
     /// Its host is an address that the egress policy refuses.
-    #[error("must not point to {0}")]
+    #[error("must not point to {}, which is not a public address ({})", .0.address, .0.kind)]
     Refused(#[source] RefusedAddress),
 }
 

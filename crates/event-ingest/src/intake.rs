@@ -75,7 +75,10 @@ impl Intake {
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.len()).unwrap_or_default());
         // A try whose answer got lost may have stored what the last one found there already.
-        let doubtful = if tries > 1 { plan.not_new(&stored) } else { plan.doubtful(&stored) };
+        let mut doubtful = plan.again();
+        if tries > 1 {
+            doubtful.extend(plan.wanted());
+        }
         if !doubtful.is_empty() {
             let find = || ledger.deliveries_untried(&doubtful);
             stored.extend(persist("finding untried deliveries", abandon, find).await?);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use broker::Outgoing;
-use domain::{DeliveryId, Event, EventType, Job, Redelivered, Rejection, TenantId, envelope};
+use domain::{DeliveryId, Event, EventId, EventType, Job, Redelivered, Rejection, TenantId, Timestamp, envelope};
 use ledger::{NewDelivery, NewEvent, Subscriber};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -39,7 +39,14 @@ pub(crate) fn questions(usable: &[Usable]) -> Vec<(TenantId, EventType)> {
 pub(crate) struct Plan {
     pub(crate) events: Vec<NewEvent>,
     pub(crate) deliveries: Vec<NewDelivery>,
-    of_event: Vec<(Redelivered, Vec<DeliveryId>)>,
+    of_event: Vec<Planned>,
+}
+
+/// One event of the batch.
+struct Planned {
+    redelivered: Redelivered,
+    key: (EventId, Timestamp),
+    deliveries: Vec<DeliveryId>,
 }
 
 impl Plan {
@@ -52,7 +59,8 @@ impl Plan {
         for Usable { event, redelivered } in usable {
             let webhooks = by_pair.get(&(event.tenant, event.event_type)).map(Vec::as_slice).unwrap_or_default();
             let delivery = |webhook| DeliveryId::derive(webhook, event.id, event.timestamp);
-            plan.of_event.push((redelivered, webhooks.iter().map(|webhook| delivery(*webhook)).collect()));
+            let deliveries = webhooks.iter().map(|webhook| delivery(*webhook)).collect();
+            plan.of_event.push(Planned { redelivered, key: (event.id, event.timestamp), deliveries });
             if webhooks.is_empty() || !seen.insert((event.tenant, event.id, event.timestamp)) {
                 continue;
             }
@@ -68,23 +76,24 @@ impl Plan {
         plan
     }
 
-    /// Deliveries that were there already, of events that were handed out before: their jobs may be missing.
-    pub(crate) fn doubtful(&self, stored: &HashSet<DeliveryId>) -> Vec<DeliveryId> {
-        let again = self.of_event.iter().filter(|(redelivered, _)| *redelivered == Redelivered::Yes);
-        again.flat_map(|(_, ids)| ids).filter(|id| !stored.contains(*id)).copied().collect()
+    /// Events that were handed out before: deliveries of theirs may be stored without a job, also to webhooks that do not
+    /// want them any more.
+    pub(crate) fn again(&self) -> Vec<(EventId, Timestamp)> {
+        let again = self.of_event.iter().filter(|event| event.redelivered == Redelivered::Yes);
+        again.map(|event| event.key).collect()
     }
 
-    /// Deliveries that were there already.
-    pub(crate) fn not_new(&self, stored: &HashSet<DeliveryId>) -> Vec<DeliveryId> {
-        self.of_event.iter().flat_map(|(_, ids)| ids).filter(|id| !stored.contains(*id)).copied().collect()
+    /// Every event that somebody wants.
+    pub(crate) fn wanted(&self) -> Vec<(EventId, Timestamp)> {
+        self.of_event.iter().filter(|event| !event.deliveries.is_empty()).map(|event| event.key).collect()
     }
 
     /// What became of each event, for the metrics.
     pub(crate) fn outcomes(&self, stored: &HashSet<DeliveryId>) -> impl Iterator<Item = &'static str> {
         let mut counted = HashSet::new();
-        self.of_event.iter().map(move |(_, ids)| match ids.first() {
+        self.of_event.iter().map(move |Planned { deliveries, .. }| match deliveries.first() {
             None => "unwanted",
-            Some(first) if ids.iter().any(|id| stored.contains(id)) && counted.insert(*first) => "accepted",
+            Some(first) if deliveries.iter().any(|id| stored.contains(id)) && counted.insert(*first) => "accepted",
             Some(_) => "duplicate",
         })
     }

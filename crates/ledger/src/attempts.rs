@@ -117,7 +117,8 @@ type DueRow = (
 // the delivery's counter must stand one below.
 //
 // A delivery that was cancelled while the attempt was under way stays cancelled. One that was resent meanwhile keeps
-// waiting for its new run, which begins after this attempt.
+// waiting for its new run, which begins after this attempt. A run that was taken back while its first attempt was under
+// way was begun all the same: it stands.
 batch_statement! {
     RecordAttempts -> (SqlUuid, Text, Nullable<Timestamptz>);
     made {
@@ -134,11 +135,11 @@ batch_statement! {
         SELECT id FROM webhooks WHERE id IN (SELECT webhook_id FROM webhook) ORDER BY id FOR NO KEY UPDATE \
       ), done AS ( \
         UPDATE deliveries AS d SET attempts = made.attempt, \
-               state = CASE WHEN d.state IN ('pending', 'retrying') AND d.run_base = made.run \
+               state = CASE WHEN made.run >= d.run_base AND d.state <> 'cancelled' \
                        THEN made.new_state ELSE d.state END, \
-               run_base = CASE WHEN d.run_base = made.run THEN d.run_base ELSE made.attempt END, \
-               first_failed_at = CASE WHEN d.run_base = made.run THEN made.first_failed_at ELSE d.first_failed_at END, \
-               next_attempt_at = CASE WHEN d.state IN ('pending', 'retrying') AND d.run_base = made.run \
+               run_base = CASE WHEN made.run >= d.run_base THEN made.run ELSE made.attempt END, \
+               first_failed_at = CASE WHEN made.run >= d.run_base THEN made.first_failed_at ELSE d.first_failed_at END, \
+               next_attempt_at = CASE WHEN made.run >= d.run_base AND d.state <> 'cancelled' \
                                  THEN made.next_attempt_at ELSE d.next_attempt_at END \
         FROM made \
         WHERE d.id = made.delivery_id AND d.attempts = made.attempt - 1 AND (SELECT count(*) FROM locked) >= 0 \

@@ -73,9 +73,10 @@ batch_statement! {
 
 batch_statement! {
     FindUntried -> (SqlUuid,);
-    asked { asked: Uuid => SqlUuid }
+    asked { first: Uuid => SqlUuid, beyond: Uuid => SqlUuid, event: Uuid => SqlUuid }
     " SELECT found.id FROM asked CROSS JOIN LATERAL \
-        (SELECT id FROM deliveries WHERE id = asked.asked AND state = 'pending' AND attempts = run_base) AS found"
+        (SELECT id FROM deliveries WHERE id >= asked.first AND id < asked.beyond AND event_id = asked.event \
+         AND state = 'pending' AND attempts = 0) AS found"
 }
 
 impl Ledger {
@@ -126,12 +127,18 @@ impl Ledger {
         Ok(rows.into_iter().map(|(id,)| id.into()).collect())
     }
 
-    /// Which of the deliveries are still waiting for their first attempt.
+    /// The deliveries of these events that still wait for their first attempt, to whichever webhook.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn deliveries_untried(&self, ids: &[DeliveryId]) -> Result<Vec<DeliveryId>, LedgerError> {
-        let statement = FindUntried { asked: ids.iter().map(|id| id.as_uuid()).collect() };
+    pub async fn deliveries_untried(&self, events: &[(EventId, Timestamp)]) -> Result<Vec<DeliveryId>, LedgerError> {
+        let mut statement = FindUntried::default();
+        for (event, timestamp) in events {
+            // All deliveries of one millisecond lie side by side.
+            statement.first.push(DeliveryId::bound_at_millis(timestamp.unix_millis()));
+            statement.beyond.push(DeliveryId::bound_at_millis(timestamp.unix_millis() + 1));
+            statement.event.push(event.as_uuid());
+        }
         let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(rows.into_iter().map(|(id,)| id.into()).collect())
     }

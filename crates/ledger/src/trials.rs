@@ -61,21 +61,25 @@ impl Ledger {
         .await
     }
 
-    /// Takes a test back whose job could not be published. `false` when it was attempted all the same.
+    /// Takes a test back whose job could not be published. `false` when it was attempted all the same, or a
+    /// resend has joined it.
     ///
     /// # Errors
     /// When the database does not answer: then the test stands, and its promise will be kept.
     pub async fn trial_undo(&self, begun: &BegunTrial) -> Result<bool, LedgerError> {
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                let untried = deliveries::table
-                    .filter(deliveries::id.eq(begun.delivery.as_uuid()).and(deliveries::attempts.eq(0)));
-                if diesel::delete(untried).execute(conn).await? == 0 {
+                let untried = deliveries::id.eq(begun.delivery.as_uuid()).and(deliveries::attempts.eq(0));
+                let row = deliveries::table.filter(untried).select(deliveries::id).for_update();
+                // The row first, as everywhere: then nobody can join any more.
+                let found: Option<uuid::Uuid> = row.first(conn).await.optional()?;
+                let Some(id) = found else { return Ok(false) };
+                if !take_back(conn, &begun.promised).await? {
                     return Ok(false);
                 }
+                diesel::delete(deliveries::table.find(id)).execute(conn).await?;
                 let event = events::occurred_at.eq(begun.occurred_at).and(events::id.eq(begun.event.as_uuid()));
                 diesel::delete(events::table.filter(event)).execute(conn).await?;
-                take_back(conn, &begun.promised).await?;
                 Ok(true)
             })
             .await

@@ -96,6 +96,36 @@ async fn an_event_is_delivered_even_if_its_ingest_dies_between_the_commit_and_th
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_whose_ingest_died_before_the_publish_is_made_though_its_webhook_was_paused_meanwhile() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
+        let mut environment = system.environment.clone();
+        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
+        let mut ingest = Process::start(INGEST, &environment).await;
+        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
+        let admin = system.admin(event.tenant).await;
+        let webhook = admin.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().unwrap().to_owned();
+        let path = format!("/api/v1/webhooks/{webhook}/");
+        let json = [("content-type", "application/json")];
+        proxy.set(Mode::HoldRequests(PUBLISHING));
+        system.upstream.publish(&[event]).await;
+        wait_for_count(&system, 1, "SELECT count(*) FROM deliveries").await;
+        ingest.kill();
+        proxy.set(Mode::Refuse);
+        let paused = admin.send("PATCH", &path, &json, r#"{"is_active": false, "events": ["quote.cancelled"]}"#).await;
+        assert_eq!(paused.status, 200, "{}", paused.text);
+        let _again = Process::start(INGEST, &system.environment).await;
+        wait_for_count(&system, 1, "SELECT count(*) FROM held_jobs").await;
+        let active = admin.send("PATCH", &path, &json, r#"{"is_active": true}"#).await;
+        assert_eq!(active.status, 200, "{}", active.text);
+        succeeded(&system, &receiver, 1).await;
+    })
+    .await;
+}
+
 /// Makes whoever writes to a table wait, until it is told that it may go on.
 struct Lock(tokio_postgres::Client);
 

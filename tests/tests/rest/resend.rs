@@ -310,3 +310,25 @@ async fn a_resend_survives_the_kill_of_its_process() {
     })
     .await;
 }
+
+/// As when the broker's confirm got lost although a dispatcher had the job already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_taken_back_during_its_first_attempt_ends_as_that_attempt_does() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_secs(1))));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
+        receiver.wait_for(1, SOON).await;
+        system.sql("UPDATE deliveries SET state = 'dropped', run_base = 0").await;
+        eventually("the attempt is recorded", SOON, || async {
+            (system.count("SELECT attempts::bigint FROM deliveries").await == 8).then_some(())
+        })
+        .await;
+        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND run_base = 7").await, 1);
+    })
+    .await;
+}
