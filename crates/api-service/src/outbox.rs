@@ -2,7 +2,7 @@
 
 use std::{error::Error, sync::Arc};
 
-use broker::{Broker, Outgoing, PublishError, Publisher};
+use broker::{Broker, Names, PublishError, Publisher};
 use ledger::{Ledger, Promised};
 use tokio::sync::Notify;
 
@@ -13,7 +13,7 @@ use crate::problem::ApiError;
 pub(crate) struct Outbox {
     ledger: Ledger,
     publisher: Publisher,
-    queue: String,
+    names: Names,
     /// Promises wait that nobody is at.
     pub(crate) promises: Arc<Notify>,
     /// A recovery was asked for.
@@ -22,8 +22,8 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new(ledger: Ledger, broker: &Broker, publisher: Publisher) -> Self {
-        let queue = broker.names().deliveries();
-        Self { ledger, publisher, queue, promises: Arc::default(), recoveries: Arc::default() }
+        let names = broker.names().clone();
+        Self { ledger, publisher, names, promises: Arc::default(), recoveries: Arc::default() }
     }
 
     /// Whether it is worth beginning something whose job has to be published.
@@ -40,9 +40,7 @@ impl Outbox {
     /// # Errors
     /// When one of the jobs is not known to be with the broker: the promises stand.
     pub(crate) async fn publish(&self, promised: &Promised) -> Result<(), PublishError> {
-        let message =
-            |job: &domain::Job| Outgoing { queue: self.queue.clone(), body: job.to_bytes(), ..Default::default() };
-        let messages: Vec<_> = promised.jobs().iter().map(message).collect();
+        let messages: Vec<_> = promised.jobs().iter().map(|job| self.names.job(*job)).collect();
         self.publisher.publish(&messages).await?;
         if let Err(error) = self.ledger.promises_keep(promised).await {
             // They are published once more when their lease ends, and found stale.

@@ -2,6 +2,7 @@
 
 mod consumer;
 mod error;
+mod jobs;
 mod link;
 mod message;
 mod parking;

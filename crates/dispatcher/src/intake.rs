@@ -178,7 +178,7 @@ impl Intake {
     }
 
     async fn publish_until(&self, due: OffsetDateTime, job: Job) -> Option<()> {
-        let parked: [Outgoing; 1] = [parking::until(due, job, &self.names, &self.schedule)];
+        let parked: [Outgoing; 1] = [self.names.job_at(job, due, OffsetDateTime::now_utc(), &self.schedule)];
         persist("parking a job", &self.abandon, || self.publisher.publish(&parked)).await
     }
 }

@@ -14,7 +14,6 @@ use crate::{
     attempt::Made,
     in_flight::InFlight,
     metrics::{Metrics, size},
-    parking,
 };
 
 #[derive(Clone)]
@@ -89,9 +88,10 @@ impl Recorder {
     /// Publishes the retries, even of attempts that the ledger did not expect: perhaps it was this very call that had
     /// recorded them before its answer got lost. A retry too many is stale when it comes.
     async fn settle(&self, recorded: Vec<Recorded>) {
+        let now = OffsetDateTime::now_utc();
         let retry = |Recorded { job, retry_at }: &Recorded| {
             let next = Job { attempt: job.attempt + 1, ..*job };
-            retry_at.map(|due| parking::until(due, next, &self.names, &self.schedule))
+            retry_at.map(|due| self.names.job_at(next, due, now, &self.schedule))
         };
         let retries: Vec<_> = recorded.iter().filter_map(retry).collect();
         let publish = || self.publisher.publish(&retries);

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Instant};
 
 use broker::{Acker, Names, Outgoing, Publisher, Received};
-use domain::Redelivered;
+use domain::{Job, Redelivered};
 use ledger::Ledger;
 use service_kit::connections::persist;
 use time::OffsetDateTime;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::Metrics,
-    plan::{Plan, Usable, first_job, questions, rejected},
+    plan::{Plan, Usable, questions, rejected},
 };
 
 #[derive(Clone)]
@@ -83,6 +83,6 @@ impl Intake {
             let find = || ledger.deliveries_untried(&doubtful);
             stored.extend(persist("finding untried deliveries", abandon, find).await?);
         }
-        Some(stored.into_iter().map(|id| first_job(self.names.deliveries(), id)).collect())
+        Some(stored.into_iter().map(|id| self.names.job(Job { delivery: id, attempt: 1 })).collect())
     }
 }

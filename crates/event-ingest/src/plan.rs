@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use broker::Outgoing;
-use domain::{DeliveryId, Event, EventId, EventType, Job, Redelivered, Rejection, TenantId, Timestamp, envelope};
+use domain::{DeliveryId, Event, EventId, EventType, Redelivered, Rejection, TenantId, Timestamp, envelope};
 use ledger::{NewDelivery, NewEvent, Subscriber};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -97,11 +97,6 @@ impl Plan {
             Some(_) => "duplicate",
         })
     }
-}
-
-/// The message that makes a delivery's first attempt happen.
-pub(crate) fn first_job(queue: String, delivery: DeliveryId) -> Outgoing {
-    Outgoing { queue, body: Job { delivery, attempt: 1 }.to_bytes(), ..Default::default() }
 }
 
 /// The message that parks an unusable event.
