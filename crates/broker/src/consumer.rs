@@ -38,6 +38,15 @@ impl Attachment {
     }
 }
 
+/// How large a batch may become. One message is always taken, whatever its size.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimit {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes of bodies: no further message is taken once they are reached.
+    pub bytes: usize,
+}
+
 /// A consumer of one queue that attaches itself again whenever it is thrown off.
 pub struct Subscription {
     messages: mpsc::Receiver<Received>,
@@ -61,21 +70,26 @@ impl Subscription {
         Self { messages, stop, close, supervisor }
     }
 
-    /// Waits for a message, then takes what else has arrived, up to `most`. `None` after [`Subscription::stop`].
-    pub async fn next_batch(&mut self, most: usize) -> Option<Vec<Received>> {
-        loop {
-            let mut batch = Vec::new();
-            tokio::select! {
+    /// Waits for a message, then takes what else has arrived, up to the limit. `None` after [`Subscription::stop`].
+    pub async fn next_batch(&mut self, limit: BatchLimit) -> Option<Vec<Received>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.is_empty() {
+            let mut next = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                arrived = self.messages.recv_many(&mut batch, most) => if arrived == 0 { return None },
-            }
-            // What a lost connection had handed out comes again: leave it to the next hand-out.
-            batch.retain(|message| message.acker.is_usable());
-            if !batch.is_empty() {
-                return Some(batch);
+                message = self.messages.recv() => Some(message?),
+            };
+            while let Some(message) = next {
+                // What a lost connection had handed out comes again: leave it to the next hand-out.
+                if message.acker.is_usable() {
+                    bytes += message.body.len();
+                    batch.push(message);
+                }
+                let is_full = batch.len() >= limit.messages || bytes >= limit.bytes;
+                next = if is_full { None } else { self.messages.try_recv().ok() };
             }
         }
+        Some(batch)
     }
 
     /// Cancels the consumer: no further messages are handed out. What was handed out can still be acknowledged.

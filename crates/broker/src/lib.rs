@@ -10,7 +10,7 @@ mod publisher;
 mod stats;
 mod topology;
 
-pub use consumer::{Attachment, Closing, Subscription};
+pub use consumer::{Attachment, BatchLimit, Closing, Subscription};
 pub use error::{BrokerError, PublishError};
 pub use link::{Broker, BrokerConfig};
 pub use message::{Acker, Outgoing, Received};

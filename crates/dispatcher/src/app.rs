@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use broker::{Attachment, Broker, Publisher, Subscription};
+use broker::{Attachment, BatchLimit, Broker, Publisher, Subscription};
 use domain::{AddressPolicy, RetrySchedule};
 use egress::{Egress, EgressConfig};
 use ledger::{Ledger, SecretKeys};
@@ -162,10 +162,11 @@ async fn consume(
     most: usize,
     shutdown: &CancellationToken,
 ) -> broker::Closing {
+    let limit = BatchLimit { messages: most, bytes: usize::MAX };
     loop {
         let batch = tokio::select! {
             () = shutdown.cancelled() => break,
-            batch = subscription.next_batch(most) => batch,
+            batch = subscription.next_batch(limit) => batch,
         };
         let Some(batch) = batch else { break };
         let taken = intake.take(batch);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use broker::{Attachment, Broker, Subscription};
+use broker::{Attachment, BatchLimit, Broker, Subscription};
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
 use service_kit::{
@@ -22,6 +22,8 @@ use crate::{intake::Intake, metrics::Metrics};
 
 /// Batches that are under way at a time: while one waits for the disk, another one waits for confirms.
 const BATCHES: u16 = 4;
+/// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
+const BATCH_BYTES: usize = 1024 * 1024;
 const MAINTENANCE: Duration = Duration::from_secs(60 * 60);
 const OPS_PORT: u16 = 9082;
 
@@ -45,6 +47,7 @@ pub struct App {
     ledger: Ledger,
     broker: Broker,
     batch: u16,
+    prefetch: u16,
     data_limit: usize,
     deadline: Duration,
 }
@@ -61,6 +64,7 @@ impl App {
             broker: connections::broker(settings, "event-ingest")?,
             ops: OpsServer::bind(address).await?,
             batch: settings.ingest.batch,
+            prefetch: settings.ingest.prefetch,
             data_limit: settings.limits.event_data_bytes,
             deadline: settings.shutdown.deadline,
         })
@@ -97,7 +101,7 @@ impl App {
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
         tokio::spawn(maintain(self.ledger, finished));
         let queue = self.broker.names().events();
-        let subscription = self.broker.subscribe(queue, self.batch * BATCHES, attachment);
+        let subscription = self.broker.subscribe(queue, self.prefetch, attachment);
         consume(subscription, intake, self.batch, self.deadline, shutdown).await;
         Ok(())
     }
@@ -111,12 +115,13 @@ async fn consume(
     deadline: Duration,
     shutdown: CancellationToken,
 ) {
+    let limit = BatchLimit { messages: usize::from(most), bytes: BATCH_BYTES };
     let tasks = TaskTracker::new();
     let permits = Arc::new(Semaphore::new(usize::from(BATCHES)));
     loop {
         let next = async {
             let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
-            Some((permit, subscription.next_batch(usize::from(most)).await?))
+            Some((permit, subscription.next_batch(limit).await?))
         };
         // Also while every permit is taken, which they are for as long as the database is away.
         let next = tokio::select! {

@@ -16,7 +16,7 @@ pub(crate) struct Usable {
 impl Usable {
     pub(crate) fn parse(body: &[u8], redelivered: Redelivered, data_limit: usize) -> Result<Self, Rejection> {
         let event = Event::parse(body, data_limit)?;
-        let body = envelope(&event);
+        let body = envelope(&event).into();
         let Event { id, event_type, tenant, timestamp, .. } = event;
         Ok(Self { event: NewEvent { id, timestamp, tenant, event_type, body }, redelivered })
     }

@@ -1,5 +1,25 @@
 //! Statements over batches: one prepared statement serves any number of rows.
 
+use std::io::Write;
+
+use bytes::Bytes;
+use diesel::{
+    pg::Pg,
+    serialize::{self, IsNull, Output, ToSql},
+    sql_types::Binary,
+};
+
+/// A column of bytes that is not copied until it is written to the wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Blob(pub(crate) Bytes);
+
+impl ToSql<Binary, Pg> for Blob {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+        out.write_all(&self.0)?;
+        Ok(IsNull::No)
+    }
+}
+
 /// Defines a statement whose input is one or more batches of rows, given by columns, and whose text continues after
 /// `WITH batch(columns) AS (…)`. It has a static query id, so each connection prepares it once.
 macro_rules! batch_statement {

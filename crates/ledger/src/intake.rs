@@ -1,12 +1,17 @@
 //! Events in, deliveries out: one read and one statement per batch (DESIGN 1).
 
+use bytes::Bytes;
 use diesel::sql_types::{Binary, Int4, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
+use crate::{
+    batch::{Blob, batch_statement},
+    error::LedgerError,
+    pool::Ledger,
+};
 
 /// An active webhook that wants one of the asked pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +34,7 @@ pub struct NewEvent {
     /// Which of the seven.
     pub event_type: EventType,
     /// The envelope's exact bytes.
-    pub body: Vec<u8>,
+    pub body: Bytes,
 }
 
 /// A delivery to be stored.
@@ -56,7 +61,7 @@ batch_statement! {
     StoreEvents -> (SqlUuid,);
     event {
         occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, tenant: Uuid => SqlUuid,
-        event_type: String => Text, body: Vec<u8> => Binary,
+        event_type: String => Text, body: Blob => Binary,
     }
     delivery {
         delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid, of_type: String => Text,
@@ -115,7 +120,7 @@ impl Ledger {
             statement.event_id.push(event.id.as_uuid());
             statement.tenant.push(event.tenant.as_uuid());
             statement.event_type.push(event.event_type.to_string());
-            statement.body.push(event.body.clone());
+            statement.body.push(Blob(event.body.clone()));
         }
         for delivery in deliveries {
             statement.delivery_id.push(delivery.id.as_uuid());

@@ -94,7 +94,7 @@ async fn insert_event(conn: &mut AsyncPgConnection, event: &NewEvent) -> QueryRe
         events::id.eq(event.id.as_uuid()),
         events::tenant_id.eq(event.tenant.as_uuid()),
         events::event_type.eq(event.event_type.as_str()),
-        events::body.eq(&event.body),
+        events::body.eq(event.body.as_ref()),
     );
     diesel::insert_into(events::table).values(row).execute(conn).await.map(|_| ())
 }

@@ -37,7 +37,7 @@ impl Records {
         let timestamp: Timestamp = NOON.parse().unwrap();
         let id = EventId::from(Uuid::now_v7());
         let event =
-            NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}".to_vec() };
+            NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}"[..].into() };
         let delivery = NewDelivery {
             id: DeliveryId::derive(self.webhook, id, timestamp),
             webhook: self.webhook,

@@ -144,6 +144,9 @@ pub struct Ingest {
     /// Events per transaction, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub batch: u16,
+    /// Events taken and not yet acknowledged, at least 1: with large ones, they are most of the process's memory.
+    #[serde(deserialize_with = "parse::small_count")]
+    pub prefetch: u16,
 }
 
 /// `limits`: the most that tenants and events may ask for, each at least 1.
