@@ -63,17 +63,19 @@ impl Service<Uri> for Connector {
 
 #[cfg(test)]
 mod tests {
-    use domain::AddressPolicy;
+    use domain::Destinations;
     use tokio::{io::AsyncReadExt, net::TcpListener};
 
     use super::*;
+    use crate::resolver::Resolver;
 
     #[tokio::test]
     async fn a_handshake_that_stalls_ends_without_a_request_that_waits_for_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let limit = Duration::from_millis(100);
-        let tcp = VettedTcp::new(AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap()]), limit);
+        let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
+        let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
         let connecting = Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit).call(uri);
         let receiver = async {
             let (mut tcp, _) = listener.accept().await.unwrap();

@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Answer, EgressConfig, EgressError, Post, body, connector::Connector, failure::Failure, request, tls,
-    vetted_tcp::VettedTcp, words,
+    Answer, EgressConfig, EgressError, Post, body, connector::Connector, failure::Failure, request, resolver::Resolver,
+    tls, vetted_tcp::VettedTcp, words,
 };
 
 /// How large an answer's header may be, in bytes.
@@ -28,6 +28,7 @@ pub struct Egress(Arc<Inner>);
 struct Inner {
     timeout: Duration,
     user_agent: HeaderValue,
+    notice: Option<String>,
     pooled: Client<Connector, Full<Bytes>>,
     /// Without a pool: every request has a connection of its own.
     fresh: Client<Connector, Full<Bytes>>,
@@ -39,13 +40,30 @@ impl Egress {
     /// # Errors
     /// [`EgressError`] if the extra certificate authorities or the user agent cannot be used.
     pub fn new(config: EgressConfig) -> Result<Self, EgressError> {
-        let EgressConfig { timeout, policy, extra_ca_pem, idle_timeout, max_idle_per_host, user_agent } = config;
+        let EgressConfig {
+            timeout,
+            destinations,
+            name_servers,
+            extra_ca_pem,
+            idle_timeout,
+            max_idle_per_host,
+            user_agent,
+        } = config;
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| EgressError::UserAgent)?;
         let tls = tls::client_config(extra_ca_pem.as_deref())?;
-        let connector = Connector::new(VettedTcp::new(policy, timeout), tls, timeout);
+        let resolver = Resolver::new(&name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
+        let tcp = VettedTcp::new(destinations, resolver, timeout);
+        let notice = tcp.notice();
+        let connector = Connector::new(tcp, tls, timeout);
         let pooled = client(connector.clone(), idle_timeout, max_idle_per_host);
         let fresh = client(connector, idle_timeout, 0);
-        Ok(Self(Arc::new(Inner { timeout, user_agent, pooled, fresh })))
+        Ok(Self(Arc::new(Inner { timeout, user_agent, notice, pooled, fresh })))
+    }
+
+    /// What the operator should know about how names are resolved here: a line for the log.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.0.notice.as_deref()
     }
 
     /// Sends one POST. It never fails: everything that can happen is an [`Answer`], at most the configured timeout

@@ -10,6 +10,7 @@ mod fault;
 mod guarded;
 mod internal;
 mod request;
+mod resolver;
 mod tls;
 mod vetted_tcp;
 mod words;

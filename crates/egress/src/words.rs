@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use crate::{
     causes::{find_tls, io_kind},
     fault::ConnectFault,
+    resolver::LookupFault,
 };
 
 pub(crate) fn status(status: StatusCode) -> String {
@@ -37,7 +38,14 @@ pub(crate) const fn is_broken(kind: ErrorKind) -> bool {
 pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
     match fault {
         ConnectFault::InvalidName { host } => format!("{host:?} is not a valid host name"),
-        ConnectFault::Unresolved { host, .. } => format!("the host name {host:?} does not resolve"),
+        ConnectFault::Unresolved { host, source } => match source {
+            LookupFault::NotAName => format!("{host:?} is not a valid host name"),
+            LookupFault::NoAddress => format!("the host name {host:?} does not resolve"),
+            LookupFault::Failed => format!("the host name {host:?} does not resolve: its name servers fail"),
+            LookupFault::Silent => format!("the host name {host:?} does not resolve: no name server answered in time"),
+        },
+        ConnectFault::RefusedHost(refused) => format!("{} ({:?})", refused.why(), refused.host),
+        ConnectFault::RefusedPort(refused) => format!("{} ({})", refused.why(), refused.port),
         ConnectFault::RefusedLiteral(refused) => refused.to_string(),
         ConnectFault::RefusedName { host, source } => {
             format!("the address of {host:?} is not a public address ({})", source.kind)
