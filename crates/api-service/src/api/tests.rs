@@ -15,12 +15,11 @@ use actix_web::{
     web::Data,
 };
 use broker::{Broker, BrokerConfig, Names};
+use domain::Destinations;
 use ledger::{LedgerConfig, Session};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-
-use domain::Destinations;
 
 use super::*;
 use crate::answer;

@@ -4,7 +4,12 @@
 
 mod authority;
 mod bodies;
+mod evasions;
 mod internal;
+#[path = "../../../../tests/src/name_server.rs"]
+#[allow(dead_code, unreachable_pub, reason = "it belongs to the end-to-end package")]
+mod name_server;
+mod names;
 mod protocol;
 mod receiver;
 mod refusals;
