@@ -5,7 +5,7 @@
 use std::{error::Error, io::ErrorKind, time::Duration};
 
 use hyper::StatusCode;
-use rustls::{CertificateError, InvalidMessage};
+use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
 use rustls_pki_types::UnixTime;
 use time::OffsetDateTime;
 
@@ -80,6 +80,10 @@ pub(crate) fn tls(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(fault) => certificate(fault),
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the TLS handshake failed: the receiver does not speak TLS on this port".to_owned()
+        }
+        rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13)
+        | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3".to_owned()
         }
         other => format!("the TLS handshake failed: {other}"),
     }
