@@ -9,7 +9,7 @@ use std::{
 
 use broker::{Attachment, Broker, Publisher, Subscription};
 use domain::{Destinations, RetrySchedule};
-use egress::{Egress, EgressConfig};
+use egress::{Egress, EgressConfig, EgressError};
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{
@@ -190,9 +190,13 @@ fn egress(settings: &Settings) -> Result<Egress, SettingsError> {
         extra_ca_pem: pem.transpose()?,
         idle_timeout: settings.egress.idle_timeout,
         max_idle_per_host: settings.egress.max_idle_per_host,
+        max_idle: settings.egress.max_idle,
         user_agent: concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    let egress = Egress::new(config).map_err(|error| unusable(&error))?;
+    let egress = Egress::new(config).map_err(|error| match error {
+        EgressError::Resolver(_) => SettingsError::invalid("egress.name_servers", error),
+        error => unusable(&error),
+    })?;
     if let Some(notice) = egress.notice() {
         tracing::warn!("{notice}");
     }

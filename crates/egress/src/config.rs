@@ -19,6 +19,8 @@ pub struct EgressConfig {
     pub idle_timeout: Duration,
     /// How many unused connections to one host and port are kept. Zero: none is ever reused.
     pub max_idle_per_host: usize,
+    /// How many unused connections to all hosts together are kept, about.
+    pub max_idle: usize,
     /// The value of the header `User-Agent`.
     pub user_agent: String,
 }

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-use crate::{fault::ConnectFault, guarded::Guarded, tls::server_name, vetted_tcp::VettedTcp};
+use crate::{census::Census, fault::ConnectFault, guarded::Guarded, tls::server_name, vetted_tcp::VettedTcp};
 
 type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
@@ -25,17 +25,18 @@ type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 pub(crate) struct Connector {
     https: HttpsConnector<VettedTcp>,
     timeout: Duration,
+    census: Census,
 }
 
 impl Connector {
-    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration) -> Self {
+    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration, census: Census) -> Self {
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_only()
             .with_server_name_resolver(server_name)
             .enable_http1()
             .wrap_connector(tcp);
-        Self { https, timeout }
+        Self { https, timeout, census }
     }
 }
 
@@ -50,10 +51,10 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = self.https.call(uri);
-        let limit = self.timeout;
+        let (limit, census) = (self.timeout, self.census.clone());
         Box::pin(async move {
             match timeout(limit, connecting).await {
-                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit))),
+                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &census))),
                 Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectFault::Tls, |fault| *fault)),
                 Err(_) => Err(ConnectFault::Slow),
             }
@@ -76,7 +77,8 @@ mod tests {
         let limit = Duration::from_millis(100);
         let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
         let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
-        let connecting = Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit).call(uri);
+        let connecting =
+            Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit, Census::default()).call(uri);
         let receiver = async {
             let (mut tcp, _) = listener.accept().await.unwrap();
             while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}

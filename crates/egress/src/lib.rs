@@ -2,6 +2,7 @@
 
 mod body;
 mod causes;
+mod census;
 mod config;
 mod connector;
 mod egress;

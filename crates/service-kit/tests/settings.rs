@@ -75,7 +75,7 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.denied_host_suffixes, domain::HostSuffixes::default());
     assert_eq!(settings.egress.name_servers, []);
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(4));
-    assert_eq!(settings.egress.max_idle_per_host, 64);
+    assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (64, 1024));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
     assert_eq!(settings.ingest.batch, 256);
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
@@ -110,6 +110,7 @@ fn every_setting_can_come_from_the_environment() {
         ("WEBHOOKS__EGRESS__NAME_SERVERS", "127.0.0.1:53, [::1]:5353"),
         ("WEBHOOKS__EGRESS__IDLE_TIMEOUT", "1m 30s"),
         ("WEBHOOKS__EGRESS__MAX_IDLE_PER_HOST", "0"),
+        ("WEBHOOKS__EGRESS__MAX_IDLE", "7"),
         ("WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT", "65535"),
         ("WEBHOOKS__DISPATCHER__BATCH", "1"),
         ("WEBHOOKS__INGEST__BATCH", "2"),
@@ -147,7 +148,7 @@ fn every_setting_can_come_from_the_environment() {
     assert!(destinations.check_port(8443).is_err() && destinations.check_host("a.corp.example").is_err());
     assert!(destinations.check_address("127.0.0.1".parse().unwrap()).is_ok());
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(90));
-    assert_eq!(settings.egress.max_idle_per_host, 0);
+    assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (0, 7));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (65_535, 1));
     assert_eq!(settings.ingest.batch, 2);
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (10, 11));

@@ -37,6 +37,7 @@ fn config(authority: &Authority, timeout: Duration) -> EgressConfig {
         extra_ca_pem: Some(authority.pem().into_bytes()),
         idle_timeout: Duration::from_secs(4),
         max_idle_per_host: 4,
+        max_idle: 100,
         user_agent: "test-agent/1".to_owned(),
     }
 }

@@ -146,7 +146,12 @@ impl Receiver {
 
     /// Waits until every connection has ended.
     pub(crate) async fn all_closed(&self) {
-        let closed = timeout(Duration::from_secs(3), self.open.clone().wait_for(|open| *open == 0)).await.is_ok();
+        self.open_at_most(0).await;
+    }
+
+    /// Waits until all but so many connections have ended.
+    pub(crate) async fn open_at_most(&self, most: usize) {
+        let closed = timeout(Duration::from_secs(3), self.open.clone().wait_for(|open| *open <= most)).await.is_ok();
         assert!(closed, "{} connections are still open", *self.open.borrow());
     }
 }

@@ -57,6 +57,7 @@ impl Receiver {
             extra_ca_pem: Some(self.pem.clone()),
             idle_timeout: Duration::from_secs(4),
             max_idle_per_host: 4,
+            max_idle: 100,
             user_agent: "test-agent/1".to_owned(),
         })
         .unwrap()

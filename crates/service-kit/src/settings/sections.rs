@@ -132,6 +132,9 @@ pub struct Egress {
     /// Unused connections kept per host; 0 keeps none.
     #[serde(deserialize_with = "parse::number")]
     pub max_idle_per_host: usize,
+    /// Unused connections kept to all hosts together, about.
+    #[serde(deserialize_with = "parse::number")]
+    pub max_idle: usize,
 }
 
 impl Egress {
