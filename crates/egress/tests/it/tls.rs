@@ -2,8 +2,11 @@
 
 use domain::OutcomeClass::{Success, Tls};
 use rcgen::date_time_ymd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio_rustls::TlsAcceptor;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+};
+use tokio_rustls::{TlsAcceptor, rustls::HandshakeKind};
 
 use crate::{
     LONG,
@@ -45,6 +48,25 @@ async fn a_name_is_verified_as_it_was_written_and_not_as_it_resolved() {
         let url = format!("https://{host}:{}/", receiver.address.port());
         let answer = egress(&authority, LONG).post(post(&url)).await;
         assert_eq!(answer.class, class, "{host}: {:?}", answer.error);
+    }
+}
+
+#[tokio::test]
+async fn the_second_connection_to_a_host_resumes_its_session() {
+    let authority = Authority::new();
+    let (kinds, mut seen) = mpsc::unbounded_channel();
+    let receiver = Receiver::tls(authority.acceptor(&["127.0.0.1"]), move |mut peer| {
+        let _ = kinds.send(peer.stream.get_ref().1.handshake_kind().unwrap());
+        async move {
+            peer.request().await;
+            peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let egress = egress(&authority, LONG);
+    for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+        assert_eq!(seen.recv().await, Some(kind));
     }
 }
 
