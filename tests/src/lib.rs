@@ -3,6 +3,7 @@
 pub mod api;
 pub mod events;
 pub mod history;
+pub mod name_server;
 pub mod outsider;
 pub mod processes;
 pub mod proxy;

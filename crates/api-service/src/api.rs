@@ -5,7 +5,6 @@ use actix_web::{
     middleware::from_fn,
     web::{self, ServiceConfig},
 };
-use domain::AddressPolicy;
 use ledger::{Ledger, SecretKeys};
 use service_kit::Settings;
 
@@ -48,7 +47,7 @@ impl Api {
         metrics: Metrics,
     ) -> Self {
         let limits = &settings.limits;
-        let addresses = AddressPolicy::allowing(settings.egress.allowed_networks.clone());
+        let destinations = settings.egress.destinations();
         Self {
             ledger,
             outbox,
@@ -56,7 +55,7 @@ impl Api {
             sessions,
             rate_limit: RateLimit::new(&settings.api),
             metrics,
-            rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, addresses },
+            rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
             body_limit: limits.request_body_bytes,
             webhooks_per_tenant: limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX),
             docs: Docs::new(limits),

@@ -1,6 +1,6 @@
 //! What an administrator asks for when registering a webhook (specification, section 2.1), or changing it.
 
-use domain::{AddressPolicy, EventType, WebhookUrl};
+use domain::{Destinations, EventType, WebhookUrl};
 use ledger::WebhookChange;
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const CHANGEABLE: [&str; 4] = ["name", "url", "events", "is_active"];
 pub(crate) struct Rules {
     pub(crate) name_chars: usize,
     pub(crate) url_chars: usize,
-    pub(crate) addresses: AddressPolicy,
+    pub(crate) destinations: Destinations,
 }
 
 /// A good registration.
@@ -67,7 +67,7 @@ fn name(value: &Value, rules: &Rules) -> Checked<String> {
 }
 
 fn url(value: &Value, rules: &Rules) -> Checked<WebhookUrl> {
-    let url = WebhookUrl::parse(string("url", value)?, rules.url_chars, &rules.addresses);
+    let url = WebhookUrl::parse(string("url", value)?, rules.url_chars, &rules.destinations);
     url.or_else(|wrong| fault("url", wrong.code(), wrong.to_string()))
 }
 

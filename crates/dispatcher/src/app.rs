@@ -8,8 +8,8 @@ use std::{
 };
 
 use broker::{Attachment, BatchLimit, Broker, Publisher, Subscription};
-use domain::{AddressPolicy, RetrySchedule};
-use egress::{Egress, EgressConfig};
+use domain::{Destinations, RetrySchedule};
+use egress::{Egress, EgressConfig, EgressError};
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{
@@ -50,7 +50,7 @@ pub struct App {
     broker: Broker,
     egress: Egress,
     keys: Arc<SecretKeys>,
-    policy: AddressPolicy,
+    destinations: Destinations,
     schedule: RetrySchedule,
     max_in_flight: u16,
     batch: usize,
@@ -68,7 +68,7 @@ impl App {
         Ok(Self {
             keys: Arc::new(keys.map_err(|error| SettingsError::invalid("secrets.keys", error))?),
             egress: egress(settings)?,
-            policy: AddressPolicy::allowing(settings.egress.allowed_networks.clone()),
+            destinations: settings.egress.destinations(),
             ledger: connections::ledger(settings, "dispatcher")?,
             broker: connections::broker(settings, "dispatcher")?,
             ops: OpsServer::bind(address).await?,
@@ -142,7 +142,7 @@ impl App {
             sender: Sender {
                 egress: self.egress.clone(),
                 keys: Arc::clone(&self.keys),
-                policy: self.policy.clone(),
+                destinations: self.destinations.clone(),
                 metrics: metrics.clone(),
             },
             in_flight,
@@ -186,11 +186,20 @@ fn egress(settings: &Settings) -> Result<Egress, SettingsError> {
     });
     let config = EgressConfig {
         timeout: settings.egress.timeout,
-        policy: AddressPolicy::allowing(settings.egress.allowed_networks.clone()),
+        destinations: settings.egress.destinations(),
+        name_servers: settings.egress.name_servers.clone(),
         extra_ca_pem: pem.transpose()?,
         idle_timeout: settings.egress.idle_timeout,
         max_idle_per_host: settings.egress.max_idle_per_host,
+        max_idle: settings.egress.max_idle,
         user_agent: concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    Egress::new(config).map_err(|error| unusable(&error))
+    let egress = Egress::new(config).map_err(|error| match error {
+        EgressError::Resolver(_) => SettingsError::invalid("egress.name_servers", error),
+        error => unusable(&error),
+    })?;
+    if let Some(notice) = egress.notice() {
+        tracing::warn!("{notice}");
+    }
+    Ok(egress)
 }

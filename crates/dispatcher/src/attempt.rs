@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::{AddressPolicy, Job, OutcomeClass, WebhookId, WebhookUrl};
+use domain::{Destinations, Job, OutcomeClass, WebhookId, WebhookUrl};
 use egress::{Answer, Egress, Post};
 use ledger::{Due, SecretKeys, UnsealError};
 use signing::sign;
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 pub(crate) struct Sender {
     pub(crate) egress: Egress,
     pub(crate) keys: Arc<SecretKeys>,
-    pub(crate) policy: AddressPolicy,
+    pub(crate) destinations: Destinations,
     pub(crate) metrics: Metrics,
 }
 
@@ -44,7 +44,7 @@ impl Sender {
         }
         let body = due.body.clone();
         let signature = sign(&secret, &body, now.unix_timestamp());
-        let answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.policy) {
+        let answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let headers = vec![
                     ("X-Service-Webhook-Id", due.id.to_string()),

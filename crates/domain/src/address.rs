@@ -69,6 +69,12 @@ const REFUSED_V6: [(Ipv6Net, &str); 17] = [
 
 const GLOBAL_V6: Ipv6Net = v6(0x2000, 0, 0, 3);
 
+/// An interface that tunnels to the IPv4 address in the lower half (RFC 5214), below whatever prefix.
+const fn is_isatap(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    matches!((segments[4], segments[5]), (0 | 0x200, 0x5efe))
+}
+
 impl AddressPolicy {
     /// A policy that makes an exception of the given networks.
     #[must_use]
@@ -88,6 +94,7 @@ impl AddressPolicy {
             IpAddr::V4(v4) => REFUSED_V4.iter().find(|(network, _)| network.contains(&v4)).map(|(_, kind)| *kind),
             IpAddr::V6(v6) => {
                 let named = REFUSED_V6.iter().find(|(network, _)| network.contains(&v6)).map(|(_, kind)| *kind);
+                let named = named.or(is_isatap(v6).then_some("IPv4 in IPv6, ISATAP"));
                 named.or((!GLOBAL_V6.contains(&v6)).then_some("reserved"))
             }
         };
@@ -141,6 +148,8 @@ mod tests {
             ("ff02::1", "multicast"),
             ("5f00::1", "reserved"),
             ("4000::1", "reserved"),
+            ("2606:4700::5efe:127.0.0.1", "IPv4 in IPv6, ISATAP"),
+            ("2606:4700::200:5efe:10.0.0.1", "IPv4 in IPv6, ISATAP"),
         ] {
             assert_eq!(kind(&policy, address), Some(expected), "{address}");
         }

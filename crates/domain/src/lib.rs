@@ -2,6 +2,7 @@
 
 mod address;
 pub mod catalogue;
+mod destinations;
 mod envelope;
 mod event;
 mod event_type;
@@ -14,6 +15,7 @@ mod timestamp;
 mod webhook_url;
 
 pub use address::{AddressPolicy, RefusedAddress};
+pub use destinations::{Destinations, DestinationsError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 pub use envelope::envelope;
 pub use event::{Event, Rejection};
 pub use event_type::{EventType, UnknownEventType};

@@ -7,9 +7,12 @@ use std::{
 
 use url::{Host, Url};
 
-use crate::address::{AddressPolicy, RefusedAddress};
+use crate::{
+    address::RefusedAddress,
+    destinations::{Destinations, RefusedHost, RefusedPort},
+};
 
-/// An HTTPS URL with a host and without credentials. Only its form is known to be good: what its name resolves to is
+/// An HTTPS URL without credentials, to a host and a port that the operator does not deny. What its name resolves to is
 /// checked at connect time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl {
@@ -35,6 +38,12 @@ pub enum UrlFault {
     /// Its host is an address that the egress policy refuses.
     #[error("must not point to {}, which is not a public address ({})", .0.address, .0.kind)]
     Refused(#[source] RefusedAddress),
+    /// Its host is one that the operator denied.
+    #[error("must not point to {:?}: {}", .0.host, .0.why())]
+    RefusedHost(#[source] RefusedHost),
+    /// Its port is not one that the operator allowed.
+    #[error("must not use port {}: {}", .0.port, .0.why())]
+    RefusedPort(#[source] RefusedPort),
 }
 
 impl UrlFault {
@@ -47,6 +56,8 @@ impl UrlFault {
             Self::NotHttps => "not_https",
             Self::Credentials => "credentials_in_url",
             Self::Refused(_) => "refused_address",
+            Self::RefusedHost(_) => "refused_host",
+            Self::RefusedPort(_) => "refused_port",
         }
     }
 }
@@ -56,7 +67,7 @@ impl WebhookUrl {
     ///
     /// # Errors
     /// The [`UrlFault`].
-    pub fn parse(text: &str, limit: usize, policy: &AddressPolicy) -> Result<Self, UrlFault> {
+    pub fn parse(text: &str, limit: usize, destinations: &Destinations) -> Result<Self, UrlFault> {
         if text.chars().count() > limit {
             return Err(UrlFault::TooLong(limit));
         }
@@ -74,10 +85,16 @@ impl WebhookUrl {
             None => return Err(UrlFault::Malformed("it has no host".to_owned())),
             Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
             Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
-            Some(Host::Domain(name)) => is_localhost(name).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            Some(Host::Domain(name)) => {
+                destinations.check_host(name).map_err(UrlFault::RefusedHost)?;
+                is_localhost(name).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST))
+            }
         };
         if let Some(address) = address {
-            policy.check(address).map_err(UrlFault::Refused)?;
+            destinations.check_address(address).map_err(UrlFault::Refused)?;
+        }
+        if let Some(port) = parsed.port_or_known_default() {
+            destinations.check_port(port).map_err(UrlFault::RefusedPort)?;
         }
         Ok(Self { written: text.to_owned(), parsed })
     }
@@ -112,7 +129,23 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> &'static str {
-        WebhookUrl::parse(text, 100, &AddressPolicy::default()).map_or_else(|fault| fault.code(), |_| "good")
+        WebhookUrl::parse(text, 100, &Destinations::default()).map_or_else(|fault| fault.code(), |_| "good")
+    }
+
+    #[test]
+    fn denied_hosts_and_ports_are_refused_in_words_that_name_them() {
+        let destinations = Destinations::default()
+            .with_ports("443, 8443".parse().unwrap())
+            .without_hosts("internal.example".parse().unwrap());
+        let said =
+            |text| WebhookUrl::parse(text, 100, &destinations).map_err(|fault| (fault.code(), fault.to_string()));
+        assert!(said("https://internal.example.org/").is_ok());
+        assert!(said("https://xinternal.example:8443/").is_ok());
+        let words = "must not point to \"a.internal.example.\": deliveries to this host are not allowed";
+        assert_eq!(said("https://A.InterNal.EXAMPLE./"), Err(("refused_host", words.to_owned())));
+        let words = "must not use port 8080: deliveries to this port are not allowed";
+        assert_eq!(said("https://example.com:8080/"), Err(("refused_port", words.to_owned())));
+        assert_eq!(said("https://8.8.8.8:25/").unwrap_err().0, "refused_port");
     }
 
     #[test]
@@ -150,7 +183,7 @@ mod tests {
 
     #[test]
     fn it_reads_back_as_it_was_written() {
-        let url = WebhookUrl::parse("https://example.com", 100, &AddressPolicy::default()).unwrap();
+        let url = WebhookUrl::parse("https://example.com", 100, &Destinations::default()).unwrap();
         assert_eq!(url.as_str(), "https://example.com");
         assert_eq!(url.as_url().as_str(), "https://example.com/");
     }

@@ -1,22 +1,26 @@
 //! What an operator decides about outgoing requests.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
-use domain::AddressPolicy;
+use domain::Destinations;
 
 /// What an operator decides about outgoing requests.
 #[derive(Clone, Debug)]
 pub struct EgressConfig {
     /// The deadline of one request: resolving, connecting, TLS, sending and the answer with its body.
     pub timeout: Duration,
-    /// Which addresses may be connected to.
-    pub policy: AddressPolicy,
+    /// Where deliveries may go.
+    pub destinations: Destinations,
+    /// The name servers to ask. None: those of the system, and its `/etc/hosts`.
+    pub name_servers: Vec<SocketAddr>,
     /// The contents of a PEM bundle of certificate authorities to trust besides Mozilla's.
     pub extra_ca_pem: Option<Vec<u8>>,
     /// How long a connection may stay unused before it is closed. Looked after about every 90 ms at most.
     pub idle_timeout: Duration,
     /// How many unused connections to one host and port are kept. Zero: none is ever reused.
     pub max_idle_per_host: usize,
+    /// How many unused connections to all hosts together are kept, about.
+    pub max_idle: usize,
     /// The value of the header `User-Agent`.
     pub user_agent: String,
 }
@@ -44,6 +48,9 @@ pub enum EgressError {
     /// The user agent cannot be written as a header.
     #[error("the user agent holds characters that a header cannot carry")]
     UserAgent,
+    /// The resolver refused its own settings.
+    #[error("the resolver of names cannot be set up")]
+    Resolver(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The TLS library refused its own settings.
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-use crate::{fault::ConnectFault, guarded::Guarded, tls::server_name, vetted_tcp::VettedTcp};
+use crate::{census::Census, fault::ConnectFault, guarded::Guarded, tls::server_name, vetted_tcp::VettedTcp};
 
 type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
@@ -25,17 +25,18 @@ type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 pub(crate) struct Connector {
     https: HttpsConnector<VettedTcp>,
     timeout: Duration,
+    census: Census,
 }
 
 impl Connector {
-    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration) -> Self {
+    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration, census: Census) -> Self {
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_only()
             .with_server_name_resolver(server_name)
             .enable_http1()
             .wrap_connector(tcp);
-        Self { https, timeout }
+        Self { https, timeout, census }
     }
 }
 
@@ -50,10 +51,10 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = self.https.call(uri);
-        let limit = self.timeout;
+        let (limit, census) = (self.timeout, self.census.clone());
         Box::pin(async move {
             match timeout(limit, connecting).await {
-                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit))),
+                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &census))),
                 Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectFault::Tls, |fault| *fault)),
                 Err(_) => Err(ConnectFault::Slow),
             }
@@ -63,18 +64,21 @@ impl Service<Uri> for Connector {
 
 #[cfg(test)]
 mod tests {
-    use domain::AddressPolicy;
+    use domain::Destinations;
     use tokio::{io::AsyncReadExt, net::TcpListener};
 
     use super::*;
+    use crate::resolver::Resolver;
 
     #[tokio::test]
     async fn a_handshake_that_stalls_ends_without_a_request_that_waits_for_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let limit = Duration::from_millis(100);
-        let tcp = VettedTcp::new(AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap()]), limit);
-        let connecting = Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit).call(uri);
+        let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
+        let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
+        let connecting =
+            Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit, Census::default()).call(uri);
         let receiver = async {
             let (mut tcp, _) = listener.accept().await.unwrap();
             while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}

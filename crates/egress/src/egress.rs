@@ -5,17 +5,17 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use domain::OutcomeClass;
 use http_body_util::Full;
-use hyper::{Response, body::Incoming, header::HeaderValue};
+use hyper::{Request, Response, body::Incoming, header::HeaderValue};
 use hyper_util::{
-    client::legacy::Client,
+    client::legacy::{Client, connect::capture_connection},
     rt::{TokioExecutor, TokioTimer},
 };
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Answer, EgressConfig, EgressError, Post, body, connector::Connector, failure::Failure, request, tls,
-    vetted_tcp::VettedTcp, words,
+    Answer, EgressConfig, EgressError, Post, body, census::Census, connector::Connector, failure::Failure, request,
+    resolver::Resolver, tls, vetted_tcp::VettedTcp, words,
 };
 
 /// How large an answer's header may be, in bytes.
@@ -28,6 +28,9 @@ pub struct Egress(Arc<Inner>);
 struct Inner {
     timeout: Duration,
     user_agent: HeaderValue,
+    notice: Option<String>,
+    max_idle: usize,
+    census: Census,
     pooled: Client<Connector, Full<Bytes>>,
     /// Without a pool: every request has a connection of its own.
     fresh: Client<Connector, Full<Bytes>>,
@@ -39,13 +42,32 @@ impl Egress {
     /// # Errors
     /// [`EgressError`] if the extra certificate authorities or the user agent cannot be used.
     pub fn new(config: EgressConfig) -> Result<Self, EgressError> {
-        let EgressConfig { timeout, policy, extra_ca_pem, idle_timeout, max_idle_per_host, user_agent } = config;
+        let EgressConfig {
+            timeout,
+            destinations,
+            name_servers,
+            extra_ca_pem,
+            idle_timeout,
+            max_idle_per_host,
+            max_idle,
+            user_agent,
+        } = config;
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| EgressError::UserAgent)?;
         let tls = tls::client_config(extra_ca_pem.as_deref())?;
-        let connector = Connector::new(VettedTcp::new(policy, timeout), tls, timeout);
+        let resolver = Resolver::new(&name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
+        let tcp = VettedTcp::new(destinations, resolver, timeout);
+        let notice = tcp.notice();
+        let census = Census::default();
+        let connector = Connector::new(tcp, tls, timeout, census.clone());
         let pooled = client(connector.clone(), idle_timeout, max_idle_per_host);
         let fresh = client(connector, idle_timeout, 0);
-        Ok(Self(Arc::new(Inner { timeout, user_agent, pooled, fresh })))
+        Ok(Self(Arc::new(Inner { timeout, user_agent, notice, max_idle, census, pooled, fresh })))
+    }
+
+    /// What the operator should know about how names are resolved here: a line for the log.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.0.notice.as_deref()
     }
 
     /// Sends one POST. It never fails: everything that can happen is an [`Answer`], at most the configured timeout
@@ -84,13 +106,32 @@ impl Inner {
     /// more, on a connection that cannot be stale.
     async fn send(&self, post: &Post) -> Result<Response<Incoming>, Failure> {
         let request = request::build(post, &self.user_agent)?;
-        match self.pooled.request(request).await.map_err(Failure::Client) {
+        match self.send_pooled(request).await {
             Err(failure) if failure.is_of_a_stale_connection() => {
                 let again = request::build(post, &self.user_agent)?;
                 self.fresh.request(again).await.map_err(Failure::Client)
             }
             outcome => outcome,
         }
+    }
+
+    /// When there are enough unused connections, the one that carries the request does not become another one.
+    async fn send_pooled(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        let mut connection = capture_connection(&mut request);
+        let mut response = self.pooled.request(request);
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut response => outcome,
+            () = async {
+                let connection = connection.wait_for_connection_metadata().await;
+                if self.census.unused() > self.max_idle
+                    && let Some(connection) = connection.as_ref()
+                {
+                    connection.poison();
+                }
+            } => response.await,
+        };
+        outcome.map_err(Failure::Client)
     }
 }
 

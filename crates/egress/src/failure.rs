@@ -60,7 +60,10 @@ impl Failure {
 fn connect(fault: &ConnectFault, timeout: Duration) -> (OutcomeClass, String) {
     let class = match fault {
         ConnectFault::InvalidName { .. } | ConnectFault::Unresolved { .. } => OutcomeClass::Dns,
-        ConnectFault::RefusedLiteral(_) | ConnectFault::RefusedName { .. } => OutcomeClass::RefusedAddress,
+        ConnectFault::RefusedHost(_)
+        | ConnectFault::RefusedPort(_)
+        | ConnectFault::RefusedLiteral(_)
+        | ConnectFault::RefusedName { .. } => OutcomeClass::RefusedAddress,
         ConnectFault::Tcp { source, .. } if source.kind() == io::ErrorKind::TimedOut => OutcomeClass::Timeout,
         ConnectFault::Tcp { .. } => OutcomeClass::Connect,
         ConnectFault::Slow => OutcomeClass::Timeout,

@@ -2,7 +2,9 @@
 
 use std::{error::Error, io, net::SocketAddr};
 
-use domain::RefusedAddress;
+use domain::{RefusedAddress, RefusedHost, RefusedPort};
+
+use crate::resolver::LookupFault;
 
 /// Why there is no connection. The texts are for logs; what an administrator reads is in `words`.
 #[derive(Debug, thiserror::Error)]
@@ -10,9 +12,15 @@ pub(crate) enum ConnectFault {
     /// The host cannot be a name in a certificate, and so none in the DNS.
     #[error("{host:?} is not a host name")]
     InvalidName { host: String },
-    /// The name has no address. A resolver that does not answer is not told apart.
+    /// The name has no address.
     #[error("{host:?} does not resolve")]
-    Unresolved { host: String, source: Option<io::Error> },
+    Unresolved { host: String, source: LookupFault },
+    /// The operator denies the host.
+    #[error(transparent)]
+    RefusedHost(RefusedHost),
+    /// The operator does not allow the port.
+    #[error(transparent)]
+    RefusedPort(RefusedPort),
     /// The URL holds an address that the policy refuses.
     #[error("refused address")]
     RefusedLiteral(#[source] RefusedAddress),

@@ -17,6 +17,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
+use crate::census::{Census, Counted};
+
 /// What a connection has carried so far; hyper-util hands it out with the connection's errors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic(Arc<Exchanges>);
@@ -52,13 +54,19 @@ impl Traffic {
 pub(crate) struct Guarded<S> {
     inner: S,
     traffic: Traffic,
+    counted: Counted,
     limit: Duration,
     unflushed: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Guarded<S> {
-    pub(crate) fn new(inner: S, limit: Duration) -> Self {
-        Self { inner, traffic: Traffic::default(), limit, unflushed: None }
+    pub(crate) fn new(inner: S, limit: Duration, census: &Census) -> Self {
+        Self { inner, traffic: Traffic::default(), counted: census.opened(), limit, unflushed: None }
+    }
+
+    fn wrote(&mut self) {
+        self.traffic.wrote();
+        self.counted.wrote();
     }
 
     /// Starts the clock when something has to wait, and fails when it has run out.
@@ -79,6 +87,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
             self.traffic.read();
+            self.counted.read();
         }
         polled
     }
@@ -86,7 +95,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.traffic.wrote();
+        self.wrote();
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.waited(cx, polled)
     }
@@ -96,7 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.traffic.wrote();
+        self.wrote();
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.waited(cx, polled)
     }
@@ -140,7 +149,7 @@ mod tests {
     async fn a_peer_that_does_not_read_ends_the_write() {
         let (near, _far) = duplex(64);
         let started = Instant::now();
-        let error = Guarded::new(near, LIMIT).write_all(&[0; 1000]).await.unwrap_err();
+        let error = Guarded::new(near, LIMIT, &Census::default()).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
     }
 
@@ -153,7 +162,7 @@ mod tests {
             }
         });
         let started = Instant::now();
-        let error = Guarded::new(near, LIMIT).write_all(&[0; 1000]).await.unwrap_err();
+        let error = Guarded::new(near, LIMIT, &Census::default()).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
         drip.abort();
     }
@@ -168,7 +177,7 @@ mod tests {
                 far.read_exact(&mut request).await.unwrap();
             }
         });
-        let mut stream = Guarded::new(near, LIMIT);
+        let mut stream = Guarded::new(near, LIMIT, &Census::default());
         for _ in 0..3 {
             stream.write_all(&[0; 100]).await.unwrap();
             stream.flush().await.unwrap();
@@ -179,7 +188,7 @@ mod tests {
     #[tokio::test]
     async fn a_second_request_is_told_from_the_first_and_from_an_answered_one() {
         let (near, mut far) = duplex(64);
-        let mut stream = Guarded::new(near, LIMIT);
+        let mut stream = Guarded::new(near, LIMIT, &Census::default());
         let traffic = stream.traffic.clone();
         stream.write_all(b"first").await.unwrap();
         stream.write_all(b"more of the first").await.unwrap();

@@ -2,6 +2,7 @@
 
 mod body;
 mod causes;
+mod census;
 mod config;
 mod connector;
 mod egress;
@@ -10,6 +11,7 @@ mod fault;
 mod guarded;
 mod internal;
 mod request;
+mod resolver;
 mod tls;
 mod vetted_tcp;
 mod words;

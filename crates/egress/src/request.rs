@@ -63,12 +63,12 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
 
 #[cfg(test)]
 mod tests {
-    use domain::AddressPolicy;
+    use domain::Destinations;
 
     use super::*;
 
     fn target(url: &str) -> String {
-        let url = WebhookUrl::parse(url, 2048, &AddressPolicy::default()).unwrap();
+        let url = WebhookUrl::parse(url, 2048, &Destinations::default()).unwrap();
         let post = Post { url, headers: Vec::new(), body: Bytes::new() };
         build(&post, &HeaderValue::from_static("x")).unwrap().uri().to_string()
     }

@@ -11,7 +11,8 @@ use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 
 use crate::{EgressError, fault::ConnectFault};
 
-/// TLS 1.2 and 1.3 on ring, without ALPN, with resumption of sessions (rustls's default store of 256 hosts).
+/// TLS 1.2 and 1.3 on ring, without ALPN, with resumption of sessions (of the latest 32 hosts, 8 tickets each: what a
+/// receiver can make a ticket weigh, up to 64 KiB, is bounded by that).
 pub(crate) fn client_config(extra_ca_pem: Option<&[u8]>) -> Result<ClientConfig, EgressError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(pem) = extra_ca_pem {

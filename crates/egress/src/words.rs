@@ -5,13 +5,14 @@
 use std::{error::Error, io::ErrorKind, time::Duration};
 
 use hyper::StatusCode;
-use rustls::{CertificateError, InvalidMessage};
+use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
 use rustls_pki_types::UnixTime;
 use time::OffsetDateTime;
 
 use crate::{
     causes::{find_tls, io_kind},
     fault::ConnectFault,
+    resolver::LookupFault,
 };
 
 pub(crate) fn status(status: StatusCode) -> String {
@@ -37,7 +38,14 @@ pub(crate) const fn is_broken(kind: ErrorKind) -> bool {
 pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
     match fault {
         ConnectFault::InvalidName { host } => format!("{host:?} is not a valid host name"),
-        ConnectFault::Unresolved { host, .. } => format!("the host name {host:?} does not resolve"),
+        ConnectFault::Unresolved { host, source } => match source {
+            LookupFault::NotAName => format!("{host:?} is not a valid host name"),
+            LookupFault::NoAddress => format!("the host name {host:?} does not resolve"),
+            LookupFault::Failed => format!("the host name {host:?} does not resolve: its name servers fail"),
+            LookupFault::Silent => format!("the host name {host:?} does not resolve: no name server answered in time"),
+        },
+        ConnectFault::RefusedHost(refused) => format!("{} ({:?})", refused.why(), refused.host),
+        ConnectFault::RefusedPort(refused) => format!("{} ({})", refused.why(), refused.port),
         ConnectFault::RefusedLiteral(refused) => refused.to_string(),
         ConnectFault::RefusedName { host, source } => {
             format!("the address of {host:?} is not a public address ({})", source.kind)
@@ -72,6 +80,10 @@ pub(crate) fn tls(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(fault) => certificate(fault),
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the TLS handshake failed: the receiver does not speak TLS on this port".to_owned()
+        }
+        rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13)
+        | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3".to_owned()
         }
         other => format!("the TLS handshake failed: {other}"),
     }

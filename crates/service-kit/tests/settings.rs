@@ -71,8 +71,11 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.timeout, Duration::from_secs(10));
     assert_eq!(settings.egress.extra_ca_file, None);
     assert_eq!(settings.egress.allowed_networks, []);
+    assert_eq!(settings.egress.allowed_ports, domain::Ports::default());
+    assert_eq!(settings.egress.denied_host_suffixes, domain::HostSuffixes::default());
+    assert_eq!(settings.egress.name_servers, []);
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(4));
-    assert_eq!(settings.egress.max_idle_per_host, 64);
+    assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (64, 1024));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
     assert_eq!(settings.ingest.batch, 256);
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
@@ -102,8 +105,12 @@ fn every_setting_can_come_from_the_environment() {
         ("WEBHOOKS__EGRESS__TIMEOUT", "500ms"),
         ("WEBHOOKS__EGRESS__EXTRA_CA_FILE", "/ca.pem"),
         ("WEBHOOKS__EGRESS__ALLOWED_NETWORKS", "127.0.0.0/8, fd00::/8"),
+        ("WEBHOOKS__EGRESS__ALLOWED_PORTS", "443, 10000-20000"),
+        ("WEBHOOKS__EGRESS__DENIED_HOST_SUFFIXES", "internal.example, .Corp.example"),
+        ("WEBHOOKS__EGRESS__NAME_SERVERS", "127.0.0.1:53, [::1]:5353"),
         ("WEBHOOKS__EGRESS__IDLE_TIMEOUT", "1m 30s"),
         ("WEBHOOKS__EGRESS__MAX_IDLE_PER_HOST", "0"),
+        ("WEBHOOKS__EGRESS__MAX_IDLE", "7"),
         ("WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT", "65535"),
         ("WEBHOOKS__DISPATCHER__BATCH", "1"),
         ("WEBHOOKS__INGEST__BATCH", "2"),
@@ -134,8 +141,14 @@ fn every_setting_can_come_from_the_environment() {
     assert_eq!(settings.egress.extra_ca_file, Some("/ca.pem".into()));
     let networks = ["127.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap());
     assert_eq!(settings.egress.allowed_networks, networks);
+    assert_eq!(settings.egress.allowed_ports, "443,10000-20000".parse().unwrap());
+    assert_eq!(settings.egress.denied_host_suffixes, "internal.example,corp.example".parse().unwrap());
+    assert_eq!(settings.egress.name_servers, ["127.0.0.1:53", "[::1]:5353"].map(|server| server.parse().unwrap()));
+    let destinations = settings.egress.destinations();
+    assert!(destinations.check_port(8443).is_err() && destinations.check_host("a.corp.example").is_err());
+    assert!(destinations.check_address("127.0.0.1".parse().unwrap()).is_ok());
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(90));
-    assert_eq!(settings.egress.max_idle_per_host, 0);
+    assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (0, 7));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (65_535, 1));
     assert_eq!(settings.ingest.batch, 2);
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (10, 11));
@@ -190,6 +203,10 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("retry.schedule", "5m,60s", "schedule"),
         ("retry.schedule", "", "schedule"),
         ("egress.allowed_networks", "10.0.0.0/8,nowhere", "networks"),
+        ("egress.allowed_ports", "443,0", "ports"),
+        ("egress.denied_host_suffixes", "a.example,*.example", "hosts"),
+        ("egress.name_servers", "127.0.0.1", "addresses"),
+        ("egress.name_servers", "127.0.0.1:53,ns.example:53", "addresses"),
     ];
     for (key, value, what) in cases {
         let name = format!("WEBHOOKS__{}", key.to_uppercase().replace('.', "__"));

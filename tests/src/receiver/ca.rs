@@ -52,9 +52,14 @@ impl TestCa {
         path
     }
 
-    /// A TLS server for `localhost` and `127.0.0.1`, on the ring provider whatever other features pull in.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    /// A TLS server for `localhost`, `127.0.0.1` and whatever is directly below `receiver.example`, on the ring provider
+    /// whatever other features pull in.
+    ///
+    /// # Panics
+    /// When no certificate can be made.
+    #[must_use]
+    pub fn acceptor(&self) -> TlsAcceptor {
+        let names = ["localhost", "127.0.0.1", "*.receiver.example"].map(str::to_owned);
         let mut params = CertificateParams::new(names).expect("the names are valid");
         params.distinguished_name.push(DnType::CommonName, "localhost");
         params.use_authority_key_identifier_extension = true;

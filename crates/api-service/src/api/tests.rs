@@ -15,6 +15,7 @@ use actix_web::{
     web::Data,
 };
 use broker::{Broker, BrokerConfig, Names};
+use domain::Destinations;
 use ledger::{LedgerConfig, Session};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -62,7 +63,7 @@ pub(crate) fn api() -> Api {
         sessions: Sessions::Known(HashMap::from([("boss", session("admin")), ("clerk", session("sales"))])),
         rate_limit: None,
         metrics: Metrics::register(&mut Registry::default()),
-        rules: Rules { name_chars: 255, url_chars: 2048, addresses: AddressPolicy::default() },
+        rules: Rules { name_chars: 255, url_chars: 2048, destinations: Destinations::default() },
         body_limit: 200,
         webhooks_per_tenant: 100,
         docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::fields::MOST_FAULTS;
 
-const RULES: Rules = Rules { name_chars: 10, url_chars: 40, addresses: AddressPolicy::allowing(Vec::new()) };
+const RULES: Rules = Rules { name_chars: 10, url_chars: 40, destinations: Destinations::allowing(Vec::new()) };
 
 fn read(body: &str) -> Checked<Registration> {
     Registration::read(&serde_json::from_str(body).unwrap(), &RULES)

@@ -4,7 +4,12 @@
 
 mod authority;
 mod bodies;
+mod evasions;
 mod internal;
+#[path = "../../../../tests/src/name_server.rs"]
+#[allow(dead_code, unreachable_pub, reason = "it belongs to the end-to-end package")]
+mod name_server;
+mod names;
 mod protocol;
 mod receiver;
 mod refusals;
@@ -15,7 +20,7 @@ mod tls;
 use std::time::Duration;
 
 use authority::Authority;
-use domain::{AddressPolicy, WebhookUrl};
+use domain::{Destinations, WebhookUrl};
 use egress::{Answer, Egress, EgressConfig, Post};
 use tokio::time::timeout;
 
@@ -27,10 +32,12 @@ const SHORT: Duration = Duration::from_millis(400);
 fn config(authority: &Authority, timeout: Duration) -> EgressConfig {
     EgressConfig {
         timeout,
-        policy: loopback(),
+        destinations: loopback(),
+        name_servers: Vec::new(),
         extra_ca_pem: Some(authority.pem().into_bytes()),
         idle_timeout: Duration::from_secs(4),
         max_idle_per_host: 4,
+        max_idle: 100,
         user_agent: "test-agent/1".to_owned(),
     }
 }
@@ -52,8 +59,8 @@ fn egress(authority: &Authority, timeout: Duration) -> Client {
     Client::new(config(authority, timeout))
 }
 
-fn loopback() -> AddressPolicy {
-    AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()])
+fn loopback() -> Destinations {
+    Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()])
 }
 
 fn post(url: &str) -> Post {

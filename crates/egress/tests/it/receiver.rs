@@ -105,7 +105,11 @@ impl Receiver {
     where
         F: Future<Output = ()> + Send,
     {
-        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        // Every address of both families, or of the one that there is.
+        let listener = match TcpListener::bind("[::]:0").await {
+            Ok(listener) => listener,
+            Err(_) => TcpListener::bind("0.0.0.0:0").await.unwrap(),
+        };
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let (accepted, (count, open)) = (Arc::<AtomicUsize>::default(), watch::channel(0));
         let (number, program, mut tasks) = (Arc::clone(&accepted), Arc::new(program), JoinSet::new());
@@ -135,9 +139,19 @@ impl Receiver {
         self.received.lock().unwrap().clone()
     }
 
+    /// Waits until there has been a connection.
+    pub(crate) async fn first_connection(&self) {
+        timeout(Duration::from_secs(3), self.open.clone().changed()).await.expect("nobody connects").unwrap();
+    }
+
     /// Waits until every connection has ended.
     pub(crate) async fn all_closed(&self) {
-        let closed = timeout(Duration::from_secs(3), self.open.clone().wait_for(|open| *open == 0)).await.is_ok();
+        self.open_at_most(0).await;
+    }
+
+    /// Waits until all but so many connections have ended.
+    pub(crate) async fn open_at_most(&self, most: usize) {
+        let closed = timeout(Duration::from_secs(3), self.open.clone().wait_for(|open| *open <= most)).await.is_ok();
         assert!(closed, "{} connections are still open", *self.open.borrow());
     }
 }

@@ -1,7 +1,7 @@
 //! Places that there is no connection to.
 
 use domain::{
-    AddressPolicy,
+    Destinations,
     OutcomeClass::{Connect, Dns, RefusedAddress, Success},
 };
 use egress::EgressConfig;
@@ -14,8 +14,8 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 #[tokio::test]
 async fn refused_addresses_are_not_connected_to() {
     let authority = Authority::new();
-    let policy = AddressPolicy::default();
-    let egress = Client::new(EgressConfig { policy, ..config(&authority, LONG) });
+    let destinations = Destinations::default();
+    let egress = Client::new(EgressConfig { destinations, ..config(&authority, LONG) });
     let receiver = Receiver::answering(authority.acceptor(&["127.0.0.1", "::1", "localhost"]), OK).await;
     for (host, words) in [
         ("127.0.0.1", "127.0.0.1 is not a public address (loopback)"),

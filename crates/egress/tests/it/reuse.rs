@@ -107,6 +107,25 @@ async fn unused_connections_to_many_hosts_are_closed() {
 }
 
 #[tokio::test]
+async fn no_more_unused_connections_to_all_hosts_are_kept_than_configured() {
+    let authority = Authority::new();
+    let hosts: Vec<_> = (1..=40).map(|host| format!("127.0.0.{host}")).collect();
+    let names: Vec<_> = hosts.iter().map(String::as_str).collect();
+    let receiver = Receiver::answering(authority.acceptor(&names), OK).await;
+    let idle_timeout = Duration::from_secs(600);
+    let egress = Client::new(EgressConfig { idle_timeout, max_idle: 10, ..config(&authority, LONG) });
+    for host in &hosts {
+        let answer = egress.post(post(&format!("https://{host}:{}/", receiver.address.port()))).await;
+        assert_eq!((answer.class, answer.error), (Success, None));
+    }
+    assert_eq!(receiver.accepted(), 40);
+    receiver.open_at_most(12).await;
+    let first = format!("https://{}:{}/", hosts[0], receiver.address.port());
+    assert_eq!(egress.post(post(&first)).await.class, Success);
+    assert_eq!(receiver.accepted(), 40, "those that are kept are used");
+}
+
+#[tokio::test]
 async fn no_more_unused_connections_to_one_host_are_kept_than_configured() {
     let authority = Authority::new();
     let receiver = Receiver::answering(authority.acceptor(&LOCAL), OK).await;

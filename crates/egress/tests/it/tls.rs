@@ -2,8 +2,11 @@
 
 use domain::OutcomeClass::{Success, Tls};
 use rcgen::date_time_ymd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio_rustls::TlsAcceptor;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+};
+use tokio_rustls::{TlsAcceptor, rustls::HandshakeKind};
 
 use crate::{
     LONG,
@@ -49,11 +52,35 @@ async fn a_name_is_verified_as_it_was_written_and_not_as_it_resolved() {
 }
 
 #[tokio::test]
+async fn the_second_connection_to_a_host_resumes_its_session() {
+    let authority = Authority::new();
+    let (kinds, mut seen) = mpsc::unbounded_channel();
+    let receiver = Receiver::tls(authority.acceptor(&["127.0.0.1"]), move |mut peer| {
+        let _ = kinds.send(peer.stream.get_ref().1.handshake_kind().unwrap());
+        async move {
+            peer.request().await;
+            peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let egress = egress(&authority, LONG);
+    for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+        assert_eq!(seen.recv().await, Some(kind));
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
+    // A record of TLS 1.1 with a ServerHello of TLS 1.1: random, no session, AES-128-CBC, no compression.
+    let hello =
+        [b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02".as_slice(), &[7; 32], b"\x00\xc0\x13\x00"].concat().leak();
+    let too_old = "the receiver speaks neither TLS 1.2 nor TLS 1.3";
     for (reply, words) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "the receiver does not speak TLS on this port"),
+        (hello, too_old),
         // An alert in a record of TLS 1.1: fatal, protocol_version.
-        (b"\x15\x03\x02\x00\x02\x02\x46", "received fatal alert: ProtocolVersion"),
+        (b"\x15\x03\x02\x00\x02\x02\x46", too_old),
         (b"", "the receiver closed the connection"),
     ] {
         let receiver = Receiver::tcp(move |mut tcp, _| async move {

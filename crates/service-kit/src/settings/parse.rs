@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use domain::RetrySchedule;
+use domain::{HostSuffixes, Ports, RetrySchedule};
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error};
 use url::Url;
@@ -67,6 +67,24 @@ pub(super) fn optional_address<'de, D: Deserializer<'de>>(deserializer: D) -> Re
         "" => Ok(None),
         text => to_address(text).map(Some),
     })
+}
+
+/// Comma separated IP addresses with their ports; the empty text is none.
+pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SocketAddr>, D::Error> {
+    parsed(deserializer, "addresses", |text| match text {
+        "" => Ok(Vec::new()),
+        text => text.split(',').map(str::trim).map(to_address).collect(),
+    })
+}
+
+/// Comma separated ports and ranges of them.
+pub(super) fn ports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ports, D::Error> {
+    parsed(deserializer, "ports", Ports::from_str)
+}
+
+/// Comma separated names of hosts.
+pub(super) fn host_suffixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostSuffixes, D::Error> {
+    parsed(deserializer, "hosts", HostSuffixes::from_str)
 }
 
 /// An `http` or `https` URL without credentials, or nothing. The text is not quoted: it may hold some.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use domain::RetrySchedule;
+use domain::{Destinations, HostSuffixes, Ports, RetrySchedule};
 use ipnet::IpNet;
 use serde::Deserialize;
 use url::Url;
@@ -117,12 +117,34 @@ pub struct Egress {
     /// Networks exempt from the address policy.
     #[serde(deserialize_with = "parse::networks")]
     pub allowed_networks: Vec<IpNet>,
+    /// Ports that receivers may listen on; none given means any.
+    #[serde(deserialize_with = "parse::ports")]
+    pub allowed_ports: Ports,
+    /// Hosts that no webhook may point to, with everything below them.
+    #[serde(deserialize_with = "parse::host_suffixes")]
+    pub denied_host_suffixes: HostSuffixes,
+    /// Name servers; none given means the system's, after its `/etc/hosts`.
+    #[serde(deserialize_with = "parse::addresses")]
+    pub name_servers: Vec<SocketAddr>,
     /// How long an unused connection is kept; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub idle_timeout: Duration,
     /// Unused connections kept per host; 0 keeps none.
     #[serde(deserialize_with = "parse::number")]
     pub max_idle_per_host: usize,
+    /// Unused connections kept to all hosts together, about.
+    #[serde(deserialize_with = "parse::number")]
+    pub max_idle: usize,
+}
+
+impl Egress {
+    /// Where deliveries may go.
+    #[must_use]
+    pub fn destinations(&self) -> Destinations {
+        Destinations::allowing(self.allowed_networks.clone())
+            .with_ports(self.allowed_ports.clone())
+            .without_hosts(self.denied_host_suffixes.clone())
+    }
 }
 
 /// `dispatcher`: from deliveries to attempts.

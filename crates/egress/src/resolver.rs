@@ -1,0 +1,187 @@
+//! From a host's name to its addresses, without a thread: a name whose servers are slow costs nobody else anything.
+
+mod recent;
+mod system;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use hickory_resolver::{
+    TokioResolver,
+    config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
+    net::{DnsError, NetError, runtime::TokioRuntimeProvider},
+    proto::{
+        op::ResponseCode,
+        rr::{Name, RecordType},
+    },
+};
+use tokio::time::{Instant, timeout};
+
+use recent::Recent;
+use system::System;
+
+/// How many addresses of either family are looked at.
+const MOST_OF_A_FAMILY: usize = 16;
+
+/// How long a family's addresses wait for those of the other one.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How many questions one name server may have to answer at once over TCP.
+const CONCURRENT: usize = 4096;
+
+/// Why a name has no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LookupFault {
+    /// The DNS cannot hold such a name.
+    #[error("not a name")]
+    NotAName,
+    /// There is no such name, or it has no address.
+    #[error("no address")]
+    NoAddress,
+    /// A name server answered that it cannot tell.
+    #[error("a name server failed")]
+    Failed,
+    /// No name server answered in time.
+    #[error("no name server answered")]
+    Silent,
+}
+
+/// Looks up names. What it finds is not vetted.
+pub(crate) struct Resolver {
+    source: Source,
+    recent: Recent,
+    limit: Duration,
+}
+
+enum Source {
+    /// The name servers of the setting, and nothing else.
+    Given(TokioResolver),
+    /// What the system says: `/etc/resolv.conf` and `/etc/hosts`.
+    System(System),
+}
+
+/// Addresses and how long they may be remembered.
+type Found = Result<(Vec<IpAddr>, Duration), LookupFault>;
+
+impl Resolver {
+    /// Asks these name servers, or, if there are none, the system's. Nothing is asked yet. A lookup takes at most half of
+    /// the attempt's time, so that a name whose servers are silent is told apart from a receiver that is.
+    ///
+    /// # Errors
+    /// [`NetError`] if the resolver cannot be set up.
+    pub(crate) fn new(name_servers: &[SocketAddr], attempt: Duration) -> Result<Self, NetError> {
+        let limit = attempt / 2;
+        let source = if name_servers.is_empty() {
+            Source::System(System::of_this_machine(limit)?)
+        } else {
+            let servers = name_servers.iter().map(|server| name_server(*server)).collect();
+            Source::Given(client(servers, limit)?)
+        };
+        Ok(Self { source, recent: Recent::default(), limit })
+    }
+
+    /// What an operator should know about the system's configuration.
+    pub(crate) fn notice(&self) -> Option<String> {
+        match &self.source {
+            Source::Given(_) => None,
+            Source::System(system) => system.notice(),
+        }
+    }
+
+    /// The addresses of a host: at least one. The name is absolute, with or without a dot at its end: no search domain is
+    /// ever appended.
+    pub(crate) async fn addresses(&self, host: &str) -> Result<Arc<[IpAddr]>, LookupFault> {
+        let mut name = Name::from_ascii(host).map_err(|_| LookupFault::NotAName)?.to_lowercase();
+        name.set_fqdn(true);
+        let asked = Instant::now();
+        if let Some(known) = self.recent.get(&name, asked) {
+            return known;
+        }
+        let client = match &self.source {
+            Source::Given(client) => client.clone(),
+            Source::System(system) => {
+                let current = system.current(asked);
+                if let Some(addresses) = current.hosts.get(&name) {
+                    return Ok(Arc::clone(addresses));
+                }
+                current.client.clone()
+            }
+        };
+        let found = timeout(self.limit, both_families(&client, &name)).await.unwrap_or(Err(LookupFault::Silent));
+        self.recent.remember(name, found, Instant::now())
+    }
+}
+
+/// Asks for both at once. Some name servers never answer for a family that a name does not have, so the other one does
+/// not wait for it long.
+async fn both_families(client: &TokioResolver, name: &Name) -> Found {
+    let mut v4 = std::pin::pin!(one_family(client, name, RecordType::A));
+    let mut v6 = std::pin::pin!(one_family(client, name, RecordType::AAAA));
+    let (v4, v6) = tokio::select! {
+        first = &mut v4 => {
+            let second = patience(&first, v6).await;
+            (first, second)
+        }
+        first = &mut v6 => (patience(&first, v4).await, first),
+    };
+    match (v4, v6) {
+        (Ok((mut v4, v4_ttl)), Ok((v6, v6_ttl))) => {
+            v4.extend(v6);
+            Ok((v4, v4_ttl.min(v6_ttl)))
+        }
+        (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
+        (Err(LookupFault::NoAddress), Err(fault)) | (Err(fault), Err(_)) => Err(fault),
+    }
+}
+
+async fn patience(first: &Found, second: impl Future<Output = Found>) -> Found {
+    match first {
+        Ok(_) => timeout(PATIENCE, second).await.unwrap_or(Err(LookupFault::Silent)),
+        Err(_) => second.await,
+    }
+}
+
+async fn one_family(client: &TokioResolver, name: &Name, family: RecordType) -> Found {
+    let lookup = client.lookup(name.clone(), family).await.map_err(|error| fault(&error))?;
+    let addresses = lookup.answers().iter().filter_map(|record| record.data.ip_addr());
+    let addresses: Vec<_> = addresses.take(MOST_OF_A_FAMILY).collect();
+    let ttl = lookup.valid_until().saturating_duration_since(std::time::Instant::now());
+    if addresses.is_empty() { Err(LookupFault::NoAddress) } else { Ok((addresses, ttl)) }
+}
+
+fn fault(error: &NetError) -> LookupFault {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
+            ResponseCode::NoError | ResponseCode::NXDomain => LookupFault::NoAddress,
+            _ => LookupFault::Failed,
+        },
+        NetError::Timeout | NetError::Io(_) | NetError::NoConnections | NetError::Busy => LookupFault::Silent,
+        _ => LookupFault::Failed,
+    }
+}
+
+fn name_server(address: SocketAddr) -> NameServerConfig {
+    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+        connection.port = address.port();
+        connection
+    });
+    NameServerConfig::new(address.ip(), true, connections.into())
+}
+
+/// Two rounds of questions fit into the limit; within each, UDP is repeated. It remembers nothing (an answer may be large,
+/// and `Recent` keeps what matters of it), and knows neither search domains nor hosts.
+fn client(servers: Vec<NameServerConfig>, limit: Duration) -> Result<TokioResolver, NetError> {
+    let mut options = ResolverOpts::default();
+    options.timeout = limit / 2;
+    options.attempts = 1;
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Never;
+    options.max_active_requests = CONCURRENT;
+    let config = ResolverConfig::from_name_servers(servers);
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    *builder.options_mut() = options;
+    builder.build()
+}

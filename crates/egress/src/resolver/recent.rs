@@ -1,0 +1,116 @@
+//! What was found a moment ago, so that a busy host is not asked for with every connection.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hickory_resolver::proto::rr::Name;
+use tokio::time::Instant;
+
+use super::{Found, LookupFault};
+
+/// The longest that an answer is believed, whatever its time to live.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// How long it is believed that a name has no address.
+const NEGATIVE: Duration = Duration::from_secs(1);
+
+/// How many names are remembered.
+const MOST: usize = 1024;
+
+type Addresses = Result<Arc<[IpAddr]>, LookupFault>;
+
+/// Answers of the last seconds: bounded in number, in size and in time. Failures of name servers are not remembered.
+#[derive(Default)]
+pub(super) struct Recent(Mutex<HashMap<Name, Remembered>>);
+
+struct Remembered {
+    addresses: Addresses,
+    until: Instant,
+}
+
+impl Recent {
+    pub(super) fn get(&self, name: &Name, now: Instant) -> Option<Addresses> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.get(name).filter(|known| now < known.until).map(|known| known.addresses.clone())
+    }
+
+    /// Remembers it as long as it may be, and gives it back.
+    pub(super) fn remember(&self, name: Name, found: Found, now: Instant) -> Addresses {
+        let (addresses, lasts) = match found {
+            Ok((addresses, ttl)) => (Ok(addresses.into()), ttl.min(LONGEST)),
+            Err(LookupFault::NoAddress) => (Err(LookupFault::NoAddress), NEGATIVE),
+            Err(fault) => return Err(fault),
+        };
+        // Times to live count in seconds: what is left of 0 is nothing, of 1 almost all of it.
+        if !lasts.is_zero() {
+            let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            make_room(&mut names, now);
+            names.insert(name, Remembered { addresses: Addresses::clone(&addresses), until: now + lasts });
+        }
+        addresses
+    }
+}
+
+/// Forgets what has lapsed, and if that is nothing, what lapses first.
+fn make_room(names: &mut HashMap<Name, Remembered>, now: Instant) {
+    if names.len() < MOST {
+        return;
+    }
+    names.retain(|_, known| now < known.until);
+    if names.len() >= MOST {
+        let first = names.iter().min_by_key(|(_, known)| known.until).map(|(name, _)| name.clone());
+        first.and_then(|name| names.remove(&name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::from_ascii(text).unwrap()
+    }
+
+    fn found(ttl: u64) -> Found {
+        Ok((vec![[192, 0, 2, 1].into()], Duration::from_secs(ttl)))
+    }
+
+    #[test]
+    fn an_answer_is_believed_as_long_as_it_says_but_for_seconds_at_most() {
+        let (recent, now) = (Recent::default(), Instant::now());
+        for (given, lasts) in [
+            (found(0), 0),
+            (found(2), 2),
+            (found(86_400), 5),
+            (Err(LookupFault::NoAddress), 1),
+            (Err(LookupFault::Failed), 0),
+        ] {
+            let name = name(&format!("ttl-{lasts}.example."));
+            let answer = recent.remember(name.clone(), given, now);
+            let at = |millis| recent.get(&name, now + Duration::from_millis(millis));
+            if lasts == 0 {
+                assert_eq!(at(0), None);
+            } else {
+                assert_eq!((at(lasts * 1000 - 1), at(lasts * 1000)), (Some(answer), None));
+            }
+        }
+    }
+
+    #[test]
+    fn only_so_many_names_are_remembered_and_those_that_lapse_last_stay() {
+        let (recent, now) = (Recent::default(), Instant::now());
+        let long = name("long.example.");
+        let _ = recent.remember(long.clone(), found(5), now);
+        for number in 0..2 * MOST {
+            let _ = recent.remember(name(&format!("{number}.example.")), found(2), now);
+        }
+        assert_eq!(recent.0.lock().unwrap().len(), MOST);
+        assert!(recent.get(&long, now).is_some());
+        let _ = recent.remember(name("late.example."), found(2), now + Duration::from_secs(3));
+        assert_eq!(recent.0.lock().unwrap().len(), 2, "what has lapsed goes first");
+    }
+}

@@ -1,0 +1,180 @@
+//! The system's configuration of names: `/etc/resolv.conf` and `/etc/hosts`, read anew when they change.
+
+use std::{
+    collections::HashMap,
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hickory_resolver::{TokioResolver, net::NetError, proto::rr::Name, system_conf::parse_resolv_conf};
+use tokio::time::Instant;
+
+use super::{client, name_server};
+
+/// How often the files are looked at, at most. Both are small and local: reading them takes microseconds.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// What the C library asks when it is not told otherwise.
+const FALLBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
+
+/// The files, and what they said when they were read last.
+pub(super) struct System {
+    resolv_conf: PathBuf,
+    hosts: PathBuf,
+    limit: Duration,
+    last: Mutex<Last>,
+}
+
+struct Last {
+    texts: Texts,
+    read_at: Instant,
+    current: Arc<Current>,
+}
+
+/// What the files hold; of one that cannot be read, why.
+#[derive(PartialEq, Eq)]
+struct Texts {
+    resolv_conf: Result<Vec<u8>, String>,
+    hosts: Option<Vec<u8>>,
+}
+
+/// The configuration in force.
+pub(super) struct Current {
+    pub(super) client: TokioResolver,
+    pub(super) hosts: HashMap<Name, Arc<[IpAddr]>>,
+    notice: Option<String>,
+}
+
+impl System {
+    pub(super) fn of_this_machine(limit: Duration) -> Result<Self, NetError> {
+        Self::of("/etc/resolv.conf".into(), "/etc/hosts".into(), limit)
+    }
+
+    fn of(resolv_conf: PathBuf, hosts: PathBuf, limit: Duration) -> Result<Self, NetError> {
+        let texts = read(&resolv_conf, &hosts);
+        let current = Arc::new(Current::of(&texts, limit)?);
+        let last = Mutex::new(Last { texts, read_at: Instant::now(), current });
+        Ok(Self { resolv_conf, hosts, limit, last })
+    }
+
+    /// The configuration in force now.
+    pub(super) fn current(&self, now: Instant) -> Arc<Current> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(last.read_at) >= INTERVAL {
+            last.read_at = now;
+            let texts = read(&self.resolv_conf, &self.hosts);
+            if texts != last.texts
+                && let Ok(current) = Current::of(&texts, self.limit)
+            {
+                last.current = Arc::new(current);
+                last.texts = texts;
+            }
+        }
+        Arc::clone(&last.current)
+    }
+
+    pub(super) fn notice(&self) -> Option<String> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).current.notice.clone()
+    }
+}
+
+fn read(resolv_conf: &PathBuf, hosts: &PathBuf) -> Texts {
+    let resolv_conf =
+        fs::read(resolv_conf).map_err(|error| format!("{} cannot be read: {error}", resolv_conf.display()));
+    Texts { resolv_conf, hosts: fs::read(hosts).ok() }
+}
+
+impl Current {
+    fn of(texts: &Texts, limit: Duration) -> Result<Self, NetError> {
+        let servers = texts.resolv_conf.as_ref().map_err(Clone::clone).and_then(|text| {
+            let (config, _) = parse_resolv_conf(text).map_err(|error| format!("resolv.conf is of no use: {error}"))?;
+            Ok(config.name_servers().to_vec())
+        });
+        let (servers, notice) = match servers {
+            Ok(servers) => (servers, None),
+            Err(why) => {
+                let notice = format!("{why}; names are asked of {FALLBACK} (egress.name_servers names others)");
+                (vec![name_server(FALLBACK)], Some(notice))
+            }
+        };
+        let hosts = texts.hosts.as_deref().map(parse_hosts).unwrap_or_default();
+        Ok(Self { client: client(servers, limit)?, hosts, notice })
+    }
+}
+
+/// Lines of an address and its names; whatever is not one is passed over.
+fn parse_hosts(text: &[u8]) -> HashMap<Name, Arc<[IpAddr]>> {
+    let mut hosts = HashMap::<Name, Vec<IpAddr>>::new();
+    for line in String::from_utf8_lossy(text).lines() {
+        let line = line.split_once('#').map_or(line, |(line, _)| line);
+        let mut words = line.split_whitespace();
+        let Some(address) = words.next().and_then(|word| word.parse().ok()) else { continue };
+        for name in words {
+            let Ok(mut name) = Name::from_ascii(name) else { continue };
+            name.set_fqdn(true);
+            hosts.entry(name.to_lowercase()).or_default().push(address);
+        }
+    }
+    hosts.into_iter().map(|(name, addresses)| (name, addresses.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::from_ascii(text).unwrap()
+    }
+
+    fn folder(test: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("egress-{test}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn hosts_are_read_in_any_case_with_all_their_addresses() {
+        let hosts =
+            parse_hosts(b"# none\n127.0.0.1\tlocalhost Box # not-this\n::1 localhost\nnonsense x\n10.0.0.1\n\xff\n");
+        assert_eq!(hosts.len(), 2);
+        assert_eq!(
+            hosts[&name("localhost.")].as_ref(),
+            ["127.0.0.1", "::1"].map(|address| address.parse::<IpAddr>().unwrap())
+        );
+        assert!(hosts.contains_key(&name("box.")));
+    }
+
+    #[tokio::test]
+    async fn without_a_usable_resolv_conf_the_notice_says_so_and_who_is_asked() {
+        let folder = folder("notice");
+        for (text, why) in [(None, "cannot be read: "), (Some("# nothing\n"), "resolv.conf is of no use: ")] {
+            let file = folder.join("resolv.conf");
+            let _ = fs::remove_file(&file);
+            text.inspect(|text| fs::write(&file, text).unwrap());
+            let notice = System::of(file, folder.join("hosts"), Duration::from_secs(1)).unwrap().notice().unwrap();
+            let end = "; names are asked of 127.0.0.1:53 (egress.name_servers names others)";
+            assert!(notice.contains(why) && notice.ends_with(end), "{notice}");
+        }
+        fs::write(folder.join("good"), "nameserver 192.0.2.1\nsearch corp.example\n").unwrap();
+        let good = System::of(folder.join("good"), folder.join("hosts"), Duration::from_secs(1)).unwrap();
+        assert_eq!(good.notice(), None);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_change_of_the_files_is_seen_without_a_restart() {
+        let folder = folder("change");
+        let hosts = folder.join("hosts");
+        fs::write(&hosts, "192.0.2.1 a.example\n").unwrap();
+        let system = System::of(folder.join("resolv.conf"), hosts.clone(), Duration::from_secs(1)).unwrap();
+        fs::write(&hosts, "192.0.2.2 a.example\n").unwrap();
+        let now = Instant::now();
+        let address = |at| system.current(at).hosts[&name("a.example.")][0].to_string();
+        assert_eq!(address(now), "192.0.2.1");
+        assert_eq!(address(now + INTERVAL * 2), "192.0.2.2");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

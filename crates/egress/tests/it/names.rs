@@ -1,0 +1,207 @@
+//! Names: resolved once per connection, vetted every time, and remembered for a moment.
+
+use std::net::IpAddr;
+
+use domain::{
+    Destinations,
+    OutcomeClass::{self, Connect, RefusedAddress, Success},
+};
+use egress::EgressConfig;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    Client, LONG,
+    authority::Authority,
+    config,
+    name_server::{NameServer, Say},
+    receiver::Receiver,
+};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+/// Stands for a public address; the rest of loopback is refused.
+const PUBLIC: &str = "127.0.0.2";
+
+fn ips(addresses: &[&str]) -> Vec<IpAddr> {
+    addresses.iter().map(|address| address.parse().unwrap()).collect()
+}
+
+fn only_public(authority: &Authority, name_server: &NameServer) -> EgressConfig {
+    let destinations = Destinations::allowing(vec![format!("{PUBLIC}/32").parse().unwrap()]);
+    EgressConfig { destinations, name_servers: vec![name_server.address()], ..config(authority, LONG) }
+}
+
+/// A receiver for these names, and the addresses that it was called at.
+async fn receiver(authority: &Authority, names: &[&str]) -> (Receiver, mpsc::UnboundedReceiver<IpAddr>) {
+    let (called, calls) = mpsc::unbounded_channel();
+    let receiver = Receiver::tls(authority.acceptor(names), move |mut peer| {
+        let _ = called.send(peer.stream.get_ref().0.local_addr().unwrap().ip().to_canonical());
+        async move {
+            peer.request().await;
+            peer.send(OK).await;
+        }
+    })
+    .await;
+    (receiver, calls)
+}
+
+async fn ask(egress: &Client, receiver: &Receiver, name: &str) -> OutcomeClass {
+    egress.post(crate::post(&format!("https://{name}:{}/", receiver.address.port()))).await.class
+}
+
+fn all(mut calls: mpsc::UnboundedReceiver<IpAddr>) -> Vec<IpAddr> {
+    std::iter::from_fn(|| calls.try_recv().ok()).collect()
+}
+
+#[tokio::test]
+async fn of_a_mixed_answer_only_the_public_part_is_connected_to() {
+    let names = ["private-first.example", "private-last.example", "crowd.example", "alias.example", "long.example"];
+    let authority = Authority::new();
+    let name_server = NameServer::start(|name, _| match name {
+        "private-first.example" => Say::Addresses(ips(&["127.0.0.1", "10.0.0.1", PUBLIC, "::1"])),
+        "private-last.example" => Say::Addresses(ips(&[PUBLIC, "127.0.0.1", "::1", "::ffff:127.0.0.2"])),
+        "crowd.example" => Say::Addresses(
+            [vec!["127.0.0.1"; 15], vec![PUBLIC; 20]].concat().iter().map(|a| a.parse().unwrap()).collect(),
+        ),
+        "alias.example" => Say::Alias("elsewhere.example".to_owned(), ips(&["127.0.0.1", PUBLIC])),
+        _ => Say::Truncated(vec![PUBLIC.parse().unwrap(); 200]),
+    })
+    .await;
+    let (receiver, calls) = receiver(&authority, &names).await;
+    let egress = Client::new(only_public(&authority, &name_server));
+    for name in names {
+        assert_eq!(ask(&egress, &receiver, name).await, Success, "{name}");
+    }
+    assert_eq!(all(calls), vec![PUBLIC.parse::<IpAddr>().unwrap(); names.len()]);
+}
+
+#[tokio::test]
+async fn a_name_that_leads_elsewhere_the_second_time_is_vetted_the_second_time() {
+    let authority = Authority::new();
+    for (name, lasts, refused_from) in [("forgotten.example", 0, 1), ("remembered.example", 1, 2)] {
+        let name_server = NameServer::start(move |_, before| match before {
+            0 => Say::Lasting(lasts, ips(&[PUBLIC])),
+            _ => Say::Addresses(ips(&["127.0.0.1"])),
+        })
+        .await;
+        let (receiver, calls) = receiver(&authority, &[name]).await;
+        let egress = Client::new(only_public(&authority, &name_server));
+        let mut outcomes = vec![ask(&egress, &receiver, name).await, ask(&egress, &receiver, name).await];
+        while outcomes.last() == Some(&Success) {
+            outcomes.push(ask(&egress, &receiver, name).await);
+        }
+        assert!(outcomes.len() > refused_from, "{outcomes:?}");
+        assert_eq!(outcomes.pop(), Some(RefusedAddress));
+        assert_eq!(
+            all(calls),
+            vec![PUBLIC.parse::<IpAddr>().unwrap(); outcomes.len()],
+            "the vetted address and no other"
+        );
+        assert_eq!(name_server.asked(name), 2, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_once_for_each_connection_and_never_below_another_domain() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
+    let (receiver, calls) = receiver(&authority, &["internal"]).await;
+    let egress = Client::new(only_public(&authority, &name_server));
+    for name in ["internal", "internal.", "INTERNAL"] {
+        assert_eq!(ask(&egress, &receiver, name).await, Success, "{name}");
+    }
+    assert_eq!((name_server.asked("internal"), name_server.names()), (3, vec!["internal".to_owned()]));
+    assert_eq!(all(calls).len(), 3);
+}
+
+#[tokio::test]
+async fn a_lasting_answer_serves_many_connections() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::Lasting(3600, ips(&[PUBLIC]))).await;
+    let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
+    let egress = Client::new(only_public(&authority, &name_server));
+    assert_eq!(ask(&egress, &receiver, "a.example").await, Success);
+    let url = format!("https://a.example:{}/", receiver.address.port());
+    let mut posts = JoinSet::new();
+    for _ in 0..30 {
+        let (egress, post) = (egress.0.clone(), crate::post(&url));
+        posts.spawn(async move { egress.post(post).await.class });
+    }
+    assert_eq!(posts.join_all().await, [Success; 30]);
+    assert!(name_server.asked("a.example") < 10, "{} questions", name_server.asked("a.example"));
+}
+
+#[tokio::test]
+async fn a_name_server_that_is_silent_about_ipv6_does_not_hold_up_ipv4() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::SilentAboutIpv6(ips(&[PUBLIC]))).await;
+    let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
+    let egress = Client::new(only_public(&authority, &name_server));
+    let answer = egress.post(crate::post(&format!("https://a.example:{}/", receiver.address.port()))).await;
+    assert_eq!(answer.class, Success, "{:?}", answer.error);
+    assert!(answer.elapsed < LONG / 2, "{:?}", answer.elapsed);
+}
+
+#[tokio::test]
+async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::Addresses(ips(&["127.0.0.3", PUBLIC]))).await;
+    let listener = tokio::net::TcpListener::bind((PUBLIC, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let egress = Client::new(EgressConfig { name_servers: vec![name_server.address()], ..config(&authority, LONG) });
+    let post = crate::post(&format!("https://a.example:{port}/"));
+    let (answer, accepted) = tokio::join!(egress.post(post.clone()), async {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.local_addr().unwrap().ip()
+    });
+    assert_eq!((answer.class, accepted.to_string().as_str()), (OutcomeClass::Tls, PUBLIC));
+    drop(listener);
+    let answer = egress.post(post).await;
+    let words = format!("connection refused by {PUBLIC}:{port} (and 1 other addresses)");
+    assert_eq!((answer.class, answer.error), (Connect, Some(words)));
+}
+
+#[tokio::test]
+async fn denied_hosts_and_ports_are_neither_looked_up_nor_connected_to() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
+    let (receiver, calls) = receiver(&authority, &["a.internal.example", "a.example", PUBLIC]).await;
+    let port = receiver.address.port();
+    let all_but = |ports: &str, hosts: &str| {
+        let lenient = only_public(&authority, &name_server);
+        let strict = lenient.destinations.clone();
+        let destinations = strict.with_ports(ports.parse().unwrap()).without_hosts(hosts.parse().unwrap());
+        Client::new(EgressConfig { destinations, ..lenient })
+    };
+    let error = async |egress: &Client, host: &str| {
+        let answer = egress.post(crate::post(&format!("https://{host}:{port}/"))).await;
+        assert_eq!((answer.class, answer.status), (RefusedAddress, None), "{host}");
+        answer.error.unwrap()
+    };
+    let words = "deliveries to this host are not allowed (\"a.internal.example\")";
+    assert_eq!(error(&all_but("", "internal.example"), "A.Internal.example").await, words);
+    let words = format!("deliveries to this port are not allowed ({port})");
+    for host in ["a.example", PUBLIC] {
+        assert_eq!(error(&all_but("1-2", ""), host).await, words);
+    }
+    assert!(name_server.names().is_empty() && all(calls).is_empty());
+    assert_eq!(ask(&all_but(&port.to_string(), "internal.example"), &receiver, "a.example").await, Success);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_not_even_looked_up() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
+    let (other, calls) = receiver(&authority, &["other.example"]).await;
+    let egress = Client::new(only_public(&authority, &name_server));
+    for status in [300, 301, 302, 303, 307, 308] {
+        let location = format!("https://other.example:{}/", other.address.port());
+        let text = format!(
+            "HTTP/1.1 {status} X\r\nLocation: {location}\r\nRefresh: 0; url={location}\r\nContent-Length: 0\r\n\r\n"
+        );
+        let receiver = Receiver::answering(authority.acceptor(&["a.example"]), text).await;
+        assert_eq!(ask(&egress, &receiver, "a.example").await, OutcomeClass::Status);
+    }
+    assert_eq!((other.accepted(), all(calls).len()), (0, 0));
+    assert_eq!(name_server.names(), ["a.example"]);
+}
