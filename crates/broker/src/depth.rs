@@ -5,7 +5,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     error::BrokerError,
-    link::{Broker, in_time},
+    link::{Broker, farewell, in_time},
 };
 
 /// The connection over which depths are asked for, kept from one question to the next, as connecting costs more than
@@ -29,6 +29,13 @@ impl Broker {
         let (depth, channel) = in_time(ready(&connection, channel, queue)).await?;
         *kept = Some((connection, channel));
         Ok(depth)
+    }
+
+    /// Closes that connection, if there is one; another question would make another.
+    pub async fn depths_close(&self) {
+        if let Some((connection, _channel)) = self.shared.depths.0.lock().await.take() {
+            farewell(&connection).await;
+        }
     }
 }
 

@@ -120,6 +120,11 @@ pub(crate) async fn in_time<T>(step: impl Future<Output = Result<T, BrokerError>
 /// Closes a connection after the last acknowledgements have settled. Takes 1.5 s at most.
 pub(crate) async fn close(connection: &Connection) {
     tokio::time::sleep(SETTLE).await;
+    farewell(connection).await;
+}
+
+/// Closes a connection on which nothing was acknowledged. Takes 750 ms at most.
+pub(crate) async fn farewell(connection: &Connection) {
     if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, connection.close(200, "bye".into())).await {
         tracing::debug!(%error, "the connection to the broker was gone already");
     }
