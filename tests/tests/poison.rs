@@ -13,6 +13,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use serde_json::Value;
+use service_kit::Settings;
 use tokio::process::Command;
 use uuid::Uuid;
 
@@ -92,13 +93,13 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         println!("put aside after {deaths} deaths");
         assert_eq!((deaths, dead(&system).await), (DEATHS, 1));
         assert!(receiver.received().iter().all(|one| one.path == "/innocent"));
-        let marks = system.sql("SELECT delivery_id, parked_as FROM suspect_jobs").await;
-        let marks: Vec<(Uuid, Option<String>)> = marks.iter().map(|row| (row.get(0), row.get(1))).collect();
-        let id: Uuid =
-            system.sql(&format!("SELECT id FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);
-        assert_eq!(marks, [(id, Some("poison".to_owned()))], "only the poison job is noted");
+        let marks = system.sql("SELECT delivery_id::text, parked_as FROM suspect_jobs").await;
+        let marks: Vec<(String, Option<String>)> = marks.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let id: String =
+            system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);
+        assert_eq!(marks, [(id.clone(), Some("poison".to_owned()))], "only the poison job is noted");
         let line: Value = serde_json::from_str(&webhookctl(&system.environment, &["dead", "list"]).await).unwrap();
-        assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.to_string().into()), "{line}");
+        assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.into()), "{line}");
         assert_eq!(survivor.terminate().await.code(), Some(0));
 
         // Mended, and handed over again.
@@ -146,20 +147,51 @@ async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
         let receiver = Receiver::start(&system.ca, always(200));
         let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
         made(&system, tenant, &webhook.id, 5, "'pending'").await;
-        let rows = system.sql("SELECT id, event_id::text FROM deliveries ORDER BY id").await;
+        let rows = system.sql("SELECT id::text, event_id::text FROM deliveries ORDER BY id").await;
         let odd: String = rows[2].get(1);
         system.sql(&format!("UPDATE events SET event_type = 'of.tomorrow' WHERE id = '{odd}'")).await;
         system.start(Service::Dispatcher).await;
         for row in &rows {
-            let job = Job { delivery: row.get::<_, Uuid>(0).into(), attempt: 8 };
+            let id: Uuid = row.get::<_, &str>(0).parse().unwrap();
+            let job = Job { delivery: id.into(), attempt: 8 };
             system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), &job.to_bytes()).await;
         }
         wait_succeeded(&system, &webhook.id, 4).await;
         eventually("the odd one is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
         let message = system.upstream.take(&system.names.dead()).await.unwrap();
-        let headers = format!("{:?}", message.properties.headers());
-        assert!(headers.contains("unreadable") && headers.contains("events.event_type"), "{headers}");
-        assert_eq!(Job::parse(&message.data).unwrap().delivery.as_uuid(), rows[2].get::<_, Uuid>(0));
+        let headers = message.properties.headers().clone().unwrap();
+        let header = |name: &str| match &headers.inner()[name] {
+            lapin::types::AMQPValue::LongString(text) => text.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(header("x-dead-reason"), "unreadable");
+        assert!(header("x-dead-detail").contains("events.event_type"));
+        assert_eq!(Job::parse(&message.data).unwrap().delivery.to_string(), rows[2].get::<_, &str>(0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let mut environment = system.environment.clone();
+        environment.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
+        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, environment).unwrap()).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        eventually("the job is parked", SOON, || async {
+            let parked = metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#).await == 1.0;
+            (parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
+        })
+        .await;
+        let later = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempts = 0 \
+                     AND next_attempt_at BETWEEN now() + interval '20 s' AND now() + interval '60 s'";
+        assert_eq!(system.count(later).await, 1);
+        assert_eq!(receiver.received().len(), 0);
     })
     .await;
 }

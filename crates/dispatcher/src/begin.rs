@@ -1,11 +1,12 @@
 //! From the judgement to the attempt: a slot, a body, a try.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::Job;
+use domain::{Job, Verdict};
 use ledger::{Due, Standing, StoredBody};
 use service_kit::connections::persist;
+use time::OffsetDateTime;
 
 use crate::{
     in_flight::Handed,
@@ -13,6 +14,16 @@ use crate::{
     lane::{Admission, Over},
     suspects::Turn,
 };
+
+/// What was read of a delivery counts for so long: its webhook may be deactivated or moved at any time.
+const STALE: Duration = Duration::from_millis(100);
+
+/// What a job has that may begin.
+struct Admitted {
+    turn: Option<Turn>,
+    admission: Admission,
+    is_stale: bool,
+}
 
 impl Intake {
     /// Attempts a job, unless its webhook takes no deliveries, or it has to make way for others.
@@ -23,10 +34,14 @@ impl Intake {
             Standing::Paused => return self.hold(job, webhook).await,
             Standing::Deleted => return self.cancel(job).await,
         }
-        let (turn, admission) = match self.admit(handed, &due).await {
+        let Admitted { turn, admission, is_stale } = match self.admit(handed, &due).await {
             Ok(admitted) => admitted,
             Err(over) => return self.make_way(job, handed.lane, webhook, over).await,
         };
+        if is_stale {
+            let Some(now) = self.still_due(job, handed).await else { return };
+            due = now;
+        }
         if let Some(turn) = turn
             && self.begin_suspect(job, handed, turn).await.is_none()
         {
@@ -42,17 +57,32 @@ impl Intake {
         }
     }
 
-    /// What a job needs before it may begin, within one patience.
-    async fn admit(&self, handed: Handed, due: &Due) -> Result<(Option<Turn>, Admission), Over> {
-        let lane = self.lanes.of(handed.lane);
-        let end = lane.patience();
-        let turn = self.turns.wait_for(handed, end).await?;
+    /// What a job needs before it may begin, within one patience. Whether it had to wait so long that the ledger has to
+    /// be asked again.
+    async fn admit(&self, handed: Handed, due: &Due) -> Result<Admitted, Over> {
+        let mut patience = self.lanes.of(handed.lane).patience(due.destination.webhook, due.destination.tenant);
+        let turn = self.turns.wait_for(handed, patience.end()).await?;
         let long_body = match due.body {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
         };
-        let admission = lane.admit(due.destination.webhook, due.destination.tenant, long_body, end).await?;
-        Ok((turn, admission))
+        let admission = patience.admit(long_body).await?;
+        Ok(Admitted { turn, admission, is_stale: patience.began().elapsed() >= STALE })
+    }
+
+    /// What the ledger says now, if it still wants this very attempt. If not, the job is judged anew.
+    async fn still_due(self: &Arc<Self>, job: Job, handed: Handed) -> Option<Due> {
+        let ids = [job.delivery];
+        let loaded = persist("reading a delivery", &self.abandon, || self.ledger.due_load(&ids)).await?;
+        let now = OffsetDateTime::now_utc();
+        let due = loaded.due.into_iter().next().filter(|due| {
+            due.destination.standing == Standing::Active
+                && due.progress.judge(job, handed.redelivered, now) == Verdict::Attempt
+        });
+        if due.is_none() {
+            self.again(job, handed);
+        }
+        due
     }
 
     async fn body(self: &Arc<Self>, job: Job, due: &mut Due) -> Option<Bytes> {

@@ -143,6 +143,13 @@ impl Intake {
         }
     }
 
+    /// Looks a job up and judges it once more.
+    pub(crate) fn again(self: &Arc<Self>, job: Job, handed: Handed) {
+        self.spawn(job, |this| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(async move { this.look_up(vec![(job, handed)]).await })
+        });
+    }
+
     pub(crate) fn skip(self: &Arc<Self>, job: Job, reason: &'static str) {
         self.metrics.skipped(reason);
         self.spawn(job, |this| async move { this.pass(job).await });

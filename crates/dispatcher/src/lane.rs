@@ -39,13 +39,23 @@ impl Which {
         }
     }
 
-    /// How long a job waits for a slot of its share before it is moved. In the main lane long enough that the slots of a
-    /// healthy webhook turn over meanwhile, and short enough that the jobs of a slow one do not fill the prefetch. In the
-    /// slow lane it also bounds how fast the jobs of a busy webhook go round the queue.
+    /// How long a job waits for a slot of its share before it is moved while many others of its webhook or its tenant
+    /// wait too. In the main lane short enough that the jobs of a slow webhook do not fill the prefetch: a burst of
+    /// them leaves at ten prefetches a second. In the slow lane it bounds how fast the jobs of a busy webhook go round
+    /// the queue.
     const fn patience(self) -> Duration {
         match self {
             Self::Main => Duration::from_millis(100),
             Self::Slow => Duration::from_millis(500),
+        }
+    }
+
+    /// The same while only a few wait, who are in nobody's way: in the main lane long enough for a healthy receiver to
+    /// take a burst, though every connection has to be made first.
+    const fn longest_patience(self) -> Duration {
+        match self {
+            Self::Main => Duration::from_secs(1),
+            Self::Slow => self.patience(),
         }
     }
 
@@ -69,7 +79,7 @@ pub(crate) struct Slots {
 
 /// One lane of this process.
 pub(crate) struct Lane {
-    patience: Duration,
+    which: Which,
     slots: Limits,
     bodies: Limits,
     /// Of which the shares are shares; slots need no such: the prefetch bounds them.
@@ -123,7 +133,7 @@ impl Lane {
         };
         let all_body_kib = which.body_kib();
         Self {
-            patience: which.patience(),
+            which,
             slots: limits(slots.slots.into()),
             bodies: limits(all_body_kib),
             body_kib: Arc::new(Semaphore::new(usize::try_from(all_body_kib).unwrap_or(usize::MAX))),
@@ -131,40 +141,69 @@ impl Lane {
         }
     }
 
-    /// When the patience of a job ends that comes now.
-    pub(crate) fn patience(&self) -> Instant {
-        Instant::now() + self.patience
-    }
-
-    /// Waits for a slot and, if the body is long, for room for it. Always in the same order, so that nobody waits for
-    /// another in a circle.
-    ///
-    /// # Errors
-    /// What could not be had until `end`.
-    pub(crate) async fn admit(
-        &self,
-        webhook: WebhookId,
-        tenant: TenantId,
-        long_body: Option<usize>,
-        end: Instant,
-    ) -> Result<Admission, Over> {
-        let slot = self.slots.acquire(webhook, tenant, 1, end).await?;
-        let Some(bytes) = long_body else { return Ok(Admission { _slot: slot, _body: None }) };
-        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.all_body_kib);
-        let share = self.bodies.acquire(webhook, tenant, kib, end).await?;
-        let room = Arc::clone(&self.body_kib).acquire_many_owned(kib);
-        match timeout_at(end, room).await {
-            Ok(Ok(room)) => Ok(Admission { _slot: slot, _body: Some((share, room)) }),
-            _ => Err(Over::Bodies),
-        }
+    /// The patience of a job that comes now.
+    pub(crate) fn patience(&self, webhook: WebhookId, tenant: TenantId) -> Patience<'_> {
+        let began = Instant::now();
+        let last = began + self.which.longest_patience();
+        Patience { lane: self, webhook, tenant, began, end: began + self.which.patience(), last }
     }
 }
 
-impl Limits {
-    async fn acquire(&self, webhook: WebhookId, tenant: TenantId, amount: u32, end: Instant) -> Result<Held, Over> {
-        let webhook = timeout_at(end, self.of_webhooks.acquire(webhook, amount)).await.map_err(|_| Over::Webhook)?;
-        let tenant = timeout_at(end, self.of_tenants.acquire(tenant, amount)).await.map_err(|_| Over::Tenant)?;
+/// How long one job waits, for one thing after another: always in the same order, so that nobody waits in a circle.
+pub(crate) struct Patience<'a> {
+    lane: &'a Lane,
+    webhook: WebhookId,
+    tenant: TenantId,
+    began: Instant,
+    end: Instant,
+    last: Instant,
+}
+
+impl Patience<'_> {
+    /// Since when it lasts.
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// When it ends, if many others wait.
+    pub(crate) const fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// Waits for a slot and, if the body is long, for room for it.
+    ///
+    /// # Errors
+    /// What could not be had in time.
+    pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Over> {
+        let slot = self.held(&self.lane.slots, 1).await?;
+        let Some(bytes) = long_body else { return Ok(Admission { _slot: slot, _body: None }) };
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
+        let share = self.held(&self.lane.bodies, kib).await?;
+        let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
+        match self.wait(Over::Bodies, room).await? {
+            Ok(room) => Ok(Admission { _slot: slot, _body: Some((share, room)) }),
+            Err(_) => unreachable!("the room is never closed"),
+        }
+    }
+
+    async fn held(&mut self, limits: &Limits, amount: u32) -> Result<Held, Over> {
+        let webhook = self.wait(Over::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
+        let tenant = self.wait(Over::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
         Ok((webhook, tenant))
+    }
+
+    async fn wait<T>(&mut self, over: Over, thing: impl Future<Output = T>) -> Result<T, Over> {
+        tokio::pin!(thing);
+        loop {
+            if let Ok(had) = timeout_at(self.end, &mut thing).await {
+                return Ok(had);
+            }
+            let Limits { of_webhooks, of_tenants } = &self.lane.slots;
+            if self.end >= self.last || of_webhooks.is_crowded(self.webhook) || of_tenants.is_crowded(self.tenant) {
+                return Err(over);
+            }
+            self.end = self.last.min(self.end + self.lane.which.patience());
+        }
     }
 }
 
@@ -183,7 +222,7 @@ mod tests {
         (webhook, tenant): (WebhookId, TenantId),
         body: Option<usize>,
     ) -> Result<Admission, Over> {
-        lane.admit(webhook, tenant, body, lane.patience()).await
+        lane.patience(webhook, tenant).admit(body).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -206,12 +245,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_few_wait_longer_than_many_do() {
+        let lane = Lane::new(Which::Main, Slots { slots: 64, webhook_share: 0.125, tenant_share: 1.0 });
+        for (waiters, expected) in [(4, 1_000), (5, 100)] {
+            let mut held = Vec::new();
+            for _ in 0..8 {
+                held.push(admit(&lane, ids(1, 1), None).await.ok().unwrap());
+            }
+            let began = Instant::now();
+            let all = (0..waiters).map(|_| async {
+                assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Over::Webhook));
+                began.elapsed()
+            });
+            let first = futures_util::future::join_all(all).await.into_iter().min().unwrap();
+            assert!(first.as_millis().abs_diff(expected) < 20, "{waiters} waited {first:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn long_bodies_share_a_room_of_their_own_and_one_larger_than_the_room_takes_all_of_it() {
         let lane = Lane::new(Which::Slow, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
         let megabyte = Some(1024 * 1024);
-        let _two = (admit(&lane, ids(1, 1), megabyte).await.ok(), admit(&lane, ids(1, 1), megabyte).await.ok());
+        let two = (admit(&lane, ids(1, 1), megabyte).await.ok(), admit(&lane, ids(1, 1), megabyte).await.ok());
         assert_eq!(admit(&lane, ids(1, 1), megabyte).await.err(), Some(Over::Webhook));
         assert!(admit(&lane, ids(1, 1), None).await.is_ok(), "a short body needs no room");
+        drop(two);
         let rest = admit(&lane, ids(2, 2), Some(usize::MAX)).await.ok().unwrap();
         assert_eq!(admit(&lane, ids(3, 3), megabyte).await.err(), Some(Over::Bodies));
         drop(rest);

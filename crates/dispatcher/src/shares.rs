@@ -50,6 +50,13 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         }
     }
 
+    /// Whether more than half a share's worth of others, or more than one, wait for what holders of single parts hold.
+    pub(crate) fn is_crowded(&self, key: K) -> bool {
+        let few = usize::try_from((self.limit / 2).max(1)).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        self.lock().get(&key).is_some_and(|seats| seats.users > limit.saturating_add(few))
+    }
+
     fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
         let mut keys = self.lock();
         let seats = keys.entry(key).or_insert_with(|| Seats {

@@ -14,8 +14,9 @@ use crate::{LONG, answering_after, events, hanging, options, recorded};
 
 /// Puts the jobs of a webhook's deliveries into the queue of the slow lane.
 async fn queue_slow(system: &System, webhook: &str) {
-    for row in system.sql(&format!("SELECT id FROM deliveries WHERE webhook_id = '{webhook}'")).await {
-        let job = Job { delivery: row.get::<_, Uuid>(0).into(), attempt: 8 };
+    for row in system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}'")).await {
+        let id: Uuid = row.get::<_, &str>(0).parse().unwrap();
+        let job = Job { delivery: id.into(), attempt: 8 };
         system.upstream.publish_to(&system.names.exchange(), &system.names.slow(), &job.to_bytes()).await;
     }
 }
