@@ -107,9 +107,6 @@ fn every_setting_can_come_from_the_environment() {
         ("WEBHOOKS__EGRESS__IDLE_TIMEOUT", "1m 30s"),
         ("WEBHOOKS__EGRESS__MAX_IDLE_PER_HOST", "0"),
         ("WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT", "65535"),
-        ("WEBHOOKS__DISPATCHER__SLOW_IN_FLIGHT", "7"),
-        ("WEBHOOKS__DISPATCHER__WEBHOOK_SHARE", "0.5"),
-        ("WEBHOOKS__DISPATCHER__TENANT_SHARE", "1"),
         ("WEBHOOKS__DISPATCHER__BATCH", "1"),
         ("WEBHOOKS__INGEST__BATCH", "2"),
         ("WEBHOOKS__LIMITS__NAME_CHARS", "10"),
@@ -142,14 +139,24 @@ fn every_setting_can_come_from_the_environment() {
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(90));
     assert_eq!(settings.egress.max_idle_per_host, 0);
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (65_535, 1));
-    assert_eq!(settings.dispatcher.slow_in_flight, 7);
-    assert_eq!((settings.dispatcher.webhook_share, settings.dispatcher.tenant_share), (0.5, 1.0));
     assert_eq!(settings.ingest.batch, 2);
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (10, 11));
     assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (12, 13));
     assert_eq!(settings.limits.event_data_bytes, 14);
     assert_eq!(settings.shutdown.deadline, Duration::ZERO);
     assert_eq!((settings.log.format, settings.log.level.as_str()), (LogFormat::Json, "warn,egress=trace"));
+}
+
+#[test]
+fn the_shares_of_slots_can_come_from_the_environment() {
+    let dispatcher = load(&[
+        ("WEBHOOKS__DISPATCHER__SLOW_IN_FLIGHT", "7"),
+        ("WEBHOOKS__DISPATCHER__WEBHOOK_SHARE", "0.5"),
+        ("WEBHOOKS__DISPATCHER__TENANT_SHARE", "1"),
+    ])
+    .unwrap()
+    .dispatcher;
+    assert_eq!((dispatcher.slow_in_flight, dispatcher.webhook_share, dispatcher.tenant_share), (7, 0.5, 1.0));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{LONG, answering_after, events, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
-    const EVENTS: usize = 400;
+    const EVENTS: usize = 300;
     System::prepared(options(32, 8), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;

@@ -5,7 +5,7 @@ use end_to_end::{
     events::Event,
     processes::Process,
     receiver::{Receiver, Reply, behaviour},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, System},
     wait::eventually,
 };
 use uuid::Uuid;
@@ -20,13 +20,13 @@ const TENANTS: usize = 8;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_receivers_and_long_bodies_at_full_load_take_little_memory() {
     // 48 and 16, by the room for bodies in each lane.
-    measure(255 * 1024, 40, 64).await;
+    measure(255 * 1024, 56, 64).await;
 }
 
-/// The longest bodies that are read in batches: every slot of both lanes is taken.
+/// The longest bodies that are read in batches: every slot of the main lane is taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_receivers_in_every_slot_take_little_memory() {
-    measure(15 * 1024, 1_200, 1_280).await;
+    measure(15 * 1024, 1_000, 1_280).await;
 }
 
 /// Waits until at least so many attempts are under way, then measures.
@@ -56,12 +56,7 @@ async fn measure(body: usize, least: usize, most: usize) {
         .await;
 
         let dispatcher = Process::start("dispatcher", &system.environment).await;
-        // Those of the slow lane come last.
-        eventually("jobs go round the slow lane", LONG, || async {
-            (metric(dispatcher.ops, "webhooks_jobs_put_back_in_slow_lane_total").await > 100.0).then_some(())
-        })
-        .await;
-        eventually("every slot is taken", LONG, || async { (hangs.arrived() > least).then_some(()) }).await;
+        eventually("every slot is taken", LONG, || async { (hangs.arrived() >= least).then_some(()) }).await;
         let peak = dispatcher.peak_memory();
         let posts = hangs.arrived();
         println!(
