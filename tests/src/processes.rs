@@ -120,6 +120,25 @@ impl Process {
             .await
     }
 
+    /// Whether it has ended.
+    ///
+    /// # Panics
+    /// When the system does not say.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
+    /// The most memory that it ever had, in bytes.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn peak_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak.and_then(|kib| kib.trim().parse::<usize>().ok()).expect("a number of kB") * 1024
+    }
+
     /// What it logged so far.
     #[must_use]
     pub fn logged(&self) -> String {

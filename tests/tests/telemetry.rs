@@ -129,6 +129,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         }
         "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+        "lane" => ["main", "slow"].contains(&value),
         "method" => ["GET", "POST", "other"].contains(&value),
         "route" => ROUTES.contains(&value),
         _ => false,
@@ -168,11 +169,12 @@ const OF_INGEST: [(&str, &str); 5] = [
     ("webhooks_ingest_batch_seconds", "histogram"),
     ("webhooks_broker_reconnects", "counter"),
 ];
-const OF_DISPATCHER: [(&str, &str); 9] = [
+const OF_DISPATCHER: [(&str, &str); 10] = [
     ("webhooks_delivery_attempts", "counter"),
     ("webhooks_deliveries_finished", "counter"),
     ("webhooks_jobs_skipped", "counter"),
     ("webhooks_attempts_in_flight", "gauge"),
+    ("webhooks_lane_ready_jobs", "gauge"),
     ("webhooks_attempt_seconds", "histogram"),
     ("webhooks_first_attempt_delay_seconds", "histogram"),
     ("webhooks_ledger_read_batch_size", "histogram"),

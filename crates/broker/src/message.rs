@@ -15,6 +15,11 @@ use crate::stats::Stats;
 /// All headers of a message have to fit into one frame, or the broker closes the connection: 128 KiB, by default.
 const HEADER_CHARS: usize = 1000;
 
+/// The broker's count of redeliveries; absent at the first hand-out.
+const COUNTED: &str = "x-delivery-count";
+/// What the message had been handed out before it was published once more.
+const CARRIED: &str = "x-handed-out";
+
 /// How long an acknowledgement may take to be handed to the system; the broker does not answer it.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -32,6 +37,15 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
+    /// The same message, as one that was handed out so often: the broker's own count begins anew with every publish.
+    #[must_use]
+    pub fn carrying(mut self, handed_out: u32) -> Self {
+        if handed_out > 0 {
+            self.headers.insert(CARRIED.to_owned(), handed_out.to_string());
+        }
+        self
+    }
+
     pub(crate) fn properties(&self) -> BasicProperties {
         let mut headers = FieldTable::default();
         for (name, value) in &self.headers {
@@ -58,6 +72,9 @@ pub struct Received {
     pub routing_key: String,
     /// Whether it was handed out before.
     pub redelivered: bool,
+    /// How often it was handed out before and not acknowledged, by the broker's count and by what was carried along when
+    /// it was moved from another queue ([`Outgoing::carrying`]).
+    pub handed_out: u32,
     /// Acknowledges it.
     pub acker: Acker,
 }
@@ -68,8 +85,30 @@ impl Received {
             body: std::mem::take(&mut delivery.data),
             routing_key: delivery.routing_key.to_string(),
             redelivered: delivery.redelivered,
+            handed_out: handed_out(&delivery),
             acker: Acker { delivery: Box::new(delivery), stats: stats.clone() },
         }
+    }
+}
+
+/// A redelivery counts as one even where the broker says no number.
+fn handed_out(delivery: &Delivery) -> u32 {
+    let headers = delivery.properties.headers().as_ref();
+    let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
+    number(COUNTED).max(delivery.redelivered.into()).saturating_add(number(CARRIED))
+}
+
+fn number(value: &AMQPValue) -> Option<u32> {
+    match value {
+        AMQPValue::LongString(text) => text.to_string().parse().ok(),
+        AMQPValue::ShortShortInt(number) => u32::try_from(*number).ok(),
+        AMQPValue::ShortShortUInt(number) => Some((*number).into()),
+        AMQPValue::ShortInt(number) => u32::try_from(*number).ok(),
+        AMQPValue::ShortUInt(number) => Some((*number).into()),
+        AMQPValue::LongInt(number) => u32::try_from(*number).ok(),
+        AMQPValue::LongUInt(number) => Some(*number),
+        AMQPValue::LongLongInt(number) => u32::try_from(*number).ok(),
+        _ => None,
     }
 }
 

@@ -21,10 +21,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     attempt::{Made, Sender},
+    depths,
     in_flight::InFlight,
-    intake::Intake,
+    intake::{Intake, Lanes},
+    lane::{Lane, Slots, Which},
     metrics::Metrics,
     record::Recorder,
+    stamps::Stamps,
+    suspects::Turns,
 };
 
 const OPS_PORT: u16 = 9083;
@@ -41,6 +45,9 @@ pub enum AppError {
     /// The schema.
     #[error(transparent)]
     Schema(#[from] SchemaTooOld),
+    /// A fault in what all jobs need: another process has to take them.
+    #[error("recording panicked: no job can come to its end")]
+    Broken,
 }
 
 /// The service: built, then run.
@@ -52,7 +59,8 @@ pub struct App {
     keys: Arc<SecretKeys>,
     destinations: Destinations,
     schedule: RetrySchedule,
-    max_in_flight: u16,
+    main: Slots,
+    slow: Slots,
     batch: usize,
     deadline: Duration,
 }
@@ -73,7 +81,8 @@ impl App {
             broker: connections::broker(settings, "dispatcher")?,
             ops: OpsServer::bind(address).await?,
             schedule: settings.retry.schedule.clone(),
-            max_in_flight: settings.dispatcher.max_in_flight,
+            main: slots(settings, settings.dispatcher.max_in_flight),
+            slow: slots(settings, settings.dispatcher.slow_in_flight),
             batch: usize::from(settings.dispatcher.batch),
             deadline: settings.shutdown.deadline,
         })
@@ -95,19 +104,34 @@ impl App {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry, self.broker.stats());
         let publisher = self.broker.publisher(finished.clone());
-        let (intake, recorder, made) = self.stages(&publisher, &metrics);
-        let attachment = Attachment::default();
-        let consumer = attachment.clone();
+        let broken = CancellationToken::new();
+        let (intake, recorder, made) = self.stages(&publisher, &metrics, &broken);
+        let attachments = Which::BOTH.map(|_| Attachment::default());
+        let consumers = attachments.clone();
         let readiness = connections::readiness(&self.ledger, &publisher, shutdown.clone())
-            .check("consumer", move || ready(consumer.check()));
+            .check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
         tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished));
 
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
+        let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.depth.clone(), shutdown.clone()));
         let recording = tokio::spawn(recorder.run(made, self.batch));
-        let queue = self.broker.names().deliveries();
-        let subscription = self.broker.subscribe(queue, self.max_in_flight, attachment);
         let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
-        let closing = consume(subscription, intake, self.batch, &shutdown).await;
+        let [main, slow] = attachments;
+        let subscribe = |which: Which, slots: Slots, attachment| {
+            self.broker.subscribe(which.queue(self.broker.names()), slots.slots, attachment)
+        };
+        let (main, slow) = (subscribe(Which::Main, self.main, main), subscribe(Which::Slow, self.slow, slow));
+        let consuming = async {
+            let lane = |which, subscription| consume(which, subscription, Arc::clone(&intake), self.batch, &shutdown);
+            tokio::join!(lane(Which::Main, main), lane(Which::Slow, slow))
+        };
+        let (main, slow) = tokio::select! {
+            () = broken.cancelled() => return Err(AppError::Broken),
+            closing = consuming => closing,
+        };
+        // With the intake its sender ends, so that the recorder ends after the last attempt.
+        drop(intake);
+        tasks.close();
         let drained = async {
             tasks.wait().await;
             recording.await
@@ -117,12 +141,17 @@ impl App {
             tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
             abandon.cancel();
         }
-        closing.close().await;
+        let _ = tokio::join!(main.close(), slow.close(), depths);
         Ok(())
     }
 
-    fn stages(&self, publisher: &Publisher, metrics: &Metrics) -> (Intake, Recorder, mpsc::Receiver<Made>) {
-        let (sender, made) = mpsc::channel(usize::from(self.max_in_flight));
+    fn stages(
+        &self,
+        publisher: &Publisher,
+        metrics: &Metrics,
+        broken: &CancellationToken,
+    ) -> (Arc<Intake>, Recorder, mpsc::Receiver<Made>) {
+        let (sender, made) = mpsc::channel(usize::from(self.main.slots) + usize::from(self.slow.slots));
         let abandon = CancellationToken::new();
         let in_flight = Arc::new(InFlight::new(metrics.in_flight.clone()));
         let recorder = Recorder {
@@ -133,6 +162,7 @@ impl App {
             in_flight: Arc::clone(&in_flight),
             metrics: metrics.clone(),
             abandon: abandon.clone(),
+            broken: broken.clone(),
         };
         let intake = Intake {
             ledger: self.ledger.clone(),
@@ -145,20 +175,24 @@ impl App {
                 destinations: self.destinations.clone(),
                 metrics: metrics.clone(),
             },
+            lanes: Lanes { main: Lane::new(Which::Main, self.main), slow: Lane::new(Which::Slow, self.slow) },
+            stamps: Stamps::default(),
+            turns: Turns::new(),
             in_flight,
             made: sender,
             metrics: metrics.clone(),
             tasks: TaskTracker::new(),
             abandon,
         };
-        (intake, recorder, made)
+        (Arc::new(intake), recorder, made)
     }
 }
 
-/// Takes batches until the shutdown. With the intake its sender ends, so that the recorder ends after the last attempt.
+/// Takes a lane's batches until the shutdown.
 async fn consume(
+    which: Which,
     mut subscription: Subscription,
-    intake: Intake,
+    intake: Arc<Intake>,
     most: usize,
     shutdown: &CancellationToken,
 ) -> broker::Closing {
@@ -169,14 +203,18 @@ async fn consume(
             batch = subscription.next_batch(limit) => batch,
         };
         let Some(batch) = batch else { break };
-        let taken = intake.take(batch);
+        let taken = intake.take(which, batch);
         tokio::select! {
             () = shutdown.cancelled() => break,
             () = taken => {}
         }
     }
-    intake.tasks.close();
     subscription.into_closing()
+}
+
+fn slots(settings: &Settings, slots: u16) -> Slots {
+    let dispatcher = &settings.dispatcher;
+    Slots { slots, webhook_share: dispatcher.webhook_share, tenant_share: dispatcher.tenant_share }
 }
 
 fn egress(settings: &Settings) -> Result<Egress, SettingsError> {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use domain::{Destinations, Job, OutcomeClass, WebhookId, WebhookUrl};
 use egress::{Answer, Egress, Post};
 use ledger::{Due, SecretKeys, UnsealError};
 use signing::sign;
 use time::OffsetDateTime;
 
-use crate::metrics::Metrics;
+use crate::{fault, metrics::Metrics};
 
 /// What attempts need.
 #[derive(Clone)]
@@ -28,11 +29,11 @@ pub(crate) struct Made {
 }
 
 impl Sender {
-    /// Makes an attempt. Whatever the receiver does is an outcome.
+    /// Makes an attempt. Whatever the receiver does is an outcome. The body is let go of when the attempt ends.
     ///
     /// # Errors
     /// When the operator's keys do not open the webhook's secret: that is not the receiver's fault, and no attempt.
-    pub(crate) async fn attempt(&self, job: Job, due: Due) -> Result<Made, (Due, UnsealError)> {
+    pub(crate) async fn attempt(&self, job: Job, due: Due, body: Bytes) -> Result<Made, (Due, UnsealError)> {
         let destination = &due.destination;
         let secret = match self.keys.open(destination.webhook, &destination.secret) {
             Ok(secret) => secret,
@@ -42,7 +43,7 @@ impl Sender {
         if due.progress.attempts == 0 {
             self.metrics.first_attempt_seconds.observe((now - due.occurred_at).as_seconds_f64().max(0.0));
         }
-        let body = due.body.clone();
+        fault::at_attempt(&destination.url);
         let signature = sign(&secret, &body, now.unix_timestamp());
         let answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {

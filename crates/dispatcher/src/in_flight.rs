@@ -7,77 +7,112 @@ use std::{
 
 use broker::Acker;
 use domain::{Job, Redelivered};
-use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Which jobs are under way, and who is to be acknowledged when they are done: first the message that the job came with,
-/// then its twins.
+use crate::{lane::Which, metrics::ByLane};
+
+/// How a message was handed out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handed {
+    /// By which lane's queue.
+    pub(crate) lane: Which,
+    /// The broker's flag, or that of a message that it was moved from.
+    pub(crate) redelivered: Redelivered,
+    /// How often before.
+    pub(crate) times: u32,
+}
+
+/// Which jobs are under way in either lane, and who is to be acknowledged when they are done: first the message that the
+/// job came with, then its twins.
 pub(crate) struct InFlight {
-    jobs: Mutex<HashMap<Job, VecDeque<(Acker, Redelivered)>>>,
-    gauge: Gauge,
+    jobs: Mutex<HashMap<Job, Under>>,
+    gauge: ByLane,
+}
+
+#[derive(Default)]
+struct Under {
+    messages: VecDeque<(Acker, Handed)>,
+    /// Told when the job is no longer under way.
+    watched: Option<DropGuard>,
 }
 
 impl InFlight {
-    pub(crate) fn new(gauge: Gauge) -> Self {
+    pub(crate) fn new(gauge: ByLane) -> Self {
         Self { jobs: Mutex::default(), gauge }
     }
 
     /// Takes a job. `false` when its twin is under way already: then it joins the twin.
-    pub(crate) fn begin(&self, job: Job, acker: Acker, redelivered: Redelivered) -> bool {
-        let mut jobs = self.lock();
-        let is_new = match jobs.entry(job) {
+    pub(crate) fn begin(&self, job: Job, acker: Acker, handed: Handed) -> bool {
+        match self.lock().entry(job) {
             Entry::Occupied(mut twin) => {
-                twin.get_mut().push_back((acker, redelivered));
+                twin.get_mut().messages.push_back((acker, handed));
                 false
             }
             Entry::Vacant(place) => {
-                place.insert(VecDeque::from([(acker, redelivered)]));
+                self.gauge.of(handed.lane).inc();
+                place.insert(Under::default()).messages.push_back((acker, handed));
                 true
             }
-        };
-        self.show(&jobs);
-        is_new
+        }
     }
 
-    /// Acknowledges a job whose effect is durable, and its twins: the message that it came with may be lost to its
-    /// connection by now, and no other is of use any more.
-    pub(crate) async fn finish(&self, job: Job) {
-        let ackers = {
-            let mut jobs = self.lock();
-            let ackers = jobs.remove(&job).unwrap_or_default();
-            self.show(&jobs);
-            ackers
-        };
-        for (acker, _) in ackers {
-            acker.ack().await;
+    /// Is cancelled as soon as the job is no longer under way: at once, if it is not now.
+    pub(crate) fn watch(&self, job: Job) -> CancellationToken {
+        let token = CancellationToken::new();
+        let guard = token.clone().drop_guard();
+        if let Some(under) = self.lock().get_mut(&job) {
+            under.watched = Some(guard);
         }
+        token
+    }
+
+    /// Takes jobs out, with their twins: in the order in which they came.
+    pub(crate) fn take(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<(Acker, Handed)> {
+        let mut under_way = self.lock();
+        let mut taken = Vec::new();
+        for job in jobs {
+            let Some(under) = under_way.remove(&job) else { continue };
+            if let Some((_, handed)) = under.messages.front() {
+                self.gauge.of(handed.lane).dec();
+            }
+            taken.extend(under.messages);
+        }
+        taken
+    }
+
+    /// Acknowledges jobs whose effect is durable, and their twins: the message that a job came with may be lost to its
+    /// connection by now, and no other is of use any more.
+    pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = Job>) {
+        let taken = self.take(jobs);
+        Acker::ack_all(taken.into_iter().map(|(acker, _)| acker).collect()).await;
     }
 
     /// Acknowledges a job that was judged to be nothing to do now. A twin that came meanwhile is under way in its place
     /// and has to be judged itself: it may have been published for what happened after this one's judgement, or be the
     /// very message that brings this one back.
-    pub(crate) async fn pass(&self, job: Job) -> Option<Redelivered> {
+    pub(crate) async fn pass(&self, job: Job) -> Option<Handed> {
         let (judged, twin) = {
             let mut jobs = self.lock();
-            let messages = jobs.get_mut(&job)?;
-            let judged = messages.pop_front();
-            let twin = messages.front().map(|(_, redelivered)| *redelivered);
+            let under = jobs.get_mut(&job)?;
+            under.watched = None;
+            let judged = under.messages.pop_front();
+            let twin = under.messages.front().map(|(_, handed)| *handed);
             if twin.is_none() {
                 jobs.remove(&job);
             }
-            self.show(&jobs);
             (judged, twin)
         };
-        if let Some((acker, _)) = judged {
+        if let Some(twin) = twin {
+            self.gauge.of(twin.lane).inc();
+        }
+        if let Some((acker, handed)) = judged {
+            self.gauge.of(handed.lane).dec();
             acker.ack().await;
         }
         twin
     }
 
-    fn show(&self, jobs: &HashMap<Job, VecDeque<(Acker, Redelivered)>>) {
-        self.gauge.set(i64::try_from(jobs.len()).unwrap_or(i64::MAX));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Job, VecDeque<(Acker, Redelivered)>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Job, Under>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

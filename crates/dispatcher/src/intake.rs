@@ -1,10 +1,11 @@
 //! One batch of jobs: read their deliveries, judge each, begin the attempts.
 
-use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
-use broker::{Names, Outgoing, Publisher, Received};
-use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict, WebhookId};
-use ledger::{Due, Ledger, Standing, UnsealError};
+use broker::{Names, Publisher, Received};
+use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
+use futures_util::FutureExt;
+use ledger::{Due, Ledger, Loaded};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
@@ -12,21 +13,24 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     attempt::{Made, Sender},
-    in_flight::InFlight,
+    dead::Reason,
+    in_flight::{Handed, InFlight},
+    lane::{Lane, Which},
     metrics::{Metrics, size},
-    parking,
+    stamps::Stamps,
+    suspects::Turns,
 };
 
-/// How long a job waits whose webhook's secret does not open: an operator has to configure the key first.
-const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
-
-#[derive(Clone)]
+/// What the jobs of both lanes go through; each job in a task of its own.
 pub(crate) struct Intake {
     pub(crate) ledger: Ledger,
     pub(crate) publisher: Publisher,
     pub(crate) names: Names,
     pub(crate) schedule: RetrySchedule,
     pub(crate) sender: Sender,
+    pub(crate) lanes: Lanes,
+    pub(crate) stamps: Stamps,
+    pub(crate) turns: Turns,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) made: mpsc::Sender<Made>,
     pub(crate) metrics: Metrics,
@@ -35,36 +39,73 @@ pub(crate) struct Intake {
     pub(crate) abandon: CancellationToken,
 }
 
+/// Both lanes.
+pub(crate) struct Lanes {
+    pub(crate) main: Lane,
+    pub(crate) slow: Lane,
+}
+
+impl Lanes {
+    pub(crate) const fn of(&self, which: Which) -> &Lane {
+        match which {
+            Which::Main => &self.main,
+            Which::Slow => &self.slow,
+        }
+    }
+}
+
 impl Intake {
-    /// Takes a batch; the attempts go on in tasks of their own.
-    pub(crate) async fn take(&self, batch: Vec<Received>) {
+    /// Takes a batch of a lane; the attempts go on in tasks of their own.
+    pub(crate) async fn take(self: &Arc<Self>, lane: Which, batch: Vec<Received>) {
         self.metrics.read_batch.observe(size(batch.len()));
-        let jobs = self.begin(batch).await;
+        let jobs = self.begin(lane, batch).await;
         self.look_up(jobs).await;
     }
 
-    async fn look_up(&self, jobs: Vec<(Job, Redelivered)>) {
+    async fn look_up(self: &Arc<Self>, jobs: Vec<(Job, Handed)>) {
         let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
         if ids.is_empty() {
             return;
         }
         let load = || self.ledger.due_load(&ids);
-        let Some(due) = persist("reading deliveries", &self.abandon, load).await else { return };
+        let Some(Loaded { due, unreadable }) = persist("reading deliveries", &self.abandon, load).await else { return };
         let due: HashMap<DeliveryId, Due> = due.into_iter().map(|due| (due.id, due)).collect();
-        for (job, redelivered) in jobs {
-            self.judge(job, redelivered, due.get(&job.delivery));
+        let unreadable: HashMap<_, _> = unreadable.into_iter().map(|one| (one.id, one.column)).collect();
+        if self.stamp(&jobs, &due).await.is_none() {
+            return;
+        }
+        for (job, handed) in jobs {
+            match (due.get(&job.delivery), unreadable.get(&job.delivery)) {
+                (Some(due), _) => self.judge(job, handed, due),
+                (None, Some(column)) => {
+                    let detail = format!("this version cannot read {column}");
+                    self.spawn(job, |this| async move { this.bury(job, Reason { word: "unreadable", detail }).await });
+                }
+                (None, None) => self.skip(job, "unknown"),
+            }
         }
     }
 
+    /// Whose jobs were found in the slow lane may have more there.
+    async fn stamp(&self, jobs: &[(Job, Handed)], due: &HashMap<DeliveryId, Due>) -> Option<()> {
+        let of_slow = |(job, handed): &(Job, Handed)| match handed.lane {
+            Which::Slow => Some(due.get(&job.delivery)?.destination.webhook),
+            Which::Main => None,
+        };
+        let webhooks = || jobs.iter().filter_map(of_slow);
+        persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, webhooks())).await
+    }
+
     /// Registers the batch's jobs as under way; what is no job is moved aside.
-    async fn begin(&self, batch: Vec<Received>) -> Vec<(Job, Redelivered)> {
+    async fn begin(&self, lane: Which, batch: Vec<Received>) -> Vec<(Job, Handed)> {
         let mut jobs = Vec::with_capacity(batch.len());
         for message in batch {
             match Job::parse(&message.body) {
                 Ok(job) => {
-                    let redelivered = Redelivered::from(message.redelivered);
-                    if self.in_flight.begin(job, message.acker, redelivered) {
-                        jobs.push((job, redelivered));
+                    let times = message.handed_out;
+                    let handed = Handed { lane, redelivered: Redelivered::from(times > 0), times };
+                    if self.in_flight.begin(job, message.acker, handed) {
+                        jobs.push((job, handed));
                     } else {
                         self.metrics.skipped("twin");
                     }
@@ -72,7 +113,8 @@ impl Intake {
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
                     self.metrics.skipped(error.reason());
-                    let dead = [parking::dead(message.body, &error, &self.names)];
+                    let reason = Reason { word: error.reason(), detail: error.to_string() };
+                    let dead = [reason.message(message.body, &self.names)];
                     let publish = || self.publisher.publish(&dead);
                     if persist("moving a dead message", &self.abandon, publish).await.is_some() {
                         message.acker.ack().await;
@@ -83,102 +125,58 @@ impl Intake {
         jobs
     }
 
-    fn judge(&self, job: Job, redelivered: Redelivered, due: Option<&Due>) {
-        let this = self.clone();
-        let Some(due) = due else {
-            self.skip(job, "unknown");
-            return;
-        };
-        match due.progress.judge(job, redelivered, OffsetDateTime::now_utc()) {
+    fn judge(self: &Arc<Self>, job: Job, handed: Handed, due: &Due) {
+        match due.progress.judge(job, handed.redelivered, OffsetDateTime::now_utc()) {
             Verdict::Stale => self.skip(job, "stale"),
             Verdict::Attempt => {
                 let due = due.clone();
-                self.tasks.spawn(async move { this.attempt(job, due).await });
+                self.spawn(job, |this| async move { this.attempt(job, handed, due).await });
             }
             Verdict::Early(at) => {
                 self.metrics.skipped("early");
-                self.tasks.spawn(async move { this.park(job, at).await });
+                self.spawn(job, move |this| async move { this.park(job, at).await });
             }
             Verdict::FollowUp(at) => {
                 self.metrics.skipped("follow_up");
-                self.tasks.spawn(async move { this.follow_up(job, at).await });
+                self.spawn(job, move |this| async move { this.follow_up(job, at).await });
             }
         }
     }
 
-    fn skip(&self, job: Job, reason: &'static str) {
+    /// Looks a job up and judges it once more.
+    pub(crate) fn again(self: &Arc<Self>, job: Job, handed: Handed) {
+        self.spawn(job, |this| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(async move { this.look_up(vec![(job, handed)]).await })
+        });
+    }
+
+    pub(crate) fn skip(self: &Arc<Self>, job: Job, reason: &'static str) {
         self.metrics.skipped(reason);
-        let this = self.clone();
-        self.tasks.spawn(async move { this.pass(job).await });
+        self.spawn(job, |this| async move { this.pass(job).await });
+    }
+
+    /// Does a job's work in a task of its own. A panic there is that job's affair: the others go on. (One in what all
+    /// jobs share ends the process.)
+    fn spawn<F>(self: &Arc<Self>, job: Job, work: impl FnOnce(Arc<Self>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (work, this) = (work(Arc::clone(self)), Arc::clone(self));
+        self.tasks.spawn(async move {
+            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+                tracing::error!(delivery = %job.delivery, attempt = job.attempt, "a job's task panicked");
+                let detail = "its task panicked: the dispatcher's log says where".to_owned();
+                this.bury(job, Reason { word: "panicked", detail }).await;
+            }
+        });
     }
 
     /// Acknowledges a job that was not attempted; a twin that came meanwhile is judged by what the ledger says now.
-    fn pass(&self, job: Job) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    pub(crate) fn pass(self: &Arc<Self>, job: Job) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
-            if let Some(redelivered) = self.in_flight.pass(job).await {
-                self.look_up(vec![(job, redelivered)]).await;
+            if let Some(handed) = self.in_flight.pass(job).await {
+                self.look_up(vec![(job, handed)]).await;
             }
         })
-    }
-
-    async fn attempt(&self, job: Job, due: Due) {
-        match due.destination.standing {
-            Standing::Active => {}
-            Standing::Paused => return self.hold(job, due.destination.webhook).await,
-            Standing::Deleted => return self.cancel(job).await,
-        }
-        match self.sender.attempt(job, due).await {
-            // The recorder outlives every attempt, unless it was abandoned: then nothing is acknowledged.
-            Ok(made) => drop(self.made.send(made).await),
-            Err((due, error)) => self.wait_for_keys(job, &due, &error).await,
-        }
-    }
-
-    /// Leaves the delivery waiting until its webhook is active again; if it is by now, the job comes back at once.
-    async fn hold(&self, job: Job, webhook: WebhookId) {
-        let hold = || self.ledger.job_hold(webhook, job.delivery);
-        match persist("holding a job", &self.abandon, hold).await {
-            Some(true) => {
-                self.metrics.skipped("held");
-                self.pass(job).await;
-            }
-            Some(false) => self.park(job, OffsetDateTime::now_utc()).await,
-            None => {}
-        }
-    }
-
-    async fn cancel(&self, job: Job) {
-        self.metrics.skipped("cancelled");
-        let ids = [job.delivery];
-        let cancel = || self.ledger.deliveries_cancel(&ids);
-        if persist("cancelling a delivery", &self.abandon, cancel).await.is_some() {
-            self.in_flight.finish(job).await;
-        }
-    }
-
-    async fn wait_for_keys(&self, job: Job, due: &Due, error: &UnsealError) {
-        let webhook = due.destination.webhook;
-        tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
-        self.metrics.skipped("sealed");
-        self.park(job, OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE).await;
-    }
-
-    /// Makes a job come back at `due`.
-    async fn park(&self, job: Job, due: OffsetDateTime) {
-        if self.publish_until(due, job).await.is_some() {
-            self.pass(job).await;
-        }
-    }
-
-    /// Makes the attempt after a job's come at `due`.
-    async fn follow_up(&self, job: Job, due: OffsetDateTime) {
-        if self.publish_until(due, Job { attempt: job.attempt + 1, ..job }).await.is_some() {
-            self.in_flight.finish(job).await;
-        }
-    }
-
-    async fn publish_until(&self, due: OffsetDateTime, job: Job) -> Option<()> {
-        let parked: [Outgoing; 1] = [self.names.job_at(job, due, OffsetDateTime::now_utc(), &self.schedule)];
-        persist("parking a job", &self.abandon, || self.publisher.publish(&parked)).await
     }
 }

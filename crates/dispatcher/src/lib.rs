@@ -1,11 +1,19 @@
 #![doc = include_str!("../README.md")]
 
 mod app;
+mod aside;
 mod attempt;
+mod begin;
+mod dead;
+mod depths;
+mod fault;
 mod in_flight;
 mod intake;
+mod lane;
 mod metrics;
-mod parking;
 mod record;
+mod shares;
+mod stamps;
+mod suspects;
 
 pub use app::{App, AppError};

@@ -8,14 +8,29 @@ use prometheus_client::{
 };
 use service_kit::buckets;
 
+use crate::lane::{Over, Which};
+
 type ByWord = Family<[(&'static str, &'static str); 1], Counter>;
+
+/// A gauge for each lane.
+#[derive(Clone, Default)]
+pub(crate) struct ByLane(Family<[(&'static str, &'static str); 1], Gauge>);
+
+impl ByLane {
+    pub(crate) fn of(&self, which: Which) -> Gauge {
+        self.0.get_or_create_owned(&[("lane", which.as_str())])
+    }
+}
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
     attempts: ByWord,
     finished: ByWord,
     skipped: ByWord,
-    pub(crate) in_flight: Gauge,
+    moved: ByWord,
+    put_back: ByWord,
+    pub(crate) in_flight: ByLane,
+    pub(crate) depth: ByLane,
     pub(crate) attempt_seconds: Histogram,
     pub(crate) first_attempt_seconds: Histogram,
     pub(crate) read_batch: Histogram,
@@ -28,17 +43,39 @@ impl Metrics {
             attempts: ByWord::default(),
             finished: ByWord::default(),
             skipped: ByWord::default(),
-            in_flight: Gauge::default(),
+            moved: ByWord::default(),
+            put_back: ByWord::default(),
+            in_flight: ByLane::default(),
+            depth: ByLane::default(),
             attempt_seconds: buckets::seconds(),
             first_attempt_seconds: buckets::seconds(),
             read_batch: buckets::batch_sizes(),
             write_batch: buckets::batch_sizes(),
         };
+        for which in Which::BOTH {
+            metrics.in_flight.of(which);
+            metrics.depth.of(which);
+        }
         let seen = metrics.clone();
         registry.register("webhooks_delivery_attempts", "Attempts, by outcome class", seen.attempts);
         registry.register("webhooks_deliveries_finished", "Deliveries that ended, by state", seen.finished);
         registry.register("webhooks_jobs_skipped", "Jobs that were not attempted, by reason", seen.skipped);
-        registry.register("webhooks_attempts_in_flight", "Jobs taken and not yet acknowledged", seen.in_flight);
+        registry.register(
+            "webhooks_jobs_moved_to_slow_lane",
+            "Jobs that left the main lane for the slow one, by what they waited for in vain",
+            seen.moved,
+        );
+        registry.register(
+            "webhooks_jobs_put_back_in_slow_lane",
+            "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
+            seen.put_back,
+        );
+        registry.register(
+            "webhooks_attempts_in_flight",
+            "Jobs taken and not yet acknowledged, by lane",
+            seen.in_flight.0,
+        );
+        registry.register("webhooks_lane_ready_jobs", "Jobs that wait on a lane's queue", seen.depth.0);
         registry.register("webhooks_attempt_seconds", "How long attempts took", seen.attempt_seconds);
         registry.register(
             "webhooks_first_attempt_delay_seconds",
@@ -57,6 +94,14 @@ impl Metrics {
 
     pub(crate) fn finished(&self, state: DeliveryState) {
         self.finished.get_or_create(&[("state", state.as_str())]).inc();
+    }
+
+    pub(crate) fn made_way(&self, from: Which, over: Over) {
+        let counters = match from {
+            Which::Main => &self.moved,
+            Which::Slow => &self.put_back,
+        };
+        counters.get_or_create(&[("reason", over.as_str())]).inc();
     }
 
     pub(crate) fn skipped(&self, reason: &'static str) {

@@ -1,6 +1,6 @@
 //! Outcomes: one write to the ledger for all that have come in, then the retries, then the acknowledgements.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use broker::{Names, Publisher};
 use domain::{DeliveryState, Job, RetrySchedule};
@@ -25,6 +25,19 @@ pub(crate) struct Recorder {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) metrics: Metrics,
     pub(crate) abandon: CancellationToken,
+    /// Cancelled when this panicked: no job can come to its end any more.
+    pub(crate) broken: CancellationToken,
+}
+
+/// Tells when its task panicked.
+struct Alarm(CancellationToken);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
 }
 
 /// What remains to be done for a job once its outcome is in the ledger. The ledger has the last word on the retry: the
@@ -37,13 +50,17 @@ struct Recorded {
 impl Recorder {
     /// Records outcomes until no more can come, and every retry is published and every job acknowledged.
     pub(crate) async fn run(self, mut made: mpsc::Receiver<Made>, most: usize) {
+        let _alarm = Alarm(self.broken.clone());
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
         while made.recv_many(&mut batch, most).await > 0 {
             let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
             // The next batch is written while this one's retries wait for their confirms.
             let this = self.clone();
-            settling.spawn(async move { this.settle(recorded).await });
+            settling.spawn(async move {
+                let _alarm = Alarm(this.broken.clone());
+                this.settle(recorded).await;
+            });
         }
         settling.close();
         settling.wait().await;
@@ -70,9 +87,13 @@ impl Recorder {
                 error: answer.error,
             });
         }
+        let mut places = HashMap::with_capacity(recorded.len());
+        for (place, Recorded { job, .. }) in recorded.iter().enumerate() {
+            places.entry(job.delivery).or_insert(place);
+        }
         let write = || self.ledger.attempts_record(&attempted, &webhooks);
         for Outcome { id, state, next_attempt_at } in persist("recording attempts", &self.abandon, write).await? {
-            if let Some(recorded) = recorded.iter_mut().find(|recorded| recorded.job.delivery == id) {
+            if let Some(recorded) = places.get(&id).and_then(|place| recorded.get_mut(*place)) {
                 recorded.retry_at = state.is_waiting().then(|| next_attempt_at.unwrap_or_else(OffsetDateTime::now_utc));
             }
             if state == DeliveryState::Dropped {
@@ -98,8 +119,6 @@ impl Recorder {
         if persist("publishing retries", &self.abandon, publish).await.is_none() {
             return;
         }
-        for Recorded { job, .. } in recorded {
-            self.in_flight.finish(job).await;
-        }
+        self.in_flight.finish(recorded.iter().map(|recorded| recorded.job)).await;
     }
 }

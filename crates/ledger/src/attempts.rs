@@ -1,56 +1,14 @@
-//! What a job needs, and what came of it: one read and one statement per batch (DESIGN 1).
+//! What came of jobs: one statement per batch (DESIGN 1).
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{BigInt, Binary, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventType, OutcomeClass, Progress, WebhookId};
+use domain::{DeliveryId, DeliveryState, OutcomeClass, Progress, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret};
-
-/// A delivery as the ledger has it, with all that an attempt needs.
-#[derive(Clone, Debug)]
-pub struct Due {
-    /// The delivery.
-    pub id: DeliveryId,
-    /// How far it has come.
-    pub progress: Progress,
-    /// When its event fired, cut to milliseconds.
-    pub occurred_at: OffsetDateTime,
-    /// Which of the seven.
-    pub event_type: EventType,
-    /// The exact body.
-    pub body: Bytes,
-    /// Where it goes.
-    pub destination: Destination,
-}
-
-/// A webhook as an attempt sees it.
-#[derive(Clone, Debug)]
-pub struct Destination {
-    /// The webhook.
-    pub webhook: WebhookId,
-    /// Its URL, as it was written.
-    pub url: String,
-    /// Whether it takes deliveries now.
-    pub standing: Standing,
-    /// Its sealed signing secret.
-    pub secret: SealedSecret,
-}
-
-/// Whether a webhook takes deliveries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It does.
-    Active,
-    /// Its administrator paused it: deliveries wait.
-    Paused,
-    /// It was deleted: deliveries are cancelled.
-    Deleted,
-}
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
 
 /// An attempt that was made.
 #[derive(Clone, Debug)]
@@ -87,29 +45,6 @@ pub struct Outcome {
     /// When the next attempt is due, if it waits for one and not at once.
     pub next_attempt_at: Option<OffsetDateTime>,
 }
-
-batch_statement! {
-    LoadDue -> (
-        (SqlUuid, Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
-        (Timestamptz, Text, Binary),
-        (SqlUuid, Text, Bool, Bool, Text, Binary),
-    );
-    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz }
-    " SELECT d.id, d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at, e.occurred_at, e.event_type, e.body, \
-             w.id, w.url, w.is_active, w.deleted_at IS NOT NULL, w.secret_key_id, w.secret_sealed \
-      FROM job \
-      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \
-      JOIN webhooks AS w ON w.id = d.webhook_id \
-      CROSS JOIN LATERAL \
-        (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id \
-         AND events.tenant_id = w.tenant_id) AS e"
-}
-
-type DueRow = (
-    (Uuid, String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>),
-    (OffsetDateTime, String, Vec<u8>),
-    (Uuid, String, bool, bool, String, Vec<u8>),
-);
 
 // Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
 // that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
@@ -164,20 +99,6 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// What the ledger knows of the deliveries; those that it does not know are missing in the answer.
-    ///
-    /// # Errors
-    /// When the database does not answer, or holds what this version cannot read.
-    pub async fn due_load(&self, ids: &[DeliveryId]) -> Result<Vec<Due>, LedgerError> {
-        let mut statement = LoadDue::default();
-        for id in ids {
-            statement.delivery_id.push(id.as_uuid());
-            statement.occurred_at.push(occurred_at(*id));
-        }
-        let rows: Vec<DueRow> = self.run(async |conn| statement.load(conn).await).await?;
-        rows.into_iter().map(due).collect()
-    }
-
     /// Records attempts, the deliveries' progress and the webhooks' health in one transaction. Returns what
     /// became of those deliveries for which this was the attempt that the ledger expected; for the others nothing changes.
     ///
@@ -222,36 +143,4 @@ impl RecordAttempts {
         self.answer_head.push(attempted.answer_head.clone());
         self.error.push(attempted.error.clone());
     }
-}
-
-/// The moment in the id, which is also the key of its event's partition.
-pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(id.unix_millis()) * 1_000_000)
-        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
-}
-
-fn due((delivery, event, webhook): DueRow) -> Result<Due, LedgerError> {
-    let (id, state, attempts, run_base, first_failed_at, next_attempt_at) = delivery;
-    let (occurred_at, event_type, body) = event;
-    let (webhook, url, is_active, is_deleted, key_id, sealed) = webhook;
-    let standing = match (is_active, is_deleted) {
-        (_, true) => Standing::Deleted,
-        (false, false) => Standing::Paused,
-        (true, false) => Standing::Active,
-    };
-    let unreadable = |column| LedgerError::Unreadable { column };
-    Ok(Due {
-        id: id.into(),
-        progress: Progress {
-            state: state.parse().map_err(|_| unreadable("deliveries.state"))?,
-            attempts: u16::try_from(attempts).map_err(|_| unreadable("deliveries.attempts"))?,
-            run_base: u16::try_from(run_base).map_err(|_| unreadable("deliveries.run_base"))?,
-            first_failed_at,
-            next_attempt_at,
-        },
-        occurred_at,
-        event_type: event_type.parse().map_err(|_| unreadable("events.event_type"))?,
-        body: body.into(),
-        destination: Destination { webhook: webhook.into(), url, standing, secret: SealedSecret { key_id, sealed } },
-    })
 }

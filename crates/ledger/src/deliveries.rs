@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    attempts::occurred_at,
+    due::occurred_at,
     error::LedgerError,
     pool::Ledger,
     tables::{attempts, deliveries, events},

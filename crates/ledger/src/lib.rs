@@ -2,23 +2,29 @@
 
 mod attempts;
 mod batch;
+mod bodies;
 mod deliveries;
+mod due;
 mod error;
 mod holds;
 mod intake;
 mod pool;
+mod postpone;
 mod promises;
 mod recoveries;
 mod resends;
 mod schema;
 mod secrets;
 mod sessions;
+mod slow;
+mod suspects;
 mod tables;
 mod trials;
 mod webhooks;
 
-pub use attempts::{Attempted, Destination, Due, Outcome, Standing};
+pub use attempts::{Attempted, Outcome};
 pub use deliveries::{Attempt, Delivery, DeliveryFilter};
+pub use due::{Destination, Due, Loaded, Standing, StoredBody, Unreadable};
 pub use error::LedgerError;
 pub use intake::{NewDelivery, NewEvent, Subscriber};
 pub use pool::{Ledger, LedgerConfig};

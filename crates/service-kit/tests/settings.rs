@@ -77,6 +77,8 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(4));
     assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (64, 1024));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
+    assert_eq!(settings.dispatcher.slow_in_flight, 256);
+    assert_eq!((settings.dispatcher.webhook_share, settings.dispatcher.tenant_share), (0.125, 0.25));
     assert_eq!(settings.ingest.batch, 256);
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
     assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (65_536, 100));
@@ -159,6 +161,18 @@ fn every_setting_can_come_from_the_environment() {
 }
 
 #[test]
+fn the_shares_of_slots_can_come_from_the_environment() {
+    let dispatcher = load(&[
+        ("WEBHOOKS__DISPATCHER__SLOW_IN_FLIGHT", "7"),
+        ("WEBHOOKS__DISPATCHER__WEBHOOK_SHARE", "0.5"),
+        ("WEBHOOKS__DISPATCHER__TENANT_SHARE", "1"),
+    ])
+    .unwrap()
+    .dispatcher;
+    assert_eq!((dispatcher.slow_in_flight, dispatcher.webhook_share, dispatcher.tenant_share), (7, 0.5, 1.0));
+}
+
+#[test]
 fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
     let file = SettingsFile::new("[dispatcher]\nmax_in_flight = 5\nbatch = 6\n[broker]\nurl = 'amqp://file'\n");
     let settings = file.load(&[("WEBHOOKS__DISPATCHER__BATCH", "7")]).unwrap();
@@ -182,6 +196,10 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("database.max_connections", "-1", "number"),
         ("dispatcher.max_in_flight", "0", "number"),
         ("dispatcher.max_in_flight", "65536", "number"),
+        ("dispatcher.slow_in_flight", "0", "number"),
+        ("dispatcher.webhook_share", "0", "fraction"),
+        ("dispatcher.webhook_share", "1.01", "fraction"),
+        ("dispatcher.tenant_share", "NaN", "fraction"),
         ("dispatcher.batch", "2.5", "number"),
         ("ingest.batch", "many", "number"),
         ("egress.max_idle_per_host", "few", "number"),
@@ -245,7 +263,7 @@ fn an_introspection_url_is_of_http_or_https_and_its_credentials_are_not_shown() 
 #[test]
 fn an_unknown_key_is_refused_with_those_there_are() {
     let said = "dispatcher.max_in_fliht (WEBHOOKS__DISPATCHER__MAX_IN_FLIHT): unknown key; \
-                known keys here: max_in_flight, batch";
+                known keys here: max_in_flight, slow_in_flight, webhook_share, tenant_share, batch";
     assert_eq!(refusal("WEBHOOKS__DISPATCHER__MAX_IN_FLIHT", "1"), said);
     let file = SettingsFile::new("[dispatcher]\nmax_in_fliht = 1\n");
     assert_eq!(file.load(&[]).unwrap_err().to_string(), said);

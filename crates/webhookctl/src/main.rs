@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod away;
+mod body;
+mod dead;
 mod rejected;
 mod session;
 
@@ -33,6 +35,9 @@ enum Command {
     /// Events that could not be used.
     #[command(subcommand)]
     Rejected(Rejected),
+    /// Jobs that could not be done: no jobs at all, or such that crashed their dispatchers.
+    #[command(subcommand)]
+    Dead(Dead),
 }
 
 #[derive(Subcommand)]
@@ -68,6 +73,22 @@ enum Rejected {
         limit: usize,
     },
     /// Hands them to ingest again, oldest first.
+    Requeue {
+        /// The most to hand over; all that are there now if not given.
+        #[arg(long)]
+        limit: Option<usize>,
+    },
+}
+
+#[derive(Subcommand)]
+enum Dead {
+    /// Shows them, one JSON object a line, oldest first. They stay where they are.
+    List {
+        /// The most to show.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Hands them to the dispatchers again, oldest first.
     Requeue {
         /// The most to hand over; all that are there now if not given.
         #[arg(long)]
@@ -113,6 +134,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Rejected(Rejected::Requeue { limit }) => {
             rejected::requeue(&connections::broker(&settings, PROCESS)?, limit).await
+        }
+        Command::Dead(Dead::List { limit }) => dead::list(&connections::broker(&settings, PROCESS)?, limit).await,
+        Command::Dead(Dead::Requeue { limit }) => {
+            let ledger = connections::ledger(&settings, PROCESS)?;
+            dead::requeue(&connections::broker(&settings, PROCESS)?, &ledger, limit).await
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use broker::{Broker, Parked};
 use serde_json::{Value, json};
 
-use crate::away;
+use crate::{away, body};
 
 /// Prints the rejected events, one JSON object a line.
 pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
@@ -24,13 +24,9 @@ pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Re
     Ok(())
 }
 
-/// The body is text where it is UTF-8, and hexadecimal digits where it is not.
 fn line(parked: &Parked) -> Value {
     let header = |name: &str| parked.headers.get(name).cloned();
-    let (name, body) = match std::str::from_utf8(&parked.body) {
-        Ok(text) => ("body", text.to_owned()),
-        Err(_) => ("body_hex", hex::encode(&parked.body)),
-    };
+    let (name, body) = body::shown(&parked.body);
     json!({
         "reason": header("x-rejected-reason"),
         "detail": header("x-rejected-detail"),

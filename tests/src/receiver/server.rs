@@ -65,6 +65,12 @@ impl Receiver {
         self.shared.state().received.clone()
     }
 
+    /// How many requests have arrived so far.
+    #[must_use]
+    pub fn arrived(&self) -> usize {
+        self.shared.state().received.len()
+    }
+
     /// Waits until at least `n` requests have arrived.
     ///
     /// # Panics

@@ -34,6 +34,9 @@ fn settings() -> Vec<(&'static str, String)> {
         ("INGEST__BATCH", "16"),
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "64"),
+        // Nothing is moved to the slow lane: that has tests of its own.
+        ("DISPATCHER__WEBHOOK_SHARE", "1"),
+        ("DISPATCHER__TENANT_SHARE", "1"),
         ("BROKER__CONFIRM_TIMEOUT", "2s"),
         ("LOG__LEVEL", "info"),
     ];

@@ -169,7 +169,11 @@ async fn while_the_broker_is_out_of_memory_publishing_waits_and_nothing_is_lost(
             0.0,
             "a blocked connection is kept: another is blocked too"
         );
-        assert_eq!(processes.dispatcher.threads("lapin-io-loop"), 2, "one connection to consume, one to publish");
+        assert_eq!(
+            processes.dispatcher.threads("lapin-io-loop"),
+            4,
+            "one for each lane, one to publish, one for depths"
+        );
         storm.answer_after(Duration::from_millis(10));
         drop(alarm);
         for process in processes.all() {

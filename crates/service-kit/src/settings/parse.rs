@@ -52,6 +52,14 @@ pub(super) fn small_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     parsed(deserializer, "number", |text| at_least_one(text).ok_or("expected a whole number from 1 to 65535"))
 }
 
+/// A part of a whole: above 0 and at most 1.
+pub(super) fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    parsed(deserializer, "fraction", |text| {
+        let fits = |fraction: &f64| *fraction > 0.0 && *fraction <= 1.0;
+        text.parse().ok().filter(fits).ok_or("expected a number above 0 and at most 1")
+    })
+}
+
 fn to_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected an IP address and a port, as in 127.0.0.1:8080")
 }

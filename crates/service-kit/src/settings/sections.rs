@@ -154,6 +154,15 @@ pub struct Dispatcher {
     /// Attempts at the same time, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub max_in_flight: u16,
+    /// Attempts at the same time beside these, for webhooks over their share; at least 1.
+    #[serde(deserialize_with = "parse::small_count")]
+    pub slow_in_flight: u16,
+    /// The part of either that one webhook may hold, above 0 and at most 1.
+    #[serde(deserialize_with = "parse::fraction")]
+    pub webhook_share: f64,
+    /// The part of either that one tenant may hold, above 0 and at most 1.
+    #[serde(deserialize_with = "parse::fraction")]
+    pub tenant_share: f64,
     /// Jobs per read and write of the ledger, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub batch: u16,

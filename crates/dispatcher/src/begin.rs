@@ -1,0 +1,99 @@
+//! From the judgement to the attempt: a slot, a body, a try.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use domain::{Job, Verdict};
+use ledger::{Due, Standing, StoredBody};
+use service_kit::connections::persist;
+use time::OffsetDateTime;
+
+use crate::{
+    in_flight::Handed,
+    intake::Intake,
+    lane::{Admission, Over},
+    suspects::Turn,
+};
+
+/// What was read of a delivery counts for so long: its webhook may be deactivated or moved at any time.
+const STALE: Duration = Duration::from_millis(100);
+
+/// What a job has that may begin.
+struct Admitted {
+    turn: Option<Turn>,
+    admission: Admission,
+    is_stale: bool,
+}
+
+impl Intake {
+    /// Attempts a job, unless its webhook takes no deliveries, or it has to make way for others.
+    pub(crate) async fn attempt(self: &Arc<Self>, job: Job, handed: Handed, mut due: Due) {
+        let webhook = due.destination.webhook;
+        match due.destination.standing {
+            Standing::Active => {}
+            Standing::Paused => return self.hold(job, webhook).await,
+            Standing::Deleted => return self.cancel(job).await,
+        }
+        let Admitted { turn, admission, is_stale } = match self.admit(handed, &due).await {
+            Ok(admitted) => admitted,
+            Err(over) => return self.make_way(job, handed.lane, webhook, over).await,
+        };
+        if is_stale {
+            let Some(now) = self.still_due(job, handed).await else { return };
+            due = now;
+        }
+        if let Some(turn) = turn
+            && self.begin_suspect(job, handed, turn).await.is_none()
+        {
+            return;
+        }
+        let Some(body) = self.body(job, &mut due).await else { return };
+        let made = self.sender.attempt(job, due, body).await;
+        drop(admission);
+        match made {
+            // The recorder outlives every attempt, unless it was abandoned: then nothing is acknowledged.
+            Ok(made) => drop(self.made.send(made).await),
+            Err((due, error)) => self.wait_for_keys(job, &due, &error).await,
+        }
+    }
+
+    /// What a job needs before it may begin, within one patience. Whether it had to wait so long that the ledger has to
+    /// be asked again.
+    async fn admit(&self, handed: Handed, due: &Due) -> Result<Admitted, Over> {
+        let mut patience = self.lanes.of(handed.lane).patience(due.destination.webhook, due.destination.tenant);
+        let turn = self.turns.wait_for(handed, patience.end()).await?;
+        let long_body = match due.body {
+            StoredBody::Here(_) => None,
+            StoredBody::Long(bytes) => Some(bytes),
+        };
+        let admission = patience.admit(long_body).await?;
+        Ok(Admitted { turn, admission, is_stale: patience.began().elapsed() >= STALE })
+    }
+
+    /// What the ledger says now, if it still wants this very attempt. If not, the job is judged anew.
+    async fn still_due(self: &Arc<Self>, job: Job, handed: Handed) -> Option<Due> {
+        let ids = [job.delivery];
+        let loaded = persist("reading a delivery", &self.abandon, || self.ledger.due_load(&ids)).await?;
+        let now = OffsetDateTime::now_utc();
+        let due = loaded.due.into_iter().next().filter(|due| {
+            due.destination.standing == Standing::Active
+                && due.progress.judge(job, handed.redelivered, now) == Verdict::Attempt
+        });
+        if due.is_none() {
+            self.again(job, handed);
+        }
+        due
+    }
+
+    async fn body(self: &Arc<Self>, job: Job, due: &mut Due) -> Option<Bytes> {
+        if let StoredBody::Here(body) = &mut due.body {
+            return Some(std::mem::take(body));
+        }
+        let load = || self.ledger.body_load(job.delivery);
+        let body = persist("reading a body", &self.abandon, load).await?;
+        if body.is_none() {
+            self.skip(job, "unknown");
+        }
+        body
+    }
+}

@@ -1,0 +1,21 @@
+//! Fault points, for tests: they exist in debug builds only.
+
+/// Ends the process at an attempt whose URL contains the value of `WEBHOOKS_FAULT_ABORT`, and panics at one whose URL
+/// contains that of `WEBHOOKS_FAULT_PANIC`.
+#[cfg(debug_assertions)]
+pub(crate) fn at_attempt(url: &str) {
+    use std::sync::LazyLock;
+
+    type Text = LazyLock<Option<String>>;
+    static ABORT: Text = LazyLock::new(|| std::env::var("WEBHOOKS_FAULT_ABORT").ok());
+    static PANIC: Text = LazyLock::new(|| std::env::var("WEBHOOKS_FAULT_PANIC").ok());
+    let hits = |text: &Text| text.as_deref().is_some_and(|text| url.contains(text));
+    if hits(&ABORT) {
+        tracing::error!("WEBHOOKS_FAULT_ABORT: the process ends here");
+        std::process::abort();
+    }
+    assert!(!hits(&PANIC), "WEBHOOKS_FAULT_PANIC");
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) const fn at_attempt(_url: &str) {}

@@ -1,0 +1,283 @@
+//! A lane: slots, of which nobody holds more than a share, and the patience of who waits for one (DESIGN 6).
+
+use std::{sync::Arc, time::Duration};
+
+use broker::Names;
+use domain::{TenantId, WebhookId};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout_at},
+};
+
+use crate::shares::{Share, Shares, part};
+
+/// An attempt that takes so long shows that the slots of its webhook, or its tenant, do not turn over.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Which lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Which {
+    /// Where every job comes first.
+    Main,
+    /// Where the jobs of webhooks over their share go.
+    Slow,
+}
+
+impl Which {
+    pub(crate) const BOTH: [Self; 2] = [Self::Main, Self::Slow];
+
+    /// Its name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Slow => "slow",
+        }
+    }
+
+    /// Its queue.
+    pub(crate) fn queue(self, names: &Names) -> String {
+        match self {
+            Self::Main => names.deliveries(),
+            Self::Slow => names.slow(),
+        }
+    }
+
+    /// How long a job waits for a slot of its share before it is moved, once its webhook or its tenant is seen to be slow.
+    /// In the main lane short enough that the jobs of a slow webhook do not fill the prefetch: a burst of them leaves at
+    /// ten prefetches a second. In the slow lane it bounds how fast the jobs of a busy webhook go round the queue.
+    const fn patience(self) -> Duration {
+        match self {
+            Self::Main => Duration::from_millis(100),
+            Self::Slow => Duration::from_millis(500),
+        }
+    }
+
+    /// The same while no attempt of them takes long: then the slots turn over, and a burst is soon through, though every
+    /// connection has to be made first. Moving it would cost more than waiting.
+    const fn longest_patience(self) -> Duration {
+        match self {
+            Self::Main => Duration::from_secs(2),
+            Self::Slow => self.patience(),
+        }
+    }
+
+    /// How much of long bodies may be in memory at a time: of 256 KiB, 48 and 16. Together with what is read in
+    /// batches, well below what a process may take.
+    const fn body_kib(self) -> u32 {
+        match self {
+            Self::Main => 12 * 1024,
+            Self::Slow => 4 * 1024,
+        }
+    }
+}
+
+/// How the slots of a lane are shared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots {
+    pub(crate) slots: u16,
+    pub(crate) webhook_share: f64,
+    pub(crate) tenant_share: f64,
+}
+
+/// One lane of this process.
+pub(crate) struct Lane {
+    which: Which,
+    slots: Limits,
+    bodies: Limits,
+    /// Of which the shares are shares; slots need no such: the prefetch bounds them.
+    body_kib: Arc<Semaphore>,
+    all_body_kib: u32,
+}
+
+struct Limits {
+    of_webhooks: Arc<Shares<WebhookId>>,
+    of_tenants: Arc<Shares<TenantId>>,
+}
+
+/// The right to make an attempt; given back when dropped.
+pub(crate) struct Admission {
+    _slot: Held,
+    _body: Option<(Held, OwnedSemaphorePermit)>,
+}
+
+type Held = (Share<WebhookId>, Share<TenantId>);
+
+/// What a job waited for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Its webhook holds its share.
+    Webhook,
+    /// Its tenant does.
+    Tenant,
+    /// Too many long bodies are in memory.
+    Bodies,
+    /// Another job that may crash the process is being begun.
+    Suspects,
+}
+
+impl Over {
+    /// Its name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook_share",
+            Self::Tenant => "tenant_share",
+            Self::Bodies => "body_bytes",
+            Self::Suspects => "suspect",
+        }
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(which: Which, slots: Slots) -> Self {
+        let limits = |whole| Limits {
+            of_webhooks: Shares::new(part(whole, slots.webhook_share)),
+            of_tenants: Shares::new(part(whole, slots.tenant_share)),
+        };
+        let all_body_kib = which.body_kib();
+        Self {
+            which,
+            slots: limits(slots.slots.into()),
+            bodies: limits(all_body_kib),
+            body_kib: Arc::new(Semaphore::new(usize::try_from(all_body_kib).unwrap_or(usize::MAX))),
+            all_body_kib,
+        }
+    }
+
+    /// The patience of a job that comes now.
+    pub(crate) fn patience(&self, webhook: WebhookId, tenant: TenantId) -> Patience<'_> {
+        let began = Instant::now();
+        let last = began + self.which.longest_patience();
+        Patience { lane: self, webhook, tenant, began, end: began + self.which.patience(), last }
+    }
+}
+
+/// How long one job waits, for one thing after another: always in the same order, so that nobody waits in a circle.
+pub(crate) struct Patience<'a> {
+    lane: &'a Lane,
+    webhook: WebhookId,
+    tenant: TenantId,
+    began: Instant,
+    end: Instant,
+    last: Instant,
+}
+
+impl Patience<'_> {
+    /// Since when it lasts.
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// When it ends, if nothing speaks for waiting longer.
+    pub(crate) const fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// Waits for a slot and, if the body is long, for room for it.
+    ///
+    /// # Errors
+    /// What could not be had in time.
+    pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Over> {
+        let slot = self.held(&self.lane.slots, 1).await?;
+        let Some(bytes) = long_body else { return Ok(Admission { _slot: slot, _body: None }) };
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
+        let share = self.held(&self.lane.bodies, kib).await?;
+        let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
+        match self.wait(Over::Bodies, room).await? {
+            Ok(room) => Ok(Admission { _slot: slot, _body: Some((share, room)) }),
+            Err(_) => unreachable!("the room is never closed"),
+        }
+    }
+
+    async fn held(&mut self, limits: &Limits, amount: u32) -> Result<Held, Over> {
+        let webhook = self.wait(Over::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
+        let tenant = self.wait(Over::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
+        Ok((webhook, tenant))
+    }
+
+    async fn wait<T>(&mut self, over: Over, thing: impl Future<Output = T>) -> Result<T, Over> {
+        tokio::pin!(thing);
+        loop {
+            if let Ok(had) = timeout_at(self.end, &mut thing).await {
+                return Ok(had);
+            }
+            let Limits { of_webhooks, of_tenants } = &self.lane.slots;
+            let longest = of_webhooks.longest_held(self.webhook).max(of_tenants.longest_held(self.tenant));
+            if self.end >= self.last || longest >= SLOW {
+                return Err(over);
+            }
+            self.end = self.last.min(self.end + self.lane.which.patience());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn ids(webhook: u128, tenant: u128) -> (WebhookId, TenantId) {
+        (Uuid::from_u128(webhook).into(), Uuid::from_u128(tenant).into())
+    }
+
+    async fn admit(
+        lane: &Lane,
+        (webhook, tenant): (WebhookId, TenantId),
+        body: Option<usize>,
+    ) -> Result<Admission, Over> {
+        lane.patience(webhook, tenant).admit(body).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_and_a_tenant_at_their_share_wait_in_vain_and_others_do_not_wait() {
+        let lane = Lane::new(Which::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 0.25 });
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(admit(&lane, ids(1, 1), None).await.ok().unwrap());
+        }
+        assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Over::Webhook));
+        for _ in 0..2 {
+            held.push(admit(&lane, ids(2, 1), None).await.ok().unwrap());
+        }
+        assert_eq!(admit(&lane, ids(3, 1), None).await.err(), Some(Over::Tenant));
+        let before = Instant::now();
+        held.push(admit(&lane, ids(4, 2), None).await.ok().unwrap());
+        assert_eq!(before, Instant::now(), "another tenant does not wait");
+        held.clear();
+        assert!(admit(&lane, ids(3, 1), None).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_waits_while_attempts_are_short_and_is_moved_once_one_takes_long() {
+        let lane = Lane::new(Which::Main, Slots { slots: 64, webhook_share: 0.125, tenant_share: 1.0 });
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            held.push(admit(&lane, ids(1, 1), None).await.ok().unwrap());
+        }
+        let waited = async || {
+            let began = Instant::now();
+            assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Over::Webhook));
+            began.elapsed().as_millis()
+        };
+        let first = waited().await;
+        assert!(first.abs_diff(1_000) <= 100, "until an attempt has taken a second: {first} ms");
+        let next = waited().await;
+        assert!(next.abs_diff(100) < 20, "its attempts are known to take long: {next} ms");
+        held.clear();
+        assert!(admit(&lane, ids(1, 1), None).await.is_ok(), "and forgotten with them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_bodies_share_a_room_of_their_own_and_one_larger_than_the_room_takes_all_of_it() {
+        let lane = Lane::new(Which::Slow, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
+        let megabyte = Some(1024 * 1024);
+        let two = (admit(&lane, ids(1, 1), megabyte).await.ok(), admit(&lane, ids(1, 1), megabyte).await.ok());
+        assert_eq!(admit(&lane, ids(1, 1), megabyte).await.err(), Some(Over::Webhook));
+        assert!(admit(&lane, ids(1, 1), None).await.is_ok(), "a short body needs no room");
+        drop(two);
+        let rest = admit(&lane, ids(2, 2), Some(usize::MAX)).await.ok().unwrap();
+        assert_eq!(admit(&lane, ids(3, 3), megabyte).await.err(), Some(Over::Bodies));
+        drop(rest);
+        assert!(admit(&lane, ids(3, 3), megabyte).await.is_ok());
+    }
+}

@@ -1,0 +1,121 @@
+//! Shares: nobody holds more than a part of something that all need.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+/// A share of `limit` for every key. Who asks for more than is left waits behind those of the same key who asked before.
+/// A key that nobody holds or waits for costs nothing.
+pub(crate) struct Shares<K> {
+    limit: u32,
+    keys: Mutex<HashMap<K, Seats>>,
+}
+
+struct Seats {
+    free: Arc<Semaphore>,
+    /// Who holds or waits.
+    users: usize,
+    /// Who holds, in the order in which they began.
+    holders: BTreeMap<u64, Instant>,
+    began: u64,
+}
+
+/// A part of a key's share; given back when dropped.
+pub(crate) struct Share<K: Eq + Hash + Copy> {
+    // Before the seat, whose key may be forgotten with it.
+    _permit: OwnedSemaphorePermit,
+    _seat: Seat<K>,
+}
+
+/// Keeps a key from being forgotten.
+struct Seat<K: Eq + Hash + Copy> {
+    shares: Arc<Shares<K>>,
+    key: K,
+    holder: Option<u64>,
+}
+
+impl<K: Eq + Hash + Copy> Shares<K> {
+    /// Shares of at least 1 each.
+    pub(crate) fn new(limit: u32) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), keys: Mutex::default() })
+    }
+
+    /// Waits for so much of a key's share; more than the whole share is the whole share. Giving up the wait gives
+    /// everything back.
+    pub(crate) async fn acquire(self: &Arc<Self>, key: K, amount: u32) -> Share<K> {
+        let (mut seat, free) = self.sit(key);
+        match free.acquire_many_owned(amount.min(self.limit)).await {
+            Ok(permit) => {
+                seat.hold();
+                Share { _permit: permit, _seat: seat }
+            }
+            Err(_) => unreachable!("no share is ever closed"),
+        }
+    }
+
+    /// For how long the one of the key's holders has held its part who has held it longest.
+    pub(crate) fn longest_held(&self, key: K) -> Duration {
+        let keys = self.lock();
+        let oldest = keys.get(&key).and_then(|seats| seats.holders.first_key_value());
+        oldest.map(|(_, began)| began.elapsed()).unwrap_or_default()
+    }
+
+    fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
+        let mut keys = self.lock();
+        let seats = keys.entry(key).or_insert_with(|| Seats {
+            free: Arc::new(Semaphore::new(usize::try_from(self.limit).unwrap_or(usize::MAX))),
+            users: 0,
+            holders: BTreeMap::new(),
+            began: 0,
+        });
+        seats.users += 1;
+        (Seat { shares: Arc::clone(self), key, holder: None }, Arc::clone(&seats.free))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Seats>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash + Copy> Seat<K> {
+    fn hold(&mut self) {
+        if let Some(seats) = self.shares.lock().get_mut(&self.key) {
+            seats.holders.insert(seats.began, Instant::now());
+            self.holder = Some(seats.began);
+            seats.began += 1;
+        }
+    }
+}
+
+impl<K: Eq + Hash + Copy> Drop for Seat<K> {
+    fn drop(&mut self) {
+        let mut keys = self.shares.lock();
+        if let Some(seats) = keys.get_mut(&self.key) {
+            seats.users -= 1;
+            if let Some(holder) = self.holder {
+                seats.holders.remove(&holder);
+            }
+            if seats.users == 0 {
+                keys.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// How much a part of a whole is, at least 1.
+pub(crate) fn part(whole: u32, fraction: f64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a u32 is one")]
+    let part = (f64::from(whole) * fraction) as u32;
+    part.max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! Stamps on the webhooks that may have jobs in the slow lane.
+
+use std::{collections::HashMap, time::Duration};
+
+use domain::WebhookId;
+use ledger::{Ledger, LedgerError};
+use tokio::{sync::Mutex, time::Instant};
+
+/// How long a stamp serves before it is set anew. Who reads them lets them grow much older.
+const FRESH: Duration = Duration::from_secs(10);
+/// How many stamps are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// The stamps that this process has set lately.
+#[derive(Default)]
+pub(crate) struct Stamps(Mutex<HashMap<WebhookId, Instant>>);
+
+impl Stamps {
+    /// Stamps those webhooks that this process has not stamped lately. One call at a time: of many jobs of one webhook
+    /// that come together only the first one writes.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub(crate) async fn set(
+        &self,
+        ledger: &Ledger,
+        webhooks: impl Iterator<Item = WebhookId>,
+    ) -> Result<(), LedgerError> {
+        let mut set = self.0.lock().await;
+        let now = Instant::now();
+        let is_stale = |webhook: &WebhookId| set.get(webhook).is_none_or(|at| now - *at >= FRESH);
+        let stale: Vec<_> = webhooks.filter(is_stale).collect();
+        if stale.is_empty() {
+            return Ok(());
+        }
+        ledger.slow_stamp(&stale).await?;
+        if set.len() + stale.len() > REMEMBERED {
+            set.retain(|_, at| now - *at < FRESH);
+        }
+        if set.len() + stale.len() > REMEMBERED {
+            set.clear();
+        }
+        set.extend(stale.into_iter().map(|webhook| (webhook, now)));
+        Ok(())
+    }
+}

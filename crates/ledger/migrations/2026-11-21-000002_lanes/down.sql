@@ -1,0 +1,1 @@
+DROP TABLE suspect_jobs, slow_webhooks;

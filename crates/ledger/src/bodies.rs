@@ -1,0 +1,33 @@
+//! Long bodies, one at a time.
+
+use bytes::Bytes;
+use diesel::sql_types::{Binary, Timestamptz, Uuid as SqlUuid};
+use diesel_async::RunQueryDsl;
+use domain::DeliveryId;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{batch::batch_statement, due::occurred_at, error::LedgerError, pool::Ledger};
+
+batch_statement! {
+    LoadBodies -> (Binary,);
+    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz }
+    " SELECT e.body FROM job \
+      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \
+      JOIN webhooks AS w ON w.id = d.webhook_id \
+      CROSS JOIN LATERAL \
+        (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id \
+         AND events.tenant_id = w.tenant_id) AS e"
+}
+
+impl Ledger {
+    /// The exact body of a delivery; `None` when the ledger does not know it any more.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn body_load(&self, delivery: DeliveryId) -> Result<Option<Bytes>, LedgerError> {
+        let statement = LoadBodies { delivery_id: vec![delivery.as_uuid()], occurred_at: vec![occurred_at(delivery)] };
+        let rows: Vec<(Vec<u8>,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(rows.into_iter().next().map(|(body,)| body.into()))
+    }
+}

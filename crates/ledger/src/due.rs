@@ -1,0 +1,169 @@
+//! What jobs need: one read per batch (DESIGN 1).
+
+use bytes::Bytes;
+use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
+use diesel_async::RunQueryDsl;
+use domain::{DeliveryId, EventType, Progress, TenantId, WebhookId};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret};
+
+/// A delivery as the ledger has it, with all that an attempt needs.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The delivery.
+    pub id: DeliveryId,
+    /// How far it has come.
+    pub progress: Progress,
+    /// When its event fired, cut to milliseconds.
+    pub occurred_at: OffsetDateTime,
+    /// Which of the seven.
+    pub event_type: EventType,
+    /// The exact body, or its length.
+    pub body: StoredBody,
+    /// Where it goes.
+    pub destination: Destination,
+}
+
+/// A body as a batch finds it. A long one stays in the ledger until its attempt begins, so that a batch of jobs fits into
+/// little memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredBody {
+    /// The exact bytes, up to 16 KiB.
+    Here(Bytes),
+    /// So many bytes, to be had from [`Ledger::body_load`].
+    Long(usize),
+}
+
+/// A webhook as an attempt sees it.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its URL, as it was written.
+    pub url: String,
+    /// Whether it takes deliveries now.
+    pub standing: Standing,
+    /// Its sealed signing secret.
+    pub secret: SealedSecret,
+}
+
+/// Whether a webhook takes deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does.
+    Active,
+    /// Its administrator paused it: deliveries wait.
+    Paused,
+    /// It was deleted: deliveries are cancelled.
+    Deleted,
+}
+
+/// What the ledger knows of a batch's deliveries.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// Those that it knows.
+    pub due: Vec<Due>,
+    /// Those whose rows this version cannot read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A delivery whose row holds what this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The delivery.
+    pub id: DeliveryId,
+    /// Table and column.
+    pub column: &'static str,
+}
+
+// The length of a body that is stored apart is known without reading it.
+batch_statement! {
+    LoadDue -> (
+        (SqlUuid, Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
+        (Timestamptz, Text, BigInt, Nullable<Binary>),
+        (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
+    );
+    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz }
+    " SELECT d.id, d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at, e.occurred_at, e.event_type, \
+             octet_length(e.body)::bigint, CASE WHEN octet_length(e.body) <= 16384 THEN e.body END, \
+             w.id, w.tenant_id, w.url, w.is_active, w.deleted_at IS NOT NULL, w.secret_key_id, w.secret_sealed \
+      FROM job \
+      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \
+      JOIN webhooks AS w ON w.id = d.webhook_id \
+      CROSS JOIN LATERAL \
+        (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id \
+         AND events.tenant_id = w.tenant_id) AS e"
+}
+
+type DueRow = (
+    (Uuid, String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>),
+    (OffsetDateTime, String, i64, Option<Vec<u8>>),
+    (Uuid, Uuid, String, bool, bool, String, Vec<u8>),
+);
+
+impl Ledger {
+    /// What the ledger knows of the deliveries; those that it does not know are missing in the answer.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn due_load(&self, ids: &[DeliveryId]) -> Result<Loaded, LedgerError> {
+        let mut statement = LoadDue::default();
+        for id in ids {
+            statement.delivery_id.push(id.as_uuid());
+            statement.occurred_at.push(occurred_at(*id));
+        }
+        let rows: Vec<DueRow> = self.run(async |conn| statement.load(conn).await).await?;
+        let mut loaded = Loaded::default();
+        for row in rows {
+            let id = row.0.0.into();
+            match due(row) {
+                Ok(due) => loaded.due.push(due),
+                Err(column) => loaded.unreadable.push(Unreadable { id, column }),
+            }
+        }
+        Ok(loaded)
+    }
+}
+
+/// The moment in the id, which is also the key of its event's partition.
+pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(id.unix_millis()) * 1_000_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// Reads a row, or says which column cannot be read.
+fn due((delivery, event, webhook): DueRow) -> Result<Due, &'static str> {
+    let (id, state, attempts, run_base, first_failed_at, next_attempt_at) = delivery;
+    let (occurred_at, event_type, length, body) = event;
+    let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
+    let standing = match (is_active, is_deleted) {
+        (_, true) => Standing::Deleted,
+        (false, false) => Standing::Paused,
+        (true, false) => Standing::Active,
+    };
+    let length = usize::try_from(length).map_err(|_| "events.body")?;
+    Ok(Due {
+        id: id.into(),
+        progress: Progress {
+            state: state.parse().map_err(|_| "deliveries.state")?,
+            attempts: u16::try_from(attempts).map_err(|_| "deliveries.attempts")?,
+            run_base: u16::try_from(run_base).map_err(|_| "deliveries.run_base")?,
+            first_failed_at,
+            next_attempt_at,
+        },
+        occurred_at,
+        event_type: event_type.parse().map_err(|_| "events.event_type")?,
+        body: body.map_or(StoredBody::Long(length), |body| StoredBody::Here(body.into())),
+        destination: Destination {
+            webhook: webhook.into(),
+            tenant: tenant.into(),
+            url,
+            standing,
+            secret: SealedSecret { key_id, sealed },
+        },
+    })
+}

@@ -1,0 +1,84 @@
+//! Jobs that may crash dispatchers, and jobs that were parked among the dead ones.
+
+use diesel::sql_types::{SmallInt, Text, Uuid as SqlUuid};
+use diesel_async::RunQueryDsl;
+use domain::DeliveryId;
+use uuid::Uuid;
+
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
+
+// A mark that was left behind a day ago says nothing of this begin.
+batch_statement! {
+    MarkSuspects -> (SmallInt,);
+    suspect { delivery: Uuid => SqlUuid }
+    " INSERT INTO suspect_jobs AS s (delivery_id, tries, marked_at) SELECT delivery, 1, now() FROM suspect \
+      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = NULL, \
+          tries = CASE WHEN s.marked_at < now() - interval '1 day' THEN 1 ELSE least(s.tries, 100) + 1 END \
+      RETURNING tries"
+}
+
+batch_statement! {
+    ClearSuspects -> (SqlUuid,);
+    cleared { delivery: Uuid => SqlUuid }
+    " DELETE FROM suspect_jobs AS s USING cleared \
+      WHERE s.delivery_id = cleared.delivery AND s.parked_as IS NULL RETURNING s.delivery_id"
+}
+
+batch_statement! {
+    UnparkJobs -> (SqlUuid,);
+    unparked { delivery: Uuid => SqlUuid }
+    " DELETE FROM suspect_jobs AS s USING unparked WHERE s.delivery_id = unparked.delivery RETURNING s.delivery_id"
+}
+
+batch_statement! {
+    ParkJobs -> (SqlUuid,);
+    parked { delivery: Uuid => SqlUuid, reason: String => Text }
+    " INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
+      ON CONFLICT (delivery_id) DO UPDATE SET tries = 0, marked_at = now(), parked_as = excluded.parked_as \
+      RETURNING delivery_id"
+}
+
+impl Ledger {
+    /// Marks a job that may crash this process, before it is begun. Returns how often it was begun without an end, this
+    /// time included.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn suspect_mark(&self, delivery: DeliveryId) -> Result<u16, LedgerError> {
+        let statement = MarkSuspects { delivery: vec![delivery.as_uuid()] };
+        let rows: Vec<(i16,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let (tries,) = rows.into_iter().next().unwrap_or((1,));
+        u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
+    }
+
+    /// Forgets the mark of a job that came to an end or did no harm for a while; one that was parked stays so.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn suspect_clear(&self, delivery: DeliveryId) -> Result<(), LedgerError> {
+        let statement = ClearSuspects { delivery: vec![delivery.as_uuid()] };
+        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(())
+    }
+
+    /// Notes that a delivery's job is about to be moved to the queue of dead jobs: whoever looks for lost jobs leaves
+    /// it there.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn job_park(&self, delivery: DeliveryId, reason: &str) -> Result<(), LedgerError> {
+        let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
+        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(())
+    }
+
+    /// Forgets that jobs were parked: they are about to be handed to dispatchers again.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
+        let statement = UnparkJobs { delivery: deliveries.iter().map(|id| id.as_uuid()).collect() };
+        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(())
+    }
+}

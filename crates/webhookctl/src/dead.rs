@@ -1,0 +1,49 @@
+//! `webhookctl dead`.
+
+use std::io::{Write, stdout};
+
+use broker::{Broker, Parked};
+use domain::{DeliveryId, Job};
+use ledger::Ledger;
+use serde_json::{Value, json};
+
+use crate::{away, body};
+
+/// How many deliveries the ledger is told of at a time.
+const BATCH: usize = 500;
+
+/// Prints the dead jobs, one JSON object a line.
+pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
+    for parked in away::broker(broker.parked_list(&broker.names().dead(), limit).await)? {
+        writeln!(stdout(), "{}", line(&parked))?;
+    }
+    Ok(())
+}
+
+/// Hands dead jobs to the dispatchers again, with a clean slate. Without a limit, those that are there at the start.
+pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
+    let (from, to) = (broker.names().dead(), broker.names().deliveries());
+    let parked = away::broker(broker.parked_list(&from, limit.unwrap_or(usize::MAX)).await)?;
+    let jobs = parked.iter().filter_map(|parked| Job::parse(&parked.body).ok());
+    let deliveries: Vec<DeliveryId> = jobs.map(|job| job.delivery).collect();
+    for deliveries in deliveries.chunks(BATCH) {
+        away::database(ledger.jobs_unpark(deliveries).await)?;
+    }
+    let moved = away::broker(broker.parked_move(&from, &to, Some(parked.len())).await)?;
+    println!("handed {moved} job(s) to the dispatchers again");
+    Ok(())
+}
+
+/// What the broker moved by itself has no reason in our words, but one in its own.
+fn line(parked: &Parked) -> Value {
+    let header = |name: &str| parked.headers.get(name).cloned();
+    let job = Job::parse(&parked.body).ok();
+    let (name, body) = body::shown(&parked.body);
+    json!({
+        "reason": header("x-dead-reason").or_else(|| header("x-first-death-reason")),
+        "detail": header("x-dead-detail"),
+        "delivery_id": job.map(|job| job.delivery.to_string()),
+        "attempt": job.map(|job| job.attempt),
+        name: body,
+    })
+}

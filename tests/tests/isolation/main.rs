@@ -1,0 +1,50 @@
+//! One tenant cannot slow another (DESIGN 6): shares of slots, the slow lane, and little memory.
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
+
+mod kills;
+mod lane;
+mod memory;
+mod tenants;
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    receiver::{Receiver, Reply, behaviour},
+    system::{Options, System},
+};
+use uuid::Uuid;
+
+/// For what keeps the machine busy.
+const LONG: Duration = Duration::from_secs(90);
+
+/// So many slots in either lane; an attempt at a hanging receiver outlasts the test.
+fn options(slots: usize, slow: usize) -> Options {
+    let settings = [
+        ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),
+        ("DISPATCHER__SLOW_IN_FLIGHT", slow.to_string()),
+        ("LIMITS__WEBHOOKS_PER_TENANT", "300".to_owned()),
+        ("SHUTDOWN__DEADLINE", "100ms".to_owned()),
+    ];
+    Options { timeout: "120s", settings: settings.to_vec(), ..Options::default() }
+}
+
+fn hanging(system: &System) -> Receiver {
+    Receiver::start(&system.ca, behaviour(|_, _| Reply::hang()))
+}
+
+fn answering_after(system: &System, delay: Duration) -> Receiver {
+    Receiver::start(&system.ca, behaviour(move |_, _| Reply::ok().after(delay)))
+}
+
+fn events(tenant: Uuid, count: usize) -> Vec<Event> {
+    (0..count).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect()
+}
+
+/// How many attempts at a tenant's webhooks are on record.
+async fn recorded(system: &System, tenant: Uuid) -> i64 {
+    let statement = "SELECT count(*) FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
+                     JOIN webhooks AS w ON w.id = d.webhook_id WHERE w.tenant_id = ";
+    system.count(&format!("{statement} '{tenant}'")).await
+}

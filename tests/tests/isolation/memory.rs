@@ -1,0 +1,71 @@
+//! Long bodies do not fill the memory.
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    processes::Process,
+    receiver::{Receiver, Reply, behaviour},
+    system::{Options, Service, System},
+    wait::eventually,
+};
+use uuid::Uuid;
+
+use crate::LONG;
+
+const MEGABYTE: usize = 1024 * 1024;
+const WEBHOOKS: usize = 40;
+const TENANTS: usize = 8;
+
+/// Bodies of almost 256 KiB for 320 webhooks of eight tenants that all hang: 320 MB of bodies for 1,280 jobs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hanging_receivers_and_long_bodies_at_full_load_take_little_memory() {
+    // 48 and 16, by the room for bodies in each lane.
+    measure(255 * 1024, 56, 64).await;
+}
+
+/// The longest bodies that are read in batches: every slot of the main lane is taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hanging_receivers_in_every_slot_take_little_memory() {
+    measure(15 * 1024, 1_000, 1_280).await;
+}
+
+/// Waits until at least so many attempts are under way, then measures.
+async fn measure(body: usize, least: usize, most: usize) {
+    let settings = vec![("SHUTDOWN__DEADLINE", "100ms".to_owned())];
+    let options = Options { timeout: "120s", settings, ..Options::default() };
+    System::prepared(options, async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let hangs = Receiver::start(&system.ca, behaviour(|_, _| Reply::hang()));
+        let data = format!(r#"{{"filler":"{}"}}"#, "x".repeat(body));
+        let mut large = Vec::new();
+        for _ in 0..TENANTS {
+            let tenant = Uuid::new_v4();
+            let admin = system.admin(tenant).await;
+            for number in 0..WEBHOOKS {
+                admin.create(&hangs.url(&format!("/{number}")), &["quote.closed"]).await;
+            }
+            large.extend((0..4).map(|_| Event::now(EventType::QuoteClosed, tenant).with_data(data.clone())));
+        }
+        system.upstream.publish(&large).await;
+        let jobs = TENANTS * WEBHOOKS * 4;
+        let stored = i64::try_from(jobs).unwrap();
+        eventually("all deliveries are stored", LONG, || async {
+            (system.count("SELECT count(*) FROM deliveries").await == stored).then_some(())
+        })
+        .await;
+
+        let dispatcher = Process::start("dispatcher", &system.environment).await;
+        eventually("every slot is taken", LONG, || async { (hangs.arrived() >= least).then_some(()) }).await;
+        let peak = dispatcher.peak_memory();
+        let posts = hangs.arrived();
+        println!(
+            "{jobs} jobs with bodies of {} KiB, {posts} of them under way: peak {} MB",
+            body / 1024,
+            peak / MEGABYTE
+        );
+        assert!(posts <= most, "{posts} bodies were in memory");
+        assert!(peak < 100 * MEGABYTE, "{} MB", peak / MEGABYTE);
+    })
+    .await;
+}

@@ -1,0 +1,197 @@
+//! A job that crashes its dispatcher, or that nobody can do, is put aside; the others are not.
+#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
+
+use std::{collections::HashMap, process::Stdio, time::Duration};
+
+use domain::{EventType, Job};
+use end_to_end::{
+    events::Event,
+    history::made,
+    processes::{Process, binary},
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, System, metric, wait_ready},
+    wait::{SOON, eventually},
+};
+use serde_json::Value;
+use service_kit::Settings;
+use tokio::process::Command;
+use uuid::Uuid;
+
+type Environment = HashMap<String, String>;
+
+const LONG: Duration = Duration::from_secs(90);
+const DISPATCHER: &str = "dispatcher";
+/// Three times in company, three times alone.
+const DEATHS: usize = 6;
+
+async fn webhookctl(environment: &Environment, arguments: &[&str]) -> String {
+    let mut command = Command::new(binary("webhookctl"));
+    command.args(arguments).env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(SOON, command.output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn with_fault(system: &System, name: &str, text: &str) -> Environment {
+    let mut environment = system.environment.clone();
+    environment.insert(name.to_owned(), text.to_owned());
+    environment
+}
+
+async fn dead(system: &System) -> u32 {
+    system.upstream.ready(&system.names.dead()).await
+}
+
+/// Waits until all deliveries of a webhook have succeeded.
+async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
+    let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'succeeded'");
+    eventually("all innocent deliveries succeed", LONG, || async {
+        (system.count(&done).await == count).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company_are_delivered() {
+    const INNOCENT: usize = 50;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(200))));
+        let admin = system.admin(tenant).await;
+        let innocent = admin.create(&receiver.url("/innocent"), &["quote.closed"]).await;
+        let poison = admin.create(&receiver.url("/poison"), &["quote.accepted"]).await;
+        let mut events: Vec<_> = (0..INNOCENT).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+        events.insert(INNOCENT / 2, Event::now(EventType::QuoteAccepted, tenant));
+        system.upstream.publish(&events).await;
+        let stored = i64::try_from(events.len()).unwrap();
+        eventually("all deliveries are stored", LONG, || async {
+            (system.count("SELECT count(*) FROM deliveries").await == stored).then_some(())
+        })
+        .await;
+
+        let environment = with_fault(&system, "WEBHOOKS_FAULT_ABORT", "/poison");
+        let mut deaths = 0;
+        let survivor = loop {
+            let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &environment));
+            let ended = eventually("it dies, or puts the job aside", LONG, || async {
+                match (process.lock().await.has_ended(), dead(&system).await) {
+                    (true, _) => Some(true),
+                    (false, 1) => Some(false),
+                    (false, _) => None,
+                }
+            });
+            if !ended.await {
+                break process.into_inner();
+            }
+            deaths += 1;
+            assert!(deaths <= DEATHS, "a poison job crashes six dispatchers at most");
+        };
+        wait_succeeded(&system, &innocent.id, i64::try_from(INNOCENT).unwrap()).await;
+        wait_ready(survivor.ops).await;
+        println!("put aside after {deaths} deaths");
+        assert_eq!((deaths, dead(&system).await), (DEATHS, 1));
+        assert!(receiver.received().iter().all(|one| one.path == "/innocent"));
+        let marks = system.sql("SELECT delivery_id::text, parked_as FROM suspect_jobs").await;
+        let marks: Vec<(String, Option<String>)> = marks.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let id: String =
+            system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);
+        assert_eq!(marks, [(id.clone(), Some("poison".to_owned()))], "only the poison job is noted");
+        let line: Value = serde_json::from_str(&webhookctl(&system.environment, &["dead", "list"]).await).unwrap();
+        assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.into()), "{line}");
+        assert_eq!(survivor.terminate().await.code(), Some(0));
+
+        // Mended, and handed over again.
+        system.start(Service::Dispatcher).await;
+        let requeued = webhookctl(&system.environment, &["dead", "requeue"]).await;
+        assert_eq!(requeued, "handed 1 job(s) to the dispatchers again\n");
+        wait_succeeded(&system, &poison.id, 1).await;
+        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let dispatcher = Process::start(DISPATCHER, &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "/panics")).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        let admin = system.admin(tenant).await;
+        let fine = admin.create(&receiver.url("/fine"), &["quote.closed"]).await;
+        admin.create(&receiver.url("/panics"), &["quote.closed"]).await;
+        let events: Vec<_> = (0..10).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+        system.upstream.publish(&events).await;
+        wait_succeeded(&system, &fine.id, 10).await;
+        eventually("the others are put aside", SOON, || async { (dead(&system).await == 10).then_some(()) }).await;
+        assert_eq!(metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#).await, 10.0);
+        eventually("nothing is under way", SOON, || async {
+            (metric(dispatcher.ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
+        })
+        .await;
+        let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE parked_as = 'panicked'").await;
+        assert_eq!(parked, 10);
+        assert_eq!(dispatcher.terminate().await.code(), Some(0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        made(&system, tenant, &webhook.id, 5, "'pending'").await;
+        let rows = system.sql("SELECT id::text, event_id::text FROM deliveries ORDER BY id").await;
+        let odd: String = rows[2].get(1);
+        system.sql(&format!("UPDATE events SET event_type = 'of.tomorrow' WHERE id = '{odd}'")).await;
+        system.start(Service::Dispatcher).await;
+        for row in &rows {
+            let id: Uuid = row.get::<_, &str>(0).parse().unwrap();
+            let job = Job { delivery: id.into(), attempt: 8 };
+            system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), &job.to_bytes()).await;
+        }
+        wait_succeeded(&system, &webhook.id, 4).await;
+        eventually("the odd one is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
+        let message = system.upstream.take(&system.names.dead()).await.unwrap();
+        let headers = message.properties.headers().clone().unwrap();
+        let header = |name: &str| match &headers.inner()[name] {
+            lapin::types::AMQPValue::LongString(text) => text.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(header("x-dead-reason"), "unreadable");
+        assert!(header("x-dead-detail").contains("events.event_type"));
+        assert_eq!(Job::parse(&message.data).unwrap().delivery.to_string(), rows[2].get::<_, &str>(0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let mut environment = system.environment.clone();
+        environment.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
+        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, environment).unwrap()).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        eventually("the job is parked", SOON, || async {
+            let parked = metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#).await == 1.0;
+            (parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
+        })
+        .await;
+        let later = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempts = 0 \
+                     AND next_attempt_at BETWEEN now() + interval '20 s' AND now() + interval '60 s'";
+        assert_eq!(system.count(later).await, 1);
+        assert_eq!(receiver.received().len(), 0);
+    })
+    .await;
+}
