@@ -47,8 +47,10 @@ pub struct NameServer {
     _tasks: JoinSet<()>,
 }
 
+type Script = dyn Fn(&str, usize) -> Say + Send + Sync;
+
 struct State {
-    script: Box<dyn Fn(&str, usize) -> Say + Send + Sync>,
+    script: Box<Script>,
     /// How often each name was asked for with each type.
     asked: Mutex<HashMap<(String, u16), usize>>,
 }

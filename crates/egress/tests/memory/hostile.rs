@@ -109,14 +109,14 @@ impl Hostility {
             SendsAHugeHeaderLine => flood(&mut tls, &format!("{ok}X-A: "), &"x".repeat(8192), HUNDRED_MIB).await,
             SendsManyHeaderLines => flood(&mut tls, ok, &"X-A: b\r\n".repeat(1024), HUNDRED_MIB).await,
             SendsInterimAnswers => {
-                flood(&mut tls, "", "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", usize::MAX).await
+                flood(&mut tls, "", "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", usize::MAX).await;
             }
             SendsAHugeStatusLine => flood(&mut tls, "HTTP/1.1 200 ", &"O".repeat(8192), HUNDRED_MIB).await,
             SendsABomb => {
                 let bomb = bomb();
                 let head = format!("{ok}Content-Encoding: gzip\r\nContent-Length: {}\r\n\r\n", bomb.len());
                 let _ = tls.write_all(&[head.as_bytes(), &bomb].concat()).await;
-                pending().await
+                pending::<()>().await;
             }
             ClosesInItsBody => {
                 let _ = tls.write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nabc").await;
