@@ -60,6 +60,10 @@ where
 fn prepare() -> Result<Settings, SettingsError> {
     let settings = Settings::load()?;
     logs::init(settings.log.format, &settings.log.level)?;
+    // Thousands of attempts are thousands of sockets. The soft limit is low for the sake of programs that use select(2).
+    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
     Ok(settings)
 }
 
