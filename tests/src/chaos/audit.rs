@@ -4,6 +4,8 @@ mod findings;
 mod health;
 mod ledger;
 mod posts;
+#[cfg(test)]
+mod tests;
 mod wanted;
 
 use std::collections::HashMap;
