@@ -31,7 +31,7 @@ test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs 
 
 chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECONDS=180 RATE=40)
 	cargo build --workspace --bins
-	@SEED='$(SEED)' SECONDS='$(SECONDS)' RATE='$(RATE)' cargo run -q -p end-to-end --bin chaos
+	@cargo run -q -p end-to-end --bin chaos -- "$(SEED)" "$(SECONDS)" "$(RATE)"
 
 api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'

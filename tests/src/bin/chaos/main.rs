@@ -39,6 +39,6 @@ fn setting<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
     name: &str,
     argument: usize,
 ) -> anyhow::Result<Option<T>> {
-    let text = env::args().nth(argument).or_else(|| env::var(name).ok().filter(|text| !text.is_empty()));
+    let text = env::args().nth(argument).or_else(|| env::var(name).ok()).filter(|text| !text.is_empty());
     text.map(|text| text.parse().with_context(|| format!("{name}={text}"))).transpose()
 }
