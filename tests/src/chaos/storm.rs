@@ -127,12 +127,12 @@ async fn storm(
     let (supervised, flapping) = (Arc::clone(&fleet), Arc::clone(&cast));
     background.spawn(async move { supervised.supervise().await });
     let flap = background.spawn(async move { flapping.flap().await });
-    let mut publishing = JoinSet::new();
+    let (mut publishing, confirmed) = (JoinSet::new(), Arc::<Mutex<Vec<Published>>>::default());
     for (number, amqp_url) in [system.amqp_url.clone(), through].into_iter().enumerate() {
         let exchange = system.names.events_exchange.clone();
         let upstream = Upstream { amqp_url, exchange, tenants: cast.tenants.clone() };
         let own = plan.events.iter().filter(|event| event.tenant % 2 == number).cloned().collect();
-        publishing.spawn(upstream.publish(began, own));
+        publishing.spawn(upstream.publish(began, own, Arc::clone(&confirmed)));
     }
     let work = administrators.clone().work(began, options.length);
     tokio::join!(victims.suffer(began, plan.faults), work);
@@ -144,7 +144,7 @@ async fn storm(
     proxy.set(Mode::Pass);
     flap.abort();
     cast.settle_down();
-    let published = published(publishing, journal).await;
+    catch_up(publishing, journal).await;
     fleet.ready().await;
     let mut left = settle(system, &fleet, journal).await;
     administrators.change_all(Role::LeftPaused, Standing::Active).await;
@@ -152,21 +152,20 @@ async fn storm(
         left = settle(system, &fleet, journal).await;
     }
     journal.say("at rest");
+    let published = std::mem::take(&mut *confirmed.lock().unwrap_or_else(PoisonError::into_inner));
     let seen = Seen { published, left, misconduct: journal.misconduct() };
     let schedule = SCHEDULE.parse().expect("the schedule is good");
     collect(system, schedule, &cast, &record, seen).await
 }
 
 /// Every planned event is confirmed in the end.
-async fn published(mut publishing: JoinSet<Vec<Published>>, journal: &Journal) -> Vec<Published> {
-    let mut published = Vec::new();
+async fn catch_up(mut publishing: JoinSet<()>, journal: &Journal) {
     let all = async {
-        while let Some(own) = publishing.join_next().await {
-            published.extend(own.expect("a publisher does not fail"));
+        while let Some(ended) = publishing.join_next().await {
+            ended.expect("a publisher does not fail");
         }
     };
     if tokio::time::timeout(CATCH_UP, all).await.is_err() {
         journal.accuse(format_args!("a publisher had not all confirms {CATCH_UP:?} after the storm"));
     }
-    published
 }
