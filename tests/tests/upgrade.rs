@@ -49,10 +49,8 @@ async fn jobs_of_a_later_version_are_parked_untouched_from_every_lane_and_hold_n
 
         let dead = system.names.dead();
         let all = u32::try_from(later.len()).unwrap();
-        eventually("they are parked", SOON, || async {
-            (system.upstream.ready(&dead).await == all).then_some(())
-        })
-        .await;
+        eventually("they are parked", SOON, || async { (system.upstream.ready(&dead).await == all).then_some(()) })
+            .await;
         let mut parked = Vec::new();
         while let Some(message) = system.upstream.take(&dead).await {
             let headers = message.delivery.properties.headers().clone().unwrap();
@@ -81,7 +79,8 @@ async fn a_job_with_members_that_nobody_knows_yet_is_done() {
         let queue = system.names.deliveries();
         let made = eventually("ingest makes the job", SOON, || system.upstream.take(&queue)).await;
         let Job { delivery, attempt } = Job::parse(&made.delivery.data).unwrap();
-        let job = format!(r#"{{"lane":"fast","v":1,"delivery_id":"{delivery}","more":{{"a":[1]}},"attempt":{attempt}}}"#);
+        let job =
+            format!(r#"{{"lane":"fast","v":1,"delivery_id":"{delivery}","more":{{"a":[1]}},"attempt":{attempt}}}"#);
         system.upstream.publish_to(&system.names.exchange(), &queue, job.as_bytes()).await;
         system.start(Service::Dispatcher).await;
         let received = receiver.wait_for(1, SOON).await;

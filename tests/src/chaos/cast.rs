@@ -197,7 +197,8 @@ impl Manner {
             (seed, id, nth).hash(&mut hasher);
             hasher.finish()
         };
-        let of = |received: &crate::receiver::Received| received.header("x-service-webhook-id").unwrap_or("").to_owned();
+        let of =
+            |received: &crate::receiver::Received| received.header("x-service-webhook-id").unwrap_or("").to_owned();
         match self {
             Self::Good | Self::Untrusted | Self::Flaps | Self::Drops => always(200),
             Self::Broken => always(500),

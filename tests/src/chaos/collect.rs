@@ -25,8 +25,15 @@ pub(super) struct Seen {
 }
 
 /// Collects all of it.
-pub(super) async fn collect(system: &System, schedule: RetrySchedule, cast: &Cast, record: &Record, seen: Seen) -> Evidence {
-    let (client, connection) = tokio_postgres::connect(&system.database_url, NoTls).await.expect("the database answers");
+pub(super) async fn collect(
+    system: &System,
+    schedule: RetrySchedule,
+    cast: &Cast,
+    record: &Record,
+    seen: Seen,
+) -> Evidence {
+    let (client, connection) =
+        tokio_postgres::connect(&system.database_url, NoTls).await.expect("the database answers");
     tokio::spawn(connection);
     let mut subscriptions = Vec::new();
     let mut health = HashMap::new();
@@ -89,7 +96,8 @@ async fn events(client: &Client, tests: &HashSet<Uuid>) -> HashMap<Uuid, StoredE
 }
 
 async fn deliveries(client: &Client) -> Vec<Delivery> {
-    let statement = "SELECT id::text, webhook_id::text, event_id::text, is_test, state, attempts, run_base FROM deliveries";
+    let statement =
+        "SELECT id::text, webhook_id::text, event_id::text, is_test, state, attempts, run_base FROM deliveries";
     let delivery = |row: &Row| Delivery {
         id: DeliveryId::from(id(row, 0)),
         webhook: WebhookId::from(id(row, 1)),

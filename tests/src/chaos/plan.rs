@@ -32,14 +32,8 @@ pub enum Slot {
 
 impl Slot {
     /// The fleet.
-    pub const ALL: [Self; 6] = [
-        Self::Ingest(1),
-        Self::Ingest(2),
-        Self::Dispatcher(1),
-        Self::Dispatcher(2),
-        Self::Dispatcher(3),
-        Self::Api,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Ingest(1), Self::Ingest(2), Self::Dispatcher(1), Self::Dispatcher(2), Self::Dispatcher(3), Self::Api];
 
     /// The binary.
     #[must_use]
@@ -327,7 +321,8 @@ mod tests {
             assert!(plan.faults.is_sorted_by_key(|planned| planned.at));
             assert!(plan.faults.iter().all(|planned| planned.at < Duration::from_secs(179)));
             let kills = |server| {
-                let kills = |planned: &&PlannedFault| matches!(planned.fault, Fault::KillServer(one, _) if one == server);
+                let kills =
+                    |planned: &&PlannedFault| matches!(planned.fault, Fault::KillServer(one, _) if one == server);
                 plan.faults.iter().filter(kills).count()
             };
             assert!((1..=6).contains(&kills(Server::Rabbitmq)), "{}", kills(Server::Rabbitmq));

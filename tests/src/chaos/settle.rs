@@ -11,7 +11,9 @@ use crate::{
 };
 
 /// How long everything has to come to rest: the schedule's ten seconds, and the backlog of a machine that is busy.
-const DEADLINE: Duration = Duration::from_secs(150);
+const DEADLINE: Duration = Duration::from_secs(240);
+/// Whoever watches is told so often what is left.
+const NEWS: Duration = Duration::from_secs(10);
 
 /// What still waits. A delivery of a paused webhook waits rightly if its job is held; what nobody holds is lost.
 const WAITING: &str = "SELECT \
@@ -24,7 +26,7 @@ const WAITING: &str = "SELECT \
 /// Waits until no delivery, no promise and no message waits. Gives what is left after the deadline.
 pub(super) async fn settle(system: &System, fleet: &Fleet, journal: &Journal) -> Vec<String> {
     let end = Instant::now() + DEADLINE;
-    let mut before = 0;
+    let (mut before, mut silent_until) = (0, Instant::now() + NEWS);
     loop {
         let left = left(system, fleet).await;
         let stored: i64 = system.sql(WAITING).await[0].get(2);
@@ -36,6 +38,10 @@ pub(super) async fn settle(system: &System, fleet: &Fleet, journal: &Journal) ->
             return left;
         }
         before = stored;
+        if Instant::now() > silent_until {
+            journal.say(format_args!("{stored} deliveries; left: {}", left.join(", ")));
+            silent_until += NEWS;
+        }
         sleep(Duration::from_millis(700)).await;
     }
 }
@@ -58,7 +64,14 @@ async fn left(system: &System, fleet: &Fleet) -> Vec<String> {
     }
     let names = &system.names;
     let mut queues = system.retry_queues();
-    queues.extend([names.events(), names.deliveries(), names.slow(), names.dead(), names.unroutable(), names.rejected()]);
+    queues.extend([
+        names.events(),
+        names.deliveries(),
+        names.slow(),
+        names.dead(),
+        names.unroutable(),
+        names.rejected(),
+    ]);
     let outsider = Outsider::connect(&system.amqp_url, &names.events_exchange).await;
     for queue in queues {
         let messages = outsider.ready(&queue).await;

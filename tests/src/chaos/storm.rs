@@ -145,7 +145,9 @@ async fn storm(
     flap.abort();
     cast.settle_down();
     catch_up(publishing, journal).await;
+    journal.say("every event is confirmed");
     fleet.ready().await;
+    journal.say("every process is ready");
     let mut left = settle(system, &fleet, journal).await;
     administrators.change_all(Role::LeftPaused, Standing::Active).await;
     if left.is_empty() {

@@ -72,7 +72,10 @@ fn judge_times(case: &Case<'_>, delivery: &Delivery, attempts: &[Attempt], audit
         if early > EARLY {
             let number = pair[1].number;
             let name = case.name(delivery.webhook);
-            audit.found(Kind::EarlyRetry, format!("delivery {} to \"{name}\": attempt {number} was {early} early", delivery.id));
+            audit.found(
+                Kind::EarlyRetry,
+                format!("delivery {} to \"{name}\": attempt {number} was {early} early", delivery.id),
+            );
         }
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
         audit.counts.published += 1;
         audit.counts.published_again += usize::from(published.times > 1);
         let stored = case.evidence.events.get(&published.event.id);
-        let must_be_stored = case.evidence.subscriptions.iter().any(|one| one.changes.is_empty() && suits(one, published));
+        let must_be_stored =
+            case.evidence.subscriptions.iter().any(|one| one.changes.is_empty() && suits(one, published));
         if stored.is_none() && must_be_stored {
             audit.found(Kind::LostEvent, format!("event {}", published.event.id));
         }
@@ -58,10 +59,12 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
         if justified.contains(&delivery.id) {
             continue;
         }
-        let what = format!("delivery {} of event {} to \"{}\"", delivery.id, delivery.event, case.name(delivery.webhook));
-        let is_of_another_id = case.published.get(&delivery.event).is_some_and(|published| {
-            only_id(delivery.webhook, published).is_some_and(|id| id != delivery.id)
-        });
+        let what =
+            format!("delivery {} of event {} to \"{}\"", delivery.id, delivery.event, case.name(delivery.webhook));
+        let is_of_another_id = case
+            .published
+            .get(&delivery.event)
+            .is_some_and(|published| only_id(delivery.webhook, published).is_some_and(|id| id != delivery.id));
         audit.found(if is_of_another_id { Kind::WrongId } else { Kind::Unwanted }, what);
     }
 }
