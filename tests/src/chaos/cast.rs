@@ -2,7 +2,6 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    net::SocketAddr,
     time::Duration,
 };
 
@@ -139,8 +138,7 @@ impl Cast {
             if manner == Manner::Resets {
                 receiver.reset_connections();
             }
-            let proxy =
-                manner.is_behind_a_proxy().then(|| Reserved::take().forward_to(SocketAddr::from(receiver.addr())));
+            let proxy = manner.is_behind_a_proxy().then(|| Reserved::take().forward_to(receiver.addr()));
             if let (Some(proxy), Manner::Drops) = (&proxy, manner) {
                 proxy.set(Mode::Refuse);
             }
