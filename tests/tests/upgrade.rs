@@ -1,5 +1,4 @@
 //! Versions of the service side by side: messages that the other one made.
-#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 use std::time::{Duration, Instant};
 

@@ -155,7 +155,9 @@ fn an_event_that_the_ledger_does_not_know_is_lost_with_its_deliveries() {
 
 #[test]
 fn a_delivery_that_is_missing_waits_or_was_cancelled_without_a_deletion_is_lost() {
-    let kinds = found(|evidence| drop(evidence.deliveries.remove(0)));
+    let kinds = found(|evidence| {
+        evidence.deliveries.remove(0);
+    });
     assert!(kinds.contains(&Kind::LostDelivery), "{kinds:?}");
     for state in [DeliveryState::Pending, DeliveryState::Retrying, DeliveryState::Cancelled] {
         assert_eq!(found(|evidence| second(evidence).0.state = state), [Kind::LostDelivery], "{state}");
@@ -186,7 +188,10 @@ fn a_success_that_no_receiver_knows_and_an_attempt_that_never_arrived_are_found(
         second(evidence).1[1].status = None;
     });
     assert_eq!(kinds, [Kind::FalseSuccess]);
-    assert_eq!(found(|evidence| drop(evidence.posts.remove(0))), [Kind::NeverArrived]);
+    let kinds = found(|evidence| {
+        evidence.posts.remove(0);
+    });
+    assert_eq!(kinds, [Kind::NeverArrived]);
     assert_eq!(found(|evidence| evidence.posts[0].received.status = 500), [Kind::NeverArrived]);
     assert_eq!(found(|evidence| evidence.posts[0].received.at += Duration::from_secs(1)), [Kind::NeverArrived]);
 }
