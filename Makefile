@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo test api-fuzz bench openapi run lint clean toolchain
+.PHONY: help up down build demo test chaos api-fuzz bench openapi run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -28,6 +28,10 @@ demo: toolchain ## Show the whole service at work, from nothing, and leave nothi
 
 test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
+
+chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECONDS=180 RATE=40)
+	cargo build --workspace --bins
+	@cargo run -q -p end-to-end --bin chaos -- "$(SEED)" "$(SECONDS)" "$(RATE)"
 
 api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'

@@ -63,8 +63,25 @@ impl Api {
     /// # Panics
     /// When there is no answer.
     pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
-        let stream = TcpStream::connect(self.address).await.expect("the API listens");
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("it speaks HTTP");
+        self.try_send(method, path, headers, body).await.expect("the API answers")
+    }
+
+    /// The same, of an API that may be away.
+    ///
+    /// # Errors
+    /// When there is no whole answer.
+    ///
+    /// # Panics
+    /// When what is to be sent is no request.
+    pub async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Answer> {
+        let stream = TcpStream::connect(self.address).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
         let mut request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
         if let Some(session) = &self.session {
@@ -74,14 +91,14 @@ impl Api {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(body.into())).expect("the request is well formed");
-        let answer = sender.send_request(request).await.expect("it answers");
+        let answer = sender.send_request(request).await?;
         let status = answer.status().as_u16();
         let text = |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers = answer.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect();
-        let body = answer.into_body().collect().await.expect("the answer is whole").to_bytes();
+        let body = answer.into_body().collect().await?.to_bytes();
         drop(sender);
         let _ = driver.await;
-        Answer { status, headers, text: String::from_utf8(body.into()).expect("the answer is text") }
+        Ok(Answer { status, headers, text: String::from_utf8(body.into())? })
     }
 
     /// GET.

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod api;
+pub mod chaos;
 pub mod events;
 pub mod history;
 pub mod name_server;

@@ -38,6 +38,7 @@ pub struct Process {
     pub ops: SocketAddr,
     /// What it logged.
     pub log: PathBuf,
+    log_stays: bool,
 }
 
 impl Process {
@@ -49,6 +50,21 @@ impl Process {
     pub fn spawn(name: &str, environment: &HashMap<String, String>) -> Self {
         let ops = free_address();
         let log = log_file(name, ops);
+        let mut process = Self::spawn_logging(name, environment, ops, log);
+        process.log_stays = false;
+        process
+    }
+
+    /// The same with a log that stays when the process is gone.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn spawn_logging_to(name: &str, environment: &HashMap<String, String>, log: PathBuf) -> Self {
+        Self::spawn_logging(name, environment, free_address(), log)
+    }
+
+    fn spawn_logging(name: &str, environment: &HashMap<String, String>, ops: SocketAddr, log: PathBuf) -> Self {
         let output = File::create(&log).expect("the log can be written");
         let child = Command::new(binary(name))
             .env_clear()
@@ -59,7 +75,7 @@ impl Process {
             .stderr(output)
             .spawn()
             .expect("the binary starts");
-        Self { child, ops, log }
+        Self { child, ops, log, log_stays: true }
     }
 
     /// Starts a binary and waits until it is ready.
@@ -93,8 +109,36 @@ impl Process {
     /// # Panics
     /// When it has ended already.
     pub fn ask_to_stop(&self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
+        self.signal("TERM");
+    }
+
+    /// SIGSTOP: it keeps its connections and does nothing.
+    ///
+    /// # Panics
+    /// When it has ended already.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Panics
+    /// When it has ended already.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let (signal, pid) = (format!("-{name}"), self.child.id().to_string());
+        assert!(Command::new("kill").args([signal, pid]).status().expect("kill runs").success());
+    }
+
+    /// The exit status, if it has ended.
+    ///
+    /// # Panics
+    /// When the system does not know it.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("it is our child")
     }
 
     /// How many of its threads have a name that begins so.
@@ -154,7 +198,9 @@ impl Drop for Process {
             let lines: Vec<_> = log.lines().collect();
             eprintln!("the end of {}:\n{}", self.log.display(), lines[lines.len().saturating_sub(SHOWN)..].join("\n"));
         }
-        let _ = std::fs::remove_file(&self.log);
+        if !self.log_stays {
+            let _ = std::fs::remove_file(&self.log);
+        }
     }
 }
 

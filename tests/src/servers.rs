@@ -3,7 +3,7 @@
 use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -116,6 +116,11 @@ impl PrivateServers {
         self.stack(&["resume", server.name()]);
     }
 
+    /// SIGCONT, whether it is frozen, runs or does not.
+    pub fn thaw_anyway(&self, server: Server) {
+        let _ = self.script(&["resume", server.name()]);
+    }
+
     /// Runs `rabbitmqctl` on the broker.
     pub fn rabbitmqctl(&self, arguments: &[&str]) {
         self.stack(&[&["rabbitmqctl"], arguments].concat());
@@ -128,13 +133,17 @@ impl PrivateServers {
     }
 
     fn stack(&self, arguments: &[&str]) {
-        let output = Command::new(repository().join("deploy/local/stack"))
+        let output = self.script(arguments);
+        assert!(output.status.success(), "stack {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn script(&self, arguments: &[&str]) -> Output {
+        Command::new(repository().join("deploy/local/stack"))
             .args(arguments)
             .env("STACK_DIR", &self.folder)
             .stdin(Stdio::null())
             .output()
-            .expect("the stack script runs");
-        assert!(output.status.success(), "stack {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            .expect("the stack script runs")
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Reply {
     pub body: Bytes,
     /// Never answer; the request is recorded with status 0.
     pub hang: bool,
+    /// Close the connection instead of answering; the request is recorded with status 0.
+    pub close: bool,
 }
 
 impl Reply {
@@ -31,13 +33,19 @@ impl Reply {
     /// The status at once, without a body.
     #[must_use]
     pub fn status(status: u16) -> Self {
-        Self { status, delay: Duration::ZERO, headers: Vec::new(), body: Bytes::new(), hang: false }
+        Self { status, delay: Duration::ZERO, headers: Vec::new(), body: Bytes::new(), hang: false, close: false }
     }
 
     /// No answer, ever; the connection stays open.
     #[must_use]
     pub fn hang() -> Self {
         Self { hang: true, ..Self::status(0) }
+    }
+
+    /// The connection is closed once the request is read.
+    #[must_use]
+    pub fn close() -> Self {
+        Self { close: true, ..Self::status(0) }
     }
 
     /// The same, later.

@@ -59,6 +59,11 @@ impl Receiver {
         self.shared.state().behaviour = behaviour;
     }
 
+    /// Ends connections with a reset instead of in order, those that are made from now on.
+    pub fn reset_connections(&self) {
+        self.shared.state().resets = true;
+    }
+
     /// Everything that has arrived so far, in order.
     #[must_use]
     pub fn received(&self) -> Vec<Received> {

@@ -23,6 +23,7 @@ use super::{Behaviour, Received, Reply};
 pub(super) struct State {
     pub(super) behaviour: Behaviour,
     pub(super) received: Vec<Received>,
+    pub(super) resets: bool,
     seen: HashMap<String, usize>,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(behaviour: Behaviour) -> Self {
-        let state = Mutex::new(State { behaviour, received: Vec::new(), seen: HashMap::new() });
+        let state = Mutex::new(State { behaviour, received: Vec::new(), resets: false, seen: HashMap::new() });
         Self { state, arrived: watch::Sender::new(0) }
     }
 
@@ -51,7 +52,7 @@ impl Shared {
         let nth = state.seen.entry(id).or_insert(0);
         *nth += 1;
         let reply = (state.behaviour)(&request, *nth);
-        request.status = if reply.hang { 0 } else { reply.status };
+        request.status = if reply.hang || reply.close { 0 } else { reply.status };
         state.received.push(request);
         let count = state.received.len();
         drop(guard);
@@ -59,7 +60,7 @@ impl Shared {
         reply
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> hyper::Result<Response<Full<Bytes>>> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> anyhow::Result<Response<Full<Bytes>>> {
         let reply = self.record(Received::read(request).await?);
         if reply.hang {
             std::future::pending::<Infallible>().await;
@@ -67,6 +68,8 @@ impl Shared {
         if !reply.delay.is_zero() {
             tokio::time::sleep(reply.delay).await;
         }
+        // An error here makes hyper close the connection without an answer.
+        anyhow::ensure!(!reply.close, "closed");
         let mut response = Response::builder().status(reply.status);
         for (name, value) in reply.headers {
             response = response.header(name, value);
@@ -97,6 +100,9 @@ impl Shared {
 
     async fn serve(self: Arc<Self>, stream: TcpStream, tls: TlsAcceptor) {
         let _ = stream.set_nodelay(true);
+        if self.state().resets {
+            let _ = stream.set_zero_linger();
+        }
         // A client that goes away or does not trust the authority is the client's affair.
         let Ok(stream) = tls.accept(stream).await else { return };
         let service = service_fn(move |request| Arc::clone(&self).answer(request));

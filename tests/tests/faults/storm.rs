@@ -75,6 +75,18 @@ impl Storm {
         tokio::spawn(async move { upstream.publish(&events).await })
     }
 
+    /// Begins to publish a few events at a time, `pause` apart: a steady load.
+    pub(crate) fn publish_steadily(&self, few: usize, pause: Duration) -> JoinHandle<()> {
+        let (upstream, events) = (self.upstream(), Arc::clone(&self.events));
+        tokio::spawn(async move {
+            let mut pace = tokio::time::interval(pause);
+            for few in events.chunks(few) {
+                pace.tick().await;
+                upstream.publish(few).await;
+            }
+        })
+    }
+
     /// Over one connection, which is made anew only when it fails: logging in costs the most.
     async fn sql(&self, statement: &str) -> Vec<Row> {
         let mut kept = self.ledger.lock().await;

@@ -1,0 +1,329 @@
+//! Whatever is falsified in the lists is found: each test alters lists that are in order.
+
+use std::{collections::HashMap, time::Duration};
+
+use bytes::Bytes;
+use domain::{DeliveryId, DeliveryState, EventType, OutcomeClass, WebhookId};
+use signing::{SigningSecret, sign};
+use time::{OffsetDateTime, macros::datetime};
+use uuid::Uuid;
+
+use super::{Kind, audit, only_id};
+use crate::{
+    chaos::evidence::{
+        Attempt, Change, Delivery, Evidence, Health, HealthShown, Post, Published, Standing, StoredEvent, Subscription,
+    },
+    events::Event,
+    receiver::Received,
+};
+
+const START: OffsetDateTime = datetime!(2026-03-01 09:30 UTC);
+const TENANT: Uuid = Uuid::from_u128(0x5b0e_0000_0000_4000_8000_0000_0000_0001);
+const TOOK: Duration = Duration::from_millis(20);
+
+fn webhook(number: u128) -> WebhookId {
+    Uuid::from_u128(number).into()
+}
+
+fn subscription(number: u128) -> Subscription {
+    Subscription {
+        webhook: webhook(number),
+        name: format!("webhook {number}"),
+        tenant: TENANT,
+        types: EventType::ALL.to_vec(),
+        secret: format!("whsec_{number}"),
+        changes: Vec::new(),
+    }
+}
+
+fn at(seconds: f64) -> OffsetDateTime {
+    START + time::Duration::seconds_f64(seconds)
+}
+
+/// Webhook 1 gets three events at once; webhook 2 fails the first attempt of each and gets it a second later.
+fn in_order() -> Evidence {
+    let subscriptions = vec![subscription(1), subscription(2)];
+    let mut evidence = Evidence {
+        schedule: "1s,2s".parse().unwrap(),
+        subscriptions: subscriptions.clone(),
+        published: Vec::new(),
+        events: HashMap::new(),
+        deliveries: Vec::new(),
+        attempts: HashMap::new(),
+        health: HashMap::new(),
+        posts: Vec::new(),
+        trapped: 0,
+        resent: [].into(),
+        left: Vec::new(),
+        misconduct: Vec::new(),
+    };
+    for number in 0..3_u32 {
+        let id = Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0000 + u128::from(number));
+        let (event_type, timestamp) = (EventType::QuoteClosed, "2026-03-01T09:30:00Z".to_owned());
+        let event = Event { id, event_type, tenant: TENANT, timestamp, data: format!(r#"{{"event":"{id}"}}"#) };
+        let body = format!(
+            r#"{{"event_type":"quote.closed","tenant_id":"{TENANT}","timestamp":"{}","data":{}}}"#,
+            event.timestamp, event.data
+        );
+        evidence.events.insert(id, StoredEvent { at: at(0.1), body: body.into_bytes() });
+        evidence.published.push(Published { event, times: 1 });
+        let base = f64::from(number) * 0.1 + 0.2;
+        deliver(&mut evidence, &subscriptions[0], id, &[(base, 200)]);
+        deliver(&mut evidence, &subscriptions[1], id, &[(base, 500), (base + 1.1, 200)]);
+    }
+    for number in [1, 2] {
+        let rows: Vec<_> = rows_of(&evidence, number);
+        let shown = super::health::of(&rows.iter().collect::<Vec<_>>());
+        evidence.health.insert(webhook(number), HealthShown { ledger: shown, api: Some(shown) });
+    }
+    evidence
+}
+
+fn rows_of(evidence: &Evidence, number: u128) -> Vec<Attempt> {
+    let own = evidence.deliveries.iter().filter(|delivery| delivery.webhook == webhook(number));
+    own.flat_map(|delivery| evidence.attempts[&delivery.id].clone()).collect()
+}
+
+fn deliver(evidence: &mut Evidence, to: &Subscription, event: Uuid, answers: &[(f64, u16)]) {
+    let published = evidence.published.iter().find(|published| published.event.id == event).unwrap();
+    let id = only_id(to.webhook, published).unwrap();
+    let body = Bytes::from(evidence.events[&event].body.clone());
+    let mut attempts = Vec::new();
+    for (number, (second, status)) in (1..).zip(answers) {
+        let (started_at, status) = (at(*second), *status);
+        let signature = sign(&SigningSecret::from(to.secret.clone()), &body, started_at.unix_timestamp());
+        let outcome = OutcomeClass::of_status(status);
+        let headers = [
+            ("content-type", "application/json".to_owned()),
+            ("x-service-webhook-id", id.to_string()),
+            ("x-service-event", "quote.closed".to_owned()),
+            ("x-service-signature", signature.clone()),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let (method, path) = ("POST".to_owned(), "/".to_owned());
+        let received = Received { at: started_at + TOOK / 2, method, path, headers, body: body.clone(), status };
+        evidence.posts.push(Post { webhook: to.webhook, received });
+        let status = Some(status);
+        attempts.push(Attempt { delivery: id, number, signature, started_at, duration: TOOK, outcome, status });
+    }
+    let attempted = u16::try_from(attempts.len()).unwrap();
+    let state = DeliveryState::Succeeded;
+    let delivery = Delivery { id, webhook: to.webhook, event, is_test: false, state, attempts: attempted, run_base: 0 };
+    evidence.deliveries.push(delivery);
+    evidence.attempts.insert(id, attempts);
+}
+
+/// The kinds that are found after a falsification, without repeats.
+fn found(falsify: impl FnOnce(&mut Evidence)) -> Vec<Kind> {
+    let mut evidence = in_order();
+    falsify(&mut evidence);
+    let mut kinds: Vec<_> = audit(&evidence).findings.into_iter().map(|finding| finding.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+fn header<'e>(evidence: &'e mut Evidence, post: usize, name: &str) -> &'e mut String {
+    &mut evidence.posts[post].received.headers.iter_mut().find(|(own, _)| own == name).unwrap().1
+}
+
+/// The delivery of the first event to webhook 2, with two attempts.
+fn second(evidence: &mut Evidence) -> (&mut Delivery, &mut Vec<Attempt>) {
+    let delivery = &mut evidence.deliveries[1];
+    let attempts = evidence.attempts.get_mut(&delivery.id).unwrap();
+    (delivery, attempts)
+}
+
+#[test]
+fn lists_that_are_in_order_are_counted_and_nothing_is_found() {
+    let audit = audit(&in_order());
+    assert!(audit.findings.is_empty(), "{:?}", audit.findings);
+    let counts = audit.counts;
+    assert_eq!((counts.published, counts.expected, counts.stored, counts.delivered), (3, 6, 6, 6));
+    assert_eq!((counts.posts, counts.attempts, counts.unlogged, counts.repeated), (9, 9, 0, 0));
+}
+
+#[test]
+fn an_event_that_the_ledger_does_not_know_is_lost_with_its_deliveries() {
+    let kinds = found(|evidence| {
+        let event = evidence.published[0].event.id;
+        evidence.events.clear();
+        evidence.deliveries.retain(|delivery| delivery.event != event);
+    });
+    assert!(kinds.starts_with(&[Kind::LostEvent, Kind::LostDelivery]), "{kinds:?}");
+}
+
+#[test]
+fn a_delivery_that_is_missing_waits_or_was_cancelled_without_a_deletion_is_lost() {
+    let kinds = found(|evidence| {
+        evidence.deliveries.remove(0);
+    });
+    assert!(kinds.contains(&Kind::LostDelivery), "{kinds:?}");
+    for state in [DeliveryState::Pending, DeliveryState::Retrying, DeliveryState::Cancelled] {
+        assert_eq!(found(|evidence| second(evidence).0.state = state), [Kind::LostDelivery], "{state}");
+    }
+}
+
+#[test]
+fn a_webhook_that_was_paused_misses_only_what_came_meanwhile() {
+    let change = |asked: f64, to| Change { asked: at(asked), answered: at(asked + 1.0), to };
+    let without_first = |evidence: &mut Evidence, changes: &[Change]| {
+        evidence.subscriptions[0].changes = changes.to_vec();
+        let lost = evidence.deliveries.remove(0);
+        evidence.posts.remove(0);
+        let row = evidence.attempts.remove(&lost.id);
+        assert!(row.is_some());
+    };
+    let long_ago = [change(-500.0, Standing::Paused), change(-400.0, Standing::Active)];
+    assert_eq!(found(|evidence| without_first(evidence, &long_ago)), [Kind::LostDelivery]);
+    assert_eq!(found(|evidence| without_first(evidence, &[change(-10.0, Standing::Paused)])), []);
+    let still = [change(-100.0, Standing::Paused)];
+    assert_eq!(found(|evidence| without_first(evidence, &still)), [Kind::Unwanted], "two others came though");
+}
+
+#[test]
+fn a_success_that_no_receiver_knows_and_an_attempt_that_never_arrived_are_found() {
+    let kinds = found(|evidence| {
+        second(evidence).1[1].outcome = OutcomeClass::Timeout;
+        second(evidence).1[1].status = None;
+    });
+    assert_eq!(kinds, [Kind::FalseSuccess]);
+    let kinds = found(|evidence| {
+        evidence.posts.remove(0);
+    });
+    assert_eq!(kinds, [Kind::NeverArrived]);
+    assert_eq!(found(|evidence| evidence.posts[0].received.status = 500), [Kind::NeverArrived]);
+    assert_eq!(found(|evidence| evidence.posts[0].received.at += Duration::from_secs(1)), [Kind::NeverArrived]);
+}
+
+#[test]
+fn giving_up_before_the_end_of_the_schedule_is_found() {
+    assert_eq!(found(|evidence| second(evidence).0.state = DeliveryState::Dropped), [Kind::EarlyDrop]);
+}
+
+#[test]
+fn another_id_than_the_derived_one_is_found_at_the_receiver_and_in_the_ledger() {
+    let other = DeliveryId::from(Uuid::from_u128(77));
+    let kinds = found(|evidence| *header(evidence, 0, "x-service-webhook-id") = other.to_string());
+    assert!(kinds.contains(&Kind::WrongId), "{kinds:?}");
+    let kinds = found(|evidence| {
+        let old = std::mem::replace(&mut evidence.deliveries[0].id, other);
+        let attempts = evidence.attempts.remove(&old).unwrap();
+        evidence.attempts.insert(other, attempts);
+    });
+    assert!(kinds.contains(&Kind::WrongId) && kinds.contains(&Kind::LostDelivery), "{kinds:?}");
+}
+
+#[test]
+fn a_wrong_signature_and_a_changed_body_are_found() {
+    let kinds = found(|evidence| *header(evidence, 0, "x-service-signature") = "t=1,v1=00".to_owned());
+    assert!(kinds.contains(&Kind::WrongSignature), "{kinds:?}");
+    assert_eq!(found(|evidence| evidence.subscriptions[0].secret.push('x')), [Kind::WrongSignature]);
+    let kinds = found(|evidence| {
+        let body = String::from_utf8(evidence.posts[0].received.body.to_vec()).unwrap();
+        evidence.posts[0].received.body = body.replace("\"data\":{", "\"data\":{ ").into();
+    });
+    assert_eq!(kinds, [Kind::WrongBody, Kind::WrongSignature]);
+    let kinds = found(|evidence| evidence.events.values_mut().for_each(|event| event.body.push(b' ')));
+    assert_eq!(kinds, [Kind::WrongBody]);
+}
+
+#[test]
+fn a_retry_before_its_time_is_found() {
+    let earlier = |by: f64| {
+        found(|evidence| {
+            second(evidence).1[1].started_at -= time::Duration::seconds_f64(by);
+            second(evidence).1[1].duration += Duration::from_secs_f64(by);
+        })
+    };
+    assert_eq!(earlier(0.2), []);
+    assert_eq!(earlier(0.5), [Kind::EarlyRetry]);
+    let close_to_the_one_before = |gap: f64| {
+        let mut evidence = in_order();
+        let event = evidence.published[0].event.id;
+        let late = evidence.subscriptions[1].clone();
+        let old = evidence.deliveries.remove(1);
+        evidence.posts.retain(|post| super::id_of(post) != Some(old.id));
+        deliver(&mut evidence, &late, event, &[(0.2, 500), (9.0, 500), (9.0 + gap, 200)]);
+        let kinds: Vec<_> = audit(&evidence).findings.iter().map(|finding| finding.kind).collect();
+        kinds.contains(&Kind::EarlyRetry)
+    };
+    assert!(close_to_the_one_before(0.5), "the shortest step stays between overdue retries");
+    assert!(!close_to_the_one_before(1.0));
+}
+
+#[test]
+fn an_attempt_after_a_success_is_found_unless_somebody_asked_for_it() {
+    let falsify = |evidence: &mut Evidence| {
+        second(evidence).1[0].outcome = OutcomeClass::Success;
+        second(evidence).1[0].status = Some(200);
+        evidence.posts[1].received.status = 200;
+    };
+    assert!(found(falsify).contains(&Kind::AfterSuccess));
+    let kinds = found(|evidence| {
+        falsify(evidence);
+        let id = second(evidence).0.id;
+        evidence.resent.insert(id);
+    });
+    assert!(!kinds.contains(&Kind::AfterSuccess), "{kinds:?}");
+}
+
+#[test]
+fn a_counter_without_its_rows_is_found() {
+    assert_eq!(found(|evidence| second(evidence).0.attempts += 1), [Kind::WrongCount]);
+    let kinds = found(|evidence| second(evidence).1[1].number = 3);
+    assert_eq!(kinds, [Kind::WrongCount]);
+}
+
+#[test]
+fn a_wrong_health_is_found_in_the_ledger_and_in_the_api() {
+    let shown = |evidence: &mut Evidence, change: fn(&mut HealthShown)| {
+        change(evidence.health.get_mut(&webhook(2)).unwrap());
+    };
+    let kinds = found(|evidence| {
+        shown(evidence, |shown| {
+            shown.ledger.failure_count = 1;
+            shown.api = Some(shown.ledger);
+        });
+    });
+    assert_eq!(kinds, [Kind::WrongHealth]);
+    let kinds = found(|evidence| shown(evidence, |shown| shown.api.as_mut().unwrap().last_success_at = None));
+    assert_eq!(kinds, [Kind::WrongHealthShown]);
+    let kinds = found(|evidence| evidence.health.clear());
+    assert_eq!(kinds, [Kind::WrongHealth]);
+}
+
+#[test]
+fn only_the_failures_after_the_last_success_count() {
+    let evidence = in_order();
+    let rows = rows_of(&evidence, 2);
+    let health = super::health::of(&rows.iter().collect::<Vec<_>>());
+    assert_eq!(health, Health { last_success_at: Some(at(1.5) + TOOK), failure_count: 0 });
+    let failures: Vec<_> = rows.iter().filter(|row| !row.outcome.is_success()).collect();
+    assert_eq!(super::health::of(&failures), Health { last_success_at: None, failure_count: 3 });
+}
+
+#[test]
+fn requests_that_repeat_a_success_are_counted_and_nothing_else_is_wrong_with_them() {
+    let mut evidence = in_order();
+    evidence.posts.push(evidence.posts[0].clone());
+    let audit = audit(&evidence);
+    assert!(audit.findings.is_empty(), "{:?}", audit.findings);
+    assert_eq!((audit.counts.repeated, audit.counts.unlogged), (1, 1));
+}
+
+#[test]
+fn a_request_of_a_delivery_that_the_ledger_does_not_know_is_found() {
+    let kinds = found(|evidence| {
+        let lost = evidence.deliveries.remove(0);
+        evidence.attempts.remove(&lost.id);
+    });
+    assert!(kinds.contains(&Kind::Unwanted) && kinds.contains(&Kind::LostDelivery), "{kinds:?}");
+}
+
+#[test]
+fn what_is_left_a_followed_redirect_and_a_process_that_ended_are_violations() {
+    assert_eq!(found(|evidence| evidence.left.push("1 messages".to_owned())), [Kind::Left]);
+    assert_eq!(found(|evidence| evidence.trapped = 1), [Kind::Redirected]);
+    assert_eq!(found(|evidence| evidence.misconduct.push("it died".to_owned())), [Kind::Misconduct]);
+}

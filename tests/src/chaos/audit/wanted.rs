@@ -1,0 +1,100 @@
+//! Published against ledger: which deliveries must be there, which may, which must not.
+
+use std::{collections::HashSet, time::Duration};
+
+use domain::DeliveryState;
+use time::OffsetDateTime;
+
+use super::{Audit, Case, Kind, only_id};
+use crate::chaos::evidence::{Published, Standing, Subscription};
+
+/// How long before an event is stored its subscribers may have been read: an ingest may be frozen, or wait for the
+/// database, between the two.
+const BEFORE: Duration = Duration::from_secs(60);
+/// Clocks of two processes.
+const AFTER: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Yes,
+    No,
+    Perhaps,
+}
+
+pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
+    let mut justified = HashSet::new();
+    for published in &case.evidence.published {
+        audit.counts.published += 1;
+        audit.counts.published_again += usize::from(published.times > 1);
+        let stored = case.evidence.events.get(&published.event.id);
+        let must_be_stored =
+            case.evidence.subscriptions.iter().any(|one| one.changes.is_empty() && suits(one, published));
+        if stored.is_none() && must_be_stored {
+            audit.found(Kind::LostEvent, format!("event {}", published.event.id));
+        }
+        for subscription in &case.evidence.subscriptions {
+            let Some(id) = only_id(subscription.webhook, published) else { continue };
+            let delivery = case.deliveries.get(&id);
+            let wanted = wanted(subscription, published, stored.map(|stored| stored.at));
+            match wanted {
+                Wanted::Yes => audit.counts.expected += 1,
+                Wanted::Perhaps => audit.counts.perhaps += 1,
+                Wanted::No => continue,
+            }
+            justified.insert(id);
+            let what = || format!("delivery {id} of event {} to \"{}\"", published.event.id, subscription.name);
+            match delivery.map(|delivery| delivery.state) {
+                None if wanted == Wanted::Yes => audit.found(Kind::LostDelivery, format!("{}: no such row", what())),
+                Some(state @ (DeliveryState::Pending | DeliveryState::Retrying)) => {
+                    audit.found(Kind::LostDelivery, format!("{}: still {state}", what()));
+                }
+                Some(DeliveryState::Cancelled) if !subscription.is_deleted() => {
+                    audit.found(Kind::LostDelivery, format!("{}: cancelled", what()));
+                }
+                _ => {}
+            }
+        }
+    }
+    for delivery in case.evidence.deliveries.iter().filter(|delivery| !delivery.is_test) {
+        if justified.contains(&delivery.id) {
+            continue;
+        }
+        let what =
+            format!("delivery {} of event {} to \"{}\"", delivery.id, delivery.event, case.name(delivery.webhook));
+        let is_of_another_id = case
+            .published
+            .get(&delivery.event)
+            .is_some_and(|published| only_id(delivery.webhook, published).is_some_and(|id| id != delivery.id));
+        audit.found(if is_of_another_id { Kind::WrongId } else { Kind::Unwanted }, what);
+    }
+}
+
+fn suits(subscription: &Subscription, published: &Published) -> bool {
+    subscription.tenant == published.event.tenant && subscription.types.contains(&published.event.event_type)
+}
+
+fn wanted(subscription: &Subscription, published: &Published, stored_at: Option<OffsetDateTime>) -> Wanted {
+    if !suits(subscription, published) {
+        return Wanted::No;
+    }
+    if subscription.changes.is_empty() {
+        return Wanted::Yes;
+    }
+    // Without a time nobody can say; whoever has no changes has said that it is lost.
+    let Some(at) = stored_at else { return Wanted::Perhaps };
+    let (from, to) = (at - BEFORE, at + AFTER);
+    if subscription.changes.iter().any(|change| change.asked <= to && change.answered >= from) {
+        return Wanted::Perhaps;
+    }
+    let last = subscription.changes.iter().rev().find(|change| change.answered < from);
+    match last.map_or(Standing::Active, |change| change.to) {
+        Standing::Active => Wanted::Yes,
+        Standing::Paused | Standing::Deleted => Wanted::No,
+    }
+}
+
+impl Subscription {
+    fn is_deleted(&self) -> bool {
+        self.changes.iter().any(|change| change.to == Standing::Deleted)
+    }
+}

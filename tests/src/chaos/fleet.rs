@@ -1,0 +1,190 @@
+//! The processes, and whoever starts them again, as an orchestrator would.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
+
+use super::{
+    journal::Journal,
+    plan::{Line, Slot},
+};
+use crate::{
+    processes::Process,
+    proxy::{Mode, Proxy},
+    servers::Server,
+    system::{System, wait_ready},
+};
+
+/// How long a process may take that is told to stop: the shutdown's deadline, and some more for a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// The processes of [`Slot::ALL`].
+pub(super) struct Fleet {
+    berths: Vec<Berth>,
+    journal: Arc<Journal>,
+}
+
+/// Where a process runs: with connections of its own through proxies.
+struct Berth {
+    slot: Slot,
+    environment: HashMap<String, String>,
+    database: Proxy,
+    broker: Proxy,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    process: Option<Process>,
+    generation: usize,
+}
+
+impl Fleet {
+    /// Starts all.
+    pub(super) async fn launch(system: &System, api: &HashMap<String, String>, journal: Arc<Journal>) -> Self {
+        let berth = |slot| {
+            let (database, database_url) = Proxy::before(&system.database_url);
+            let (broker, amqp_url) = Proxy::before(&system.amqp_url);
+            let mut environment = api.clone();
+            environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), database_url);
+            environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
+            let held = Mutex::new(Held { process: None, generation: 0 });
+            Berth { slot, environment, database, broker, held }
+        };
+        let this = Self { berths: Slot::ALL.into_iter().map(berth).collect(), journal };
+        for berth in &this.berths {
+            let process = this.start(berth, &mut *berth.held.lock().await);
+            berth.held.lock().await.process = Some(process);
+        }
+        this.ready().await;
+        this
+    }
+
+    fn start(&self, berth: &Berth, held: &mut Held) -> Process {
+        held.generation += 1;
+        let name = format!("{}-{}.log", berth.slot.to_string().replace(' ', "-"), held.generation);
+        Process::spawn_logging_to(berth.slot.binary(), &berth.environment, self.journal.folder.join(name))
+    }
+
+    fn berth(&self, slot: Slot) -> &Berth {
+        self.berths.iter().find(|berth| berth.slot == slot).expect("every slot has a berth")
+    }
+
+    /// `kill -9`; after `away` there is a new one.
+    pub(super) async fn kill(&self, slot: Slot, away: Duration) {
+        let berth = self.berth(slot);
+        let mut held = berth.held.lock().await;
+        drop(held.process.take());
+        sleep(away).await;
+        let process = self.start(berth, &mut held);
+        held.process = Some(process);
+    }
+
+    /// A new one, and SIGTERM for the old one. The API's port is the same, so there the old one ends first.
+    pub(super) async fn replace(&self, slot: Slot) {
+        let berth = self.berth(slot);
+        let mut held = berth.held.lock().await;
+        let Some(old) = held.process.take() else { return };
+        if slot == Slot::Api {
+            self.end(slot, old).await;
+            let process = self.start(berth, &mut held);
+            held.process = Some(process);
+        } else {
+            let process = self.start(berth, &mut held);
+            held.process = Some(process);
+            self.end(slot, old).await;
+        }
+    }
+
+    async fn end(&self, slot: Slot, mut process: Process) {
+        if process.has_ended().is_none() {
+            process.ask_to_stop();
+        }
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = process.has_ended() {
+                if !status.success() {
+                    self.journal.accuse(format_args!("{slot} was told to stop and ended with {status}"));
+                }
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        self.journal.accuse(format_args!("{slot} did not end within {PATIENCE:?}; {}", process.log.display()));
+    }
+
+    /// SIGSTOP, and SIGCONT after a time.
+    pub(super) async fn freeze(&self, slot: Slot, length: Duration) {
+        let held = self.berth(slot).held.lock().await;
+        let Some(process) = &held.process else { return };
+        process.freeze();
+        sleep(length).await;
+        process.thaw();
+    }
+
+    /// What becomes of the bytes between processes and a server.
+    pub(super) fn set(&self, line: Line, server: Server, mode: Mode) {
+        for proxy in self.proxies(line, server) {
+            proxy.set(mode);
+        }
+    }
+
+    /// Ends the connections between processes and a server.
+    pub(super) fn cut(&self, line: Line, server: Server) {
+        for proxy in self.proxies(line, server) {
+            proxy.cut();
+        }
+    }
+
+    fn proxies(&self, line: Line, server: Server) -> impl Iterator<Item = &Proxy> {
+        let meant = move |berth: &&Berth| match line {
+            Line::All => true,
+            Line::Of(slot) => berth.slot == slot,
+        };
+        self.berths.iter().filter(meant).map(move |berth| match server {
+            Server::Postgres => &berth.database,
+            Server::Rabbitmq => &berth.broker,
+        })
+    }
+
+    /// Starts again whoever ended by itself, for ever: that is no fault of ours.
+    pub(super) async fn supervise(&self) {
+        loop {
+            for berth in &self.berths {
+                let Ok(mut held) = berth.held.try_lock() else { continue };
+                let Some(process) = &mut held.process else { continue };
+                if let Some(status) = process.has_ended() {
+                    let log = process.log.display();
+                    self.journal.accuse(format_args!("{} ended by itself with {status}; {log}", berth.slot));
+                    let process = self.start(berth, &mut held);
+                    held.process = Some(process);
+                }
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Waits until all are ready.
+    pub(super) async fn ready(&self) {
+        for berth in &self.berths {
+            let ops = berth.held.lock().await.process.as_ref().map(|process| process.ops);
+            let Some(ops) = ops else { continue };
+            crate::wait::eventually("the operations port is open", Duration::from_secs(60), || async {
+                tokio::net::TcpStream::connect(ops).await.ok()
+            })
+            .await;
+            wait_ready(ops).await;
+        }
+    }
+
+    /// The operations addresses of the dispatchers.
+    pub(super) async fn dispatchers(&self) -> Vec<std::net::SocketAddr> {
+        let mut addresses = Vec::new();
+        for berth in self.berths.iter().filter(|berth| matches!(berth.slot, Slot::Dispatcher(_))) {
+            addresses.extend(berth.held.lock().await.process.as_ref().map(|process| process.ops));
+        }
+        addresses
+    }
+}

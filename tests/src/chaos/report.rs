@@ -1,0 +1,75 @@
+//! The table at the end.
+
+use std::{
+    fmt::{self, Write as _},
+    path::PathBuf,
+};
+
+use super::{
+    audit::{Audit, Kind},
+    plan::Options,
+};
+
+/// How many examples of a kind are shown.
+const SHOWN: usize = 8;
+
+/// What came of a storm.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The storm.
+    pub options: Options,
+    /// How many faults there were.
+    pub faults: usize,
+    /// What the auditor says.
+    pub audit: Audit,
+    /// Where the logs of the processes are, if anything was wrong.
+    pub logs: Option<PathBuf>,
+}
+
+impl Report {
+    /// Whether nothing was wrong.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.audit.findings.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.audit.counts;
+        let mut line = |what: &str, number: usize, note: &str| writeln!(f, "  {what:<44}{number:>8}  {note}");
+        line("faults", self.faults, "")?;
+        line("events published and confirmed", counts.published, "")?;
+        line("  of these published again without a confirm", counts.published_again, "with the same event_id")?;
+        line("deliveries expected", counts.expected, "")?;
+        line("deliveries that may be, or not", counts.perhaps, "the webhook was changed at that time")?;
+        line("deliveries in the ledger", counts.stored, "")?;
+        line("  delivered", counts.delivered, "")?;
+        line("  dropped by schedule", counts.dropped, "")?;
+        line("  cancelled with their webhook", counts.cancelled, "")?;
+        line("tests and resends by administrators", counts.asked_for, "")?;
+        line("POSTs in all", counts.posts, "")?;
+        line("attempts recorded", counts.attempts, "those that met no HTTP receiver included")?;
+        line("POSTs that are not in the log", counts.unlogged, "a fault came between POST and record")?;
+        line("POSTs repeated after a success", counts.repeated, "with the same id")?;
+        line("POSTs of tests that were taken back", counts.taken_back, "")?;
+        let by_kind = self.audit.by_kind();
+        for (kind, what) in Kind::ALL {
+            line(what, by_kind[&kind], if by_kind[&kind] > 0 { "<-- must be 0" } else { "" })?;
+        }
+        for (kind, what) in Kind::ALL {
+            let found: Vec<_> = self.audit.findings.iter().filter(|finding| finding.kind == kind).collect();
+            let mut text = String::new();
+            for finding in found.iter().take(SHOWN) {
+                let _ = write!(text, "\n    {}", finding.example);
+            }
+            if !text.is_empty() {
+                writeln!(f, "{what}:{text}{}", if found.len() > SHOWN { "\n    …" } else { "" })?;
+            }
+        }
+        match &self.logs {
+            Some(logs) => writeln!(f, "VIOLATED. SEED={} repeats it. Logs: {}", self.options.seed, logs.display()),
+            None => writeln!(f, "Nothing lost, nothing wrong (seed {}).", self.options.seed),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Administrators at work during the storm. Every call is made again until it is answered.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use domain::DeliveryId;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::{
+    cast::{Cast, Member, Role, now},
+    evidence::{Change, Standing},
+    journal::Journal,
+};
+use crate::api::{Answer, Api};
+
+/// How long the API has for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long anything is tried.
+const TRIES: Duration = Duration::from_secs(90);
+
+/// What the administrators did.
+#[derive(Default)]
+pub(super) struct Record {
+    changes: Mutex<Vec<(usize, Change)>>,
+    resent: Mutex<HashSet<DeliveryId>>,
+}
+
+impl Record {
+    pub(super) fn changes_of(&self, member: usize) -> Vec<Change> {
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.iter().filter(|(of, _)| *of == member).map(|(_, change)| *change).collect()
+    }
+
+    pub(super) fn resent(&self) -> HashSet<DeliveryId> {
+        self.resent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The administrators.
+#[derive(Clone)]
+pub(super) struct Administrators {
+    pub(super) cast: Arc<Cast>,
+    pub(super) record: Arc<Record>,
+    pub(super) journal: Arc<Journal>,
+}
+
+impl Administrators {
+    /// Their work, spread over the storm.
+    pub(super) async fn work(self, began: Instant, length: Duration) {
+        let at = |tenths: u32| began + length * tenths / 10;
+        let pausing = async {
+            for (tenths, to) in
+                [(2, Standing::Paused), (4, Standing::Active), (6, Standing::Paused), (8, Standing::Active)]
+            {
+                sleep_until(at(tenths)).await;
+                self.change_all(Role::Paused, to).await;
+            }
+        };
+        let leaving = async {
+            sleep_until(at(5)).await;
+            self.change_all(Role::LeftPaused, Standing::Paused).await;
+        };
+        let deleting = async {
+            sleep_until(at(6)).await;
+            self.change_all(Role::Deleted, Standing::Deleted).await;
+        };
+        let resending = async {
+            for tenths in 2..10 {
+                sleep_until(at(tenths)).await;
+                self.resend_and_test().await;
+            }
+        };
+        tokio::join!(pausing, leaving, deleting, resending);
+    }
+
+    /// Changes every webhook of a role.
+    pub(super) async fn change_all(&self, role: Role, to: Standing) {
+        for (index, member) in self.cast.with(role) {
+            self.change(index, member, to).await;
+        }
+    }
+
+    async fn change(&self, index: usize, member: &Member, to: Standing) {
+        let name = &member.subscription.name;
+        self.journal.say(format_args!("\"{name}\" becomes {to:?}"));
+        let path = format!("/api/v1/webhooks/{}/", member.subscription.webhook);
+        let (method, body) = match to {
+            Standing::Active => ("PATCH", json!({"is_active": true}).to_string()),
+            Standing::Paused => ("PATCH", json!({"is_active": false}).to_string()),
+            Standing::Deleted => ("DELETE", String::new()),
+        };
+        let asked = now();
+        // Deleted twice is not there: the first answer got lost.
+        let is_done = |status: u16| (200..300).contains(&status) || (to == Standing::Deleted && status == 404);
+        let Some(answered) = until(&member.admin, method, &path, &body, is_done).await else {
+            self.journal.accuse(format_args!("the API did not make \"{name}\" {to:?} within {TRIES:?}"));
+            return;
+        };
+        if to == Standing::Deleted && answered.status == 404 {
+            self.journal.say(format_args!("\"{name}\" had been deleted by a call whose answer got lost"));
+        }
+        let change = Change { asked, answered: now(), to };
+        self.record.changes.lock().unwrap_or_else(PoisonError::into_inner).push((index, change));
+    }
+
+    /// Sends up to three deliveries again and one test. Whether a call without an answer took effect is not known.
+    async fn resend_and_test(&self) {
+        for (_, member) in self.cast.with(Role::Resent) {
+            let webhook = format!("/api/v1/webhooks/{}", member.subscription.webhook);
+            let list = format!("{webhook}/deliveries/?limit=3&state=succeeded");
+            let page = until(&member.admin, "GET", &list, "", |status| status == 200).await;
+            let ids = page.map(|page| page.json()["data"].as_array().cloned().unwrap_or_default()).unwrap_or_default();
+            for id in ids.iter().filter_map(|delivery: &Value| delivery["id"].as_str()) {
+                self.resent().insert(id.parse().expect("an id"));
+                call(&member.admin, "POST", &format!("{webhook}/deliveries/{id}/resend/"), "").await;
+            }
+            call(&member.admin, "POST", &format!("{webhook}/test/"), "").await;
+        }
+    }
+
+    fn resent(&self) -> std::sync::MutexGuard<'_, HashSet<DeliveryId>> {
+        self.record.resent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn call(admin: &Api, method: &str, path: &str, body: &str) -> Option<Answer> {
+    let json = [("content-type", "application/json")];
+    let headers = if body.is_empty() { &[][..] } else { &json };
+    timeout(PATIENCE, admin.try_send(method, path, headers, body.to_owned())).await.ok()?.ok()
+}
+
+async fn until(admin: &Api, method: &str, path: &str, body: &str, is_done: impl Fn(u16) -> bool) -> Option<Answer> {
+    let end = Instant::now() + TRIES;
+    while Instant::now() < end {
+        if let Some(answer) = call(admin, method, path, body).await.filter(|answer| is_done(answer.status)) {
+            return Some(answer);
+        }
+        // Not to wait for anything: only so as not to hammer an API that starts.
+        sleep(Duration::from_millis(200)).await;
+    }
+    None
+}

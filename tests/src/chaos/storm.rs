@@ -1,0 +1,176 @@
+//! From calm to calm.
+
+use std::{
+    panic::AssertUnwindSafe,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use tokio::{task::JoinSet, time::Instant};
+
+use super::{
+    audit::audit,
+    cast::{Cast, Role},
+    collect::{Seen, collect},
+    evidence::{Evidence, Published, Standing},
+    faults::Victims,
+    fleet::Fleet,
+    journal::Journal,
+    plan::{Line, Options, Plan},
+    report::Report,
+    rest::{Administrators, Record},
+    settle::settle,
+    upstream::Upstream,
+};
+use crate::{
+    processes::with_api_address,
+    proxy::{Mode, Proxy},
+    servers::{PrivateServers, Server},
+    system::{self, System},
+};
+
+/// Everything settles within ten seconds after a first failure.
+const SCHEDULE: &str = "1s,2s,4s,6s,8s,10s";
+/// Of an attempt: more than the slow receiver takes.
+const TIMEOUT: &str = "3s";
+/// How long the publishers may go on after the last event was due: the broker may just have been killed.
+const CATCH_UP: Duration = Duration::from_secs(120);
+
+/// Runs a storm on servers of its own; the logs go to a folder in `parent`, which stays if anything is wrong. `None` when it
+/// was interrupted.
+///
+/// # Panics
+/// When the storm itself cannot be run.
+pub async fn run(options: Options, parent: &Path, interrupted: impl Future<Output = ()>) -> Option<Report> {
+    let plan = Plan::new(&options);
+    let journal = Arc::new(Journal::open(parent, &options));
+    journal.say(format_args!("seed {}, {} faults, {} events", options.seed, plan.faults.len(), plan.events.len()));
+    let servers = tokio::task::spawn_blocking(PrivateServers::start).await.expect("the servers start");
+    let servers = Arc::new(servers);
+    let found = Arc::new(Mutex::new(None));
+    let faults = plan.faults.len();
+    let of_system = system::Options {
+        schedule: SCHEDULE,
+        timeout: TIMEOUT,
+        servers: Some(servers.servers().clone()),
+        settings: settings(),
+        ..system::Options::default()
+    };
+    System::prepared(of_system, async |system| {
+        let storm = AssertUnwindSafe(storm(&system, options, plan, &servers, &journal)).catch_unwind();
+        let outcome = tokio::select! {
+            outcome = storm => outcome.map(Some),
+            () = interrupted => Ok(None),
+        };
+        if !matches!(outcome, Ok(Some(_))) {
+            thaw(&servers).await;
+        }
+        match outcome {
+            Ok(evidence) => *found.lock().unwrap_or_else(PoisonError::into_inner) = evidence,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+    .await;
+    let Some(evidence) = found.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let _ = std::fs::remove_dir_all(&journal.folder);
+        return None;
+    };
+    let audit = audit(&evidence);
+    let logs = if audit.findings.is_empty() {
+        let _ = std::fs::remove_dir_all(&journal.folder);
+        None
+    } else {
+        Some(journal.folder.clone())
+    };
+    Some(Report { options, faults, audit, logs })
+}
+
+/// A storm that was broken off may have left a server frozen, and then nothing can be cleaned up.
+async fn thaw(servers: &Arc<PrivateServers>) {
+    for server in [Server::Postgres, Server::Rabbitmq] {
+        let servers = Arc::clone(servers);
+        let _ = tokio::task::spawn_blocking(move || servers.thaw_anyway(server)).await;
+    }
+}
+
+/// Small batches, so that a fault finds work in every stage.
+fn settings() -> Vec<(&'static str, String)> {
+    let settings = [
+        ("INGEST__BATCH", "16"),
+        ("DISPATCHER__BATCH", "32"),
+        ("DISPATCHER__MAX_IN_FLIGHT", "256"),
+        ("BROKER__CONFIRM_TIMEOUT", "2s"),
+        ("LOG__LEVEL", "info,dispatcher=debug"),
+    ];
+    settings.map(|(name, value)| (name, value.to_owned())).to_vec()
+}
+
+async fn storm(
+    system: &Arc<System>,
+    options: Options,
+    plan: Plan,
+    servers: &Arc<PrivateServers>,
+    journal: &Arc<Journal>,
+) -> Evidence {
+    let environment = with_api_address(system).await;
+    let fleet = Arc::new(Fleet::launch(system, &environment, Arc::clone(journal)).await);
+    let cast = Arc::new(Cast::assemble(system, options.seed).await);
+    let (proxy, through) = Proxy::before(&system.amqp_url);
+    let proxy = Arc::new(proxy);
+    let victims =
+        Arc::new(Victims::new(Arc::clone(&fleet), Arc::clone(servers), Arc::clone(&proxy), Arc::clone(journal)));
+    let record = Arc::new(Record::default());
+    let administrators =
+        Administrators { cast: Arc::clone(&cast), record: Arc::clone(&record), journal: Arc::clone(journal) };
+    journal.say("the storm begins");
+    let began = Instant::now();
+    let mut background = JoinSet::new();
+    let (supervised, flapping) = (Arc::clone(&fleet), Arc::clone(&cast));
+    background.spawn(async move { supervised.supervise().await });
+    let flap = background.spawn(async move { flapping.flap().await });
+    let (mut publishing, confirmed) = (JoinSet::new(), Arc::<Mutex<Vec<Published>>>::default());
+    for (number, amqp_url) in [system.amqp_url.clone(), through].into_iter().enumerate() {
+        let exchange = system.names.events_exchange.clone();
+        let upstream = Upstream { amqp_url, exchange, tenants: cast.tenants.clone() };
+        let own = plan.events.iter().filter(|event| event.tenant % 2 == number).cloned().collect();
+        publishing.spawn(upstream.publish(began, own, Arc::clone(&confirmed)));
+    }
+    let work = administrators.clone().work(began, options.length);
+    tokio::join!(victims.suffer(began, plan.faults), work);
+
+    journal.say("the storm is over");
+    for server in [Server::Postgres, Server::Rabbitmq] {
+        fleet.set(Line::All, server, Mode::Pass);
+    }
+    proxy.set(Mode::Pass);
+    flap.abort();
+    cast.settle_down();
+    catch_up(publishing, journal).await;
+    journal.say("every event is confirmed");
+    fleet.ready().await;
+    journal.say("every process is ready");
+    let mut left = settle(system, &fleet, journal).await;
+    administrators.change_all(Role::LeftPaused, Standing::Active).await;
+    if left.is_empty() {
+        left = settle(system, &fleet, journal).await;
+    }
+    journal.say("at rest");
+    let published = std::mem::take(&mut *confirmed.lock().unwrap_or_else(PoisonError::into_inner));
+    let seen = Seen { published, left, misconduct: journal.misconduct() };
+    let schedule = SCHEDULE.parse().expect("the schedule is good");
+    collect(system, schedule, &cast, &record, seen).await
+}
+
+/// Every planned event is confirmed in the end.
+async fn catch_up(mut publishing: JoinSet<()>, journal: &Journal) {
+    let all = async {
+        while let Some(ended) = publishing.join_next().await {
+            ended.expect("a publisher does not fail");
+        }
+    };
+    if tokio::time::timeout(CATCH_UP, all).await.is_err() {
+        journal.accuse(format_args!("a publisher had not all confirms {CATCH_UP:?} after the storm"));
+    }
+}
