@@ -13,6 +13,8 @@ use uuid::Uuid;
 use crate::LONG;
 
 const MEGABYTE: usize = 1024 * 1024;
+/// What a dispatcher may take; `make bench` measures the release build. A debug build's connections and tasks are larger.
+const MOST_MEMORY: usize = if cfg!(debug_assertions) { 130 } else { 100 } * MEGABYTE;
 const WEBHOOKS: usize = 40;
 const TENANTS: usize = 8;
 
@@ -65,7 +67,7 @@ async fn measure(body: usize, least: usize, most: usize) {
             peak / MEGABYTE
         );
         assert!(posts <= most, "{posts} bodies were in memory");
-        assert!(peak < 100 * MEGABYTE, "{} MB", peak / MEGABYTE);
+        assert!(peak < MOST_MEMORY, "{} MB", peak / MEGABYTE);
     })
     .await;
 }
