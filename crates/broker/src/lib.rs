@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod consumer;
+mod depth;
 mod error;
 mod jobs;
 mod link;

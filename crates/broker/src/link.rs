@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     consumer::{Attachment, Subscription},
+    depth::Kept,
     error::BrokerError,
     publisher::Publisher,
     stats::Stats,
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     topology: Topology,
     pub(crate) confirm_timeout: Duration,
     pub(crate) stats: Stats,
+    pub(crate) depths: Kept,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,6 +69,7 @@ impl Broker {
             topology,
             confirm_timeout: config.confirm_timeout,
             stats: Stats::default(),
+            depths: Kept::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
