@@ -1,6 +1,6 @@
 //! What waits by the ledger, for the one who makes sure that it has a job on the queues.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     QueryableByName,
@@ -112,8 +112,8 @@ impl Leader {
         since: OffsetDateTime,
     ) -> Result<Bite, LedgerError> {
         let ends = diesel::sql_query(END_OF_BITE).bind::<SqlUuid, _>(after).bind::<BigInt, _>(i64::from(rows) - 1);
-        let reached: Option<Uuid> =
-            self.run(async |conn| Ok(ends.load::<Id>(conn).await?.first().map(|row| row.id))).await?;
+        let ends: Vec<Id> = self.run(async |conn| ends.load(conn).await).await?;
+        let reached = ends.into_iter().next().map(|row| row.id);
         let find = diesel::sql_query(format!("{WAITING} AND d.id > $1 AND d.id <= $2 {which} ORDER BY d.id"))
             .bind::<SqlUuid, _>(after)
             .bind::<SqlUuid, _>(reached.unwrap_or(Uuid::max()))
@@ -139,8 +139,8 @@ impl Leader {
             .bind::<Timestamptz, _>(now)
             .bind::<Timestamptz, _>(now - grace);
         let found: Vec<Row> = self.run(async |conn| check.load(conn).await).await?;
-        let found = found.into_iter().map(Row::read);
-        Ok(found.filter(|waiting| jobs.contains(&waiting.job)).collect())
+        let jobs: HashSet<&Job> = jobs.iter().collect();
+        Ok(found.into_iter().map(Row::read).filter(|waiting| jobs.contains(&waiting.job)).collect())
     }
 
     /// Remembers that jobs were enqueued again.

@@ -75,6 +75,8 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.max_idle_per_host, 64);
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
     assert_eq!(settings.ingest.batch, 256);
+    assert_eq!((settings.reconcile.interval, settings.reconcile.grace), (Duration::from_secs(5), Duration::from_secs(60)));
+    assert_eq!(settings.retention.keep, Duration::from_secs(30 * 24 * 60 * 60));
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
     assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (65_536, 100));
     assert_eq!(settings.limits.event_data_bytes, 262_144);
@@ -107,6 +109,9 @@ fn every_setting_can_come_from_the_environment() {
         ("WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT", "65535"),
         ("WEBHOOKS__DISPATCHER__BATCH", "1"),
         ("WEBHOOKS__INGEST__BATCH", "2"),
+        ("WEBHOOKS__RECONCILE__INTERVAL", "200ms"),
+        ("WEBHOOKS__RECONCILE__GRACE", "1s"),
+        ("WEBHOOKS__RETENTION__KEEP", "2days"),
         ("WEBHOOKS__LIMITS__NAME_CHARS", "10"),
         ("WEBHOOKS__LIMITS__URL_CHARS", "11"),
         ("WEBHOOKS__LIMITS__REQUEST_BODY_BYTES", "12"),
