@@ -254,10 +254,10 @@ impl System {
     /// The queues that stand for the broker's memory, by the ledger.
     pub async fn generations(&self) -> Vec<Uuid> {
         let url = self.database_url.clone();
-        let read = "SELECT id FROM (SELECT id FROM broker_generation UNION SELECT rebuilding FROM broker_generation) AS all_of \
+        let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuilding FROM broker_generation) AS all_of \
                     WHERE id IS NOT NULL";
         let rows = tokio::spawn(async move { sql(&url, read).await }).await.unwrap_or_default();
-        rows.iter().map(|row| row.get(0)).collect()
+        rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect()
     }
 
     async fn clean_up(&self) {
