@@ -138,7 +138,7 @@ async fn make_partition(
     conn.transaction(async |conn| {
         let lock = format!("SET LOCAL lock_timeout = '500ms'; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})");
         conn.batch_execute(&lock).await?;
-        let count = format!("SELECT count(*) FROM (SELECT {these} LIMIT {}) AS some", MOVED + 1);
+        let count = format!("SELECT count(*) FROM (SELECT {these} LIMIT {}) AS few", MOVED + 1);
         let Count { count } = diesel::sql_query(count).get_result(conn).await?;
         match count {
             0 => conn.batch_execute(&create).await,
