@@ -1,6 +1,9 @@
 //! Which memory of the broker's the ledger believes in, and how far a rebuild of a lost one has come.
 
-use diesel::{QueryableByName, sql_types::{Nullable, Timestamptz, Uuid as SqlUuid}};
+use diesel::{
+    QueryableByName,
+    sql_types::{Nullable, Timestamptz, Uuid as SqlUuid},
+};
 use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
 use uuid::Uuid;

@@ -104,13 +104,7 @@ impl Leader {
         self.bite(after, rows, OVERDUE, since).await
     }
 
-    async fn bite(
-        &mut self,
-        after: Uuid,
-        rows: u32,
-        which: &str,
-        since: OffsetDateTime,
-    ) -> Result<Bite, LedgerError> {
+    async fn bite(&mut self, after: Uuid, rows: u32, which: &str, since: OffsetDateTime) -> Result<Bite, LedgerError> {
         let ends = diesel::sql_query(END_OF_BITE).bind::<SqlUuid, _>(after).bind::<BigInt, _>(i64::from(rows) - 1);
         let ends: Vec<Id> = self.run(async |conn| ends.load(conn).await).await?;
         let reached = ends.into_iter().next().map(|row| row.id);

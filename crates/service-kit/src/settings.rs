@@ -18,8 +18,8 @@ use url::Url;
 
 pub use error::{Key, SettingsError};
 pub use sections::{
-    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Reconcile, Retention, Retry, Secrets,
-    SessionBackEnd, Shutdown,
+    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Reconcile, Retention, Retry,
+    Secrets, SessionBackEnd, Shutdown,
 };
 pub use sensitive::Sensitive;
 

@@ -75,7 +75,10 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.max_idle_per_host, 64);
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
     assert_eq!(settings.ingest.batch, 256);
-    assert_eq!((settings.reconcile.interval, settings.reconcile.grace), (Duration::from_secs(5), Duration::from_secs(60)));
+    assert_eq!(
+        (settings.reconcile.interval, settings.reconcile.grace),
+        (Duration::from_secs(5), Duration::from_secs(60))
+    );
     assert_eq!(settings.retention.keep, Duration::from_secs(30 * 24 * 60 * 60));
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
     assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (65_536, 100));

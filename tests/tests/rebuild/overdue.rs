@@ -21,7 +21,8 @@ async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
         let ingest = system.start(Service::Ingest).await;
         system.upstream.publish(&events(tenant, 150)).await;
         let queue = system.names.deliveries();
-        eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 150).then_some(()) }).await;
+        eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 150).then_some(()) })
+            .await;
         system.upstream.delete_queue(&queue).await;
         eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= 150.0).then_some(()) }).await;
         more_passes(ingest, "behind", 10.0).await;

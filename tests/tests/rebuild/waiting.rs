@@ -33,7 +33,8 @@ async fn a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
         let cases = Cases::register(&system, &receiver).await;
         cases.fill(&system).await;
         let ingest = system.start(Service::Ingest).await;
-        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) }).await;
+        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
+            .await;
         let expected = HashMap::from([("active", EACH), ("slow", EACH), ("parked", EACH)]);
         assert_eq!(jobs(&system, &cases).await, expected, "the broker lost the slow lane and the dead jobs too");
         let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", cases.id("paused"));
@@ -56,7 +57,8 @@ async fn an_overdue_delivery_that_has_a_job_somewhere_else_gets_no_other() {
         more_passes(ingest, "done", 30.0).await;
         assert_eq!(jobs(&system, &cases).await, HashMap::new(), "the same attempt again only after an hour");
         system.sql("UPDATE requeued_jobs SET requeued_at = requeued_at - interval '61 minutes'").await;
-        eventually("an hour later", SOON, || async { (again(ingest, "overdue").await > EACH as f64).then_some(()) }).await;
+        eventually("an hour later", SOON, || async { (again(ingest, "overdue").await > EACH as f64).then_some(()) })
+            .await;
         assert_eq!(jobs(&system, &cases).await, HashMap::from([("active", EACH)]));
         system.sql("UPDATE requeued_jobs SET requeued_at = requeued_at - interval '61 minutes'").await;
         more_passes(ingest, "done", 30.0).await;
@@ -90,7 +92,8 @@ async fn interrupted(is_lost_again: bool) -> f64 {
             ))
             .await;
         let ingest = system.start(Service::Ingest).await;
-        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) }).await;
+        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
+            .await;
         assert_eq!(system.generations().await, [candidate], "one queue for one loss, whoever ends the rebuild");
         enqueued = again(ingest, "broker_lost").await;
     })

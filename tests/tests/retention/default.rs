@@ -33,7 +33,8 @@ async fn rows_of_a_day_that_had_no_partition_move_when_it_gets_one_unless_they_a
     System::prepared(options(), async |system| {
         let subscribed = Subscribed::new(&system).await;
         let (soon, later) = (today() + DAY * 20, today() + DAY * 40);
-        let at = |days| format!("date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + interval '{days} days'");
+        let at =
+            |days| format!("date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + interval '{days} days'");
         subscribed.past(&system, 100, "pending", &at(20), "now()").await;
         subscribed.past(&system, 5_001, "succeeded", &at(40), "now()").await;
         let mut leader = leader(&system).await;

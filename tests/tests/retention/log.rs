@@ -41,7 +41,8 @@ async fn a_deleted_webhook_goes_with_the_last_of_its_deliveries() {
             let delete = "UPDATE webhooks SET is_active = false, deleted_at = now() - interval '31 days' WHERE id =";
             system.sql(&format!("{delete} '{webhook}'")).await;
         }
-        let recovery = "INSERT INTO recoveries (id, webhook_id, since, reached, finished_at) SELECT gen_random_uuid(), ";
+        let recovery =
+            "INSERT INTO recoveries (id, webhook_id, since, reached, finished_at) SELECT gen_random_uuid(), ";
         for (webhook, finished) in [(&gone, "now() - interval '31 days'"), (&active, "now()")] {
             system.sql(&format!("{recovery} '{0}', now(), '{0}', {finished}", webhook.webhook)).await;
         }

@@ -43,12 +43,7 @@ enum Memory {
 }
 
 impl<'a> Reconciler<'a> {
-    pub(crate) fn new(
-        broker: &'a Broker,
-        schedule: &'a RetrySchedule,
-        grace: Duration,
-        metrics: &'a Metrics,
-    ) -> Self {
+    pub(crate) fn new(broker: &'a Broker, schedule: &'a RetrySchedule, grace: Duration, metrics: &'a Metrics) -> Self {
         let (looks, suspects) = (Looks::default(), Suspects::default());
         let (lately, everything) = (None, None);
         Self { broker, schedule, metrics, grace, looks, suspects, lately, everything, is_doubtful: false }
@@ -116,12 +111,10 @@ impl<'a> Reconciler<'a> {
         let since = now - self.grace;
         let lately = (now - LATELY).unix_timestamp_nanos() / 1_000_000;
         let lately = DeliveryId::bound_at_millis(u64::try_from(lately).unwrap_or_default());
-        let Bite { waiting, reached } =
-            leader.overdue_find(self.lately.unwrap_or(lately), ROWS, since).await?;
+        let Bite { waiting, reached } = leader.overdue_find(self.lately.unwrap_or(lately), ROWS, since).await?;
         self.lately = reached;
         self.suspects.see(&waiting, Instant::now());
-        let Bite { waiting, reached } =
-            leader.overdue_find(self.everything.unwrap_or_default(), ROWS, since).await?;
+        let Bite { waiting, reached } = leader.overdue_find(self.everything.unwrap_or_default(), ROWS, since).await?;
         self.everything = reached;
         self.suspects.see(&waiting, Instant::now());
         Ok(())
