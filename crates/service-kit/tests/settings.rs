@@ -88,6 +88,21 @@ fn two_urls_are_enough() {
 }
 
 #[test]
+fn history_is_kept_for_two_days_at_least() {
+    let settings = load(&[
+        ("WEBHOOKS__RECONCILE__INTERVAL", "200ms"),
+        ("WEBHOOKS__RECONCILE__GRACE", "1s"),
+        ("WEBHOOKS__RETENTION__KEEP", "2days"),
+    ]);
+    let settings = settings.unwrap();
+    assert_eq!(settings.reconcile.interval, Duration::from_millis(200));
+    assert_eq!(settings.reconcile.grace, Duration::from_secs(1));
+    assert_eq!(settings.retention.keep, Duration::from_secs(2 * 24 * 60 * 60));
+    assert!(refusal("WEBHOOKS__RETENTION__KEEP", "47h").contains("at least 2days"));
+    assert!(refusal("WEBHOOKS__RECONCILE__INTERVAL", "0s").contains("longer than zero"));
+}
+
+#[test]
 fn every_setting_can_come_from_the_environment() {
     let settings = load(&[
         ("WEBHOOKS__DATABASE__MAX_CONNECTIONS", "3"),
@@ -112,9 +127,6 @@ fn every_setting_can_come_from_the_environment() {
         ("WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT", "65535"),
         ("WEBHOOKS__DISPATCHER__BATCH", "1"),
         ("WEBHOOKS__INGEST__BATCH", "2"),
-        ("WEBHOOKS__RECONCILE__INTERVAL", "200ms"),
-        ("WEBHOOKS__RECONCILE__GRACE", "1s"),
-        ("WEBHOOKS__RETENTION__KEEP", "2days"),
         ("WEBHOOKS__LIMITS__NAME_CHARS", "10"),
         ("WEBHOOKS__LIMITS__URL_CHARS", "11"),
         ("WEBHOOKS__LIMITS__REQUEST_BODY_BYTES", "12"),
