@@ -100,6 +100,15 @@ impl PrivateServers {
         self.stack(&["kill", server.name()]);
     }
 
+    /// `kill -9` of the broker, and its disk is gone. [`PrivateServers::restart`] starts an empty one.
+    ///
+    /// # Panics
+    /// When its data cannot be removed.
+    pub fn lose_brokers_disk(&self) {
+        self.kill(Server::Rabbitmq);
+        std::fs::remove_dir_all(self.folder.join("rabbitmq/data")).expect("the data can be removed");
+    }
+
     /// Starts a server that was killed or stopped, on the same data, and waits until it answers.
     pub fn restart(&self, server: Server) {
         self.stack(&["start", server.name()]);

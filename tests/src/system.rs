@@ -251,6 +251,15 @@ impl System {
         schedule.gaps().into_iter().map(|gap| self.names.retry(gap)).collect()
     }
 
+    /// The queues that stand for the broker's memory, by the ledger.
+    pub async fn generations(&self) -> Vec<Uuid> {
+        let url = self.database_url.clone();
+        let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuilding FROM broker_generation) AS all_of \
+                    WHERE id IS NOT NULL";
+        let rows = tokio::spawn(async move { sql(&url, read).await }).await.unwrap_or_default();
+        rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect()
+    }
+
     async fn clean_up(&self) {
         let services = std::mem::take(&mut *self.services.lock().await);
         for running in &services {
@@ -264,6 +273,9 @@ impl System {
             let topology = Topology::new(&self.names, &schedule.gaps());
             for queue in topology.queues {
                 broker.delete_queue(&queue.name).await;
+            }
+            for generation in self.generations().await {
+                broker.delete_queue(&self.names.generation(generation)).await;
             }
             for exchange in topology.exchanges {
                 broker.delete_exchange(&exchange.name).await;

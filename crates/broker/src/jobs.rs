@@ -16,15 +16,28 @@ impl Names {
 
     /// The message that makes `job` come when it is `due`: from the queue of the retry delay that fits, or at once.
     /// Lateness does not add up, as the message expires at the time that is due, not after a fixed delay.
+    ///
+    /// A queue hands out its messages in the order in which they came. So a job that would have to wait for much less
+    /// than the others in a queue goes through a shorter one first: it comes early, and is parked again for what is left.
+    /// A job is late by the shortest delay at the most, whatever was parked before it.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
         let wait = wait(due, now);
         if wait.is_zero() {
             return self.job(job);
         }
-        let gap = schedule.gap_for(wait);
+        let gap = gap(wait, &schedule.gaps());
         Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), ..self.job(job) }
     }
+}
+
+/// Of the delays, ascending, the shortest one that is long enough, if the wait is nearly as long; else the longest one
+/// that is not too long.
+fn gap(wait: Duration, gaps: &[Duration]) -> Duration {
+    let slack = gaps.first().copied().unwrap_or_default() / 2;
+    let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= slack);
+    let below = gaps.iter().copied().rfind(|gap| *gap <= wait);
+    above.or(below).or(gaps.first().copied()).unwrap_or_default()
 }
 
 /// The time left, in whole milliseconds, rounded up so that nothing comes early.
@@ -47,6 +60,25 @@ mod tests {
         assert_eq!(wait(NOW + Duration::from_secs(60), NOW), Duration::from_secs(60));
         assert_eq!(wait(NOW, NOW), Duration::ZERO);
         assert_eq!(wait(NOW - Duration::from_secs(1), NOW), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_wait_that_fits_no_delay_is_made_of_shorter_ones() {
+        let gaps = RetrySchedule::default().gaps();
+        let through = |seconds| {
+            let (mut left, mut path) = (Duration::from_secs(seconds), Vec::new());
+            while !left.is_zero() {
+                let gap = gap(left, &gaps);
+                path.push(gap.as_secs());
+                left = left.saturating_sub(gap);
+            }
+            path
+        };
+        assert_eq!(through(28_795), [28_800], "a retry of the schedule, ten seconds after its attempt began");
+        assert_eq!(through(12_000), [10_800, 600, 600]);
+        assert_eq!(through(700), [600, 60, 60]);
+        assert_eq!(through(20), [60]);
+        assert_eq!(through(40_000), [28_800, 10_800, 240, 60, 60, 60], "of a longer schedule than ours");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod link;
 mod message;
 mod parking;
 mod publisher;
+mod sentinel;
 mod stats;
 mod topology;
 

@@ -8,6 +8,7 @@ use lapin::{
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
+use uuid::Uuid;
 
 /// The names of all that the service declares: `prefix` lets several services live on one broker.
 #[derive(Clone, Debug)]
@@ -108,6 +109,13 @@ impl Names {
     #[must_use]
     pub fn retry(&self, gap: Duration) -> String {
         format!("{}.retry.{}", self.prefix, gap_name(gap))
+    }
+
+    /// An empty queue that nobody consumes: as long as it is there, the broker has not lost its disk. It is no part of
+    /// the topology, which every process declares: only a rebuild from the ledger makes a new one.
+    #[must_use]
+    pub fn generation(&self, id: Uuid) -> String {
+        format!("{}.generation.{id}", self.prefix)
     }
 
     /// Jobs that nobody could do.

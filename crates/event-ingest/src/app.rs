@@ -8,23 +8,23 @@ use std::{
 };
 
 use broker::{Attachment, BatchLimit, Broker, Subscription};
+use domain::RetrySchedule;
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
 use service_kit::{
     OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
+    settings::{Reconcile, Retention},
 };
-use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{intake::Intake, metrics::Metrics};
+use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics};
 
 /// Batches that are under way at a time: while one waits for the disk, another one waits for confirms.
 const BATCHES: u16 = 4;
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 1024 * 1024;
-const MAINTENANCE: Duration = Duration::from_secs(60 * 60);
 const OPS_PORT: u16 = 9082;
 
 /// Why the service cannot run.
@@ -50,6 +50,9 @@ pub struct App {
     prefetch: u16,
     data_limit: usize,
     deadline: Duration,
+    schedule: RetrySchedule,
+    reconcile: Reconcile,
+    retention: Retention,
 }
 
 impl App {
@@ -67,6 +70,9 @@ impl App {
             prefetch: settings.ingest.prefetch,
             data_limit: settings.limits.event_data_bytes,
             deadline: settings.shutdown.deadline,
+            schedule: settings.retry.schedule.clone(),
+            reconcile: settings.reconcile.clone(),
+            retention: settings.retention.clone(),
         })
     }
 
@@ -92,6 +98,15 @@ impl App {
             data_limit: self.data_limit,
             abandon: CancellationToken::new(),
         };
+        let maintenance = Maintenance {
+            ledger: self.ledger.clone(),
+            broker: self.broker.clone(),
+            schedule: self.schedule,
+            interval: self.reconcile.interval,
+            grace: self.reconcile.grace,
+            keep: self.retention.keep,
+            metrics: maintenance::Metrics::register(&mut registry),
+        };
         let attachment = Attachment::default();
         let consumer = attachment.clone();
         let readiness = connections::readiness(&self.ledger, &intake.publisher, shutdown.clone())
@@ -99,7 +114,7 @@ impl App {
         tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished.clone()));
 
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
-        tokio::spawn(maintain(self.ledger, finished));
+        tokio::spawn(maintenance.run(finished));
         let queue = self.broker.names().events();
         let subscription = self.broker.subscribe(queue, self.prefetch, attachment);
         consume(subscription, intake, self.batch, self.deadline, shutdown).await;
@@ -143,28 +158,4 @@ async fn consume(
         tasks.wait().await;
     }
     closing.close().await;
-}
-
-/// Makes partitions ahead of time, and deletes expired sessions.
-async fn maintain(ledger: Ledger, stop: CancellationToken) {
-    let mut times = tokio::time::interval(MAINTENANCE);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = times.tick() => {}
-        }
-        let now = OffsetDateTime::now_utc();
-        if let Err(error) = ledger.partitions_ensure(now.date()).await {
-            let error: &(dyn std::error::Error + 'static) = &error;
-            tracing::warn!(error, "making partitions failed; trying again in an hour");
-        }
-        match ledger.sessions_purge(now).await {
-            Ok(0) => {}
-            Ok(sessions) => tracing::info!(sessions, "expired sessions were deleted"),
-            Err(error) => {
-                let error: &(dyn std::error::Error + 'static) = &error;
-                tracing::warn!(error, "deleting expired sessions failed; trying again in an hour");
-            }
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 mod app;
 mod intake;
+mod maintenance;
 mod metrics;
 mod plan;
 

@@ -27,3 +27,11 @@ pub enum LedgerError {
         column: &'static str,
     },
 }
+
+impl LedgerError {
+    /// Whether the connection is of no more use, rather than one statement wrong.
+    #[must_use]
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Timeout(_))
+    }
+}

@@ -1,11 +1,13 @@
 //! Jobs that came while their webhook takes no deliveries.
 
+use std::collections::HashSet;
+
 use diesel::sql_types::Uuid as SqlUuid;
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, WebhookId};
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, leader::Leader, pool::Ledger, reconcile::Waiting};
 
 // The share lock makes an activation wait, so that it finds what is held here; what comes after it is not held.
 batch_statement! {
@@ -45,5 +47,24 @@ impl Ledger {
         let statement = CancelDeliveries { cancelled: ids.iter().map(|id| id.as_uuid()).collect() };
         let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(())
+    }
+}
+
+impl Leader {
+    /// Holds the jobs of deliveries whose webhooks are paused. Returns those whose webhooks are active by now.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn jobs_hold(&mut self, paused: Vec<Waiting>) -> Result<Vec<Waiting>, LedgerError> {
+        if paused.is_empty() {
+            return Ok(paused);
+        }
+        let statement = HoldJobs {
+            webhook: paused.iter().map(|waiting| waiting.webhook.as_uuid()).collect(),
+            delivery: paused.iter().map(|waiting| waiting.job.delivery.as_uuid()).collect(),
+        };
+        let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let held: HashSet<Uuid> = held.into_iter().map(|(id,)| id).collect();
+        Ok(paused.into_iter().filter(|waiting| !held.contains(&waiting.job.delivery.as_uuid())).collect())
     }
 }

@@ -84,8 +84,7 @@ impl Ledger {
     {
         let mut conn = self.pool.get().await.map_err(|error| LedgerError::Unavailable(error.into()))?;
         if let Ok(result) = tokio::time::timeout(STATEMENT_TIMEOUT, statements(&mut conn)).await {
-            return result
-                .map_err(|error| if is_lost(&error, &mut conn) { lost(error) } else { LedgerError::Query(error) });
+            return result.map_err(|error| failed(error, &mut conn));
         }
         drop(Object::take(conn));
         Err(LedgerError::Timeout(STATEMENT_TIMEOUT))
@@ -108,8 +107,9 @@ fn is_lost(error: &diesel::result::Error, conn: &mut AsyncPgConnection) -> bool 
     !sent || (matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, _)) && conn.is_broken())
 }
 
-fn lost(error: diesel::result::Error) -> LedgerError {
-    LedgerError::Unavailable(error.into())
+/// Tells a statement that failed from a connection that did.
+pub(crate) fn failed(error: diesel::result::Error, conn: &mut AsyncPgConnection) -> LedgerError {
+    if is_lost(&error, conn) { LedgerError::Unavailable(error.into()) } else { LedgerError::Query(error) }
 }
 
 fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {

@@ -1,23 +1,16 @@
-//! The schema's age, and the partitions by day.
-
-use std::time::Duration;
+//! The schema's age.
 
 use diesel::{QueryableByName, migration::MigrationSource, pg::Pg, sql_types::Text};
-use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncMigrationHarness, RunQueryDsl, SimpleAsyncConnection};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
-use domain::DeliveryId;
-use time::{Date, OffsetDateTime, macros::format_description};
+use time::Date;
 
-use crate::{error::LedgerError, pool::Ledger};
+use crate::{error::LedgerError, partitions::make_partitions, pool::Ledger};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
 /// Only one process at a time migrates or makes partitions.
-const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
-
-/// Partitions exist from this many days back, for events that come late, to this many days ahead.
-const DAYS_BACK: i64 = 2;
-const DAYS_AHEAD: i64 = 7;
+pub(crate) const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
 
 /// How the database's schema compares with what this program was built for.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,52 +62,4 @@ impl Ledger {
         let missing: Vec<_> = known.iter().map(|migration| migration.name().to_string()).filter(is_missing).collect();
         Ok(if missing.is_empty() { SchemaState::Current } else { SchemaState::Behind(missing) })
     }
-
-    /// Makes the partitions around `today` that are missing, unless another process is at it.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn partitions_ensure(&self, today: Date) -> Result<(), LedgerError> {
-        let mut conn = self.connection().await?;
-        conn.batch_execute(&format!("SELECT pg_advisory_lock({SCHEMA_LOCK})")).await?;
-        make_partitions(&mut conn, today).await
-    }
-}
-
-async fn make_partitions(conn: &mut AsyncPgConnection, today: Date) -> Result<(), LedgerError> {
-    for offset in -DAYS_BACK..=DAYS_AHEAD {
-        let Some(day) = today.checked_add(time::Duration::days(offset)) else { continue };
-        for statement in partition_statements(day) {
-            if let Err(error) = conn.batch_execute(&statement).await {
-                // Rows of that day are in the default partition already: they stay there, nothing is lost.
-                tracing::warn!(%day, %error, "a partition could not be made; its rows go to the default partition");
-            }
-        }
-    }
-    Ok(())
-}
-
-fn partition_statements(day: Date) -> [String; 3] {
-    let name = day.format(format_description!("[year][month][day]")).unwrap_or_default();
-    let start = day.midnight().assume_utc();
-    let end = start + Duration::from_secs(24 * 60 * 60);
-    let bound = |moment: OffsetDateTime| {
-        DeliveryId::bound_at_millis(u64::try_from(moment.unix_timestamp()).unwrap_or_default() * 1000)
-    };
-    let (first, last) = (bound(start), bound(end));
-    [
-        format!(
-            "CREATE TABLE IF NOT EXISTS events_{name} PARTITION OF events \
-             FOR VALUES FROM (to_timestamp({})) TO (to_timestamp({}))",
-            start.unix_timestamp(),
-            end.unix_timestamp()
-        ),
-        format!(
-            "CREATE TABLE IF NOT EXISTS deliveries_{name} PARTITION OF deliveries \
-             FOR VALUES FROM ('{first}') TO ('{last}') WITH (fillfactor = 80)"
-        ),
-        format!(
-            "CREATE TABLE IF NOT EXISTS attempts_{name} PARTITION OF attempts FOR VALUES FROM ('{first}') TO ('{last}')"
-        ),
-    ]
 }

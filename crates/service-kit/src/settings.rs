@@ -18,8 +18,8 @@ use url::Url;
 
 pub use error::{Key, SettingsError};
 pub use sections::{
-    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Retry, Secrets, SessionBackEnd,
-    Shutdown,
+    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Reconcile, Retention, Retry,
+    Secrets, SessionBackEnd, Shutdown,
 };
 pub use sensitive::Sensitive;
 
@@ -37,6 +37,8 @@ pub struct Settings {
     pub egress: Egress,
     pub dispatcher: Dispatcher,
     pub ingest: Ingest,
+    pub reconcile: Reconcile,
+    pub retention: Retention,
     pub limits: Limits,
     pub shutdown: Shutdown,
     pub log: Log,

@@ -80,11 +80,31 @@ fn two_urls_are_enough() {
     assert_eq!(settings.dispatcher.slow_in_flight, 256);
     assert_eq!((settings.dispatcher.webhook_share, settings.dispatcher.tenant_share), (0.125, 0.25));
     assert_eq!(settings.ingest.batch, 256);
+    assert_eq!(
+        (settings.reconcile.interval, settings.reconcile.grace),
+        (Duration::from_secs(5), Duration::from_secs(60))
+    );
+    assert_eq!(settings.retention.keep, Duration::from_secs(30 * 24 * 60 * 60));
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
     assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (65_536, 100));
     assert_eq!(settings.limits.event_data_bytes, 262_144);
     assert_eq!(settings.shutdown.deadline, Duration::from_secs(25));
     assert_eq!((settings.log.format, settings.log.level.as_str()), (LogFormat::Text, "info"));
+}
+
+#[test]
+fn history_is_kept_for_two_days_at_least() {
+    let settings = load(&[
+        ("WEBHOOKS__RECONCILE__INTERVAL", "200ms"),
+        ("WEBHOOKS__RECONCILE__GRACE", "1s"),
+        ("WEBHOOKS__RETENTION__KEEP", "2days"),
+    ]);
+    let settings = settings.unwrap();
+    assert_eq!(settings.reconcile.interval, Duration::from_millis(200));
+    assert_eq!(settings.reconcile.grace, Duration::from_secs(1));
+    assert_eq!(settings.retention.keep, Duration::from_secs(2 * 24 * 60 * 60));
+    assert!(refusal("WEBHOOKS__RETENTION__KEEP", "47h").contains("at least 2days"));
+    assert!(refusal("WEBHOOKS__RECONCILE__INTERVAL", "0s").contains("longer than zero"));
 }
 
 #[test]

@@ -10,6 +10,8 @@ use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error};
 use url::Url;
 
+const SHORTEST_RETENTION: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+
 /// Reads text and parses it; `what` completes "invalid …".
 fn parsed<'de, D, T, E>(deserializer: D, what: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, D::Error>
 where
@@ -33,6 +35,14 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
 pub(super) fn positive_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    })
+}
+
+/// How long history is kept: longer than a late event, its retries and its log are of use.
+pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
+        Ok(keep) if keep < SHORTEST_RETENTION => Err("must be at least 2days".to_owned()),
         other => other.map_err(|error| error.to_string()),
     })
 }

@@ -180,6 +180,27 @@ pub struct Ingest {
     pub prefetch: u16,
 }
 
+/// `reconcile`: whether what waits by the ledger has its job on the queues.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reconcile {
+    /// How often it is looked at; longer than zero.
+    #[serde(deserialize_with = "parse::positive_duration")]
+    pub interval: Duration,
+    /// How long a delivery may be overdue before anybody wonders; longer than zero.
+    #[serde(deserialize_with = "parse::positive_duration")]
+    pub grace: Duration,
+}
+
+/// `retention`: how long history is kept.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// Since the event fired; at least two days.
+    #[serde(deserialize_with = "parse::retention")]
+    pub keep: Duration,
+}
+
 /// `limits`: the most that tenants and events may ask for, each at least 1.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

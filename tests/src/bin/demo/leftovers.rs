@@ -40,6 +40,12 @@ async fn delete_queues(stage: &Stage) -> Result<(), lapin::Error> {
     for queue in &topology.queues {
         channel.queue_delete(queue.name.as_str().into(), QueueDeleteOptions::default()).await?;
     }
+    let url = stage.database_url();
+    let generations = "SELECT id::text FROM broker_generation WHERE id IS NOT NULL";
+    for row in tokio::spawn(async move { sql(&url, generations).await }).await.unwrap_or_default() {
+        let queue = stage.names().generation(row.get::<_, &str>(0).parse().unwrap_or_default());
+        channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await?;
+    }
     for exchange in &topology.exchanges {
         channel.exchange_delete(exchange.name.as_str().into(), ExchangeDeleteOptions::default()).await?;
     }

@@ -1,0 +1,26 @@
+//! The queue that tells whether the broker still has what it had (DESIGN 4.2).
+
+use lapin::{
+    options::QueueDeclareOptions,
+    types::{AMQPValue, FieldTable},
+};
+
+use crate::{
+    error::BrokerError,
+    link::{Broker, in_time},
+};
+
+impl Broker {
+    /// Declares a queue that is lost only with the broker's disk: durable, and kept where the jobs are kept.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub async fn sentinel_declare(&self, queue: &str) -> Result<(), BrokerError> {
+        let (connection, channel) = self.connect("sentinel").await?;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        let options = QueueDeclareOptions { durable: true, ..Default::default() };
+        in_time(async { Ok(channel.queue_declare(queue.into(), options, arguments).await?) }).await?;
+        in_time(async { Ok(connection.close(200, "bye".into()).await?) }).await
+    }
+}

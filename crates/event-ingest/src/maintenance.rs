@@ -1,0 +1,96 @@
+//! What one ingest at a time does beside its work, however many run: it makes sure that what waits has its job on the
+//! queues, and that the ledger keeps what it should and nothing more. All of it goes over one connection of its own, in
+//! bites, off the hot path.
+
+mod looks;
+mod metrics;
+mod rebuild;
+mod reconciler;
+mod retention;
+
+use std::time::Duration;
+
+use broker::{Broker, BrokerError, PublishError};
+use domain::RetrySchedule;
+use ledger::{Leader, Ledger, LedgerError};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::metrics::Metrics;
+use self::{reconciler::Reconciler, retention::Retention};
+
+pub(crate) struct Maintenance {
+    pub(crate) ledger: Ledger,
+    pub(crate) broker: Broker,
+    pub(crate) schedule: RetrySchedule,
+    pub(crate) interval: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) keep: Duration,
+    pub(crate) metrics: Metrics,
+}
+
+/// Why a pass did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+impl Maintenance {
+    /// Leads whenever nobody else does, until the stop. What is under way then is dropped, and the lock with it.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.stand_again_and_again() => {}
+        }
+    }
+
+    async fn stand_again_and_again(&self) {
+        loop {
+            if let Err(error) = self.stand().await {
+                let error: &(dyn std::error::Error + 'static) = &error;
+                tracing::warn!(error, "the connection for maintenance failed; trying again");
+            }
+            tokio::time::sleep(self.interval).await;
+        }
+    }
+
+    /// Waits until it is this process's turn, and leads until the connection fails.
+    async fn stand(&self) -> Result<(), LedgerError> {
+        let mut candidate = self.ledger.candidate().await?;
+        loop {
+            candidate = match candidate.lead().await? {
+                Ok(leader) => return self.lead(leader).await,
+                Err(again) => again,
+            };
+            tokio::time::sleep(self.interval).await;
+        }
+    }
+
+    async fn lead(&self, mut leader: Leader) -> Result<(), LedgerError> {
+        let _leading = self.metrics.lead();
+        tracing::info!("this process looks after the ledger now");
+        let mut reconciler = Reconciler::new(&self.broker, &self.schedule, self.grace, &self.metrics);
+        let mut retention = Retention::new(&self.ledger, self.keep, &self.metrics);
+        let mut times = tokio::time::interval(self.interval);
+        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            times.tick().await;
+            match reconciler.pass(&mut leader).await {
+                Ok(result) => self.metrics.passed(result),
+                Err(Trouble::Ledger(error)) if error.is_unavailable() => return Err(error),
+                Err(trouble) => {
+                    reconciler.forget();
+                    self.metrics.passed("failed");
+                    let error: &(dyn std::error::Error + 'static) = &trouble;
+                    tracing::warn!(error, "comparing the ledger with the queues failed; trying again");
+                }
+            }
+            retention.step(&mut leader).await?;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The names of what maintenance measures.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+type ByLabel = Family<[(&'static str, &'static str); 1], Counter>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Metrics {
+    leader: Gauge,
+    passes: ByLabel,
+    jobs: ByLabel,
+    oldest_overdue: Gauge<f64, AtomicU64>,
+    days: Counter,
+    rows: Counter,
+}
+
+/// Shows that this process leads, until it is dropped.
+pub(crate) struct Leading(Arc<Metrics>);
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let Self { leader, passes, jobs, oldest_overdue, days, rows } = metrics.clone();
+        registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);
+        registry.register("webhooks_reconcile_passes", "Comparisons of the ledger with the queues, by result", passes);
+        registry.register("webhooks_reconcile_jobs", "Jobs enqueued again from the ledger, by cause", jobs);
+        registry.register(
+            "webhooks_reconcile_oldest_overdue_seconds",
+            "How long the most overdue delivery known to the leader has been due",
+            oldest_overdue,
+        );
+        registry.register("webhooks_retention_days", "Days whose partitions were dropped", days);
+        registry.register("webhooks_retention_rows", "Deliveries and events deleted one by one", rows);
+        metrics
+    }
+
+    pub(crate) fn lead(&self) -> Leading {
+        self.leader.set(1);
+        Leading(Arc::new(self.clone()))
+    }
+
+    pub(crate) fn passed(&self, result: &'static str) {
+        self.passes.get_or_create(&[("result", result)]).inc();
+    }
+
+    pub(crate) fn enqueued(&self, cause: &'static str, jobs: usize) {
+        self.jobs.get_or_create(&[("cause", cause)]).inc_by(u64::try_from(jobs).unwrap_or_default());
+    }
+
+    pub(crate) fn oldest_overdue(&self, age: Duration) {
+        self.oldest_overdue.set(age.as_secs_f64());
+    }
+
+    pub(crate) fn day_dropped(&self) {
+        self.days.inc();
+    }
+
+    pub(crate) fn rows_deleted(&self, rows: u64) {
+        self.rows.inc_by(rows);
+    }
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.leader.set(0);
+        self.0.oldest_overdue.set(0.0);
+    }
+}

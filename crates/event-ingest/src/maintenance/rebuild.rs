@@ -1,0 +1,77 @@
+//! The broker has lost its disk: every delivery that waits gets its job again.
+
+use broker::{Outgoing, Publisher};
+use ledger::{Bite, Generation, Leader, Waiting};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Trouble, reconciler::Reconciler};
+
+/// Rows of the ledger in a bite, and so jobs that are published before the next one, at most.
+const ROWS: u32 = 2_000;
+
+impl Reconciler<'_> {
+    /// Publishes the job of every delivery that waits, in bites. The queue that will stand for the broker's memory is
+    /// declared first: as long as it is there, what was published meanwhile is there too, so whoever takes over goes on
+    /// where this one ended; when it is gone again, the rebuild begins anew.
+    pub(super) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
+        let (since, mut after) = self.begin(leader, known).await?;
+        let stop = CancellationToken::new();
+        let _close = stop.clone().drop_guard();
+        let publisher = self.broker.publisher(stop);
+        let (mut jobs, mut held) = (0, 0);
+        loop {
+            let Bite { waiting, reached } = leader.waiting_find(after, ROWS, since).await?;
+            let (active, paused): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.is_active);
+            let found = active.len() + paused.len();
+            let activated = leader.jobs_hold(paused).await?;
+            let active: Vec<_> = active.into_iter().chain(activated).collect();
+            self.enqueue(&publisher, &active).await?;
+            (jobs, held) = (jobs + active.len(), held + found - active.len());
+            let Some(reached) = reached else { break };
+            leader.rebuild_reach(reached).await?;
+            after = reached;
+        }
+        let planned = leader.generation().await?.rebuilding.unwrap_or_default();
+        if self.broker.depth(&self.broker.names().generation(planned)).await?.is_none() {
+            tracing::warn!("the broker has lost its memory once more: the rebuild begins anew");
+            return Ok("lost_again");
+        }
+        leader.rebuild_finish().await?;
+        if jobs + held > 0 || known.id.is_some() {
+            tracing::warn!(jobs, held, "the broker had lost its memory: what waits is on the queues again");
+        }
+        Ok("rebuilt")
+    }
+
+    /// The time since which everything that is published is there to stay, and the delivery after which to go on.
+    async fn begin(&self, leader: &mut Leader, known: Generation) -> Result<(OffsetDateTime, Uuid), Trouble> {
+        let id = match known.rebuilding {
+            Some(id) => id,
+            None => {
+                let id = Uuid::new_v4();
+                leader.rebuild_plan(id).await?;
+                id
+            }
+        };
+        let queue = self.broker.names().generation(id);
+        if let Some(since) = known.rebuild_began_at
+            && self.broker.depth(&queue).await?.is_some()
+        {
+            return Ok((since, known.rebuild_reached));
+        }
+        self.broker.sentinel_declare(&queue).await?;
+        let began = leader.rebuild_begin().await?;
+        Ok((began.rebuild_began_at.unwrap_or_else(OffsetDateTime::now_utc), began.rebuild_reached))
+    }
+
+    async fn enqueue(&self, publisher: &Publisher, waiting: &[Waiting]) -> Result<(), Trouble> {
+        let (names, now) = (self.broker.names(), OffsetDateTime::now_utc());
+        let message = |waiting: &Waiting| names.job_at(waiting.job, waiting.due, now, self.schedule);
+        let messages: Vec<Outgoing> = waiting.iter().map(message).collect();
+        publisher.publish(&messages).await?;
+        self.metrics.enqueued("broker_lost", messages.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+DROP TABLE requeued_jobs, broker_generation;

@@ -1,0 +1,112 @@
+//! Which deliveries get their job again, and which have one somewhere else.
+
+use std::collections::HashMap;
+
+use broker::{Broker, BrokerConfig};
+use end_to_end::{
+    history::made,
+    receiver::{Receiver, always},
+    system::{Service, System},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+use crate::{Cases, EACH, again, more_passes, options, passes};
+
+/// How many jobs of each webhook wait on the queue; they are taken from it.
+async fn jobs(system: &System, cases: &Cases) -> HashMap<&'static str, usize> {
+    let mut found = HashMap::new();
+    while let Some(message) = system.upstream.take(&system.names.deliveries()).await {
+        let job = domain::Job::parse(&message.delivery.data).unwrap();
+        let find = format!("SELECT webhook_id::text FROM deliveries WHERE id = '{}'", job.delivery);
+        let webhook: String = system.sql(&find).await[0].get(0);
+        let (name, _) = cases.names.iter().find(|(_, created)| created.id == webhook).unwrap();
+        *found.entry(*name).or_default() += 1;
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
+    System::prepared(options(), async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let cases = Cases::register(&system, &receiver).await;
+        cases.fill(&system).await;
+        let ingest = system.start(Service::Ingest).await;
+        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
+            .await;
+        let expected = HashMap::from([("active", EACH), ("slow", EACH), ("parked", EACH)]);
+        assert_eq!(jobs(&system, &cases).await, expected, "the broker lost the slow lane and the dead jobs too");
+        let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", cases.id("paused"));
+        assert_eq!(system.count(&held).await, EACH as i64, "they come when the webhook is activated");
+        assert_eq!(system.generations().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overdue_delivery_that_has_a_job_somewhere_else_gets_no_other() {
+    System::prepared(options(), async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let cases = Cases::register(&system, &receiver).await;
+        let ingest = system.start(Service::Ingest).await;
+        eventually("the broker is known", SOON, || async { (passes(ingest, "done").await > 0.0).then_some(()) }).await;
+        cases.fill(&system).await;
+        eventually("jobs are back", SOON, || async { (again(ingest, "overdue").await > 0.0).then_some(()) }).await;
+        assert_eq!(jobs(&system, &cases).await, HashMap::from([("active", EACH)]));
+        more_passes(ingest, "done", 30.0).await;
+        assert_eq!(jobs(&system, &cases).await, HashMap::new(), "the same attempt again only after an hour");
+        system.sql("UPDATE requeued_jobs SET requeued_at = requeued_at - interval '61 minutes'").await;
+        eventually("an hour later", SOON, || async { (again(ingest, "overdue").await > EACH as f64).then_some(()) })
+            .await;
+        assert_eq!(jobs(&system, &cases).await, HashMap::from([("active", EACH)]));
+        system.sql("UPDATE requeued_jobs SET requeued_at = requeued_at - interval '61 minutes'").await;
+        more_passes(ingest, "done", 30.0).await;
+        assert_eq!(jobs(&system, &cases).await, HashMap::new(), "then after two");
+    })
+    .await;
+}
+
+async fn interrupted(is_lost_again: bool) -> f64 {
+    let mut enqueued = 0.0;
+    System::prepared(options(), async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let cases = Cases::register(&system, &receiver).await;
+        made(&system, cases.tenant, cases.id("active"), 100, "'pending'").await;
+        let candidate = Uuid::new_v4();
+        if !is_lost_again {
+            let config = BrokerConfig {
+                uri: system.amqp_url.clone(),
+                names: system.names.clone(),
+                gaps: system.settings().retry.schedule.gaps(),
+                confirm_timeout: SOON,
+                process: "test",
+            };
+            let broker = Broker::new(&config).unwrap();
+            broker.sentinel_declare(&system.names.generation(candidate)).await.unwrap();
+        }
+        system
+            .sql(&format!(
+                "UPDATE broker_generation SET rebuilding = '{candidate}', rebuild_began_at = now(), \
+                 rebuild_reached = (SELECT id FROM deliveries ORDER BY id OFFSET 39 LIMIT 1)"
+            ))
+            .await;
+        let ingest = system.start(Service::Ingest).await;
+        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
+            .await;
+        assert_eq!(system.generations().await, [candidate], "one queue for one loss, whoever ends the rebuild");
+        enqueued = again(ingest, "broker_lost").await;
+    })
+    .await;
+    enqueued
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_whose_leader_died_goes_on_where_it_was() {
+    assert_eq!(interrupted(false).await, 60.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_during_which_the_broker_is_lost_again_begins_anew() {
+    assert_eq!(interrupted(true).await, 100.0);
+}

@@ -1,0 +1,100 @@
+//! What is too old goes, what waits stays, and nobody waits for it.
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
+
+mod days;
+mod default;
+mod log;
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    receiver::{Receiver, always},
+    system::{Options, Service, System},
+};
+use ledger::{Cleaning, Leader, Ledger, LedgerConfig};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+fn ledger(system: &System) -> Ledger {
+    let url = system.database_url.clone();
+    Ledger::new(&LedgerConfig { url, max_connections: 2, application_name: "retention" }).unwrap()
+}
+
+async fn leader(system: &System) -> Leader {
+    ledger(system).candidate().await.unwrap().lead().await.unwrap().unwrap_or_else(|_| panic!("nobody else leads"))
+}
+
+/// Cleans to the end; says how many rows went with each bite.
+async fn clean(leader: &mut Leader, cleaning: Cleaning) -> Vec<u64> {
+    let (mut bites, mut rest) = (Vec::new(), Some(cleaning));
+    while let Some(cleaning) = rest {
+        let cleaned = leader.clean(&cleaning).await.unwrap();
+        bites.push(cleaned.rows);
+        rest = cleaned.rest;
+    }
+    bites
+}
+
+/// A webhook, whose URL is a receiver that is well.
+struct Subscribed {
+    tenant: Uuid,
+    webhook: String,
+    receiver: Receiver,
+}
+
+impl Subscribed {
+    async fn new(system: &System) -> Self {
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.start(Service::Api).await;
+        let created = system.admin(tenant).await.create(&receiver.url("/"), &[EventType::QuoteClosed.as_str()]).await;
+        Self { tenant, webhook: created.id, receiver }
+    }
+
+    /// Deliveries with an attempt each whose events fired at `at` (an SQL expression), a millisecond apart, and came a
+    /// minute later or when `came` says.
+    async fn past(&self, system: &System, count: usize, state: &str, at: &str, came: &str) {
+        let Self { tenant, webhook, .. } = self;
+        system
+            .sql(&format!(
+                "WITH past AS MATERIALIZED ( \
+                    SELECT i, gen_random_uuid() AS event, \
+                           date_trunc('milliseconds', {at}) + i * interval '1 millisecond' AS at \
+                    FROM generate_series(1, {count}) AS i \
+                 ), named AS MATERIALIZED ( \
+                    SELECT *, (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || \
+                              '8' || substr(md5(event::text), 1, 3) || '8' || substr(md5(event::text), 4, 15))::uuid AS id \
+                    FROM past \
+                 ), event AS ( \
+                    INSERT INTO events (occurred_at, id, tenant_id, event_type, body, received_at) \
+                    SELECT at, event, '{tenant}', 'quote.closed', '{{}}', {came} FROM past \
+                 ), attempt AS ( \
+                    INSERT INTO attempts (delivery_id, attempt, url, signature, started_at, duration_us, outcome, answer_head) \
+                    SELECT id, 1, 'https://localhost/', '', at, 1000, 'success', '' FROM named \
+                 ) INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts, created_at) \
+                   SELECT id, '{webhook}', event, 'quote.closed', '{state}', 1, {came} FROM named"
+            ))
+            .await;
+    }
+}
+
+async fn rows(system: &System, table: &str) -> i64 {
+    system.count(&format!("SELECT count(*) FROM {table}")).await
+}
+
+async fn partitions(system: &System, day: time::Date) -> i64 {
+    let suffix = day.to_string().replace('-', "");
+    system.count(&format!("SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_{suffix}'")).await
+}
+
+fn today() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+fn options() -> Options {
+    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RETENTION__KEEP", "30days".to_owned())];
+    Options { settings: settings.to_vec(), ..Options::default() }
+}
