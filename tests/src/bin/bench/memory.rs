@@ -1,0 +1,61 @@
+//! The largest resident size of each service: with large bodies at full load, and with receivers that all hang. With a
+//! backlog: see the part `backlog`.
+
+use end_to_end::wait::eventually;
+
+use crate::{bench::Bench, report::Figure, round::PATIENCE, stage::{Stage, first_id_from_now}, throughput::SMALL};
+
+/// The largest that an event's `data` may be, with room for what is around it.
+const LARGEST: usize = 256 * 1024 - 200;
+const EVENTS: u64 = 1_000;
+const FAN_OUT: u64 = 4;
+const TENANTS: usize = 5;
+const MOST: f64 = 100.0;
+
+/// Both.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    let mut figures = Stage::with(bench, &[], async |stage| large_bodies(stage).await).await;
+    figures.extend(Stage::with(bench, &[], async |stage| hanging(stage).await).await);
+    figures
+}
+
+/// The events wait before the services start, so that every batch is as large as batches get.
+async fn large_bodies(stage: &Stage<'_>) -> Vec<Figure> {
+    let tenants = stage.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
+    let (first, before) = (first_id_from_now(), stage.bench.sink.seen().requests);
+    stage.start_all(1).await;
+    stage.stop("event-ingest").await;
+    stage.bench.publisher.flood(&stage.events(&tenants, LARGEST), EVENTS).await;
+    stage.start("event-ingest").await;
+    stage.bench.sink.wait_for(before + EVENTS * FAN_OUT, PATIENCE).await;
+    stage.recorded(first, EVENTS * FAN_OUT).await;
+    stage.bench.sink.take("ok");
+    peaks(stage, "256k_bodies")
+}
+
+/// More jobs than slots: every slot holds an attempt that hangs.
+async fn hanging(stage: &Stage<'_>) -> Vec<Figure> {
+    let tenants = stage.webhooks(200, 1, "/hang/hang").await;
+    let slots = u64::from(stage.system.settings().dispatcher.max_in_flight);
+    stage.start_all(1).await;
+    stage.bench.publisher.flood(&stage.events(&tenants, SMALL.size), slots * 2).await;
+    eventually("most slots are taken", PATIENCE, || async {
+        (stage.bench.sink.seen().unanswered >= slots * 9 / 10).then_some(())
+    })
+    .await;
+    eventually("the first attempts have timed out and others take their slots", PATIENCE, || async {
+        (stage.bench.sink.arrived("hang") >= slots * 3 / 2).then_some(())
+    })
+    .await;
+    stage.bench.sink.take("hang");
+    peaks(stage, "hanging_receivers")
+}
+
+fn peaks(stage: &Stage<'_>, case: &str) -> Vec<Figure> {
+    let (ingest, dispatcher) = (stage.peak("event-ingest"), stage.peak("dispatcher"));
+    println!("  {case}: ingest {ingest:.0} MB, dispatcher {dispatcher:.0} MB");
+    vec![
+        Figure::new(format!("memory_ingest_{case}"), ingest, "MB").at_most(MOST),
+        Figure::new(format!("memory_dispatcher_{case}"), dispatcher, "MB").at_most(MOST),
+    ]
+}
