@@ -49,7 +49,10 @@ impl Bare {
         let durable = QueueDeclareOptions { durable: true, ..Default::default() };
         channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await.expect("it can be deleted");
         channel.queue_declare(queue.as_str().into(), durable, arguments).await.expect("a queue can be declared");
-        let settings = Settings::from_sources(None, HashMap::new()).expect("the defaults are good");
+        let required =
+            [("WEBHOOKS__DATABASE__URL", "postgres://nobody@localhost/none"), ("WEBHOOKS__BROKER__URL", amqp_url)];
+        let required: HashMap<_, _> = required.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let settings = Settings::from_sources(None, required).expect("the defaults are good");
         let order = json!({
             "amqp": amqp_url, "queue": queue, "ca": sink.ca, "url": sink.url(&format!("/ok/{GROUP}")),
             "prefetch": settings.dispatcher.max_in_flight,

@@ -59,12 +59,7 @@ async fn beside(stage: &Stage<'_>, trouble: &Trouble) -> Vec<Figure> {
     figures
 }
 
-async fn with_trouble(
-    stage: &Stage<'_>,
-    load: &crate::load::Load,
-    hanging: &[Uuid],
-    per_second: f64,
-) -> Latencies {
+async fn with_trouble(stage: &Stage<'_>, load: &crate::load::Load, hanging: &[Uuid], per_second: f64) -> Latencies {
     // A connection of its own: the troubled tenant must not hold up the publishing of the other.
     let other = Publisher::connect(&stage.bench.servers().amqp_url).await;
     let trouble = other.pace(stage.events(hanging, SMALL.size), per_second, BESIDE);

@@ -25,7 +25,12 @@ impl Latencies {
     }
 
     /// The smallest value that at least the given part of all (such as 0.99) does not exceed. 0 when there are none.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small numbers")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "small numbers"
+    )]
     pub(crate) fn percentile(&self, part: f64) -> f64 {
         let rank = (part * self.0.len() as f64).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or_default()

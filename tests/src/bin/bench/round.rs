@@ -40,7 +40,8 @@ impl Round {
     /// A line for whoever watches.
     pub(crate) fn say(&self, what: &str) {
         let split = |usage: &Usage| {
-            let one = |(name, microseconds): (&&str, &f64)| format!("{name} {:.0}", microseconds / self.deliveries as f64);
+            let one =
+                |(name, microseconds): (&&str, &f64)| format!("{name} {:.0}", microseconds / self.deliveries as f64);
             usage.0.iter().map(one).collect::<Vec<_>>().join(", ")
         };
         println!(

@@ -2,13 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{
-    bench::Bench,
-    report::Figure,
-    round::PATIENCE,
-    stage::Stage,
-    throughput::SMALL,
-};
+use crate::{bench::Bench, load::Load, report::Figure, round::PATIENCE, stage::Stage, throughput::SMALL};
 
 const SLOTS: u32 = 128;
 /// So many that none of them needs more than its share of the slots.
@@ -39,14 +33,17 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-async fn rate(stage: &Stage<'_>, load: &crate::load::Load, dispatchers: u64) -> f64 {
+async fn rate(stage: &Stage<'_>, load: &Load, dispatchers: u64) -> f64 {
     let (a_second, sink) = (A_SECOND * dispatchers, &stage.bench.sink);
     let before = sink.seen().requests;
-    stage.bench.publisher.flood(load, a_second * (COUNTED + 2)).await;
-    sink.wait_for(before + a_second, PATIENCE).await;
-    let (began, first) = (Instant::now(), sink.seen().requests);
-    sink.wait_for(first + a_second * COUNTED, PATIENCE).await;
-    let (seconds, last) = (began.elapsed().as_secs_f64(), sink.seen().requests);
+    let timed = async {
+        sink.wait_for(before + a_second, PATIENCE).await;
+        let (began, first) = (Instant::now(), sink.seen().requests);
+        sink.wait_for(before + a_second * (COUNTED + 1), PATIENCE).await;
+        (sink.seen().requests - first) as f64 / began.elapsed().as_secs_f64()
+    };
+    let ((), rate) = tokio::join!(stage.bench.publisher.flood(load, a_second * (COUNTED + 2)), timed);
     sink.wait_for(before + a_second * (COUNTED + 2), PATIENCE).await;
-    (last - first) as f64 / seconds
+    sink.take("ok");
+    rate
 }

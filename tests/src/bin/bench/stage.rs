@@ -83,7 +83,8 @@ impl Stage<'_> {
 
     /// Ends every process of a service, in order.
     pub(crate) async fn stop(&self, service: &str) {
-        let (stopping, staying) = std::mem::take(&mut *self.services()).into_iter().partition(|(name, _)| *name == service);
+        let (stopping, staying) =
+            std::mem::take(&mut *self.services()).into_iter().partition(|(name, _)| *name == service);
         *self.services() = staying;
         let stopping: Vec<(_, Process)> = stopping;
         for (_, process) in stopping {
@@ -147,8 +148,10 @@ impl Stage<'_> {
     pub(crate) async fn recorded(&self, first: Uuid, deliveries: u64) {
         let query = format!("SELECT count(*) FROM deliveries WHERE id >= '{first}' AND state = 'succeeded'");
         let wanted = i64::try_from(deliveries).unwrap_or(i64::MAX);
-        eventually("every delivery is recorded", PATIENCE, || async { (self.count(&query).await >= wanted).then_some(()) })
-            .await;
+        eventually("every delivery is recorded", PATIENCE, || async {
+            (self.count(&query).await >= wanted).then_some(())
+        })
+        .await;
     }
 
     /// One number from the database.

@@ -66,7 +66,8 @@ pub(crate) fn peak(pid: u32) -> f64 {
 
 fn status(pid: u32, name: &str) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let kibibytes = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<f64>().ok());
+    let kibibytes =
+        text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<f64>().ok());
     kibibytes.unwrap_or_default() * 1024.0 / 1e6
 }
 

@@ -66,7 +66,8 @@ async fn deliver(client: Https, url: Arc<str>, mut delivery: Delivery) {
 
 fn client(order: &Value) -> Https {
     let mut roots = RootCertStore::empty();
-    let ca = CertificateDer::from_pem_file(order["ca"].as_str().expect("a path")).expect("the file holds a certificate");
+    let ca =
+        CertificateDer::from_pem_file(order["ca"].as_str().expect("a path")).expect("the file holds a certificate");
     roots.add(ca).expect("it can be trusted");
     let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()

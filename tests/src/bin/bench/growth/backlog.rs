@@ -16,12 +16,12 @@ use crate::{
 };
 
 const JOBS: u64 = 200_000;
-const FEW: u64 = 12_000;
+const FEW: u64 = 20_000;
 const FAN_OUT: u64 = 20;
 const TENANTS: usize = 5;
 /// How many deliveries of a dispatcher are let pass, while it starts, before they are counted.
 const SKIPPED: u64 = 1_000;
-const COUNTED: u64 = 10_000;
+const COUNTED: u64 = 15_000;
 
 /// What the halves of the service did one after the other.
 struct Halves {
@@ -47,7 +47,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
         Figure::new("rate_ingest_alone_fanout20", many.ingest_rate, "deliveries/s"),
         Figure::new("rate_dispatcher_alone", few.dispatch_rate, "deliveries/s"),
         Figure::new("rate_dispatcher_alone_backlog_200000", many.dispatch_rate, "deliveries/s"),
-        Figure::new("growth_backlog_12000_cpu", few.cpu, "us/delivery"),
+        Figure::new("growth_backlog_20000_cpu", few.cpu, "us/delivery"),
         Figure::new("growth_backlog_200000_cpu", many.cpu, "us/delivery"),
         Figure::new("growth_backlog", many.cpu / few.cpu, "ratio").at_most(MOST),
         Figure::new("memory_ingest_backlog_200000", many.ingest_memory, "MB").at_most(100.0),
@@ -71,7 +71,7 @@ async fn halves(stage: &Stage<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
     stage.start("dispatcher").await;
     sink.wait_for(before + SKIPPED, PATIENCE).await;
     let (from, usage, began) = (sink.seen().requests, stage.usage(), Instant::now());
-    sink.wait_for(from + COUNTED, PATIENCE).await;
+    sink.wait_for(before + SKIPPED + COUNTED, PATIENCE).await;
     let done = (sink.seen().requests - from) as f64;
     let dispatch_rate = done / began.elapsed().as_secs_f64();
     let of_dispatcher = stage.usage().since(&usage).sum() / done;

@@ -128,7 +128,9 @@ impl State {
         let (verb, group) = question.split_once(' ').unwrap_or((question, ""));
         let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
         match verb {
-            "seen" => [&self.requests, &self.connections, &self.unanswered].map(|n| n.load(Relaxed).to_string()).join(" "),
+            "seen" => {
+                [&self.requests, &self.connections, &self.unanswered].map(|n| n.load(Relaxed).to_string()).join(" ")
+            }
             "arrived" => latencies.get(group).map_or(0, Vec::len).to_string(),
             "take" => {
                 let taken = latencies.remove(group).unwrap_or_default();

@@ -21,15 +21,20 @@ impl Stage<'_> {
         let owners: Vec<Uuid> = tenants.iter().flat_map(|tenant| std::iter::repeat_n(*tenant, of_each)).collect();
         let url = self.bench.sink.url(path);
         for owners in owners.chunks(ROWS) {
-            let mut statement = "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed) VALUES ".to_owned();
+            let mut statement =
+                "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed) VALUES "
+                    .to_owned();
             let mut comma = "";
             for tenant in owners {
                 let id = WebhookId::from(Uuid::now_v7());
                 let secret = SigningSecret::generate().expect("there is randomness");
                 let sealed = keys.seal(id, &secret).expect("it can be sealed");
                 let (key, hex) = (sealed.key_id, hex::encode(sealed.sealed));
-                write!(statement, "{comma}('{id}', '{tenant}', 'Measured', '{url}', '{{quote.closed}}', '{key}', '\\x{hex}')")
-                    .expect("a string can be written");
+                write!(
+                    statement,
+                    "{comma}('{id}', '{tenant}', 'Measured', '{url}', '{{quote.closed}}', '{key}', '\\x{hex}')"
+                )
+                .expect("a string can be written");
                 comma = ", ";
             }
             self.sql(&statement).await;
