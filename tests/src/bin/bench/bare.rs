@@ -38,7 +38,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Starts it, with the prefetch and the pool of connections that a dispatcher has by default.
+    /// Starts it, with the prefetch of a dispatcher, and a pool that keeps every connection.
     pub(crate) async fn start(amqp_url: &str, sink: &Sink) -> Self {
         let queue = "bench-bare".to_owned();
         let properties = ConnectionProperties::default();
@@ -56,7 +56,8 @@ impl Bare {
         let order = json!({
             "amqp": amqp_url, "queue": queue, "ca": sink.ca, "url": sink.url(&format!("/ok/{GROUP}")),
             "prefetch": settings.dispatcher.max_in_flight,
-            "max_idle": settings.egress.max_idle_per_host,
+            // As many as there are slots: a ceiling must not be lowered by making connections again and again.
+            "max_idle": settings.dispatcher.max_in_flight,
             "idle_ms": u64::try_from(settings.egress.idle_timeout.as_millis()).unwrap_or(u64::MAX),
         });
         let (child, ready) = Child::start("pipe", &[order.to_string()]);
