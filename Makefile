@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo test chaos api-fuzz bench openapi run lint clean toolchain
+.PHONY: help up down build demo test chaos api-fuzz bench bench-isolation openapi run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -11,7 +11,7 @@ WITH_STACK := deploy/local/with-stack
 SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run deploy/local/api-fuzz .ci/run
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: ## Start private PostgreSQL and RabbitMQ (installed if missing) and write .local/env
 	@$(STACK) up
@@ -36,8 +36,13 @@ chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECO
 api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'
 
-bench: toolchain ## Measure, and write target/bench/report.json
-	@$(WITH_STACK) $(SHELL) -euc 'cargo build --release --workspace --bins; cargo run -q --release -p end-to-end --bin bench'
+bench: toolchain ## Measure, and write target/bench/report.json (make bench ARGS='latency memory' measures parts)
+	@cargo build --release --workspace --bins
+	@target/release/bench $(ARGS)
+
+bench-isolation: toolchain ## Measure what a hanging tenant does to a healthy one
+	@cargo build --release --workspace --bins
+	@target/release/bench isolation
 
 openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
 	@cargo run -q -p api-service --example openapi > target/openapi.json

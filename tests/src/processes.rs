@@ -89,6 +89,12 @@ impl Process {
         process
     }
 
+    /// Its number, for a look into `/proc`.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

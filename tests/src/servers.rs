@@ -95,6 +95,17 @@ impl PrivateServers {
         &self.servers
     }
 
+    /// The process whose descendants, with itself, are the server.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn pid(&self, server: Server) -> u32 {
+        let file = self.folder.join("run").join(server.name());
+        let text = std::fs::read_to_string(file).expect("the server runs");
+        text.split(' ').next().and_then(|pid| pid.parse().ok()).expect("the stack writes its pid first")
+    }
+
     /// `kill -9`.
     pub fn kill(&self, server: Server) {
         self.stack(&["kill", server.name()]);

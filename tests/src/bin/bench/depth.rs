@@ -10,7 +10,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{kept::Kept, report::Figure};
+use crate::{bench::Bench, kept::Kept, report::Figure};
 
 const DELIVERIES: u32 = 1_000_000;
 /// The partitions that they are spread over: those that a migration makes, of two days before today and two after it.
@@ -19,18 +19,18 @@ const PAGE: usize = 1000;
 const RUNS: usize = 20;
 
 /// Seconds at the first and at the 1,000th page, and their ratio.
-pub(crate) async fn measure() -> Vec<Figure> {
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    System::prepared(Options::default(), async |system| {
+    let options = Options { servers: Some(bench.servers().clone()), ..Default::default() };
+    System::prepared(options, async |system| {
         let _ = sender.send(measured(&system).await);
     })
     .await;
     let [first, deep] = receiver.await.expect("it was measured");
-    let figure = |name, value, unit, at_most| Figure { name, value, unit, at_most };
     vec![
-        figure("list_first_page", first, "seconds", None),
-        figure("list_1000th_page", deep, "seconds", None),
-        figure("list_1000th_to_first_page", deep / first, "ratio", Some(2.0)),
+        Figure::new("list_first_page", first, "seconds"),
+        Figure::new("list_1000th_page", deep, "seconds"),
+        Figure::new("list_1000th_to_first_page", deep / first, "ratio").at_most(2.0),
     ]
 }
 

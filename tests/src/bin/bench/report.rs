@@ -8,18 +8,39 @@ use serde_json::{Value, json};
 /// One measured number.
 pub(crate) struct Figure {
     /// Stable, for programs.
-    pub(crate) name: &'static str,
-    /// The number.
-    pub(crate) value: f64,
-    /// Of what.
-    pub(crate) unit: &'static str,
-    /// The most that it may be, if there is a limit.
-    pub(crate) at_most: Option<f64>,
+    name: String,
+    value: f64,
+    unit: &'static str,
+    target: Option<Target>,
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    AtMost(f64),
+    AtLeast(f64),
 }
 
 impl Figure {
+    /// A number without a target.
+    pub(crate) fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Self { name: name.into(), value, unit, target: None }
+    }
+
+    /// It must not be larger.
+    pub(crate) fn at_most(self, most: f64) -> Self {
+        Self { target: Some(Target::AtMost(most)), ..self }
+    }
+
+    /// It must not be smaller.
+    pub(crate) fn at_least(self, least: f64) -> Self {
+        Self { target: Some(Target::AtLeast(least)), ..self }
+    }
+
     fn is_met(&self) -> Option<bool> {
-        self.at_most.map(|most| self.value <= most)
+        match self.target? {
+            Target::AtMost(most) => Some(self.value <= most),
+            Target::AtLeast(least) => Some(self.value >= least),
+        }
     }
 
     /// Whether no target is missed.
@@ -28,17 +49,30 @@ impl Figure {
     }
 
     fn target(&self) -> Option<String> {
-        self.at_most.map(|most| format!("<= {most}"))
+        match self.target? {
+            Target::AtMost(most) => Some(format!("<= {most}")),
+            Target::AtLeast(least) => Some(format!(">= {least}")),
+        }
+    }
+
+    /// As many digits as are worth reading.
+    fn value(&self) -> String {
+        let digits = match self.value.abs() {
+            large if large >= 100.0 => 0,
+            middle if middle >= 1.0 => 2,
+            _ => 4,
+        };
+        format!("{:.digits$}", self.value)
     }
 }
 
 /// The table for people.
 pub(crate) fn print(figures: &[Figure]) {
-    println!("{:<36} {:>12} {:<8} {:<8} met", "name", "value", "unit", "target");
+    println!("{:<56} {:>10} {:<14} {:<8} met", "name", "value", "unit", "target");
     for figure in figures {
         let met = figure.is_met().map_or("", |met| if met { "yes" } else { "NO" });
         let target = figure.target().unwrap_or_default();
-        println!("{:<36} {:>12.6} {:<8} {target:<8} {met}", figure.name, figure.value, figure.unit);
+        println!("{:<56} {:>10} {:<14} {target:<8} {met}", figure.name, figure.value(), figure.unit);
     }
 }
 

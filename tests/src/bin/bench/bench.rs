@@ -1,0 +1,100 @@
+//! What all measurements share: private servers, the receivers, a publisher and the bare pipe.
+
+use std::time::Duration;
+
+use end_to_end::{
+    outsider::sql,
+    servers::{PrivateServers, Server, Servers},
+    wait::eventually,
+};
+
+use crate::{
+    bare::Bare,
+    latencies::Latencies,
+    load::Load,
+    publisher::Publisher,
+    sink::Sink,
+    usage::{Usage, of_process, of_tree, resident},
+};
+
+/// How long the last of a paced run's messages may take after its end. What has not come by then counts as that slow.
+const STRAGGLERS: Duration = Duration::from_secs(15);
+
+/// The surroundings of every measurement.
+pub(crate) struct Bench {
+    // In the order in which they are dropped: clients before servers.
+    pub(crate) bare: Bare,
+    pub(crate) publisher: Publisher,
+    pub(crate) sink: Sink,
+    servers: PrivateServers,
+}
+
+impl Bench {
+    /// Starts servers with a data folder of their own; takes some ten seconds.
+    pub(crate) async fn start() -> Self {
+        let servers = PrivateServers::start();
+        durable(servers.servers()).await;
+        let sink = Sink::start();
+        let amqp_url = &servers.servers().amqp_url;
+        Self { bare: Bare::start(amqp_url, &sink).await, publisher: Publisher::connect(amqp_url).await, sink, servers }
+    }
+
+    pub(crate) const fn servers(&self) -> &Servers {
+        self.servers.servers()
+    }
+
+    pub(crate) fn postgres_cpu(&self) -> f64 {
+        of_tree(self.servers.pid(Server::Postgres))
+    }
+
+    pub(crate) fn rabbitmq_cpu(&self) -> f64 {
+        of_tree(self.servers.pid(Server::Rabbitmq))
+    }
+
+    /// Megabytes.
+    pub(crate) fn rabbitmq_memory(&self) -> f64 {
+        resident(self.servers.pid(Server::Rabbitmq))
+    }
+
+    /// What is no part of the service.
+    pub(crate) fn outside(&self) -> Usage {
+        let mut usage = Usage::default();
+        usage.add("receivers", of_process(self.sink.pid()));
+        usage.add("publisher", of_process(std::process::id()));
+        usage
+    }
+
+    /// Publishes at a fixed pace, and collects the latencies of a group of receivers that gets each message once.
+    pub(crate) async fn paced(
+        &self,
+        publisher: &Publisher,
+        load: Load,
+        group: &str,
+        per_second: f64,
+        lasting: Duration,
+    ) -> Latencies {
+        self.sink.take(group);
+        let sent = publisher.pace(load, per_second, lasting).await.expect("publishing does not panic");
+        let end = std::time::Instant::now() + STRAGGLERS;
+        eventually("all have arrived or are late", STRAGGLERS * 2, || async {
+            (self.sink.arrived(group) >= sent || std::time::Instant::now() > end).then_some(())
+        })
+        .await;
+        self.sink.take(group).with_missing(sent, STRAGGLERS.as_secs_f64() * 1000.0)
+    }
+
+    /// Writes out what a measurement has left to be written, so that it does not burden the next one.
+    pub(crate) async fn settle(&self) {
+        sql(&self.servers().database_url, "CHECKPOINT").await;
+    }
+}
+
+/// Figures that are bought with durability are worth nothing.
+async fn durable(servers: &Servers) {
+    for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+        let rows = sql(&servers.database_url, &format!("SHOW {setting}")).await;
+        let value: String = rows[0].get(0);
+        println!("PostgreSQL: {setting} = {value}");
+        assert_eq!(value, "on", "measuring without {setting} would mean nothing");
+    }
+}

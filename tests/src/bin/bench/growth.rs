@@ -1,0 +1,86 @@
+//! What a delivery costs does not grow with the history, with the number of webhooks or with a backlog.
+
+mod backlog;
+mod history;
+
+pub(crate) use backlog::measure as with_backlog;
+
+use uuid::Uuid;
+
+use crate::{
+    bench::Bench,
+    report::Figure,
+    round::{Round, mean},
+    stage::Stage,
+    throughput::SMALL,
+};
+
+const ROWS: u32 = 1_000_000;
+const FEW: usize = 10;
+const MANY: usize = 10_000;
+const DELIVERIES: u64 = 8_000;
+const TURNS: usize = 2;
+const MOST: f64 = 1.2;
+
+/// CPU for one delivery with 0 and with 1,000,000 rows of history.
+pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
+    Stage::with(bench, &[], async |young| {
+        Stage::with(bench, &[], async |old| {
+            let of_young = ready(young, FEW).await;
+            let of_old = ready(old, FEW).await;
+            history::fill(old, ROWS).await;
+            bench.settle().await;
+            let sides = [(young, &of_young[..]), (old, &of_old[..])];
+            let [none, million] = in_turns(sides, ["no history", "1,000,000 rows"]).await;
+            figures("history", [("0_rows", none), ("1000000_rows", million)])
+        })
+        .await
+    })
+    .await
+}
+
+/// CPU for one delivery with 10 and with 10,000 webhooks, with events for all of them and for ten of them.
+pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
+    Stage::with(bench, &[], async |small| {
+        Stage::with(bench, &[], async |large| {
+            let few = ready(small, FEW).await;
+            let many = ready(large, MANY).await;
+            let sides = [(small, &few[..]), (large, &many[..]), (large, &many[..FEW])];
+            let [few, all, ten] = in_turns(sides, ["10 webhooks", "10,000 webhooks", "10 of 10,000 webhooks"]).await;
+            let mut figures = figures("webhooks", [("10", few), ("10000", all)]);
+            figures.push(Figure::new("growth_webhooks_10_used_of_10000_cpu", ten, "us/delivery"));
+            figures.push(Figure::new("growth_webhooks_10_used_of_10000", ten / few, "ratio").at_most(MOST));
+            figures
+        })
+        .await
+    })
+    .await
+}
+
+async fn ready(stage: &Stage<'_>, webhooks: usize) -> Vec<Uuid> {
+    let tenants = stage.webhooks(webhooks, 1, "/ok/ok").await;
+    stage.start_all(1).await;
+    stage.warm_up(&stage.events(&tenants, SMALL.size), 1).await;
+    tenants
+}
+
+/// The mean CPU of a delivery on each side, measured in turns, so that whatever else this machine does is shared.
+async fn in_turns<const N: usize>(sides: [(&Stage<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
+    let mut rounds = [const { Vec::<Round>::new() }; N];
+    for _ in 0..TURNS {
+        for (((stage, tenants), rounds), name) in sides.iter().zip(&mut rounds).zip(names) {
+            let round = stage.round(&stage.events(tenants, SMALL.size), DELIVERIES, 1).await;
+            round.say(name);
+            rounds.push(round);
+        }
+    }
+    rounds.map(|rounds| mean(rounds.iter().map(Round::cpu)))
+}
+
+fn figures(what: &str, [(small, before), (large, after)]: [(&str, f64); 2]) -> Vec<Figure> {
+    vec![
+        Figure::new(format!("growth_{what}_{small}_cpu"), before, "us/delivery"),
+        Figure::new(format!("growth_{what}_{large}_cpu"), after, "us/delivery"),
+        Figure::new(format!("growth_{what}"), after / before, "ratio").at_most(MOST),
+    ]
+}

@@ -1,0 +1,94 @@
+//! 200,000 jobs that wait: what a delivery then costs, how fast each half of the service is by itself, and what memory it
+//! takes.
+
+use std::time::Instant;
+
+use end_to_end::wait::eventually;
+use uuid::Uuid;
+
+use super::MOST;
+use crate::{
+    bench::Bench,
+    report::Figure,
+    round::PATIENCE,
+    stage::{Stage, first_id_from_now},
+    throughput::SMALL,
+};
+
+const JOBS: u64 = 200_000;
+const FEW: u64 = 20_000;
+const FAN_OUT: u64 = 20;
+const TENANTS: usize = 5;
+/// How many deliveries of a dispatcher are let pass, while it starts, before they are counted.
+const SKIPPED: u64 = 1_000;
+const COUNTED: u64 = 15_000;
+
+/// What the halves of the service did one after the other.
+struct Halves {
+    ingest_rate: f64,
+    dispatch_rate: f64,
+    cpu: f64,
+    ingest_memory: f64,
+    dispatcher_memory: f64,
+}
+
+/// CPU for one delivery with a short and with a long queue, and the largest resident sizes.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    let mut both = Vec::new();
+    for jobs in [FEW, JOBS] {
+        let halves = Stage::with(bench, &[], async |stage| {
+            let tenants = stage.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
+            halves(stage, &tenants, jobs).await
+        });
+        both.push(halves.await);
+    }
+    let (few, many) = (&both[0], &both[1]);
+    vec![
+        Figure::new("rate_ingest_alone_fanout20", many.ingest_rate, "deliveries/s"),
+        Figure::new("rate_dispatcher_alone", few.dispatch_rate, "deliveries/s"),
+        Figure::new("rate_dispatcher_alone_backlog_200000", many.dispatch_rate, "deliveries/s"),
+        Figure::new("growth_backlog_20000_cpu", few.cpu, "us/delivery"),
+        Figure::new("growth_backlog_200000_cpu", many.cpu, "us/delivery"),
+        Figure::new("growth_backlog", many.cpu / few.cpu, "ratio").at_most(MOST),
+        Figure::new("memory_ingest_backlog_200000", many.ingest_memory, "MB").at_most(100.0),
+        Figure::new("memory_dispatcher_backlog_200000", many.dispatcher_memory, "MB").at_most(100.0),
+    ]
+}
+
+/// Ingest makes the jobs; then a dispatcher does some of them.
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+async fn halves(stage: &Stage<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
+    let load = stage.events(tenants, SMALL.size);
+    stage.start("event-ingest").await;
+    let (first, usage, began) = (first_id_from_now(), stage.usage(), Instant::now());
+    stage.bench.publisher.flood(&load, jobs / FAN_OUT).await;
+    waiting(stage, first, jobs).await;
+    let ingest_rate = jobs as f64 / began.elapsed().as_secs_f64();
+    let of_ingest = stage.usage().since(&usage).sum() / jobs as f64;
+
+    let sink = &stage.bench.sink;
+    let before = sink.seen().requests;
+    stage.start("dispatcher").await;
+    sink.wait_for(before + SKIPPED, PATIENCE).await;
+    let (from, usage, began) = (sink.seen().requests, stage.usage(), Instant::now());
+    sink.wait_for(before + SKIPPED + COUNTED, PATIENCE).await;
+    let done = (sink.seen().requests - from) as f64;
+    let dispatch_rate = done / began.elapsed().as_secs_f64();
+    let of_dispatcher = stage.usage().since(&usage).sum() / done;
+    let (ingest_memory, dispatcher_memory) = (stage.peak("event-ingest"), stage.peak("dispatcher"));
+    println!(
+        "  {jobs} jobs: ingest alone {ingest_rate:.0} deliveries/s at {of_ingest:.0} us, dispatcher alone \
+         {dispatch_rate:.0}/s at {of_dispatcher:.0} us, {ingest_memory:.0} and {dispatcher_memory:.0} MB"
+    );
+    stage.stop("dispatcher").await;
+    sink.take("ok");
+    Halves { ingest_rate, dispatch_rate, cpu: of_ingest + of_dispatcher, ingest_memory, dispatcher_memory }
+}
+
+/// Waits until every job is on the queue.
+async fn waiting(stage: &Stage<'_>, first: Uuid, jobs: u64) {
+    let queue = stage.system.names.deliveries();
+    eventually("the jobs wait", PATIENCE, || async { (stage.ready(&queue).await >= jobs).then_some(()) }).await;
+    let stored = stage.count(&format!("SELECT count(*) FROM deliveries WHERE id >= '{first}'")).await;
+    assert_eq!(u64::try_from(stored), Ok(jobs));
+}

@@ -1,0 +1,69 @@
+//! One tenant cannot slow another (DESIGN 6): a healthy tenant's latency alone, and beside a tenant whose receivers hang.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::{
+    bench::Bench,
+    latencies::Latencies,
+    latency::{percentiles, ratio},
+    publisher::Publisher,
+    report::Figure,
+    stage::Stage,
+    throughput::SMALL,
+};
+
+const PER_SECOND: f64 = 200.0;
+const ALONE: Duration = Duration::from_secs(10);
+/// Long enough for three timeouts.
+const BESIDE: Duration = Duration::from_secs(30);
+const MOST: f64 = 2.0;
+
+/// Who hangs: so many webhooks, each of which gets every event.
+struct Trouble {
+    name: &'static str,
+    webhooks: usize,
+    events_per_second: f64,
+}
+
+const TROUBLES: [Trouble; 2] = [
+    Trouble { name: "one_hanging", webhooks: 1, events_per_second: 100.0 },
+    Trouble { name: "200_dead", webhooks: 200, events_per_second: 1.0 },
+];
+
+/// Both kinds of trouble.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for trouble in TROUBLES {
+        figures.extend(Stage::with(bench, &[], async |stage| beside(stage, &trouble).await).await);
+    }
+    figures
+}
+
+async fn beside(stage: &Stage<'_>, trouble: &Trouble) -> Vec<Figure> {
+    let healthy = stage.webhooks(1, 1, "/ok/ok").await;
+    let hanging = stage.webhooks(1, trouble.webhooks, "/hang/hang").await;
+    stage.start_all(1).await;
+    let load = stage.events(&healthy, SMALL.size);
+    stage.warm_up(&load, 1).await;
+    stage.pace(&load, PER_SECOND, Duration::from_secs(1)).await;
+    let alone = stage.pace(&load, PER_SECOND, ALONE).await;
+    let beside = with_trouble(stage, &load, &hanging, trouble.events_per_second).await;
+    stage.bench.sink.take("hang");
+    let name = trouble.name;
+    let mut figures = percentiles(&format!("isolation_{name}_alone"), &alone);
+    figures.extend(percentiles(&format!("isolation_{name}_beside"), &beside));
+    figures.push(ratio(&format!("isolation_{name}_ratio_p50"), &beside, &alone, 0.5));
+    figures.push(ratio(&format!("isolation_{name}_ratio_p99"), &beside, &alone, 0.99).at_most(MOST));
+    figures
+}
+
+async fn with_trouble(stage: &Stage<'_>, load: &crate::load::Load, hanging: &[Uuid], per_second: f64) -> Latencies {
+    // A connection of its own: the troubled tenant must not hold up the publishing of the other.
+    let other = Publisher::connect(&stage.bench.servers().amqp_url).await;
+    let trouble = other.pace(stage.events(hanging, SMALL.size), per_second, BESIDE);
+    let latencies = stage.pace(load, PER_SECOND, BESIDE).await;
+    trouble.await.expect("publishing does not panic");
+    latencies
+}

@@ -1,0 +1,59 @@
+//! From the moment at which an event was to be published to its arrival at the receiver, in an open loop: the next event has
+//! its time whether or not the last one has arrived.
+
+use std::time::Duration;
+
+use crate::{bench::Bench, latencies::Latencies, report::Figure, stage::Stage, throughput::SMALL};
+
+const TENANTS: usize = 20;
+/// How many events show what the most is, half of which is then asked for.
+const FLOOD: u64 = 8_000;
+const LASTING: Duration = Duration::from_secs(6);
+
+/// At 200 a second and at half of the most.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    Stage::with(bench, &[], async |stage| {
+        let tenants = stage.webhooks(TENANTS, 1, "/ok/ok").await;
+        stage.start_all(1).await;
+        let load = stage.events(&tenants, SMALL.size);
+        stage.warm_up(&load, 1).await;
+        stage.pace(&load, 200.0, Duration::from_secs(1)).await;
+        let (bare, ours) = in_turns(stage, &load, 200.0).await;
+        let mut figures = percentiles("latency_200", &ours);
+        figures.extend(percentiles("latency_bare_200", &bare));
+        figures.push(ratio("latency_ratio_p50_200", &ours, &bare, 0.5).at_most(3.0));
+        figures.push(ratio("latency_ratio_p99_200", &ours, &bare, 0.99).at_most(4.0));
+
+        let most = stage.round(&load, FLOOD, 1).await.per_second();
+        let half = most / 2.0;
+        let (bare, ours) = in_turns(stage, &load, half).await;
+        figures.push(Figure::new("latency_half_rate", half, "events/s"));
+        figures.extend(percentiles("latency_half", &ours));
+        figures.extend(percentiles("latency_bare_half", &bare));
+        figures
+    })
+    .await
+}
+
+/// The bare pipe and the service, twice each, so that whatever else this machine does is shared by both.
+async fn in_turns(stage: &Stage<'_>, load: &crate::load::Load, per_second: f64) -> (Latencies, Latencies) {
+    let (mut bare, mut ours) = (Latencies::default(), Latencies::default());
+    for _ in 0..2 {
+        bare = bare.and(stage.bench.bare.pace(stage.bench, SMALL.size, per_second, LASTING / 2).await);
+        ours = ours.and(stage.pace(load, per_second, LASTING).await);
+    }
+    (bare.and(stage.bench.bare.pace(stage.bench, SMALL.size, per_second, LASTING / 2).await), ours)
+}
+
+/// The usual three.
+pub(crate) fn percentiles(name: &str, latencies: &Latencies) -> Vec<Figure> {
+    let figure = |(label, part)| Figure::new(format!("{name}_{label}"), latencies.percentile(part), "ms");
+    let figures: Vec<_> = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)].map(figure).into();
+    println!("  {name}: {}", [0.5, 0.99, 0.999].map(|part| format!("{:.2} ms", latencies.percentile(part))).join(", "));
+    figures
+}
+
+/// How much larger a percentile is.
+pub(crate) fn ratio(name: &str, latencies: &Latencies, reference: &Latencies, part: f64) -> Figure {
+    Figure::new(name, latencies.percentile(part) / reference.percentile(part), "ratio")
+}

@@ -1,0 +1,98 @@
+//! The upstream service: as fast as it can, or at a fixed pace whatever comes of it.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm,
+    options::{BasicPublishOptions, ConfirmSelectOptions},
+};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+use crate::load::{Load, unix_micros};
+
+/// How many messages wait for their confirms at a time.
+const WINDOW: usize = 500;
+
+/// A connection that publishes persistent messages and gets a confirm for each.
+pub(crate) struct Publisher {
+    _connection: Connection,
+    channel: Channel,
+}
+
+impl Publisher {
+    pub(crate) async fn connect(amqp_url: &str) -> Self {
+        let properties = ConnectionProperties::default().with_connection_name("bench (publish)".into());
+        let connection = Connection::connect(amqp_url, properties).await.expect("the broker answers");
+        let channel = connection.create_channel().await.expect("a channel opens");
+        channel.confirm_select(ConfirmSelectOptions::default()).await.expect("the broker confirms");
+        Self { _connection: connection, channel }
+    }
+
+    /// Publishes as fast as the broker confirms.
+    pub(crate) async fn flood(&self, load: &Load, count: u64) {
+        self.send_all(load, (0..count).map(|number| (load.make)(number, unix_micros()))).await;
+    }
+
+    /// Publishes ready messages to where the load goes.
+    pub(crate) async fn send_all(&self, load: &Load, messages: impl IntoIterator<Item = Vec<u8>>) {
+        let mut confirms = VecDeque::with_capacity(WINDOW);
+        for message in messages {
+            if confirms.len() == WINDOW {
+                confirmed(confirms.pop_front()).await;
+            }
+            confirms.push_back(send(&self.channel, load, &message).await);
+        }
+        while !confirms.is_empty() {
+            confirmed(confirms.pop_front()).await;
+        }
+    }
+
+    /// Publishes at a fixed pace: each message has its time, which is the one that its latency is measured from, however
+    /// late it is sent. Returns how many were sent.
+    pub(crate) fn pace(&self, load: Load, per_second: f64, lasting: Duration) -> JoinHandle<u64> {
+        let (channel, runtime) = (self.channel.clone(), tokio::runtime::Handle::current());
+        let (sender, mut confirms) = mpsc::unbounded_channel();
+        let confirming = tokio::spawn(async move {
+            while let Some(confirm) = confirms.recv().await {
+                confirmed(Some(confirm)).await;
+            }
+        });
+        // A thread, as its sleep is more exact than that of the runtime's timer, which counts in milliseconds.
+        let sending = tokio::task::spawn_blocking(move || {
+            let (began, epoch) = (Instant::now(), unix_micros());
+            let mut number = 0_u32;
+            loop {
+                let after = Duration::from_secs_f64(f64::from(number) / per_second);
+                if after >= lasting {
+                    return u64::from(number);
+                }
+                std::thread::sleep(after.saturating_sub(began.elapsed()));
+                let sent = epoch + u64::try_from(after.as_micros()).unwrap_or_default();
+                let message = (load.make)(u64::from(number), sent);
+                let _ = sender.send(runtime.block_on(send(&channel, &load, &message)));
+                number += 1;
+            }
+        });
+        tokio::spawn(async move {
+            let sent = sending.await.expect("publishing does not panic");
+            confirming.await.expect("every message is confirmed");
+            sent
+        })
+    }
+}
+
+async fn send(channel: &Channel, load: &Load, message: &[u8]) -> PublisherConfirm {
+    let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+    let properties = BasicProperties::default().with_delivery_mode(2);
+    let (exchange, routing_key) = (load.exchange.as_str().into(), load.routing_key.as_str().into());
+    channel.basic_publish(exchange, routing_key, options, message, properties).await.expect("the channel is open")
+}
+
+async fn confirmed(confirm: Option<PublisherConfirm>) {
+    if let Some(confirm) = confirm {
+        assert_eq!(confirm.await.expect("a confirm comes"), Confirmation::Ack(None));
+    }
+}

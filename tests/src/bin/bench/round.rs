@@ -1,0 +1,64 @@
+//! One measured round: so many deliveries, as fast as they go.
+
+use std::time::Duration;
+
+use crate::usage::Usage;
+
+/// The longest that a round may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// What a round took.
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    pub(crate) deliveries: u64,
+    /// From the first publish to the last outcome in the ledger; of the bare pipe, to the last arrival.
+    pub(crate) seconds: f64,
+    /// What is charged: the service's processes and its servers; of the bare pipe, itself and the broker.
+    pub(crate) usage: Usage,
+    /// What is not: the receivers, and this process, which publishes.
+    pub(crate) outside: Usage,
+    /// How many connections the receivers accepted.
+    pub(crate) connections: u64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+impl Round {
+    pub(crate) fn per_second(&self) -> f64 {
+        self.deliveries as f64 / self.seconds
+    }
+
+    /// Microseconds of CPU for one delivery.
+    pub(crate) fn cpu(&self) -> f64 {
+        self.usage.sum() / self.deliveries as f64
+    }
+
+    /// The same by process.
+    pub(crate) fn cpu_by_process(&self) -> Vec<(&'static str, f64)> {
+        self.usage.0.iter().map(|(name, microseconds)| (*name, microseconds / self.deliveries as f64)).collect()
+    }
+
+    /// A line for whoever watches.
+    pub(crate) fn say(&self, what: &str) {
+        let split = |usage: &Usage| {
+            let one =
+                |(name, microseconds): (&&str, &f64)| format!("{name} {:.0}", microseconds / self.deliveries as f64);
+            usage.0.iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        println!(
+            "  {what}: {} in {:.2} s = {:.0}/s, {:.0} us CPU each ({}; not charged: {}), {} connections",
+            self.deliveries,
+            self.seconds,
+            self.per_second(),
+            self.cpu(),
+            split(&self.usage),
+            split(&self.outside),
+            self.connections
+        );
+    }
+}
+
+/// The mean of what was measured before and after.
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, count) = values.into_iter().fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / count
+}

@@ -1,0 +1,49 @@
+//! Receivers that take half a second: a second dispatcher brings its own slots, and so about twice as much.
+
+use std::time::Instant;
+
+use crate::{bench::Bench, load::Load, report::Figure, round::PATIENCE, stage::Stage, throughput::SMALL};
+
+const SLOTS: u32 = 128;
+/// So many that none of them needs more than its share of the slots.
+const TENANTS: usize = 40;
+/// What the slots carry in a second when each is taken for half of one.
+const A_SECOND: u64 = 2 * SLOTS as u64;
+/// Begin and end are not counted: the first answers come after half a second, the last with slots that are empty.
+const COUNTED: u64 = 5;
+
+/// Deliveries a second with one dispatcher and with two.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    let slots = SLOTS.to_string();
+    Stage::with(bench, &[("DISPATCHER__MAX_IN_FLIGHT", &slots)], async |stage| {
+        let tenants = stage.webhooks(TENANTS, 1, "/late/500/ok").await;
+        stage.start_all(1).await;
+        let load = stage.events(&tenants, SMALL.size);
+        let one = rate(stage, &load, 1).await;
+        stage.start("dispatcher").await;
+        let two = rate(stage, &load, 2).await;
+        println!("  receivers of 500 ms: {one:.0}/s with one dispatcher, {two:.0}/s with two");
+        vec![
+            Figure::new("slow_receivers_1dispatcher", one, "deliveries/s"),
+            Figure::new("slow_receivers_2dispatchers", two, "deliveries/s"),
+            Figure::new("slow_receivers_scaling", two / one, "ratio").at_least(1.8),
+        ]
+    })
+    .await
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+async fn rate(stage: &Stage<'_>, load: &Load, dispatchers: u64) -> f64 {
+    let (a_second, sink) = (A_SECOND * dispatchers, &stage.bench.sink);
+    let before = sink.seen().requests;
+    let timed = async {
+        sink.wait_for(before + a_second, PATIENCE).await;
+        let (began, first) = (Instant::now(), sink.seen().requests);
+        sink.wait_for(before + a_second * (COUNTED + 1), PATIENCE).await;
+        (sink.seen().requests - first) as f64 / began.elapsed().as_secs_f64()
+    };
+    let ((), rate) = tokio::join!(stage.bench.publisher.flood(load, a_second * (COUNTED + 2)), timed);
+    sink.wait_for(before + a_second * (COUNTED + 2), PATIENCE).await;
+    sink.take("ok");
+    rate
+}

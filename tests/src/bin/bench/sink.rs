@@ -1,0 +1,78 @@
+//! The receivers: one lean HTTPS server in a process of its own. What it does with a request is in the path:
+//! `/ok/GROUP`, `/late/MILLISECONDS/GROUP`, `/fail/GROUP`, `/hang/GROUP`.
+
+mod serve;
+
+use std::{path::PathBuf, time::Duration};
+
+use end_to_end::wait::eventually;
+
+pub(crate) use serve::serve;
+
+use crate::{child::Child, latencies::Latencies};
+
+/// The receivers, as the measurements see them.
+pub(crate) struct Sink {
+    child: Child,
+    port: u16,
+    /// The certificate to trust.
+    pub(crate) ca: PathBuf,
+}
+
+/// What the receivers have seen since they were started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Whole requests.
+    pub(crate) requests: u64,
+    /// Accepted connections.
+    pub(crate) connections: u64,
+    /// Requests that wait for their answer now.
+    pub(crate) unanswered: u64,
+}
+
+impl Sink {
+    /// Starts them.
+    pub(crate) fn start() -> Self {
+        let ca = std::env::temp_dir().join(format!("bench-{}.pem", std::process::id()));
+        let (child, port) = Child::start("sink", &[ca.display().to_string()]);
+        Self { child, port: port.parse().expect("it says its port"), ca }
+    }
+
+    pub(crate) const fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.port)
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        let answer = self.child.ask("seen");
+        let numbers: Vec<u64> = answer.split(' ').map(|number| number.parse().expect("a number")).collect();
+        Seen { requests: numbers[0], connections: numbers[1], unanswered: numbers[2] }
+    }
+
+    /// Waits until so many whole requests have come since the start.
+    pub(crate) async fn wait_for(&self, requests: u64, deadline: Duration) {
+        let what = format!("{requests} requests have arrived");
+        eventually(&what, deadline, || async { (self.seen().requests >= requests).then_some(()) }).await;
+    }
+
+    /// How many requests of a group have come since they were last taken.
+    pub(crate) fn arrived(&self, group: &str) -> u64 {
+        self.child.ask(&format!("arrived {group}")).parse().expect("a number")
+    }
+
+    /// The latencies of a group since they were last taken, and forgets them.
+    pub(crate) fn take(&self, group: &str) -> Latencies {
+        let answer = self.child.ask(&format!("take {group}"));
+        let microseconds = answer.split_whitespace().map(|number| number.parse::<u32>().expect("a number"));
+        Latencies::new(microseconds.map(|microseconds| f64::from(microseconds) / 1000.0).collect())
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.ca);
+    }
+}

@@ -1,0 +1,176 @@
+//! The service as processes of its own, with a database and queues of its own, on the shared servers.
+
+mod webhooks;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use end_to_end::{
+    processes::Process,
+    system::{Options, System},
+    wait::eventually,
+};
+use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
+
+use crate::{
+    bench::Bench,
+    latencies::Latencies,
+    load::{Load, unix_micros},
+    round::{PATIENCE, Round},
+    usage::{Usage, of_process, peak},
+};
+
+/// The real schedule and the real timeout: both are part of what is measured.
+const SCHEDULE: &str = "60s,5m,15m,1h,4h,12h";
+const TIMEOUT: &str = "10s";
+
+/// One instance of the service.
+pub(crate) struct Stage<'b> {
+    pub(crate) bench: &'b Bench,
+    pub(crate) system: Arc<System>,
+    database: Client,
+    services: Mutex<Vec<(&'static str, Process)>>,
+}
+
+impl Stage<'_> {
+    /// Prepares an instance with further settings, does with it what is to be done, and removes it. No service runs yet.
+    pub(crate) async fn with<T>(
+        bench: &Bench,
+        settings: &[(&'static str, &str)],
+        part: impl AsyncFnOnce(&Stage<'_>) -> T,
+    ) -> T {
+        let mut own = vec![
+            ("EGRESS__EXTRA_CA_FILE", bench.sink.ca.display().to_string()),
+            ("DATABASE__MAX_CONNECTIONS", "8".to_owned()),
+        ];
+        own.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let options = Options {
+            schedule: SCHEDULE,
+            timeout: TIMEOUT,
+            settings: own,
+            servers: Some(bench.servers().clone()),
+            ..Default::default()
+        };
+        let mut result = None;
+        System::prepared(options, async |system| {
+            let (database, connection) =
+                tokio_postgres::connect(&system.database_url, NoTls).await.expect("the database answers");
+            tokio::spawn(connection);
+            let stage = Stage { bench, system, database, services: Mutex::default() };
+            result = Some(part(&stage).await);
+        })
+        .await;
+        bench.settle().await;
+        result.expect("a part that does not panic has a result")
+    }
+
+    /// Starts one more process of a service and waits until it is ready.
+    pub(crate) async fn start(&self, service: &'static str) {
+        let process = Process::start(service, &self.system.environment).await;
+        self.services().push((service, process));
+    }
+
+    /// Starts one ingest and some dispatchers.
+    pub(crate) async fn start_all(&self, dispatchers: usize) {
+        self.start("event-ingest").await;
+        for _ in 0..dispatchers {
+            self.start("dispatcher").await;
+        }
+    }
+
+    /// Ends every process of a service, in order.
+    pub(crate) async fn stop(&self, service: &str) {
+        let (stopping, staying) =
+            std::mem::take(&mut *self.services()).into_iter().partition(|(name, _)| *name == service);
+        *self.services() = staying;
+        let stopping: Vec<(_, Process)> = stopping;
+        for (_, process) in stopping {
+            process.terminate().await;
+        }
+    }
+
+    fn services(&self) -> MutexGuard<'_, Vec<(&'static str, Process)>> {
+        self.services.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The CPU of the services and their servers until now.
+    pub(crate) fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for (name, process) in &*self.services() {
+            usage.add(name, of_process(process.pid()));
+        }
+        usage.add("postgres", self.bench.postgres_cpu());
+        usage.add("rabbitmq", self.bench.rabbitmq_cpu());
+        usage
+    }
+
+    /// The largest resident size that a process of the service has had until now, in megabytes.
+    pub(crate) fn peak(&self, service: &str) -> f64 {
+        let services = self.services();
+        services.iter().filter(|(name, _)| *name == service).map(|(_, process)| peak(process.pid())).fold(0.0, f64::max)
+    }
+
+    /// Events to tenants in turn.
+    pub(crate) fn events(&self, tenants: &[Uuid], size: usize) -> Load {
+        Load::of_events(&self.system.names.events_exchange, tenants, size)
+    }
+
+    /// A few hundred events, so that connections are open and statements prepared.
+    pub(crate) async fn warm_up(&self, load: &Load, fan_out: u64) {
+        self.round(load, 1000_u64.div_ceil(fan_out), fan_out).await;
+    }
+
+    /// Publishes events as fast as they go, until every delivery has arrived and is recorded as a success.
+    pub(crate) async fn round(&self, load: &Load, events: u64, fan_out: u64) -> Round {
+        let deliveries = events * fan_out;
+        let first = first_id_from_now();
+        let (before, usage, outside) = (self.bench.sink.seen(), self.usage(), self.bench.outside());
+        let began = Instant::now();
+        self.bench.publisher.flood(load, events).await;
+        self.bench.sink.wait_for(before.requests + deliveries, PATIENCE).await;
+        self.recorded(first, deliveries).await;
+        let seconds = began.elapsed().as_secs_f64();
+        let (usage, outside) = (self.usage().since(&usage), self.bench.outside().since(&outside));
+        let connections = self.bench.sink.seen().connections - before.connections;
+        self.bench.sink.take("ok");
+        Round { deliveries, seconds, usage, outside, connections }
+    }
+
+    /// Publishes at a fixed pace to webhooks at the receivers' `/ok/ok`.
+    pub(crate) async fn pace(&self, load: &Load, per_second: f64, lasting: Duration) -> Latencies {
+        self.bench.paced(&self.bench.publisher, load.clone(), "ok", per_second, lasting).await
+    }
+
+    /// Waits until so many deliveries with ids from the given one are recorded as successes.
+    pub(crate) async fn recorded(&self, first: Uuid, deliveries: u64) {
+        let query = format!("SELECT count(*) FROM deliveries WHERE id >= '{first}' AND state = 'succeeded'");
+        let wanted = i64::try_from(deliveries).unwrap_or(i64::MAX);
+        eventually("every delivery is recorded", PATIENCE, || async {
+            (self.count(&query).await >= wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// One number from the database.
+    pub(crate) async fn count(&self, query: &str) -> i64 {
+        self.database.query_one(query, &[]).await.unwrap_or_else(|error| panic!("{query}: {error:?}")).get(0)
+    }
+
+    /// Runs statements.
+    pub(crate) async fn sql(&self, statements: &str) {
+        self.database.batch_execute(statements).await.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+    }
+
+    /// How many messages are ready in a queue.
+    pub(crate) async fn ready(&self, queue: &str) -> u64 {
+        self.system.upstream.ready(queue).await.into()
+    }
+}
+
+/// The smallest id of deliveries of events from now on.
+pub(crate) fn first_id_from_now() -> Uuid {
+    Uuid::from_u128(u128::from(unix_micros() / 1000) << 80)
+}

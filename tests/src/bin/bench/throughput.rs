@@ -1,0 +1,96 @@
+//! Deliveries a second and what one costs, publish to receiver, with ledger and history.
+
+use crate::{
+    bench::Bench,
+    report::Figure,
+    round::{Round, mean},
+    stage::Stage,
+};
+
+/// The bodies: how they are called, their bytes, and how many messages of a bare and of a full round they are good for.
+pub(crate) const SMALL: Body = Body { name: "600b", size: 614, bare: 16_000, deliveries: 12_000 };
+const LARGE: Body = Body { name: "20k", size: 20_480, bare: 6_000, deliveries: 5_000 };
+
+/// Five times what a well-known webhook server does on such a machine.
+const PER_SECOND: f64 = 5.0 * 815.0;
+
+pub(crate) struct Body {
+    pub(crate) name: &'static str,
+    pub(crate) size: usize,
+    pub(crate) bare: u64,
+    pub(crate) deliveries: u64,
+}
+
+/// Who gets the events: an event of a tenant goes to all of its webhooks.
+struct Crowd {
+    name: &'static str,
+    tenants: usize,
+    fan_out: u64,
+    dispatchers: &'static [usize],
+}
+
+const CROWDS: [Crowd; 3] = [
+    Crowd { name: "fanout1", tenants: 20, fan_out: 1, dispatchers: &[1, 2] },
+    Crowd { name: "fanout20", tenants: 5, fan_out: 20, dispatchers: &[1, 2] },
+    Crowd { name: "one_webhook", tenants: 1, fan_out: 1, dispatchers: &[1] },
+];
+
+/// Rates, their ratio to the bare pipe's, CPU by process, and the largest resident sizes.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    bench.bare.flood(bench, SMALL.size, 2_000).await;
+    let mut figures = Vec::new();
+    for crowd in CROWDS {
+        figures.extend(Stage::with(bench, &[], async |stage| of_crowd(stage, &crowd).await).await);
+    }
+    figures
+}
+
+async fn of_crowd(stage: &Stage<'_>, crowd: &Crowd) -> Vec<Figure> {
+    let tenants = stage.webhooks(crowd.tenants, usize::try_from(crowd.fan_out).unwrap_or(1), "/ok/ok").await;
+    stage.start_all(1).await;
+    let mut figures = Vec::new();
+    for &dispatchers in crowd.dispatchers {
+        if dispatchers > 1 {
+            stage.start("dispatcher").await;
+        }
+        stage.warm_up(&stage.events(&tenants, SMALL.size), crowd.fan_out).await;
+        for body in [SMALL, LARGE] {
+            if crowd.name == "one_webhook" && body.size != SMALL.size {
+                continue;
+            }
+            let name = format!("{}_{}_{dispatchers}dispatcher", crowd.name, body.name);
+            let load = stage.events(&tenants, body.size);
+            let before = stage.bench.bare.flood(stage.bench, body.size, body.bare).await;
+            let round = stage.round(&load, body.deliveries / crowd.fan_out, crowd.fan_out).await;
+            let after = stage.bench.bare.flood(stage.bench, body.size, body.bare).await;
+            before.say("bare pipe before");
+            round.say(&name);
+            after.say("bare pipe after");
+            figures.extend(compared(&name, &round, &[before, after]));
+        }
+        for service in ["event-ingest", "dispatcher"] {
+            let name = format!("peak_memory_{}_{}_{dispatchers}dispatcher", service.replace('-', "_"), crowd.name);
+            figures.push(Figure::new(name, stage.peak(service), "MB"));
+        }
+    }
+    figures
+}
+
+fn compared(name: &str, round: &Round, bare: &[Round; 2]) -> Vec<Figure> {
+    let (bare_rate, bare_cpu) = (mean(bare.iter().map(Round::per_second)), mean(bare.iter().map(Round::cpu)));
+    let rate = Figure::new(format!("throughput_{name}"), round.per_second(), "deliveries/s");
+    let orientation = name == "fanout1_600b_1dispatcher";
+    let mut figures = vec![
+        if orientation { rate.at_least(PER_SECOND) } else { rate },
+        Figure::new(format!("throughput_bare_beside_{name}"), bare_rate, "deliveries/s"),
+        Figure::new(format!("throughput_ratio_{name}"), round.per_second() / bare_rate, "ratio").at_least(0.5),
+        Figure::new(format!("cpu_{name}"), round.cpu(), "us/delivery"),
+        Figure::new(format!("cpu_bare_beside_{name}"), bare_cpu, "us/delivery"),
+        Figure::new(format!("cpu_ratio_{name}"), round.cpu() / bare_cpu, "ratio").at_most(3.0),
+    ];
+    for (process, microseconds) in round.cpu_by_process() {
+        let process = process.replace('-', "_");
+        figures.push(Figure::new(format!("cpu_{process}_{name}"), microseconds, "us/delivery"));
+    }
+    figures
+}
