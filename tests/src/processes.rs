@@ -170,14 +170,6 @@ impl Process {
             .await
     }
 
-    /// Whether it has ended.
-    ///
-    /// # Panics
-    /// When the system does not say.
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("it is our child").is_some()
-    }
-
     /// The most memory that it ever had, in bytes.
     ///
     /// # Panics

@@ -76,7 +76,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         let survivor = loop {
             let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &environment));
             let ended = eventually("it dies, or puts the job aside", LONG, || async {
-                match (process.lock().await.has_ended(), dead(&system).await) {
+                match (process.lock().await.has_ended().is_some(), dead(&system).await) {
                     (true, _) => Some(true),
                     (false, 1) => Some(false),
                     (false, _) => None,

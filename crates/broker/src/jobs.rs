@@ -23,10 +23,27 @@ impl Names {
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
         let wait = wait(due, now);
+        self.parked(job, wait, gap(wait, &schedule.gaps()))
+    }
+
+    /// The same for a publisher of many jobs on empty queues, in the order in which they are due: then nobody waits behind
+    /// one who waits for longer, and each goes through one queue only.
+    #[must_use]
+    pub fn job_in_order(
+        &self,
+        job: Job,
+        due: OffsetDateTime,
+        now: OffsetDateTime,
+        schedule: &RetrySchedule,
+    ) -> Outgoing {
+        let wait = wait(due, now);
+        self.parked(job, wait, schedule.gap_for(wait))
+    }
+
+    fn parked(&self, job: Job, wait: Duration, gap: Duration) -> Outgoing {
         if wait.is_zero() {
             return self.job(job);
         }
-        let gap = gap(wait, &schedule.gaps());
         Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), ..self.job(job) }
     }
 }
@@ -88,6 +105,11 @@ mod tests {
         let parked = names.job_at(job, NOW + Duration::from_secs(235), NOW, &schedule);
         assert_eq!(parked.queue, "webhooks.retry.240s");
         assert_eq!(parked.expires_in, Some(Duration::from_secs(235)));
+        let waiting = names.job_in_order(job, NOW + Duration::from_secs(12_000), NOW, &schedule);
+        assert_eq!(
+            (waiting.queue.as_str(), waiting.expires_in),
+            ("webhooks.retry.28800s", Some(Duration::from_secs(12_000)))
+        );
         let overdue = names.job_at(job, NOW, NOW, &schedule);
         assert_eq!((overdue.queue.as_str(), overdue.expires_in), ("webhooks.deliveries", None));
         assert_eq!(overdue.body, job.to_bytes());

@@ -48,8 +48,9 @@ pub struct Outcome {
 
 // Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
 // that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
-// counts, and a success older than the last one changes nothing. Only attempts that the ledger expected count at all:
-// the delivery's counter must stand one below.
+// counts, and a success older than the last one changes nothing. One that is recorded after failures that are younger
+// than itself leaves these standing: the times of the latest 64 are kept for that. Only attempts that the ledger expected
+// count at all: the delivery's counter must stand one below.
 //
 // A delivery that was cancelled while the attempt was under way stays cancelled. One that was resent meanwhile keeps
 // waiting for its new run, which begins after this attempt. A run that was taken back while its first attempt was under
@@ -90,9 +91,12 @@ batch_statement! {
       ), shown AS ( \
         UPDATE webhooks AS w SET \
             last_success_at = greatest(w.last_success_at, health.success_at), \
-            failure_count = CASE WHEN health.success_at > coalesce(w.last_success_at, '-infinity') THEN 0 \
-                                 ELSE w.failure_count END + ( \
-                SELECT count(*) FROM unnest(health.failures) AS failure(at) \
+            (failure_count, recent_failures) = ( \
+                SELECT CASE WHEN health.success_at > coalesce(w.last_success_at, '-infinity') THEN count(*) \
+                       ELSE w.failure_count + count(*) FILTER (WHERE failure.is_new) END, \
+                       coalesce((array_agg(failure.at ORDER BY failure.at DESC))[1:64], '{}') \
+                FROM (SELECT unnest(health.failures), true UNION ALL SELECT unnest(w.recent_failures), false) \
+                     AS failure(at, is_new) \
                 WHERE failure.at > coalesce(greatest(w.last_success_at, health.success_at), '-infinity')) \
         FROM health WHERE w.id = health.webhook_id \
       ) SELECT id, shown_state, shown_next FROM done"

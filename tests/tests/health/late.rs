@@ -118,6 +118,24 @@ async fn a_success_recorded_late_that_is_older_than_the_last_one_changes_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_recorded_after_younger_failures_takes_back_only_the_older_ones() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let success = records.attempt(Success, 10).await;
+        assert_eq!(records.record(&[success]).await, is(0, 10));
+        let failures = [records.attempt(Failure, 12).await, records.attempt(Failure, 14).await];
+        assert_eq!(records.record(&failures).await, is(2, 10));
+        let between = records.attempt(Success, 13).await;
+        assert_eq!(records.record(&[between]).await, is(1, 13));
+        let newest = records.attempt(Failure, 15).await;
+        assert_eq!(records.record(&[newest]).await, is(2, 13));
+        let last = records.attempt(Success, 16).await;
+        assert_eq!(records.record(&[last]).await, is(0, 16));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_one_batch_the_failures_after_its_last_success_count() {
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;

@@ -107,7 +107,7 @@ async fn store(ledger: &ledger::Ledger, subscribed: &Subscribed) {
         today().format(&time::format_description::well_known::Rfc3339).unwrap().parse().unwrap();
     let event_type = EventType::QuoteClosed;
     let tenant = TenantId::from(subscribed.tenant);
-    let event = NewEvent { id, timestamp, tenant, event_type, body: b"{}".to_vec() };
+    let event = NewEvent { id, timestamp, tenant, event_type, body: b"{}"[..].into() };
     let delivery = NewDelivery { id: DeliveryId::derive(webhook, id, timestamp), webhook, event: id, event_type };
     ledger.events_store(&[event], &[delivery]).await.unwrap();
 }

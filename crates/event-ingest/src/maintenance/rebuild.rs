@@ -8,8 +8,12 @@ use uuid::Uuid;
 
 use super::{Trouble, reconciler::Reconciler};
 
-/// Rows of the ledger in a bite, and so jobs that are published before the next one, at most.
+/// Rows of the ledger in a bite.
 const ROWS: u32 = 2_000;
+/// Jobs that are put in order before they are published: some megabytes.
+const SORTED: usize = 100_000;
+/// Jobs that are published at a time.
+const MESSAGES: usize = 1_000;
 
 impl Reconciler<'_> {
     /// Publishes the job of every delivery that waits, in bites. The queue that will stand for the broker's memory is
@@ -21,17 +25,28 @@ impl Reconciler<'_> {
         let _close = stop.clone().drop_guard();
         let publisher = self.broker.publisher(stop);
         let (mut jobs, mut held) = (0, 0);
+        // The first ones find empty queues.
+        let mut order = if after.is_nil() { Order::ByTime } else { Order::Any };
         loop {
-            let Bite { waiting, reached } = leader.waiting_find(after, ROWS, since).await?;
-            let (active, paused): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.is_active);
-            let found = active.len() + paused.len();
-            let activated = leader.jobs_hold(paused).await?;
-            let active: Vec<_> = active.into_iter().chain(activated).collect();
-            self.enqueue(&publisher, &active).await?;
-            (jobs, held) = (jobs + active.len(), held + found - active.len());
+            let mut active = Vec::new();
+            let reached = loop {
+                let Bite { waiting, reached } = leader.waiting_find(after, ROWS, since).await?;
+                let (live, paused): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.is_active);
+                held += paused.len();
+                let activated = leader.jobs_hold(paused).await?;
+                held -= activated.len();
+                active.extend(live.into_iter().chain(activated));
+                after = reached.unwrap_or(after);
+                if reached.is_none() || active.len() >= SORTED {
+                    break reached;
+                }
+            };
+            active.sort_unstable_by_key(|waiting| waiting.due);
+            self.enqueue(&publisher, &active, order).await?;
+            jobs += active.len();
+            order = Order::Any;
             let Some(reached) = reached else { break };
             leader.rebuild_reach(reached).await?;
-            after = reached;
         }
         let planned = leader.generation().await?.rebuilding.unwrap_or_default();
         if self.broker.depth(&self.broker.names().generation(planned)).await?.is_none() {
@@ -66,12 +81,27 @@ impl Reconciler<'_> {
         Ok((began.rebuild_began_at.unwrap_or_else(OffsetDateTime::now_utc), began.rebuild_reached))
     }
 
-    async fn enqueue(&self, publisher: &Publisher, waiting: &[Waiting]) -> Result<(), Trouble> {
-        let (names, now) = (self.broker.names(), OffsetDateTime::now_utc());
-        let message = |waiting: &Waiting| names.job_at(waiting.job, waiting.due, now, self.schedule);
-        let messages: Vec<Outgoing> = waiting.iter().map(message).collect();
-        publisher.publish(&messages).await?;
-        self.metrics.enqueued("broker_lost", messages.len());
+    async fn enqueue(&self, publisher: &Publisher, waiting: &[Waiting], order: Order) -> Result<(), Trouble> {
+        let names = self.broker.names();
+        for some in waiting.chunks(MESSAGES) {
+            let now = OffsetDateTime::now_utc();
+            let message = |Waiting { job, due, .. }: &Waiting| match order {
+                Order::ByTime => names.job_in_order(*job, *due, now, self.schedule),
+                Order::Any => names.job_at(*job, *due, now, self.schedule),
+            };
+            let messages: Vec<Outgoing> = some.iter().map(message).collect();
+            publisher.publish(&messages).await?;
+            self.metrics.enqueued("broker_lost", messages.len());
+        }
         Ok(())
     }
+}
+
+/// How the jobs that are published follow one another.
+#[derive(Clone, Copy)]
+enum Order {
+    /// None is due before those that were published earlier.
+    ByTime,
+    /// As they come.
+    Any,
 }
