@@ -48,6 +48,9 @@ pub(crate) struct Shared {
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const HEARTBEAT_SECONDS: u16 = 10;
+/// The client keeps two buffers of 32 frames for each connection, which fill memory for good: our messages are small, and
+/// larger ones take more frames. The headers of a message have to fit into one.
+const FRAME_BYTES: u32 = 32 * 1024;
 /// A quorum queue ignores acknowledgements that arrive together with the close of their connection.
 const SETTLE: Duration = Duration::from_millis(750);
 /// What a broker that may be frozen gets to answer a farewell.
@@ -61,6 +64,7 @@ impl Broker {
     pub fn new(config: &BrokerConfig) -> Result<Self, BrokerError> {
         let mut uri = AMQPUri::from_str(&config.uri).map_err(|fault| BrokerError::Uri(fault.to_string()))?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
+        uri.query.frame_max.get_or_insert(FRAME_BYTES);
         let topology = Topology::new(&config.names, &config.gaps);
         let shared = Shared {
             uri,

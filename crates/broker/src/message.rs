@@ -12,7 +12,7 @@ use lapin::{
 
 use crate::stats::Stats;
 
-/// All headers of a message have to fit into one frame, or the broker closes the connection: 128 KiB, by default.
+/// All headers of a message have to fit into one frame, or the broker closes the connection.
 const HEADER_CHARS: usize = 1000;
 
 /// The broker's count of redeliveries; absent at the first hand-out.

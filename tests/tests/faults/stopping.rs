@@ -75,7 +75,8 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
         let (receiver, events) = subscriber(&system, always(200), 300).await;
         system.upstream.publish(&events).await;
         wait_ready_messages(&system.upstream, &system.names.deliveries(), 300).await;
-        let environment = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200")]);
+        let shares = [("DISPATCHER__WEBHOOK_SHARE", "1"), ("DISPATCHER__TENANT_SHARE", "1")];
+        let environment = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200"), shares[0], shares[1]]);
         receiver.behave(all_at(Instant::now() + Duration::from_secs(6)));
         let mut dispatcher = Process::start(DISPATCHER, &environment).await;
         receiver.wait_for(200, SOON).await;

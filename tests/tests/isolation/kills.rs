@@ -1,6 +1,6 @@
 //! `kill -9` of a dispatcher while it moves jobs.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use end_to_end::{
     processes::Process,
@@ -9,7 +9,7 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-use crate::{LONG, answering_after, events, options};
+use crate::{LONG, events, now_and_then_slow, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
@@ -18,7 +18,7 @@ async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let tenant = Uuid::new_v4();
-        let receiver = answering_after(&system, Duration::from_millis(100));
+        let receiver = now_and_then_slow(&system);
         let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
         let mut dispatcher = Process::start("dispatcher", &system.environment).await;
         system.upstream.publish(&events(tenant, EVENTS)).await;

@@ -10,7 +10,7 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-use crate::{LONG, answering_after, events, hanging, options, recorded};
+use crate::{LONG, answering_after, events, hanging, now_and_then_slow, options, recorded};
 
 /// Puts the jobs of a webhook's deliveries into the queue of the slow lane.
 async fn queue_slow(system: &System, webhook: &str) {
@@ -62,7 +62,7 @@ async fn every_job_that_was_moved_ends_in_exactly_one_attempt() {
         system.start(Service::Ingest).await;
         let dispatchers = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
         let tenant = Uuid::new_v4();
-        let receiver = answering_after(&system, Duration::from_millis(60));
+        let receiver = now_and_then_slow(&system);
         let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
         system.upstream.publish(&events(tenant, EVENTS)).await;
         receiver.wait_for(EVENTS, LONG).await;

@@ -6,7 +6,10 @@ mod lane;
 mod memory;
 mod tenants;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use domain::EventType;
 use end_to_end::{
@@ -36,6 +39,18 @@ fn hanging(system: &System) -> Receiver {
 
 fn answering_after(system: &System, delay: Duration) -> Receiver {
     Receiver::start(&system.ca, behaviour(move |_, _| Reply::ok().after(delay)))
+}
+
+/// Takes more than a second for every eighth request, as long as its webhook needs to be known as slow.
+fn now_and_then_slow(system: &System) -> Receiver {
+    let answered = AtomicUsize::new(0);
+    Receiver::start(
+        &system.ca,
+        behaviour(move |_, _| {
+            let is_slow = answered.fetch_add(1, Ordering::Relaxed) % 8 == 0;
+            Reply::ok().after(Duration::from_millis(if is_slow { 1_200 } else { 40 }))
+        }),
+    )
 }
 
 fn events(tenant: Uuid, count: usize) -> Vec<Event> {

@@ -27,6 +27,17 @@ fn options() -> Options {
     Options { settings: settings.to_vec(), ..Options::default() }
 }
 
+/// Nothing is overdue while this lasts.
+fn patient() -> Options {
+    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", "10m".to_owned())];
+    Options { settings: settings.to_vec(), ..Options::default() }
+}
+
+/// The ledger believes in a memory of the broker's that is gone.
+async fn forget_everything(system: &System) {
+    system.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
+}
+
 fn events(tenant: Uuid, count: usize) -> Vec<Event> {
     (0..count).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect()
 }

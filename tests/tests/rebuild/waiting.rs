@@ -11,7 +11,7 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-use crate::{Cases, EACH, again, more_passes, options, passes};
+use crate::{Cases, EACH, again, forget_everything, more_passes, options, passes, patient};
 
 /// How many jobs of each webhook wait on the queue; they are taken from it.
 async fn jobs(system: &System, cases: &Cases) -> HashMap<&'static str, usize> {
@@ -28,10 +28,11 @@ async fn jobs(system: &System, cases: &Cases) -> HashMap<&'static str, usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
-    System::prepared(options(), async |system| {
+    System::prepared(patient(), async |system| {
         let receiver = Receiver::start(&system.ca, always(200));
         let cases = Cases::register(&system, &receiver).await;
         cases.fill(&system).await;
+        forget_everything(&system).await;
         let ingest = system.start(Service::Ingest).await;
         eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
             .await;
@@ -39,6 +40,21 @@ async fn a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
         assert_eq!(jobs(&system, &cases).await, expected, "the broker lost the slow lane and the dead jobs too");
         let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", cases.id("paused"));
         assert_eq!(system.count(&held).await, EACH as i64, "they come when the webhook is activated");
+        assert_eq!(system.generations().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_time_ever_what_the_broker_has_is_believed() {
+    System::prepared(patient(), async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let cases = Cases::register(&system, &receiver).await;
+        cases.fill(&system).await;
+        let ingest = system.start(Service::Ingest).await;
+        more_passes(ingest, "done", 3.0).await;
+        assert_eq!((passes(ingest, "adopted").await, passes(ingest, "rebuilt").await), (1.0, 0.0));
+        assert_eq!(jobs(&system, &cases).await, HashMap::new(), "no job is doubled");
         assert_eq!(system.generations().await.len(), 1);
     })
     .await;
@@ -69,7 +85,7 @@ async fn an_overdue_delivery_that_has_a_job_somewhere_else_gets_no_other() {
 
 async fn interrupted(is_lost_again: bool) -> f64 {
     let mut enqueued = 0.0;
-    System::prepared(options(), async |system| {
+    System::prepared(patient(), async |system| {
         let receiver = Receiver::start(&system.ca, always(200));
         let cases = Cases::register(&system, &receiver).await;
         made(&system, cases.tenant, cases.id("active"), 100, "'pending'").await;
@@ -87,7 +103,7 @@ async fn interrupted(is_lost_again: bool) -> f64 {
         }
         system
             .sql(&format!(
-                "UPDATE broker_generation SET rebuilding = '{candidate}', rebuild_began_at = now(), \
+                "UPDATE broker_generation SET id = gen_random_uuid(), rebuilding = '{candidate}', rebuild_began_at = now(), \
                  rebuild_reached = (SELECT id FROM deliveries ORDER BY id OFFSET 39 LIMIT 1)"
             ))
             .await;

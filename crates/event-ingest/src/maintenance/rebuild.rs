@@ -16,6 +16,14 @@ const SORTED: usize = 100_000;
 const MESSAGES: usize = 1_000;
 
 impl Reconciler<'_> {
+    /// Believes in what the broker has, the first time ever. A rebuild would double every job that is on the queues.
+    pub(super) async fn adopt(&self, leader: &mut Leader) -> Result<(), Trouble> {
+        let id = Uuid::new_v4();
+        leader.rebuild_plan(id).await?;
+        self.broker.sentinel_declare(&self.broker.names().generation(id)).await?;
+        Ok(leader.rebuild_finish().await?)
+    }
+
     /// Publishes the job of every delivery that waits, in bites. The queue that will stand for the broker's memory is
     /// declared first: as long as it is there, what was published meanwhile is there too, so whoever takes over goes on
     /// where this one ended; when it is gone again, the rebuild begins anew.
@@ -54,9 +62,7 @@ impl Reconciler<'_> {
             return Ok("lost_again");
         }
         leader.rebuild_finish().await?;
-        if jobs + held > 0 || known.id.is_some() {
-            tracing::warn!(jobs, held, "the broker had lost its memory: what waits is on the queues again");
-        }
+        tracing::warn!(jobs, held, "the broker had lost its memory: what waits is on the queues again");
         Ok("rebuilt")
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Reconciler<'a> {
 /// What became of the broker's memory.
 enum Memory {
     Kept,
+    /// Nobody has looked after it before: there is nothing to compare it with.
+    Unknown,
     /// It looks lost; another look will tell.
     Doubtful,
     Lost,
@@ -61,6 +63,10 @@ impl<'a> Reconciler<'a> {
         match self.memory(known).await? {
             Memory::Kept => leader.generation_verify().await?,
             Memory::Doubtful => return Ok("doubtful"),
+            Memory::Unknown => {
+                self.adopt(leader).await?;
+                return Ok("adopted");
+            }
             Memory::Lost => {
                 self.forget();
                 return self.rebuild(leader, known).await;
@@ -70,7 +76,10 @@ impl<'a> Reconciler<'a> {
     }
 
     async fn memory(&mut self, known: Generation) -> Result<Memory, Trouble> {
-        let (Some(id), None) = (known.id, known.rebuilding) else { return Ok(Memory::Lost) };
+        let Some(id) = known.id else { return Ok(Memory::Unknown) };
+        if known.rebuilding.is_some() {
+            return Ok(Memory::Lost);
+        }
         if self.broker.depth(&self.broker.names().generation(id)).await?.is_some() {
             self.is_doubtful = false;
             return Ok(Memory::Kept);
