@@ -8,6 +8,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
+BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
+  --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
 SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run deploy/local/api-fuzz .ci/run
 
 help:
@@ -37,11 +39,11 @@ api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answ
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'
 
 bench: toolchain ## Measure, and write target/bench/report.json (make bench ARGS='latency memory' measures parts)
-	@cargo build --release --workspace --bins
+	@$(BUILD_TO_MEASURE)
 	@target/release/bench $(ARGS)
 
 bench-isolation: toolchain ## Measure what a hanging tenant does to a healthy one
-	@cargo build --release --workspace --bins
+	@$(BUILD_TO_MEASURE)
 	@target/release/bench isolation
 
 openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code

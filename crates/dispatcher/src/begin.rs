@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What was read of a delivery counts for so long: its webhook may be deactivated or moved at any time.
-const STALE: Duration = Duration::from_millis(100);
+const STALE: Duration = Duration::from_millis(400);
 
 /// What a job has that may begin.
 struct Admitted {

@@ -30,7 +30,7 @@ pub struct Due {
 /// little memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredBody {
-    /// The exact bytes, up to 16 KiB.
+    /// The exact bytes, up to 24 KiB.
     Here(Bytes),
     /// So many bytes, to be had from [`Ledger::body_load`].
     Long(usize),
@@ -89,7 +89,7 @@ batch_statement! {
     );
     job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz }
     " SELECT d.id, d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at, e.occurred_at, e.event_type, \
-             octet_length(e.body)::bigint, CASE WHEN octet_length(e.body) <= 16384 THEN e.body END, \
+             octet_length(e.body)::bigint, CASE WHEN octet_length(e.body) <= 24576 THEN e.body END, \
              w.id, w.tenant_id, w.url, w.is_active, w.deleted_at IS NOT NULL, w.secret_key_id, w.secret_sealed \
       FROM job \
       CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \

@@ -75,7 +75,7 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.denied_host_suffixes, domain::HostSuffixes::default());
     assert_eq!(settings.egress.name_servers, []);
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(4));
-    assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (128, 1024));
+    assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (1024, 1024));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
     assert_eq!(settings.dispatcher.slow_in_flight, 256);
     assert_eq!((settings.dispatcher.webhook_share, settings.dispatcher.tenant_share), (0.125, 0.25));

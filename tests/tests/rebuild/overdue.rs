@@ -19,20 +19,19 @@ async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
         system.start(Service::Api).await;
         system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
         let ingest = system.start(Service::Ingest).await;
-        system.upstream.publish(&events(tenant, 150)).await;
+        system.upstream.publish(&events(tenant, 90)).await;
         let queue = system.names.deliveries();
-        eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 150).then_some(()) })
-            .await;
+        eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 90).then_some(()) }).await;
         system.upstream.delete_queue(&queue).await;
-        eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= 150.0).then_some(()) }).await;
+        eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= 90.0).then_some(()) }).await;
         more_passes(ingest, "behind", 10.0).await;
-        assert_eq!(system.upstream.ready(&queue).await, 150);
+        assert_eq!(system.upstream.ready(&queue).await, 90);
         system.start(Service::Dispatcher).await;
-        let received = receiver.wait_for(150, LONG).await;
+        let received = receiver.wait_for(90, LONG).await;
         let finished = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("all are recorded", LONG, || async { (system.count(finished).await == 150).then_some(()) }).await;
+        eventually("all are recorded", LONG, || async { (system.count(finished).await == 90).then_some(()) }).await;
         let ids: HashSet<_> = received.iter().filter_map(|one| one.header("x-service-webhook-id")).collect();
-        assert_eq!((ids.len(), receiver.received().len()), (150, 150));
+        assert_eq!((ids.len(), receiver.received().len()), (90, 90));
     })
     .await;
 }
