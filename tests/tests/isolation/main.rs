@@ -47,7 +47,7 @@ fn now_and_then_slow(system: &System) -> Receiver {
     Receiver::start(
         &system.ca,
         behaviour(move |_, _| {
-            let is_slow = answered.fetch_add(1, Ordering::Relaxed) % 8 == 0;
+            let is_slow = answered.fetch_add(1, Ordering::Relaxed).is_multiple_of(8);
             Reply::ok().after(Duration::from_millis(if is_slow { 1_200 } else { 40 }))
         }),
     )
