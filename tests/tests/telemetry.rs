@@ -130,6 +130,11 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
         "lane" => ["main", "slow"].contains(&value),
+        "cause" => ["broker_lost", "overdue"].contains(&value),
+        "result" => {
+            let quiet = ["adopted", "done", "behind", "doubtful", "failed"];
+            quiet.contains(&value) || ["acted", "rebuilt", "lost_again"].contains(&value)
+        }
         "method" => ["GET", "POST", "other"].contains(&value),
         "route" => ROUTES.contains(&value),
         _ => false,
