@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::{
+    proxy::Proxy,
     system::{System, wait_ready},
     wait::eventually,
 };
@@ -87,6 +88,14 @@ impl Process {
         .await;
         wait_ready(process.ops).await;
         process
+    }
+
+    /// The same, with a proxy before the broker.
+    pub async fn start_behind_proxy(name: &str, mut environment: HashMap<String, String>) -> (Proxy, Self) {
+        let (proxy, url) = Proxy::before(&environment["WEBHOOKS__BROKER__URL"]);
+        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
+        let process = Self::start(name, &environment).await;
+        (proxy, process)
     }
 
     /// Its number, for a look into `/proc`.

@@ -260,6 +260,11 @@ impl System {
         rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect()
     }
 
+    /// Makes the ledger believe in a memory of the broker's that is gone.
+    pub async fn lose_generation(&self) {
+        self.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
+    }
+
     async fn clean_up(&self) {
         let services = std::mem::take(&mut *self.services.lock().await);
         for running in &services {

@@ -17,7 +17,7 @@ pub(crate) struct Stamps(Mutex<HashMap<WebhookId, Instant>>);
 
 impl Stamps {
     /// Stamps those webhooks that this process has not stamped lately. One call at a time: of many jobs of one webhook
-    /// that come together only the first one writes.
+    /// that come together only the first one writes. With no webhook, as every batch of the main lane, nobody waits.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -26,6 +26,10 @@ impl Stamps {
         ledger: &Ledger,
         webhooks: impl Iterator<Item = WebhookId>,
     ) -> Result<(), LedgerError> {
+        let mut webhooks = webhooks.peekable();
+        if webhooks.peek().is_none() {
+            return Ok(());
+        }
         let mut set = self.0.lock().await;
         let now = Instant::now();
         let is_stale = |webhook: &WebhookId| set.get(webhook).is_none_or(|at| now - *at >= FRESH);

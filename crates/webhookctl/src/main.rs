@@ -34,10 +34,10 @@ enum Command {
     Session(Session),
     /// Events that could not be used.
     #[command(subcommand)]
-    Rejected(Rejected),
+    Rejected(Parked),
     /// Jobs that could not be done: no jobs at all, or such that crashed their dispatchers.
     #[command(subcommand)]
-    Dead(Dead),
+    Dead(Parked),
 }
 
 #[derive(Subcommand)]
@@ -65,30 +65,14 @@ enum Session {
 }
 
 #[derive(Subcommand)]
-enum Rejected {
+enum Parked {
     /// Shows them, one JSON object a line, oldest first. They stay where they are.
     List {
         /// The most to show.
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
-    /// Hands them to ingest again, oldest first.
-    Requeue {
-        /// The most to hand over; all that are there now if not given.
-        #[arg(long)]
-        limit: Option<usize>,
-    },
-}
-
-#[derive(Subcommand)]
-enum Dead {
-    /// Shows them, one JSON object a line, oldest first. They stay where they are.
-    List {
-        /// The most to show.
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-    },
-    /// Hands them to the dispatchers again, oldest first.
+    /// Hands them over again, oldest first: events to ingest, jobs to the dispatchers.
     Requeue {
         /// The most to hand over; all that are there now if not given.
         #[arg(long)]
@@ -129,14 +113,14 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Session(Session::Revoke { id }) => {
             session::revoke(&connections::ledger(&settings, PROCESS)?, session::id_from(id)?).await
         }
-        Command::Rejected(Rejected::List { limit }) => {
+        Command::Rejected(Parked::List { limit }) => {
             rejected::list(&connections::broker(&settings, PROCESS)?, limit).await
         }
-        Command::Rejected(Rejected::Requeue { limit }) => {
+        Command::Rejected(Parked::Requeue { limit }) => {
             rejected::requeue(&connections::broker(&settings, PROCESS)?, limit).await
         }
-        Command::Dead(Dead::List { limit }) => dead::list(&connections::broker(&settings, PROCESS)?, limit).await,
-        Command::Dead(Dead::Requeue { limit }) => {
+        Command::Dead(Parked::List { limit }) => dead::list(&connections::broker(&settings, PROCESS)?, limit).await,
+        Command::Dead(Parked::Requeue { limit }) => {
             let ledger = connections::ledger(&settings, PROCESS)?;
             dead::requeue(&connections::broker(&settings, PROCESS)?, &ledger, limit).await
         }

@@ -50,10 +50,7 @@ async fn a_retry_happens_even_if_its_dispatcher_dies_between_the_commit_and_the_
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
-        let mut dispatcher = Process::start(DISPATCHER, &environment).await;
+        let (proxy, mut dispatcher) = Process::start_behind_proxy(DISPATCHER, system.environment.clone()).await;
         let slow =
             behaviour(|_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).after(Duration::from_millis(300)));
         let (receiver, event) = subscriber(&system, slow).await;
@@ -78,10 +75,7 @@ async fn an_event_is_delivered_even_if_its_ingest_dies_between_the_commit_and_th
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
-        let mut ingest = Process::start(INGEST, &environment).await;
+        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.environment.clone()).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         proxy.set(Mode::HoldRequests(PUBLISHING));
         system.upstream.publish(&[event]).await;
@@ -101,10 +95,7 @@ async fn a_delivery_whose_ingest_died_before_the_publish_is_made_though_its_webh
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
-        let mut ingest = Process::start(INGEST, &environment).await;
+        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.environment.clone()).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         let admin = system.admin(event.tenant).await;
         let webhook = admin.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().unwrap().to_owned();
@@ -211,11 +202,9 @@ async fn a_retry_happens_even_if_the_answer_to_the_commit_of_the_failure_is_lost
 async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
-        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
         let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
         environment.insert("WEBHOOKS__BROKER__CONFIRM_TIMEOUT".to_owned(), "1s".to_owned());
-        let mut ingest = Process::start(INGEST, &environment).await;
+        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, environment).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         let lock = Lock::take(&system, "deliveries").await;
         system.upstream.publish(&[event]).await;

@@ -33,11 +33,6 @@ fn patient() -> Options {
     Options { settings: settings.to_vec(), ..Options::default() }
 }
 
-/// The ledger believes in a memory of the broker's that is gone.
-async fn forget_everything(system: &System) {
-    system.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
-}
-
 fn events(tenant: Uuid, count: usize) -> Vec<Event> {
     (0..count).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect()
 }

@@ -1,6 +1,6 @@
 //! A queue that is gone, and dispatchers that are merely behind.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, net::SocketAddr};
 
 use end_to_end::{
     receiver::{Receiver, always},
@@ -11,14 +11,19 @@ use uuid::Uuid;
 
 use crate::{LONG, again, events, more_passes, options, passes};
 
+/// A tenant, the receiver that it registered, and the ingest.
+async fn without_dispatchers(system: &System) -> (Uuid, Receiver, SocketAddr) {
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    system.start(Service::Api).await;
+    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    (tenant, receiver, system.start(Service::Ingest).await)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
     System::prepared(options(), async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.start(Service::Api).await;
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let ingest = system.start(Service::Ingest).await;
+        let (tenant, receiver, ingest) = without_dispatchers(&system).await;
         system.upstream.publish(&events(tenant, 90)).await;
         let queue = system.names.deliveries();
         eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 90).then_some(()) }).await;
@@ -38,11 +43,7 @@ async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
 
 async fn behind(backlog: usize) {
     System::prepared(options(), async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.start(Service::Api).await;
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let ingest = system.start(Service::Ingest).await;
+        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
         more_passes(ingest, "done", 15.0).await;
         system.upstream.publish(&events(tenant, backlog)).await;
         more_passes(ingest, "behind", 20.0).await;

@@ -11,7 +11,7 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-use crate::{Cases, EACH, again, forget_everything, more_passes, options, passes, patient};
+use crate::{Cases, EACH, again, more_passes, options, passes, patient};
 
 /// How many jobs of each webhook wait on the queue; they are taken from it.
 async fn jobs(system: &System, cases: &Cases) -> HashMap<&'static str, usize> {
@@ -32,7 +32,7 @@ async fn a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
         let receiver = Receiver::start(&system.ca, always(200));
         let cases = Cases::register(&system, &receiver).await;
         cases.fill(&system).await;
-        forget_everything(&system).await;
+        system.lose_generation().await;
         let ingest = system.start(Service::Ingest).await;
         eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
             .await;
@@ -101,9 +101,10 @@ async fn interrupted(is_lost_again: bool) -> f64 {
             let broker = Broker::new(&config).unwrap();
             broker.sentinel_declare(&system.names.generation(candidate)).await.unwrap();
         }
+        system.lose_generation().await;
         system
             .sql(&format!(
-                "UPDATE broker_generation SET id = gen_random_uuid(), rebuilding = '{candidate}', rebuild_began_at = now(), \
+                "UPDATE broker_generation SET rebuilding = '{candidate}', rebuild_began_at = now(), \
                  rebuild_reached = (SELECT id FROM deliveries ORDER BY id OFFSET 39 LIMIT 1)"
             ))
             .await;

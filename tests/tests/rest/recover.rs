@@ -6,7 +6,7 @@ use end_to_end::{
     api::Api,
     history,
     processes::{Process, with_api_address},
-    proxy::{Mode, Proxy},
+    proxy::Mode,
     receiver::{Receiver, always},
     system::{Options, Service, System},
     wait::{SOON, eventually},
@@ -120,10 +120,8 @@ async fn a_time_that_is_none_or_to_come_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
-        let (proxy, through) = Proxy::before(&system.amqp_url);
-        let mut environment = with_api_address(&system).await;
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), through);
-        let mut doomed = Process::start("api-service", &environment).await;
+        let environment = with_api_address(&system).await;
+        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", environment).await;
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let receiver = Receiver::start(&system.ca, always(200));

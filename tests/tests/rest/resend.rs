@@ -271,10 +271,8 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
-        let (proxy, through) = Proxy::before(&system.amqp_url);
-        let mut environment = with_api_address(&system).await;
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), through);
-        let mut doomed = Process::start("api-service", &environment).await;
+        let environment = with_api_address(&system).await;
+        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", environment).await;
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let receiver = Receiver::start(&system.ca, always(200));

@@ -59,7 +59,7 @@ async fn a_day_in_which_something_waits_is_cleaned_of_everything_else_and_goes_o
         }
         drop(leader);
         // Its job is not on the queues: a rebuild brings it there.
-        system.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
+        system.lose_generation().await;
         let ingest = system.start(Service::Ingest).await;
         system.start(Service::Dispatcher).await;
         subscribed.receiver.wait_for(1, SOON).await;

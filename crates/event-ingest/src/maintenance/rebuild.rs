@@ -17,10 +17,8 @@ const MESSAGES: usize = 1_000;
 
 impl Reconciler<'_> {
     /// Believes in what the broker has, the first time ever. A rebuild would double every job that is on the queues.
-    pub(super) async fn adopt(&self, leader: &mut Leader) -> Result<(), Trouble> {
-        let id = Uuid::new_v4();
-        leader.rebuild_plan(id).await?;
-        self.broker.sentinel_declare(&self.broker.names().generation(id)).await?;
+    pub(super) async fn adopt(&self, leader: &mut Leader, known: Generation) -> Result<(), Trouble> {
+        self.begin(leader, known).await?;
         Ok(leader.rebuild_finish().await?)
     }
 

@@ -64,7 +64,7 @@ impl<'a> Reconciler<'a> {
             Memory::Kept => leader.generation_verify().await?,
             Memory::Doubtful => return Ok("doubtful"),
             Memory::Unknown => {
-                self.adopt(leader).await?;
+                self.adopt(leader, known).await?;
                 return Ok("adopted");
             }
             Memory::Lost => {
