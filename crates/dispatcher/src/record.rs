@@ -68,14 +68,14 @@ impl Recorder {
 
     async fn record(&self, batch: Vec<Made>) -> Option<Vec<Recorded>> {
         self.metrics.write_batch.observe(size(batch.len()));
-        let (mut attempted, mut recorded, mut webhooks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut attempted, mut recorded) = (Vec::new(), Vec::new());
         for Made { job, due, signature, answer } in batch {
             let finished_at = answer.started_at + answer.elapsed;
             let progress = due.progress.after(answer.class, answer.started_at, finished_at, &self.schedule);
             recorded.push(Recorded { job, retry_at: progress.next_attempt_at });
-            webhooks.push(due.destination.webhook);
             attempted.push(Attempted {
                 id: due.id,
+                webhook: due.destination.webhook,
                 progress,
                 url: due.destination.url,
                 signature,
@@ -91,7 +91,7 @@ impl Recorder {
         for (place, Recorded { job, .. }) in recorded.iter().enumerate() {
             places.entry(job.delivery).or_insert(place);
         }
-        let write = || self.ledger.attempts_record(&attempted, &webhooks);
+        let write = || self.ledger.attempts_record(&attempted);
         for Outcome { id, state, next_attempt_at } in persist("recording attempts", &self.abandon, write).await? {
             if let Some(recorded) = places.get(&id).and_then(|place| recorded.get_mut(*place)) {
                 recorded.retry_at = state.is_waiting().then(|| next_attempt_at.unwrap_or_else(OffsetDateTime::now_utc));

@@ -1,20 +1,25 @@
 //! What came of jobs: one statement per batch (DESIGN 1).
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use diesel::sql_types::{BigInt, Binary, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Binary, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
+};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, DeliveryState, OutcomeClass, Progress, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, tables::deliveries};
 
 /// An attempt that was made.
 #[derive(Clone, Debug)]
 pub struct Attempted {
     /// The delivery.
     pub id: DeliveryId,
+    /// Its webhook.
+    pub webhook: WebhookId,
     /// How far it has come with this attempt.
     pub progress: Progress,
     /// Where it was sent.
@@ -46,6 +51,10 @@ pub struct Outcome {
     pub next_attempt_at: Option<OffsetDateTime>,
 }
 
+// The deliveries are "inserted", and the conflict updates them: that finds each row's partition and place by its id alone,
+// whatever the planner believes of tables that were empty when it looked. A delivery that is gone must not come into being
+// by it: the row that would is marked by an event of zeros, and ends the statement.
+//
 // Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
 // that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
 // counts, and a success older than the last one changes nothing. One that is recorded after failures that are younger
@@ -58,36 +67,45 @@ pub struct Outcome {
 batch_statement! {
     RecordAttempts -> (SqlUuid, Text, Nullable<Timestamptz>);
     made {
-        delivery_id: Uuid => SqlUuid, attempt: i16 => SmallInt, run: i16 => SmallInt, new_state: String => Text,
+        delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid,
+        attempt: i16 => SmallInt, run: i16 => SmallInt, new_state: String => Text,
         first_failed_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         next_attempt_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         started_at: OffsetDateTime => Timestamptz, finished_at: OffsetDateTime => Timestamptz,
         duration_us: i64 => BigInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
         answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
         url: String => Text, signature: String => Text,
-    }
-    webhook { webhook_id: Uuid => SqlUuid }
+    };
     ", locked AS MATERIALIZED ( \
-        SELECT id FROM webhooks WHERE id IN (SELECT webhook_id FROM webhook) ORDER BY id FOR NO KEY UPDATE \
+        SELECT w.id FROM (SELECT DISTINCT webhook_id FROM made ORDER BY webhook_id) AS named \
+        CROSS JOIN LATERAL (SELECT id FROM webhooks WHERE id = named.webhook_id LIMIT 1 FOR NO KEY UPDATE) AS w \
       ), done AS ( \
-        UPDATE deliveries AS d SET attempts = made.attempt, \
-               state = CASE WHEN made.run >= d.run_base AND d.state <> 'cancelled' \
-                       THEN made.new_state ELSE d.state END, \
-               run_base = CASE WHEN made.run >= d.run_base THEN made.run ELSE made.attempt END, \
-               first_failed_at = CASE WHEN made.run >= d.run_base THEN made.first_failed_at ELSE d.first_failed_at END, \
-               next_attempt_at = CASE WHEN made.run >= d.run_base AND d.state <> 'cancelled' \
-                                 THEN made.next_attempt_at ELSE d.next_attempt_at END \
-        FROM made \
-        WHERE d.id = made.delivery_id AND d.attempts = made.attempt - 1 AND (SELECT count(*) FROM locked) >= 0 \
-        RETURNING d.id, d.webhook_id, d.state AS shown_state, d.next_attempt_at AS shown_next, made.* \
+        INSERT INTO deliveries AS d (id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, \
+                                     next_attempt_at) \
+        SELECT delivery_id, webhook_id, '00000000-0000-0000-0000-000000000000', '', attempt, new_state, run, \
+               first_failed_at, next_attempt_at \
+        FROM made WHERE (SELECT count(*) FROM locked) >= 0 \
+        ON CONFLICT (id) DO UPDATE SET attempts = excluded.attempts, \
+               state = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled' \
+                       THEN excluded.state ELSE d.state END, \
+               run_base = CASE WHEN excluded.run_base >= d.run_base THEN excluded.run_base ELSE excluded.attempts END, \
+               first_failed_at = CASE WHEN excluded.run_base >= d.run_base \
+                                 THEN excluded.first_failed_at ELSE d.first_failed_at END, \
+               next_attempt_at = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled' \
+                                 THEN excluded.next_attempt_at ELSE d.next_attempt_at END \
+        WHERE d.attempts = excluded.attempts - 1 \
+        RETURNING d.id, d.event_id, d.state, d.next_attempt_at \
+      ), counted AS MATERIALIZED ( \
+        SELECT * FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE \
       ), logged AS ( \
         INSERT INTO attempts \
             (delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error) \
-        SELECT id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error FROM done \
+        SELECT delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error \
+        FROM counted \
       ), health AS ( \
         SELECT webhook_id, max(finished_at) FILTER (WHERE outcome = 'success') AS success_at, \
                array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures \
-        FROM done GROUP BY webhook_id \
+        FROM counted GROUP BY webhook_id \
       ), shown AS ( \
         UPDATE webhooks AS w SET \
             last_success_at = greatest(w.last_success_at, health.success_at), \
@@ -98,40 +116,68 @@ batch_statement! {
                 FROM (SELECT unnest(health.failures), true UNION ALL SELECT unnest(w.recent_failures), false) \
                      AS failure(at, is_new) \
                 WHERE failure.at > coalesce(greatest(w.last_success_at, health.success_at), '-infinity')) \
-        FROM health WHERE w.id = health.webhook_id \
-      ) SELECT id, shown_state, shown_next FROM done"
+        FROM health WHERE w.id = health.webhook_id AND w.id = ANY (ARRAY(SELECT id FROM locked)) \
+      ) SELECT id, state, next_attempt_at FROM done \
+        WHERE event_id <> '00000000-0000-0000-0000-000000000000' OR ('unknown delivery: ' || id)::boolean"
 }
 
+/// What the server says when the statement was ended by a delivery that is gone.
+const UNKNOWN: &str = "unknown delivery: ";
+
 impl Ledger {
-    /// Records attempts, the deliveries' progress and the webhooks' health in one transaction. Returns what
-    /// became of those deliveries for which this was the attempt that the ledger expected; for the others nothing changes.
+    /// Records attempts, the deliveries' progress and the webhooks' health in one transaction; one more for each further
+    /// attempt at the same delivery. Returns what became of those deliveries for which this was the attempt that the
+    /// ledger expected; for the others nothing changes.
     ///
     /// # Errors
     /// When the database does not answer; whether it was recorded is unknown then, and the call can be repeated.
-    pub async fn attempts_record(
-        &self,
-        made: &[Attempted],
-        webhooks: &[WebhookId],
-    ) -> Result<Vec<Outcome>, LedgerError> {
-        let mut statement =
-            RecordAttempts { webhook_id: webhooks.iter().map(|id| id.as_uuid()).collect(), ..Default::default() };
-        for attempted in made {
-            statement.push(attempted);
+    pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Outcome>, LedgerError> {
+        let (mut outcomes, mut rest) = (Vec::with_capacity(made.len()), made.iter().collect::<Vec<_>>());
+        rest.sort_by_key(|attempted| attempted.progress.attempts);
+        while !rest.is_empty() {
+            let mut named = HashSet::with_capacity(rest.len());
+            let (now, later) = rest.into_iter().partition(|attempted| named.insert(attempted.id));
+            outcomes.extend(self.record_distinct(now).await?);
+            rest = later;
         }
-        let rows: Vec<(Uuid, String, Option<OffsetDateTime>)> =
-            self.run(async |conn| statement.load(conn).await).await?;
-        let outcome = |(id, state, next_attempt_at): (Uuid, String, _)| {
-            let state = state.parse().map_err(|_| LedgerError::Unreadable { column: "deliveries.state" })?;
-            Ok(Outcome { id: id.into(), state, next_attempt_at })
-        };
-        rows.into_iter().map(outcome).collect()
+        Ok(outcomes)
     }
+
+    async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<Vec<Outcome>, LedgerError> {
+        loop {
+            let mut statement = RecordAttempts::default();
+            for attempted in &made {
+                statement.push(attempted);
+            }
+            match self.run(async |conn| statement.load(conn).await).await {
+                Ok(rows) => return rows.into_iter().map(outcome).collect(),
+                Err(LedgerError::Query(error)) if error.to_string().contains(UNKNOWN) => {
+                    let known = self.deliveries_known(&made).await?;
+                    made.retain(|attempted| known.contains(&attempted.id.as_uuid()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn deliveries_known(&self, made: &[&Attempted]) -> Result<HashSet<Uuid>, LedgerError> {
+        let ids: Vec<_> = made.iter().map(|attempted| attempted.id.as_uuid()).collect();
+        let known = deliveries::table.filter(deliveries::id.eq_any(ids)).select(deliveries::id);
+        let known: Vec<Uuid> = self.run(async |conn| known.load(conn).await).await?;
+        Ok(known.into_iter().collect())
+    }
+}
+
+fn outcome((id, state, next_attempt_at): (Uuid, String, Option<OffsetDateTime>)) -> Result<Outcome, LedgerError> {
+    let state = state.parse().map_err(|_| LedgerError::Unreadable { column: "deliveries.state" })?;
+    Ok(Outcome { id: id.into(), state, next_attempt_at })
 }
 
 impl RecordAttempts {
     fn push(&mut self, attempted: &Attempted) {
         let Progress { state, attempts, run_base, first_failed_at, next_attempt_at } = attempted.progress;
         self.delivery_id.push(attempted.id.as_uuid());
+        self.webhook_id.push(attempted.webhook.as_uuid());
         self.attempt.push(i16::try_from(attempts).unwrap_or(i16::MAX));
         self.run.push(i16::try_from(run_base).unwrap_or(i16::MAX));
         self.new_state.push(state.to_string());

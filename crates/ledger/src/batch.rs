@@ -26,8 +26,8 @@ macro_rules! batch_statement {
     (
         $(#[$doc:meta])*
         $name:ident -> $output:ty;
-        $($batch:ident { $($column:ident: $rust:ty => $sql:ty),+ $(,)? })+
-        $text:literal
+        $($batch:ident { $($column:ident: $rust:ty => $sql:ty),+ $(,)? })+;
+        $text:expr
     ) => {
         $(#[$doc])*
         #[derive(Default, diesel::query_builder::QueryId)]

@@ -7,17 +7,17 @@ use domain::DeliveryId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, due::occurred_at, error::LedgerError, pool::Ledger};
+use crate::{
+    batch::batch_statement,
+    due::{from_jobs, occurred_at},
+    error::LedgerError,
+    pool::Ledger,
+};
 
 batch_statement! {
     LoadBodies -> (Binary,);
-    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz }
-    " SELECT e.body FROM job \
-      CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id) AS d \
-      JOIN webhooks AS w ON w.id = d.webhook_id \
-      CROSS JOIN LATERAL \
-        (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id \
-         AND events.tenant_id = w.tenant_id) AS e"
+    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
+    concat!(" SELECT e.body", from_jobs!())
 }
 
 impl Ledger {

@@ -2,30 +2,26 @@
 
 use std::collections::HashSet;
 
-use diesel::sql_types::Uuid as SqlUuid;
+use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, WebhookId};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, leader::Leader, pool::Ledger, reconcile::Waiting};
+use crate::{
+    batch::batch_statement, error::LedgerError, leader::Leader, pool::Ledger, reconcile::Waiting, tables::deliveries,
+};
 
 // The share lock makes an activation wait, so that it finds what is held here; what comes after it is not held.
 batch_statement! {
     HoldJobs -> (SqlUuid,);
-    job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid }
+    job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid };
     ", paused AS MATERIALIZED ( \
         SELECT id FROM webhooks WHERE id IN (SELECT webhook FROM job) AND NOT is_active ORDER BY id FOR SHARE \
       ), held AS ( \
         INSERT INTO held_jobs (webhook_id, delivery_id) \
         SELECT webhook, delivery FROM job JOIN paused ON paused.id = job.webhook ON CONFLICT DO NOTHING \
       ) SELECT job.delivery FROM job JOIN paused ON paused.id = job.webhook"
-}
-
-batch_statement! {
-    CancelDeliveries -> (SqlUuid,);
-    cancelled { cancelled: Uuid => SqlUuid }
-    " UPDATE deliveries AS d SET state = 'cancelled', next_attempt_at = NULL FROM cancelled \
-      WHERE d.id = cancelled.cancelled AND d.state IN ('pending', 'retrying') RETURNING d.id"
 }
 
 impl Ledger {
@@ -44,9 +40,11 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
-        let statement = CancelDeliveries { cancelled: ids.iter().map(|id| id.as_uuid()).collect() };
-        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
-        Ok(())
+        let these = deliveries::id.eq_any(ids.iter().map(|id| id.as_uuid()).collect::<Vec<_>>());
+        let waiting = deliveries::table.filter(these.and(deliveries::state.eq_any(["pending", "retrying"])));
+        let cancel = diesel::update(waiting)
+            .set((deliveries::state.eq("cancelled"), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)));
+        self.run(async |conn| cancel.execute(conn).await.map(|_| ())).await
     }
 }
 

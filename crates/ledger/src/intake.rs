@@ -52,9 +52,10 @@ pub struct NewDelivery {
 
 batch_statement! {
     FindSubscribers -> (Int4, SqlUuid);
-    pair { pair: i32 => Int4, tenant: Uuid => SqlUuid, event_type: String => Text }
-    " SELECT pair.pair, webhooks.id FROM pair \
-      JOIN webhooks ON webhooks.tenant_id = pair.tenant AND webhooks.is_active AND pair.event_type = ANY (webhooks.events)"
+    pair { pair: i32 => Int4, tenant: Uuid => SqlUuid, event_type: String => Text };
+    " SELECT pair.pair, found.id FROM pair CROSS JOIN LATERAL \
+        (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
+         AND pair.event_type = ANY (events) OFFSET 0) AS found"
 }
 
 batch_statement! {
@@ -65,7 +66,7 @@ batch_statement! {
     }
     delivery {
         delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid, of_type: String => Text,
-    }
+    };
     ", stored AS ( \
         INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
         SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id, tenant \
@@ -78,10 +79,10 @@ batch_statement! {
 
 batch_statement! {
     FindUntried -> (SqlUuid,);
-    asked { first: Uuid => SqlUuid, beyond: Uuid => SqlUuid, event: Uuid => SqlUuid }
+    asked { first: Uuid => SqlUuid, beyond: Uuid => SqlUuid, event: Uuid => SqlUuid };
     " SELECT found.id FROM asked CROSS JOIN LATERAL \
         (SELECT id FROM deliveries WHERE id >= asked.first AND id < asked.beyond AND event_id = asked.event \
-         AND state = 'pending' AND attempts = 0) AS found"
+         AND state = 'pending' AND attempts = 0 OFFSET 0) AS found"
 }
 
 impl Ledger {

@@ -43,7 +43,7 @@ impl Promised {
 // A promise whose delivery is gone (retention took it) has no job and is kept without one.
 batch_statement! {
     LeasePromises -> (SqlUuid, Nullable<SmallInt>);
-    lease { at: OffsetDateTime => Timestamptz, until: OffsetDateTime => Timestamptz, most: i32 => Int4 }
+    lease { at: OffsetDateTime => Timestamptz, until: OffsetDateTime => Timestamptz, most: i32 => Int4 };
     ", due AS MATERIALIZED ( \
         SELECT delivery_id FROM promised_jobs WHERE leased_until <= (SELECT at FROM lease) \
         ORDER BY leased_until, delivery_id LIMIT (SELECT most FROM lease) FOR UPDATE SKIP LOCKED \

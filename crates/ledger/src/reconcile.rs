@@ -64,8 +64,9 @@ const END_OF_BITE: &str = "SELECT id FROM deliveries WHERE id > $1 ORDER BY id O
 
 /// Waits, with no job that is certain to come: neither promised nor held.
 const WAITING: &str = "SELECT d.id, d.attempts, coalesce(d.next_attempt_at, d.created_at) AS due, d.webhook_id, w.is_active \
-     FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
-     WHERE d.state IN ('pending', 'retrying') AND w.deleted_at IS NULL \
+     FROM deliveries AS d CROSS JOIN LATERAL \
+       (SELECT is_active FROM webhooks WHERE id = d.webhook_id AND deleted_at IS NULL LIMIT 1) AS w \
+     WHERE d.state IN ('pending', 'retrying') \
        AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = d.id) \
        AND NOT EXISTS (SELECT FROM held_jobs AS h WHERE h.webhook_id = d.webhook_id AND h.delivery_id = d.id)";
 

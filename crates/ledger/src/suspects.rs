@@ -10,7 +10,7 @@ use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
 // A mark that was left behind a day ago says nothing of this begin.
 batch_statement! {
     MarkSuspects -> (SmallInt,);
-    suspect { delivery: Uuid => SqlUuid }
+    suspect { delivery: Uuid => SqlUuid };
     " INSERT INTO suspect_jobs AS s (delivery_id, tries, marked_at) SELECT delivery, 1, now() FROM suspect \
       ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = NULL, \
           tries = CASE WHEN s.marked_at < now() - interval '1 day' THEN 1 ELSE least(s.tries, 100) + 1 END \
@@ -19,20 +19,20 @@ batch_statement! {
 
 batch_statement! {
     ClearSuspects -> (SqlUuid,);
-    cleared { delivery: Uuid => SqlUuid }
+    cleared { delivery: Uuid => SqlUuid };
     " DELETE FROM suspect_jobs AS s USING cleared \
       WHERE s.delivery_id = cleared.delivery AND s.parked_as IS NULL RETURNING s.delivery_id"
 }
 
 batch_statement! {
     UnparkJobs -> (SqlUuid,);
-    unparked { delivery: Uuid => SqlUuid }
+    unparked { delivery: Uuid => SqlUuid };
     " DELETE FROM suspect_jobs AS s USING unparked WHERE s.delivery_id = unparked.delivery RETURNING s.delivery_id"
 }
 
 batch_statement! {
     ParkJobs -> (SqlUuid,);
-    parked { delivery: Uuid => SqlUuid, reason: String => Text }
+    parked { delivery: Uuid => SqlUuid, reason: String => Text };
     " INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
       ON CONFLICT (delivery_id) DO UPDATE SET tries = 0, marked_at = now(), parked_as = excluded.parked_as \
       RETURNING delivery_id"

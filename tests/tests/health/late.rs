@@ -49,6 +49,7 @@ impl Records {
         let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
         Attempted {
             id: delivery.id,
+            webhook: self.webhook,
             progress: Progress { state, attempts: 1, ..Progress::NEW },
             url: "https://localhost/".to_owned(),
             signature: "t=0,v1=00".to_owned(),
@@ -62,7 +63,7 @@ impl Records {
     }
 
     async fn record(&self, attempts: &[Attempted]) -> Health {
-        let recorded = self.ledger.attempts_record(attempts, &vec![self.webhook; attempts.len()]).await.unwrap();
+        let recorded = self.ledger.attempts_record(attempts).await.unwrap();
         assert_eq!(recorded.len(), attempts.len(), "each of them was expected");
         self.health().await
     }
@@ -156,9 +157,41 @@ async fn an_attempt_that_is_recorded_again_counts_once() {
         let records = Records::of(&system).await;
         let failure = [records.attempt(Failure, 1).await];
         records.record(&failure).await;
-        let again = records.ledger.attempts_record(&failure, &[records.webhook]).await.unwrap();
+        let again = records.ledger.attempts_record(&failure).await.unwrap();
         assert_eq!(again, []);
         assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_attempts_at_one_delivery_recorded_together_count_in_their_order() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let mut first = records.attempt(Failure, 1).await;
+        first.progress.state = DeliveryState::Retrying;
+        let progress = Progress { state: DeliveryState::Succeeded, attempts: 2, ..first.progress };
+        let second = Attempted { class: Success, progress, started_at: at(5), ..first.clone() };
+        let outcomes = records.ledger.attempts_record(&[second, first]).await.unwrap();
+        let states: Vec<_> = outcomes.iter().map(|outcome| outcome.state).collect();
+        assert_eq!(states, [DeliveryState::Retrying, DeliveryState::Succeeded]);
+        assert_eq!(records.health().await.failures, 0);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_at_a_delivery_that_is_gone_leaves_no_trace_and_stops_no_other() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
+        system.sql(&format!("DELETE FROM deliveries WHERE id = '{}'", batch[0].id)).await;
+        let outcomes = records.ledger.attempts_record(&batch).await.unwrap();
+        assert_eq!(outcomes.iter().map(|outcome| outcome.id).collect::<Vec<_>>(), [batch[1].id]);
+        assert_eq!(records.health().await, is(0, 2));
+        assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 1, "it did not come into being again");
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
     })
     .await;

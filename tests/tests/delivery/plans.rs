@@ -1,0 +1,87 @@
+//! What a batch costs the ledger does not depend on what the ledger was like when the statements were planned.
+
+use std::time::Duration;
+
+use domain::{DeliveryId, DeliveryState, OutcomeClass, Progress};
+use end_to_end::{
+    history::made,
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use ledger::{Attempted, Due, Ledger, LedgerConfig};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+const DELIVERIES: usize = 5_000;
+const BATCH: u32 = 10;
+
+fn succeeded(due: Due) -> Attempted {
+    Attempted {
+        id: due.id,
+        webhook: due.destination.webhook,
+        progress: Progress { state: DeliveryState::Succeeded, attempts: due.progress.attempts + 1, ..due.progress },
+        url: due.destination.url,
+        signature: String::new(),
+        started_at: OffsetDateTime::now_utc(),
+        elapsed: Duration::from_millis(1),
+        class: OutcomeClass::Success,
+        status: Some(200),
+        answer_head: Vec::new(),
+        error: None,
+    }
+}
+
+/// Rows that were read so far by whatever way, in all tables of the hot path.
+async fn read(system: &System) -> i64 {
+    let all = "SELECT coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint \
+               FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|events|deliveries|attempts)'";
+    system.count(all).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        let config = LedgerConfig { url: system.database_url.clone(), max_connections: 1, application_name: "plans" };
+        let ledger = Ledger::new(&config).unwrap();
+        let pairs = [(tenant.into(), domain::EventType::QuoteClosed)];
+        system.sql("ANALYZE webhooks").await;
+        // Planned now, for good.
+        ledger.due_load(&[DeliveryId::from(Uuid::now_v7())]).await.unwrap();
+        ledger.subscribers_find(&pairs).await.unwrap();
+        made(&system, tenant, &webhook.id, 1, "'pending'").await;
+        let one = ids(&system, 1).await;
+        ledger.attempts_record(&[succeeded(due(&ledger, &one).await.remove(0))]).await.unwrap();
+
+        made(&system, tenant, &webhook.id, DELIVERIES, "'pending'").await;
+        let ids = ids(&system, BATCH).await;
+        let before = read(&system).await;
+        assert_eq!(ledger.subscribers_find(&pairs).await.unwrap().len(), 1);
+        let batch: Vec<_> = due(&ledger, &ids).await.into_iter().map(succeeded).collect();
+        assert_eq!(ledger.attempts_record(&batch).await.unwrap().len(), ids.len());
+        // The server counts them when the connection ends.
+        drop(ledger);
+        let read = eventually("the rows are counted", SOON, || async {
+            let read = read(&system).await - before;
+            (read >= i64::from(BATCH)).then_some(read)
+        })
+        .await;
+        println!("{read} rows were read for a batch of {BATCH} among {DELIVERIES}");
+        assert!(read < i64::try_from(DELIVERIES).unwrap() / 10, "{read} rows were read");
+    })
+    .await;
+}
+
+async fn due(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<Due> {
+    let loaded = ledger.due_load(ids).await.unwrap();
+    assert_eq!(loaded.due.len(), ids.len());
+    loaded.due
+}
+
+/// The latest.
+async fn ids(system: &System, count: u32) -> Vec<DeliveryId> {
+    let some = format!("SELECT id::text FROM deliveries ORDER BY id DESC LIMIT {count}");
+    system.sql(&some).await.iter().map(|row| row.get::<_, &str>(0).parse::<Uuid>().unwrap().into()).collect()
+}
