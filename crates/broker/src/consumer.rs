@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    acks::Acks,
     error::BrokerError,
     link::{Backoff, Broker, FAREWELL, close, in_time},
     message::Received,
@@ -138,13 +139,16 @@ impl Worker {
                     backoff = Backoff::new();
                     tracing::info!(queue = %self.queue, "consuming");
                     self.attachment.set(true);
-                    self.forward(&channel, consumer).await;
+                    let acks = Acks::new(channel.clone(), &self.broker.shared.stats);
+                    self.forward(&channel, consumer, &acks).await;
                     self.attachment.set(false);
                     if self.stop.is_cancelled() {
                         self.close.cancelled().await;
                         close(&connection).await;
+                        acks.end();
                         return;
                     }
+                    acks.end();
                     self.broker.shared.stats.reconnects.inc();
                     tracing::warn!(queue = %self.queue, "the consumer was thrown off; attaching again");
                 }
@@ -166,7 +170,7 @@ impl Worker {
     }
 
     /// Hands messages on until the consumer ends, by a failure or by the stop.
-    async fn forward(&self, channel: &Channel, mut consumer: Consumer) {
+    async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => {
@@ -178,8 +182,7 @@ impl Worker {
                 }
                 next = consumer.next() => match next {
                     Some(Ok(delivery)) => {
-                        let received = Received::new(delivery, &self.broker.shared.stats);
-                        if self.sender.send(received).await.is_err() {
+                        if self.sender.send(Received::new(delivery, acks)).await.is_err() {
                             return;
                         }
                     }

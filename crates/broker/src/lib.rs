@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod acks;
 mod consumer;
 mod depth;
 mod error;

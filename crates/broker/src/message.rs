@@ -1,16 +1,15 @@
 //! Messages in and out.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use lapin::{
     BasicProperties,
     message::Delivery,
-    options::BasicAckOptions,
     types::{AMQPValue, FieldTable},
 };
 
-use crate::stats::Stats;
+use crate::acks::Acks;
 
 /// All headers of a message have to fit into one frame, or the broker closes the connection.
 const HEADER_CHARS: usize = 1000;
@@ -19,9 +18,6 @@ const HEADER_CHARS: usize = 1000;
 const COUNTED: &str = "x-delivery-count";
 /// What the message had been handed out before it was published once more.
 const CARRIED: &str = "x-handed-out";
-
-/// How long an acknowledgement may take to be handed to the system; the broker does not answer it.
-const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A message to be published to the service's own exchange; always persistent.
 #[derive(Clone, Debug, Default)]
@@ -80,13 +76,14 @@ pub struct Received {
 }
 
 impl Received {
-    pub(crate) fn new(mut delivery: Delivery, stats: &Stats) -> Self {
+    /// What the channel of `acks` has handed out.
+    pub(crate) fn new(delivery: Delivery, acks: &Arc<Acks>) -> Self {
         Self {
-            body: std::mem::take(&mut delivery.data),
             routing_key: delivery.routing_key.to_string(),
             redelivered: delivery.redelivered,
             handed_out: handed_out(&delivery),
-            acker: Acker { delivery: Box::new(delivery), stats: stats.clone() },
+            acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag },
+            body: delivery.data,
         }
     }
 }
@@ -115,29 +112,34 @@ fn number(value: &AMQPValue) -> Option<u32> {
 /// Acknowledges one message.
 #[derive(Debug)]
 pub struct Acker {
-    delivery: Box<Delivery>,
-    stats: Stats,
+    acks: Arc<Acks>,
+    tag: u64,
 }
 
 impl Acker {
     /// Tells the broker that the message's effect is durable. When the connection is gone, the broker will hand the
     /// message out again: that is counted, and is no error of the caller's.
     pub async fn ack(self) {
-        // An acknowledgement that meets the end of its connection may wait for ever.
-        let sent = tokio::time::timeout(ACK_TIMEOUT, self.delivery.ack(BasicAckOptions::default())).await;
-        if !matches!(sent, Ok(Ok(true))) {
-            self.stats.lost_acks.inc();
-        }
+        self.acks.done(&[self.tag]).await;
     }
 
-    /// Acknowledges many messages: those that cannot be are not waited for one after another.
+    /// Acknowledges many messages, with as few frames as can be: those that cannot be are not waited for one after
+    /// another.
     pub async fn ack_all(ackers: Vec<Self>) {
-        join_all(ackers.into_iter().map(Self::ack)).await;
+        // Few: a connection that was built again is another channel.
+        let mut channels: Vec<(Arc<Acks>, Vec<u64>)> = Vec::new();
+        for Self { acks, tag } in ackers {
+            match channels.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &acks)) {
+                Some((_, tags)) => tags.push(tag),
+                None => channels.push((acks, vec![tag])),
+            }
+        }
+        join_all(channels.iter().map(|(acks, tags)| acks.done(tags))).await;
     }
 
     /// Whether the connection that handed the message out still stands.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.delivery.usable()
+        self.acks.is_usable()
     }
 }

@@ -10,6 +10,7 @@ use lapin::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    acks::Acks,
     error::BrokerError,
     link::Broker,
     message::{Outgoing, Received},
@@ -67,10 +68,11 @@ impl Broker {
         let publisher = self.publisher(stop);
         let present = present(&channel, from).await?;
         let most = most.unwrap_or_else(|| usize::try_from(present).unwrap_or(usize::MAX));
+        let acks = Acks::new(channel.clone(), self.stats());
         let mut moved = 0;
         while moved < most {
             let Some(message) = channel.basic_get(from.into(), BasicGetOptions::default()).await? else { break };
-            let received = Received::new(message.delivery, self.stats());
+            let received = Received::new(message.delivery, &acks);
             let outgoing = Outgoing { queue: to.to_owned(), body: received.body, ..Default::default() };
             publisher.publish(&[outgoing]).await?;
             received.acker.ack().await;

@@ -1,0 +1,108 @@
+//! The acknowledgements of one channel: many in one frame wherever no undone message lies between them, as each frame
+//! costs a quorum queue an entry of its log.
+
+mod tracker;
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use futures_util::future::{MaybeDone, join_all, maybe_done};
+use lapin::{Channel, options::BasicAckOptions};
+use tokio::time::timeout;
+
+use crate::{
+    acks::tracker::{Ack, Tracker},
+    stats::Stats,
+};
+
+/// How long an acknowledgement may take to be handed to the system; the broker does not answer it.
+const ACK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Acknowledges what one channel has handed out. There is one for each channel, and all acknowledgements of the channel
+/// go through it.
+#[derive(Debug)]
+pub(crate) struct Acks {
+    stats: Stats,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Gone once the consumer has given it up: a channel stays open for as long as anybody has it.
+    channel: Option<Channel>,
+    tracker: Tracker,
+}
+
+/// An acknowledgement that is queued, and whether it was sent.
+struct Queued<F: Future> {
+    ack: Ack,
+    sent: Pin<Box<MaybeDone<F>>>,
+}
+
+impl Acks {
+    /// For a channel that has not handed out anything yet.
+    pub(crate) fn new(channel: Channel, stats: &Stats) -> Arc<Self> {
+        let state = State { channel: Some(channel), tracker: Tracker::default() };
+        Arc::new(Self { stats: stats.clone(), state: Mutex::new(state) })
+    }
+
+    /// Whether the channel still stands.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.lock().channel.as_ref().is_some_and(|channel| channel.status().connected())
+    }
+
+    /// Lets the channel close: nothing is acknowledged any more.
+    pub(crate) fn end(&self) {
+        let channel = self.lock().channel.take();
+        drop(channel);
+    }
+
+    /// Acknowledges messages, by their tags. Those that cannot be are counted as lost, and are no error: the broker hands
+    /// them out again. What a call has begun is not lost when the call is given up.
+    pub(crate) async fn done(&self, tags: &[u64]) {
+        let channel = self.lock().channel.clone();
+        let Some(channel) = channel else {
+            self.stats.lost_acks.inc_by(messages(tags.len()));
+            return;
+        };
+        let mut queued = self.queue(&channel, tags);
+        // An acknowledgement that meets the end of its connection may wait for ever.
+        let sending = join_all(queued.iter_mut().map(|one| one.sent.as_mut()));
+        let _ = timeout(ACK_TIMEOUT, sending).await;
+        for one in &mut queued {
+            if !matches!(one.sent.as_mut().take_output(), Some(Ok(()))) {
+                self.stats.lost_acks.inc_by(one.ack.messages);
+            }
+        }
+    }
+
+    /// Decides and queues under one lock, so that frames leave in the order in which they were decided. The broker closes
+    /// a channel that acknowledges a message once more: alone, after a frame of another call that has covered it.
+    fn queue<'a>(
+        &self,
+        channel: &'a Channel,
+        tags: &[u64],
+    ) -> Vec<Queued<impl Future<Output = lapin::Result<()>> + use<'a>>> {
+        let mut state = self.lock();
+        let queue = |ack: Ack| {
+            let options = BasicAckOptions { multiple: ack.messages > 1 };
+            let mut sent = Box::pin(maybe_done(channel.basic_ack(ack.tag, options)));
+            // lapin queues the frame when it is first asked, before it waits for anything.
+            let _ = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            Queued { ack, sent }
+        };
+        state.tracker.done(tags).into_iter().map(queue).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn messages(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
