@@ -1,0 +1,221 @@
+//! Acknowledgements in bulk, on a real broker: a wrong one would close the channel, or lose a message.
+#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
+
+use std::{
+    collections::BTreeSet,
+    panic::AssertUnwindSafe,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use broker::{
+    Acker, Attachment, BatchLimit, Broker, BrokerConfig, Exchange, Names, Outgoing, Received, Subscription, Topology,
+};
+use futures_util::FutureExt;
+use lapin::{
+    Connection, ConnectionProperties,
+    options::{ExchangeDeleteOptions, QueueDeleteOptions},
+};
+use prometheus_client::registry::Registry;
+use tokio::{task::JoinSet, time::timeout};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+const MESSAGES: usize = 500;
+/// How many messages may be waiting for their acknowledgement.
+const PREFETCH: u16 = 500;
+const TASKS: usize = 8;
+const ROUNDS: usize = 20;
+/// Left out: one in the middle, neighbours, and one near the end.
+const LEFT_OUT: [usize; 4] = [301, 400, 401, 490];
+const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000 };
+const SOON: Duration = Duration::from_secs(30);
+
+/// That of `AMQP_URL`, or else the one that `make up` started.
+fn amqp_url() -> String {
+    std::env::var("AMQP_URL").unwrap_or_else(|_| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local/env");
+        let text = std::fs::read_to_string(file).expect("no broker: run `make up` first, or set AMQP_URL");
+        let url = text.lines().find_map(|line| line.strip_prefix("export AMQP_URL=")).unwrap();
+        url.trim_matches('\'').to_owned()
+    })
+}
+
+/// Runs a test with a queue prefix of its own, and deletes whatever it declared.
+async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
+    let prefix = format!("acks-{}", Uuid::new_v4().simple());
+    let names = Names::new(&prefix, &format!("{prefix}.business"));
+    let config =
+        BrokerConfig { uri: amqp_url(), names, gaps: Vec::new(), confirm_timeout: SOON, process: "test of acks" };
+    let broker = Broker::new(&config).unwrap();
+    let outcome = AssertUnwindSafe(test(&broker)).catch_unwind().await;
+    broker.depths_close().await;
+    let topology = Topology::new(broker.names(), &[]);
+    delete(topology.queues.into_iter().map(|queue| queue.name), topology.exchanges).await;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIterator<Item = Exchange>) {
+    let connection = Connection::connect(&amqp_url(), ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    for queue in queues {
+        channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
+    }
+    for exchange in exchanges {
+        channel.exchange_delete(exchange.name.into(), ExchangeDeleteOptions::default()).await.unwrap();
+    }
+    connection.close(200, "bye".into()).await.unwrap();
+}
+
+/// Publishes messages whose bodies are these numbers.
+async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>) {
+    let stop = CancellationToken::new();
+    let publisher = broker.publisher(stop.clone());
+    let queue = broker.names().deliveries();
+    let message =
+        |number: usize| Outgoing { queue: queue.clone(), body: number.to_string().into(), ..Default::default() };
+    publisher.publish(&numbers.map(message).collect::<Vec<_>>()).await.unwrap();
+    stop.cancel();
+}
+
+/// Takes so many messages.
+async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        let batch = timeout(SOON, subscription.next_batch(LIMIT)).await;
+        taken.extend(batch.unwrap_or_else(|_| panic!("{} of {count} came", taken.len())).unwrap());
+    }
+    assert_eq!(taken.len(), count);
+    taken
+}
+
+/// The same of messages that were not handed out before, as those of a channel that was closed would be.
+async fn take_new(subscription: &mut Subscription, count: usize) -> Vec<Received> {
+    let taken = take(subscription, count).await;
+    assert!(taken.iter().all(|message| !message.redelivered), "the channel was closed");
+    taken
+}
+
+fn number(message: &Received) -> usize {
+    String::from_utf8_lossy(&message.body).parse().unwrap()
+}
+
+/// Waits until `look` says that it is so.
+async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !look().await {
+        assert!(Instant::now() < end, "not within {SOON:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until the queue has exactly so many messages ready.
+async fn wait_for_depth(broker: &Broker, expected: u32) {
+    let queue = broker.names().deliveries();
+    let what = format!("{expected} messages are ready");
+    eventually(&what, async || broker.depth(&queue).await.unwrap() == Some(expected)).await;
+}
+
+/// Acknowledges from several tasks at once, in chunks, in an order in which neighbours have changed places. Some calls
+/// are given up as soon as they have begun.
+async fn acknowledge(messages: Vec<Received>, random: &mut fastrand::Rng) {
+    let mut ackers: Vec<Acker> = messages.into_iter().map(|message| message.acker).collect();
+    for window in ackers.chunks_mut(20) {
+        random.shuffle(window);
+    }
+    let mut chunks: Vec<Vec<Vec<Acker>>> = (0..TASKS).map(|_| Vec::new()).collect();
+    let mut ackers = ackers.into_iter().peekable();
+    while ackers.peek().is_some() {
+        chunks[random.usize(..TASKS)].push(ackers.by_ref().take(random.usize(1..5)).collect());
+    }
+    let mut tasks = JoinSet::new();
+    for chunks in chunks {
+        tasks.spawn(async move {
+            for (index, chunk) in chunks.into_iter().enumerate() {
+                let acknowledged = Acker::ack_all(chunk);
+                if index % 4 == 3 {
+                    let _ = acknowledged.now_or_never();
+                } else {
+                    acknowledged.await;
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+/// Its counters, as the metrics say them.
+fn counters(broker: &Broker) -> String {
+    let mut registry = Registry::default();
+    broker.stats().register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+const NOTHING_WENT_WRONG: &str = "webhooks_broker_reconnects_total 0\n\
+    webhooks_broker_publish_failures_total 0\n\
+    webhooks_broker_lost_acks_total 0";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
+    with_broker(async |broker| {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut subscription = broker.subscribe(broker.names().deliveries(), PREFETCH, Attachment::default());
+        // While none is left out, tasks that acknowledge alone and in bulk get in each other's way all the time.
+        for _ in 0..ROUNDS {
+            publish(broker, 0..MESSAGES).await;
+            acknowledge(take_new(&mut subscription, MESSAGES).await, &mut random).await;
+        }
+        publish(broker, 0..MESSAGES).await;
+        let messages = take_new(&mut subscription, MESSAGES).await;
+        let (left_out, done): (Vec<_>, Vec<_>) =
+            messages.into_iter().partition(|message| LEFT_OUT.contains(&number(message)));
+        acknowledge(done, &mut random).await;
+        // As many are handed out only if the broker has taken every acknowledgement.
+        let more = MESSAGES - LEFT_OUT.len();
+        publish(broker, MESSAGES..MESSAGES + more).await;
+        acknowledge(take_new(&mut subscription, more).await, &mut random).await;
+        assert!(left_out.iter().all(|message| message.acker.is_usable()), "the channel is the same");
+        subscription.into_closing().close().await;
+        assert!(!left_out[0].acker.is_usable());
+        assert_eq!(counters(broker), NOTHING_WENT_WRONG);
+
+        wait_for_depth(broker, LEFT_OUT.len() as u32).await;
+        let mut subscription = broker.subscribe(broker.names().deliveries(), PREFETCH, Attachment::default());
+        let again = take(&mut subscription, LEFT_OUT.len()).await;
+        assert_eq!(again.iter().map(number).collect::<BTreeSet<_>>(), BTreeSet::from(LEFT_OUT));
+        assert!(again.iter().all(|message| message.redelivered && message.handed_out == 1));
+
+        // Of two channels, one of them gone.
+        Acker::ack_all(left_out.into_iter().chain(again).map(|message| message.acker).collect()).await;
+        subscription.into_closing().close().await;
+        wait_for_depth(broker, 0).await;
+        assert!(counters(broker).ends_with("webhooks_broker_lost_acks_total 4"), "{}", counters(broker));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_held_does_not_hold_the_channel_of_a_consumer_that_was_thrown_off() {
+    with_broker(async |broker| {
+        let queue = broker.names().deliveries();
+        let mut subscription = broker.subscribe(queue.clone(), PREFETCH, Attachment::default());
+        publish(broker, 0..2).await;
+        let held = take_new(&mut subscription, 2).await;
+        delete([queue], []).await;
+        eventually("the channel is let go", async || !held[0].acker.is_usable()).await;
+        Acker::ack_all(held.into_iter().map(|message| message.acker).collect()).await;
+        assert!(counters(broker).ends_with("webhooks_broker_lost_acks_total 2"), "{}", counters(broker));
+
+        publish(broker, 2..3).await;
+        let next = take_new(&mut subscription, 1).await.remove(0);
+        assert_eq!(number(&next), 2);
+        next.acker.ack().await;
+        subscription.into_closing().close().await;
+        wait_for_depth(broker, 0).await;
+    })
+    .await;
+}
