@@ -26,6 +26,7 @@ use crate::{
     intake::{Intake, Lanes},
     lane::{Lane, Slots, Which},
     metrics::Metrics,
+    mover::{Move, Mover},
     record::Recorder,
     stamps::Stamps,
     suspects::Turns,
@@ -46,7 +47,7 @@ pub enum AppError {
     #[error(transparent)]
     Schema(#[from] SchemaTooOld),
     /// A fault in what all jobs need: another process has to take them.
-    #[error("recording panicked: no job can come to its end")]
+    #[error("recording or moving panicked: no job can come to its end")]
     Broken,
 }
 
@@ -105,7 +106,7 @@ impl App {
         let metrics = Metrics::register(&mut registry, self.broker.stats());
         let publisher = self.broker.publisher(finished.clone());
         let broken = CancellationToken::new();
-        let (intake, recorder, made) = self.stages(&publisher, &metrics, &broken);
+        let Stages { intake, recorder, made, mover, moves } = self.stages(&publisher, &metrics, &broken);
         let attachments = Which::BOTH.map(|_| Attachment::default());
         let consumers = attachments.clone();
         let readiness = connections::readiness(&self.ledger, &publisher, shutdown.clone())
@@ -115,6 +116,7 @@ impl App {
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
         let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.depth.clone(), shutdown.clone()));
         let recording = tokio::spawn(recorder.run(made, self.batch));
+        let moving = tokio::spawn(mover.run(moves, self.batch));
         let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
         let [main, slow] = attachments;
         let subscribe = |which: Which, slots: Slots, attachment| {
@@ -129,12 +131,12 @@ impl App {
             () = broken.cancelled() => return Err(AppError::Broken),
             closing = consuming => closing,
         };
-        // With the intake its sender ends, so that the recorder ends after the last attempt.
+        // With the intake its senders end, so that recorder and mover end after the last job.
         drop(intake);
         tasks.close();
         let drained = async {
             tasks.wait().await;
-            recording.await
+            tokio::join!(recording, moving)
         };
         tokio::pin!(drained);
         if tokio::time::timeout(self.deadline, &mut drained).await.is_err() {
@@ -145,15 +147,21 @@ impl App {
         Ok(())
     }
 
-    fn stages(
-        &self,
-        publisher: &Publisher,
-        metrics: &Metrics,
-        broken: &CancellationToken,
-    ) -> (Arc<Intake>, Recorder, mpsc::Receiver<Made>) {
-        let (sender, made) = mpsc::channel(usize::from(self.main.slots) + usize::from(self.slow.slots));
-        let abandon = CancellationToken::new();
+    fn stages(&self, publisher: &Publisher, metrics: &Metrics, broken: &CancellationToken) -> Stages {
+        let jobs = usize::from(self.main.slots) + usize::from(self.slow.slots);
+        let ((made_sender, made), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
+        let (abandon, stamps) = (CancellationToken::new(), Arc::<Stamps>::default());
         let in_flight = Arc::new(InFlight::new(metrics.in_flight.clone()));
+        let mover = Mover {
+            ledger: self.ledger.clone(),
+            publisher: publisher.clone(),
+            names: self.broker.names().clone(),
+            stamps: Arc::clone(&stamps),
+            in_flight: Arc::clone(&in_flight),
+            metrics: metrics.clone(),
+            abandon: abandon.clone(),
+            broken: broken.clone(),
+        };
         let recorder = Recorder {
             ledger: self.ledger.clone(),
             publisher: publisher.clone(),
@@ -176,16 +184,26 @@ impl App {
                 metrics: metrics.clone(),
             },
             lanes: Lanes { main: Lane::new(Which::Main, self.main), slow: Lane::new(Which::Slow, self.slow) },
-            stamps: Stamps::default(),
+            stamps,
             turns: Turns::new(),
             in_flight,
-            made: sender,
+            made: made_sender,
+            moves: moves_sender,
             metrics: metrics.clone(),
             tasks: TaskTracker::new(),
             abandon,
         };
-        (Arc::new(intake), recorder, made)
+        Stages { intake: Arc::new(intake), recorder, made, mover, moves }
     }
+}
+
+/// What jobs go through, with the channels between.
+struct Stages {
+    intake: Arc<Intake>,
+    recorder: Recorder,
+    made: mpsc::Receiver<Made>,
+    mover: Mover,
+    moves: mpsc::Receiver<Move>,
 }
 
 /// Takes a lane's batches until the shutdown.

@@ -1,30 +1,16 @@
-//! Jobs that are not attempted now: held, cancelled, parked until later, moved to the slow lane or to the dead ones.
+//! Jobs that are not attempted now: held, cancelled, parked until later, or moved to the dead ones.
 
 use std::{sync::Arc, time::Duration};
 
-use broker::{Acker, Outgoing, PublishError};
 use domain::{Job, WebhookId};
-use ledger::{Due, LedgerError, UnsealError};
+use ledger::{Due, UnsealError};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 
-use crate::{
-    dead::Reason,
-    intake::Intake,
-    lane::{Over, Which},
-};
+use crate::{dead::Reason, intake::Intake};
 
 /// How long a job waits whose webhook's secret does not open: an operator has to configure the key first.
 const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
-
-/// Why a job could not be moved.
-#[derive(Debug, thiserror::Error)]
-enum MoveError {
-    #[error(transparent)]
-    Stamp(#[from] LedgerError),
-    #[error(transparent)]
-    Publish(#[from] PublishError),
-}
 
 impl Intake {
     /// Leaves the delivery waiting until its webhook is active again; if it is by now, the job comes back at once.
@@ -58,23 +44,6 @@ impl Intake {
         let postpone = || self.ledger.delivery_postpone(job.delivery, due.progress.attempts, until);
         if persist("postponing a delivery", &self.abandon, postpone).await.is_some() {
             self.park(job, until).await;
-        }
-    }
-
-    /// Moves a job that did not get what it needs to the end of the slow lane's queue. It is no longer under way here
-    /// before it is there, where this same process may take it; the message that is there stands for all its twins.
-    pub(crate) async fn make_way(&self, job: Job, from: Which, webhook: WebhookId, over: Over) {
-        let messages = self.in_flight.take([job]);
-        let times = messages.iter().map(|(_, handed)| handed.times).max().unwrap_or_default();
-        let moved = [Outgoing { queue: self.names.slow(), ..self.names.job(job) }.carrying(times)];
-        let step = || async {
-            self.stamps.set(&self.ledger, std::iter::once(webhook)).await?;
-            self.publisher.publish(&moved).await?;
-            Ok::<_, MoveError>(())
-        };
-        if persist("moving a job to the slow lane", &self.abandon, step).await.is_some() {
-            self.metrics.made_way(from, over);
-            Acker::ack_all(messages.into_iter().map(|(acker, _)| acker).collect()).await;
         }
     }
 

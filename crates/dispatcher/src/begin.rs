@@ -12,6 +12,7 @@ use crate::{
     in_flight::Handed,
     intake::Intake,
     lane::{Admission, Over},
+    mover::Move,
     suspects::Turn,
 };
 
@@ -36,7 +37,10 @@ impl Intake {
         }
         let Admitted { turn, admission, is_stale } = match self.admit(handed, &due).await {
             Ok(admitted) => admitted,
-            Err(over) => return self.make_way(job, handed.lane, webhook, over).await,
+            Err(over) => {
+                // The mover outlives every job, as the recorder does.
+                return drop(self.moves.send(Move { job, webhook, from: handed.lane, over }).await);
+            }
         };
         if is_stale {
             let Some(now) = self.still_due(job, handed).await else { return };
@@ -48,9 +52,7 @@ impl Intake {
             return;
         }
         let Some(body) = self.body(job, &mut due).await else { return };
-        let made = self.sender.attempt(job, due, body).await;
-        drop(admission);
-        match made {
+        match admission.spend(self.sender.attempt(job, due, body)).await {
             // The recorder outlives every attempt, unless it was abandoned: then nothing is acknowledged.
             Ok(made) => drop(self.made.send(made).await),
             Err((due, error)) => self.wait_for_keys(job, &due, &error).await,

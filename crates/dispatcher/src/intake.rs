@@ -17,6 +17,7 @@ use crate::{
     in_flight::{Handed, InFlight},
     lane::{Lane, Which},
     metrics::{Metrics, size},
+    mover::Move,
     stamps::Stamps,
     suspects::Turns,
 };
@@ -29,10 +30,11 @@ pub(crate) struct Intake {
     pub(crate) schedule: RetrySchedule,
     pub(crate) sender: Sender,
     pub(crate) lanes: Lanes,
-    pub(crate) stamps: Stamps,
+    pub(crate) stamps: Arc<Stamps>,
     pub(crate) turns: Turns,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) made: mpsc::Sender<Made>,
+    pub(crate) moves: mpsc::Sender<Move>,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the shutdown's deadline has passed.
@@ -92,8 +94,8 @@ impl Intake {
             Which::Slow => Some(due.get(&job.delivery)?.destination.webhook),
             Which::Main => None,
         };
-        let webhooks = || jobs.iter().filter_map(of_slow);
-        persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, webhooks())).await
+        let webhooks: Vec<_> = jobs.iter().filter_map(of_slow).collect();
+        persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, &webhooks)).await
     }
 
     /// Registers the batch's jobs as under way; what is no job is moved aside.

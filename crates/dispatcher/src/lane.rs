@@ -6,7 +6,7 @@ use broker::Names;
 use domain::{TenantId, WebhookId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use crate::shares::{Share, Shares, part};
@@ -83,11 +83,19 @@ pub(crate) struct Slots {
 /// of its own, for which the others would wait.
 const TICK: Duration = Duration::from_millis(100);
 
+/// So many attempts of one tenant may be beginning at a time. To begin may take a TLS handshake, which is the most costly
+/// part of an attempt: when hundreds end at once, as they do that hang, hundreds that waited for them would begin at once,
+/// and everybody would wait for their handshakes.
+const BEGINNING: u32 = 8;
+/// An attempt is beginning until it ends, for at most so long at a tenant whose attempts are short.
+const BEGUN: Duration = Duration::from_millis(10);
+
 /// One lane of this process.
 pub(crate) struct Lane {
     which: Which,
     started: Instant,
     slots: Limits,
+    beginning: Arc<Shares<TenantId>>,
     bodies: Limits,
     /// Of which the shares are shares; slots need no such: the prefetch bounds them.
     body_kib: Arc<Semaphore>,
@@ -101,11 +109,26 @@ struct Limits {
 
 /// The right to make an attempt; given back when dropped.
 pub(crate) struct Admission {
+    beginning: Share<TenantId>,
+    begun: Duration,
     _slot: Held,
     _body: Option<(Held, OwnedSemaphorePermit)>,
 }
 
 type Held = (Share<WebhookId>, Share<TenantId>);
+
+impl Admission {
+    /// Makes the attempt.
+    pub(crate) async fn spend<T>(self, attempt: impl Future<Output = T>) -> T {
+        let Self { beginning, begun, _slot, _body } = self;
+        tokio::pin!(attempt);
+        if let Ok(made) = timeout(begun, &mut attempt).await {
+            return made;
+        }
+        drop(beginning);
+        attempt.await
+    }
+}
 
 /// What a job waited for in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +166,7 @@ impl Lane {
             which,
             started: Instant::now(),
             slots: limits(slots.slots.into()),
+            beginning: Shares::new(BEGINNING),
             bodies: limits(all_body_kib),
             body_kib: Arc::new(Semaphore::new(usize::try_from(all_body_kib).unwrap_or(usize::MAX))),
             all_body_kib,
@@ -154,6 +178,13 @@ impl Lane {
         let began = Instant::now();
         let last = self.tick(began + self.which.longest_patience());
         Patience { lane: self, webhook, tenant, began, end: self.tick(began + self.which.patience()), last }
+    }
+
+    /// For how long an attempt of a tenant counts as beginning. Where attempts take long, so long that the tenant's begin
+    /// at twice the rate at which they can end: more would only gather to end, and begin, at once.
+    fn begun(&self, tenant: TenantId) -> Duration {
+        let of_tenants = &self.slots.of_tenants;
+        BEGUN.max(of_tenants.held_lately(tenant) * BEGINNING / (2 * of_tenants.limit().max(BEGINNING)))
     }
 
     /// The first tick from a moment on.
@@ -184,18 +215,27 @@ impl Patience<'_> {
         self.end
     }
 
-    /// Waits for a slot and, if the body is long, for room for it.
+    /// Waits for a slot, for room if the body is long, and then, with no end to the patience, for a turn to begin: that
+    /// comes soon.
     ///
     /// # Errors
     /// What could not be had in time.
     pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Over> {
         let slot = self.held(&self.lane.slots, 1).await?;
-        let Some(bytes) = long_body else { return Ok(Admission { _slot: slot, _body: None }) };
+        let body = match long_body {
+            Some(bytes) => Some(self.room(bytes).await?),
+            None => None,
+        };
+        let beginning = self.lane.beginning.acquire(self.tenant, 1).await;
+        Ok(Admission { beginning, begun: self.lane.begun(self.tenant), _slot: slot, _body: body })
+    }
+
+    async fn room(&mut self, bytes: usize) -> Result<(Held, OwnedSemaphorePermit), Over> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
         let share = self.held(&self.lane.bodies, kib).await?;
         let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
         match self.wait(Over::Bodies, room).await? {
-            Ok(room) => Ok(Admission { _slot: slot, _body: Some((share, room)) }),
+            Ok(room) => Ok((share, room)),
             Err(_) => unreachable!("the room is never closed"),
         }
     }
@@ -277,6 +317,47 @@ mod tests {
         assert!((100..=200).contains(&next), "its attempts are known to take long: {next} ms");
         held.clear();
         assert!(admit(&lane, ids(1, 1), None).await.is_ok(), "and forgotten with them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
+        let lane = Lane::new(Which::Main, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
+        let began = Instant::now();
+        let hanging = async || admit(&lane, ids(1, 1), None).await.ok().unwrap();
+        let mut attempts = Vec::new();
+        for _ in 0..BEGINNING {
+            attempts.push(tokio::spawn(hanging().await.spend(std::future::pending::<()>())));
+        }
+        drop(admit(&lane, ids(2, 2), None).await.ok().unwrap());
+        assert_eq!(began, Instant::now(), "another tenant does not wait");
+        let next = hanging().await;
+        assert!(began.elapsed() >= BEGUN, "one has begun: {:?}", began.elapsed());
+        next.spend(async {}).await;
+        assert_eq!(attempts.iter().filter(|attempt| attempt.is_finished()).count(), 0, "all of them go on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_hung_together_does_not_begin_together_again() {
+        let lane = Lane::new(Which::Main, Slots { slots: 256, webhook_share: 1.0, tenant_share: 1.0 });
+        let hangs = || tokio::time::sleep(Duration::from_secs(10));
+        let mut attempts = tokio::task::JoinSet::new();
+        let began = Instant::now();
+        for _ in 0..255 {
+            attempts.spawn(admit(&lane, ids(1, 1), None).await.ok().unwrap().spend(hangs()));
+        }
+        assert!(began.elapsed() < Duration::from_millis(500), "nothing is known of them yet");
+        // Ends after the others, so that the tenant is not forgotten.
+        tokio::time::advance(Duration::from_millis(100)).await;
+        attempts.spawn(admit(&lane, ids(1, 1), None).await.ok().unwrap().spend(hangs()));
+        for _ in 0..255 {
+            attempts.join_next().await;
+        }
+        let again = Instant::now();
+        for _ in 0..255 {
+            attempts.spawn(admit(&lane, ids(1, 1), None).await.ok().unwrap().spend(hangs()));
+        }
+        let took = again.elapsed().as_millis();
+        assert!((4_000..=6_000).contains(&took), "within half the time of an attempt: {took} ms");
     }
 
     #[tokio::test(start_paused = true)]

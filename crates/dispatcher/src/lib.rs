@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod alarm;
 mod app;
 mod aside;
 mod attempt;
@@ -11,6 +12,7 @@ mod in_flight;
 mod intake;
 mod lane;
 mod metrics;
+mod mover;
 mod record;
 mod shares;
 mod stamps;

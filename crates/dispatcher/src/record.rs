@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    alarm::Alarm,
     attempt::Made,
     in_flight::InFlight,
     metrics::{Metrics, size},
@@ -27,17 +28,6 @@ pub(crate) struct Recorder {
     pub(crate) abandon: CancellationToken,
     /// Cancelled when this panicked: no job can come to its end any more.
     pub(crate) broken: CancellationToken,
-}
-
-/// Tells when its task panicked.
-struct Alarm(CancellationToken);
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.cancel();
-        }
-    }
 }
 
 /// What remains to be done for a job once its outcome is in the ledger. The ledger has the last word on the retry: the

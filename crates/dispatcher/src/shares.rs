@@ -26,6 +26,8 @@ struct Seats {
     /// Who holds, in the order in which they began.
     holders: BTreeMap<u64, Instant>,
     began: u64,
+    /// For how long the last part that was given back was held.
+    last: Duration,
 }
 
 /// A part of a key's share; given back when dropped.
@@ -48,6 +50,11 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         Arc::new(Self { limit: limit.max(1), keys: Mutex::default() })
     }
 
+    /// How much each key may have.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// Waits for so much of a key's share; more than the whole share is the whole share. Giving up the wait gives
     /// everything back.
     pub(crate) async fn acquire(self: &Arc<Self>, key: K, amount: u32) -> Share<K> {
@@ -68,6 +75,12 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         oldest.map(|(_, began)| began.elapsed()).unwrap_or_default()
     }
 
+    /// How long a part of the key's is held by its most patient holder, or was by the last one to give it back.
+    pub(crate) fn held_lately(&self, key: K) -> Duration {
+        let last = self.lock().get(&key).map(|seats| seats.last).unwrap_or_default();
+        self.longest_held(key).max(last)
+    }
+
     fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
         let mut keys = self.lock();
         let seats = keys.entry(key).or_insert_with(|| Seats {
@@ -75,6 +88,7 @@ impl<K: Eq + Hash + Copy> Shares<K> {
             users: 0,
             holders: BTreeMap::new(),
             began: 0,
+            last: Duration::ZERO,
         });
         seats.users += 1;
         (Seat { shares: Arc::clone(self), key, holder: None }, Arc::clone(&seats.free))
@@ -100,8 +114,8 @@ impl<K: Eq + Hash + Copy> Drop for Seat<K> {
         let mut keys = self.shares.lock();
         if let Some(seats) = keys.get_mut(&self.key) {
             seats.users -= 1;
-            if let Some(holder) = self.holder {
-                seats.holders.remove(&holder);
+            if let Some(began) = self.holder.and_then(|holder| seats.holders.remove(&holder)) {
+                seats.last = began.elapsed();
             }
             if seats.users == 0 {
                 keys.remove(&self.key);

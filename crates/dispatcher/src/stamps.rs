@@ -1,6 +1,9 @@
 //! Stamps on the webhooks that may have jobs in the slow lane.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use domain::WebhookId;
 use ledger::{Ledger, LedgerError};
@@ -16,28 +19,23 @@ const REMEMBERED: usize = 10_000;
 pub(crate) struct Stamps(Mutex<HashMap<WebhookId, Instant>>);
 
 impl Stamps {
-    /// Stamps those webhooks that this process has not stamped lately. One call at a time: of many jobs of one webhook
-    /// that come together only the first one writes. With no webhook, as every batch of the main lane, nobody waits.
+    /// Stamps those webhooks that this process has not stamped lately. One call at a time, as both lanes may name the same
+    /// ones; with no webhook, as every batch of the main lane, nobody waits.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub(crate) async fn set(
-        &self,
-        ledger: &Ledger,
-        webhooks: impl Iterator<Item = WebhookId>,
-    ) -> Result<(), LedgerError> {
-        let mut webhooks = webhooks.peekable();
-        if webhooks.peek().is_none() {
+    pub(crate) async fn set(&self, ledger: &Ledger, webhooks: &[WebhookId]) -> Result<(), LedgerError> {
+        if webhooks.is_empty() {
             return Ok(());
         }
         let mut set = self.0.lock().await;
         let now = Instant::now();
         let is_stale = |webhook: &WebhookId| set.get(webhook).is_none_or(|at| now - *at >= FRESH);
-        let stale: Vec<_> = webhooks.filter(is_stale).collect();
+        let stale: BTreeSet<_> = webhooks.iter().copied().filter(is_stale).collect();
         if stale.is_empty() {
             return Ok(());
         }
-        ledger.slow_stamp(&stale).await?;
+        ledger.slow_stamp(stale.iter().copied()).await?;
         if set.len() + stale.len() > REMEMBERED {
             set.retain(|_, at| now - *at < FRESH);
         }

@@ -21,8 +21,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics};
 
-/// Batches that are under way at a time: while one waits for the disk, another one waits for confirms.
-const BATCHES: u16 = 4;
+/// Batches that are under way at a time: while one waits for the disk, another one waits for confirms. More would be
+/// smaller ones, as the prefetch bounds them together.
+const BATCHES: u16 = 2;
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 1024 * 1024;
 const OPS_PORT: u16 = 9082;

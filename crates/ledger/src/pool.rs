@@ -63,6 +63,7 @@ impl Ledger {
         let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&config.url, manager);
         let pool = Pool::builder(manager)
             .max_size(config.max_connections)
+            .queue_mode(deadpool::managed::QueueMode::Lifo)
             .runtime(deadpool::Runtime::Tokio1)
             .wait_timeout(Some(CONNECT_TIMEOUT))
             .create_timeout(Some(CONNECT_TIMEOUT))

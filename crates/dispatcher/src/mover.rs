@@ -1,0 +1,86 @@
+//! Jobs that did not get what they need make way for others: to the end of the slow lane's queue, many at a time.
+
+use std::sync::Arc;
+
+use broker::{Acker, Names, Outgoing, PublishError, Publisher};
+use domain::{Job, WebhookId};
+use ledger::{Ledger, LedgerError};
+use service_kit::connections::persist;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    alarm::Alarm,
+    in_flight::InFlight,
+    lane::{Over, Which},
+    metrics::Metrics,
+    stamps::Stamps,
+};
+
+/// A job that makes way.
+pub(crate) struct Move {
+    pub(crate) job: Job,
+    pub(crate) webhook: WebhookId,
+    pub(crate) from: Which,
+    /// What it waited for in vain.
+    pub(crate) over: Over,
+}
+
+/// One write to the ledger, one to the broker and one acknowledgement for all that have come in: they come in hundreds, and
+/// others would have to wait for each write.
+pub(crate) struct Mover {
+    pub(crate) ledger: Ledger,
+    pub(crate) publisher: Publisher,
+    pub(crate) names: Names,
+    pub(crate) stamps: Arc<Stamps>,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) metrics: Metrics,
+    pub(crate) abandon: CancellationToken,
+    /// Cancelled when this panicked.
+    pub(crate) broken: CancellationToken,
+}
+
+/// Why jobs could not be moved.
+#[derive(Debug, thiserror::Error)]
+enum MoveError {
+    #[error(transparent)]
+    Stamp(#[from] LedgerError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+impl Mover {
+    /// Moves jobs until no more can come.
+    pub(crate) async fn run(self, mut moves: mpsc::Receiver<Move>, most: usize) {
+        let _alarm = Alarm(self.broken.clone());
+        let mut batch = Vec::new();
+        while moves.recv_many(&mut batch, most).await > 0 {
+            self.make_way(&batch).await;
+            batch.clear();
+        }
+    }
+
+    /// No job is under way here any more before it is there, where this same process may take it; the message that is
+    /// there stands for all its twins.
+    async fn make_way(&self, batch: &[Move]) {
+        let (mut moved, mut ackers) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for Move { job, .. } in batch {
+            let messages = self.in_flight.take([*job]);
+            let times = messages.iter().map(|(_, handed)| handed.times).max().unwrap_or_default();
+            moved.push(Outgoing { queue: self.names.slow(), ..self.names.job(*job) }.carrying(times));
+            ackers.extend(messages.into_iter().map(|(acker, _)| acker));
+        }
+        let webhooks: Vec<_> = batch.iter().map(|one| one.webhook).collect();
+        let step = || async {
+            self.stamps.set(&self.ledger, &webhooks).await?;
+            self.publisher.publish(&moved).await?;
+            Ok::<_, MoveError>(())
+        };
+        if persist("moving jobs to the slow lane", &self.abandon, step).await.is_some() {
+            for Move { from, over, .. } in batch {
+                self.metrics.made_way(*from, *over);
+            }
+            Acker::ack_all(ackers).await;
+        }
+    }
+}
