@@ -116,7 +116,7 @@ impl App {
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
         let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.depth.clone(), shutdown.clone()));
         let recording = tokio::spawn(recorder.run(made, self.batch));
-        let moving = tokio::spawn(mover.run(moves, self.batch));
+        let moving = tokio::spawn(mover.run(moves));
         let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
         let [main, slow] = attachments;
         let subscribe = |which: Which, slots: Slots, attachment| {

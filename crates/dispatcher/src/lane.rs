@@ -86,9 +86,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// So many attempts of one tenant may be beginning at a time. To begin may take a TLS handshake, which is the most costly
 /// part of an attempt: when hundreds end at once, as they do that hang, hundreds that waited for them would begin at once,
 /// and everybody would wait for their handshakes.
-const BEGINNING: u32 = 8;
-/// An attempt is beginning until it ends, for at most so long at a tenant whose attempts are short.
-const BEGUN: Duration = Duration::from_millis(10);
+const BEGINNING: u32 = 16;
+/// An attempt is beginning until it ends, for at most so long unless its tenant is at its share.
+const BEGUN: Duration = Duration::from_millis(5);
 
 /// One lane of this process.
 pub(crate) struct Lane {
@@ -111,7 +111,7 @@ struct Limits {
 pub(crate) struct Admission {
     beginning: Share<TenantId>,
     begun: Duration,
-    _slot: Held,
+    slot: Held,
     _body: Option<(Held, OwnedSemaphorePermit)>,
 }
 
@@ -119,14 +119,22 @@ type Held = (Share<WebhookId>, Share<TenantId>);
 
 impl Admission {
     /// Makes the attempt.
-    pub(crate) async fn spend<T>(self, attempt: impl Future<Output = T>) -> T {
-        let Self { beginning, begun, _slot, _body } = self;
+    pub(crate) async fn spend<T>(mut self, attempt: impl Future<Output = T>) -> T {
+        self.begin();
+        let Self { beginning, begun, slot: _slot, _body } = self;
         tokio::pin!(attempt);
         if let Ok(made) = timeout(begun, &mut attempt).await {
             return made;
         }
         drop(beginning);
         attempt.await
+    }
+
+    /// Only from now on does the attempt take its time.
+    fn begin(&mut self) {
+        let (webhook, tenant) = &mut self.slot;
+        webhook.begin();
+        tenant.begin();
     }
 }
 
@@ -180,11 +188,12 @@ impl Lane {
         Patience { lane: self, webhook, tenant, began, end: self.tick(began + self.which.patience()), last }
     }
 
-    /// For how long an attempt of a tenant counts as beginning. Where attempts take long, so long that the tenant's begin
+    /// For how long an attempt of a tenant counts as beginning. Where its attempts fill its share, so long that they begin
     /// at twice the rate at which they can end: more would only gather to end, and begin, at once.
     fn begun(&self, tenant: TenantId) -> Duration {
         let of_tenants = &self.slots.of_tenants;
-        BEGUN.max(of_tenants.held_lately(tenant) * BEGINNING / (2 * of_tenants.limit().max(BEGINNING)))
+        let longest = of_tenants.longest_when_crowded(tenant);
+        BEGUN.max(longest * BEGINNING / (2 * of_tenants.limit().max(BEGINNING)))
     }
 
     /// The first tick from a moment on.
@@ -215,19 +224,19 @@ impl Patience<'_> {
         self.end
     }
 
-    /// Waits for a slot, for room if the body is long, and then, with no end to the patience, for a turn to begin: that
-    /// comes soon.
+    /// Waits for a slot, for a turn to begin, and for room if the body is long. The turn comes in its time, which the
+    /// patience does not bound: a tenant that is at its share begins its attempts at its own pace.
     ///
     /// # Errors
     /// What could not be had in time.
     pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Over> {
         let slot = self.held(&self.lane.slots, 1).await?;
+        let beginning = self.lane.beginning.acquire(self.tenant, 1).await;
         let body = match long_body {
             Some(bytes) => Some(self.room(bytes).await?),
             None => None,
         };
-        let beginning = self.lane.beginning.acquire(self.tenant, 1).await;
-        Ok(Admission { beginning, begun: self.lane.begun(self.tenant), _slot: slot, _body: body })
+        Ok(Admission { beginning, begun: self.lane.begun(self.tenant), slot, _body: body })
     }
 
     async fn room(&mut self, bytes: usize) -> Result<(Held, OwnedSemaphorePermit), Over> {
@@ -253,7 +262,7 @@ impl Patience<'_> {
                 return Ok(had);
             }
             let Limits { of_webhooks, of_tenants } = &self.lane.slots;
-            let longest = of_webhooks.longest_held(self.webhook).max(of_tenants.longest_held(self.tenant));
+            let longest = of_webhooks.longest(self.webhook).max(of_tenants.longest(self.tenant));
             if self.end >= self.last || longest >= SLOW {
                 return Err(over);
             }
@@ -264,6 +273,10 @@ impl Patience<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use futures_util::future::join_all;
+    use tokio::task::JoinSet;
     use uuid::Uuid;
 
     use super::*;
@@ -277,7 +290,21 @@ mod tests {
         (webhook, tenant): (WebhookId, TenantId),
         body: Option<usize>,
     ) -> Result<Admission, Over> {
-        lane.patience(webhook, tenant).admit(body).await
+        let mut admission = lane.patience(webhook, tenant).admit(body).await?;
+        admission.begin();
+        Ok(admission)
+    }
+
+    /// Begins so many attempts, each as soon as it may; returns how long that took, in milliseconds.
+    async fn begin(lane: &Lane, attempts: &mut JoinSet<()>, count: usize, attempt: Duration) -> u128 {
+        let began = Instant::now();
+        for _ in 0..count {
+            let (webhook, tenant) = ids(1, 1);
+            let admission = lane.patience(webhook, tenant).admit(None).await.ok().unwrap();
+            attempts.spawn(admission.spend(tokio::time::sleep(attempt)));
+            tokio::task::yield_now().await;
+        }
+        began.elapsed().as_millis()
     }
 
     #[tokio::test(start_paused = true)]
@@ -322,41 +349,41 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
         let lane = Lane::new(Which::Main, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
+        let mut attempts = JoinSet::new();
+        let few = usize::try_from(BEGINNING).unwrap();
+        assert_eq!(begin(&lane, &mut attempts, few, Duration::from_secs(10)).await, 0);
         let began = Instant::now();
-        let hanging = async || admit(&lane, ids(1, 1), None).await.ok().unwrap();
-        let mut attempts = Vec::new();
-        for _ in 0..BEGINNING {
-            attempts.push(tokio::spawn(hanging().await.spend(std::future::pending::<()>())));
-        }
         drop(admit(&lane, ids(2, 2), None).await.ok().unwrap());
         assert_eq!(began, Instant::now(), "another tenant does not wait");
-        let next = hanging().await;
-        assert!(began.elapsed() >= BEGUN, "one has begun: {:?}", began.elapsed());
-        next.spend(async {}).await;
-        assert_eq!(attempts.iter().filter(|attempt| attempt.is_finished()).count(), 0, "all of them go on");
+        assert_eq!(begin(&lane, &mut attempts, 1, Duration::from_secs(10)).await, BEGUN.as_millis());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_hangs_does_not_slow_the_others_of_its_tenant() {
+        let lane = Lane::new(Which::Main, Slots { slots: 1024, webhook_share: 0.125, tenant_share: 0.25 });
+        let mut attempts = JoinSet::new();
+        begin(&lane, &mut attempts, 1, Duration::from_secs(10)).await;
+        tokio::time::advance(Duration::from_millis(900)).await;
+        let took = begin(&lane, &mut attempts, 1_000, Duration::from_millis(30)).await;
+        assert!(took <= 400, "as the slots allow, 30 ms for each 128: {took} ms");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_hung_together_does_not_begin_together_again() {
-        let lane = Lane::new(Which::Main, Slots { slots: 256, webhook_share: 1.0, tenant_share: 1.0 });
-        let hangs = || tokio::time::sleep(Duration::from_secs(10));
-        let mut attempts = tokio::task::JoinSet::new();
+        let lane = Lane::new(Which::Slow, Slots { slots: 256, webhook_share: 1.0, tenant_share: 1.0 });
+        let (mut attempts, hangs) = (JoinSet::new(), Duration::from_secs(10));
         let began = Instant::now();
-        for _ in 0..255 {
-            attempts.spawn(admit(&lane, ids(1, 1), None).await.ok().unwrap().spend(hangs()));
-        }
-        assert!(began.elapsed() < Duration::from_millis(500), "nothing is known of them yet");
-        // Ends after the others, so that the tenant is not forgotten.
-        tokio::time::advance(Duration::from_millis(100)).await;
-        attempts.spawn(admit(&lane, ids(1, 1), None).await.ok().unwrap().spend(hangs()));
-        for _ in 0..255 {
-            attempts.join_next().await;
-        }
-        let again = Instant::now();
-        for _ in 0..255 {
-            attempts.spawn(admit(&lane, ids(1, 1), None).await.ok().unwrap().spend(hangs()));
-        }
-        let took = again.elapsed().as_millis();
+        let took = begin(&lane, &mut attempts, 256, hangs).await;
+        assert!(took < 500, "nothing is known of them yet: {took} ms");
+        tokio::time::advance(Duration::from_secs(9)).await;
+        let last = Cell::new(began);
+        let waiting = (0..256).map(|_| async {
+            let admission = lane.patience(ids(1, 1).0, ids(1, 1).1).admit(None).await.ok().unwrap();
+            last.set(Instant::now());
+            admission.spend(tokio::time::sleep(hangs)).await;
+        });
+        join_all(waiting).await;
+        let took = (last.get() - began - hangs).as_millis();
         assert!((4_000..=6_000).contains(&took), "within half the time of an attempt: {took} ms");
     }
 

@@ -26,6 +26,10 @@ pub(crate) struct Move {
     pub(crate) over: Over,
 }
 
+/// How many are moved at once: no more than one window of the publisher's, as all of them are published again when one
+/// confirm does not come.
+const MOST: usize = 64;
+
 /// One write to the ledger, one to the broker and one acknowledgement for all that have come in: they come in hundreds, and
 /// others would have to wait for each write.
 pub(crate) struct Mover {
@@ -51,10 +55,10 @@ enum MoveError {
 
 impl Mover {
     /// Moves jobs until no more can come.
-    pub(crate) async fn run(self, mut moves: mpsc::Receiver<Move>, most: usize) {
+    pub(crate) async fn run(self, mut moves: mpsc::Receiver<Move>) {
         let _alarm = Alarm(self.broken.clone());
         let mut batch = Vec::new();
-        while moves.recv_many(&mut batch, most).await > 0 {
+        while moves.recv_many(&mut batch, MOST).await > 0 {
             self.make_way(&batch).await;
             batch.clear();
         }

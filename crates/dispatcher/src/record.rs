@@ -1,13 +1,16 @@
 //! Outcomes: one write to the ledger for all that have come in, then the retries, then the acknowledgements.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use broker::{Names, Publisher};
 use domain::{DeliveryState, Job, RetrySchedule};
 use ledger::{Attempted, Ledger, Outcome};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -16,6 +19,10 @@ use crate::{
     in_flight::InFlight,
     metrics::{Metrics, size},
 };
+
+/// The least time from one write to the next. Nobody waits for an outcome, and a write of two costs hardly more than one of
+/// a single outcome; what is lost with the process in between is sent once more.
+const PACE: Duration = Duration::from_millis(10);
 
 #[derive(Clone)]
 pub(crate) struct Recorder {
@@ -43,7 +50,15 @@ impl Recorder {
         let _alarm = Alarm(self.broken.clone());
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
+        let mut next = Instant::now();
         while made.recv_many(&mut batch, most).await > 0 {
+            sleep_until(next).await;
+            next = Instant::now() + PACE;
+            while batch.len() < most
+                && let Ok(one) = made.try_recv()
+            {
+                batch.push(one);
+            }
             let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
             // The next batch is written while this one's retries wait for their confirms.
             let this = self.clone();

@@ -23,10 +23,10 @@ struct Seats {
     free: Arc<Semaphore>,
     /// Who holds or waits.
     users: usize,
-    /// Who holds, in the order in which they began.
-    holders: BTreeMap<u64, Instant>,
-    began: u64,
-    /// For how long the last part that was given back was held.
+    /// Who holds and has begun, in the order in which they did.
+    begun: BTreeMap<u64, Instant>,
+    next: u64,
+    /// How long it took the last one that had begun to give its part back.
     last: Duration,
 }
 
@@ -34,14 +34,14 @@ struct Seats {
 pub(crate) struct Share<K: Eq + Hash + Copy> {
     // Before the seat, whose key may be forgotten with it.
     _permit: OwnedSemaphorePermit,
-    _seat: Seat<K>,
+    seat: Seat<K>,
 }
 
 /// Keeps a key from being forgotten.
 struct Seat<K: Eq + Hash + Copy> {
     shares: Arc<Shares<K>>,
     key: K,
-    holder: Option<u64>,
+    begun: Option<u64>,
 }
 
 impl<K: Eq + Hash + Copy> Shares<K> {
@@ -58,27 +58,24 @@ impl<K: Eq + Hash + Copy> Shares<K> {
     /// Waits for so much of a key's share; more than the whole share is the whole share. Giving up the wait gives
     /// everything back.
     pub(crate) async fn acquire(self: &Arc<Self>, key: K, amount: u32) -> Share<K> {
-        let (mut seat, free) = self.sit(key);
+        let (seat, free) = self.sit(key);
         match free.acquire_many_owned(amount.min(self.limit)).await {
-            Ok(permit) => {
-                seat.hold();
-                Share { _permit: permit, _seat: seat }
-            }
+            Ok(permit) => Share { _permit: permit, seat },
             Err(_) => unreachable!("no share is ever closed"),
         }
     }
 
-    /// For how long the one of the key's holders has held its part who has held it longest.
-    pub(crate) fn longest_held(&self, key: K) -> Duration {
-        let keys = self.lock();
-        let oldest = keys.get(&key).and_then(|seats| seats.holders.first_key_value());
-        oldest.map(|(_, began)| began.elapsed()).unwrap_or_default()
+    /// For how long the one of the key's holders has been at it who began first.
+    pub(crate) fn longest(&self, key: K) -> Duration {
+        self.lock().get(&key).map(Seats::longest).unwrap_or_default()
     }
 
-    /// How long a part of the key's is held by its most patient holder, or was by the last one to give it back.
-    pub(crate) fn held_lately(&self, key: K) -> Duration {
-        let last = self.lock().get(&key).map(|seats| seats.last).unwrap_or_default();
-        self.longest_held(key).max(last)
+    /// How long the key's holders take at the most, as far as is known, if more than three quarters of its share are held.
+    /// Otherwise nothing.
+    pub(crate) fn longest_when_crowded(&self, key: K) -> Duration {
+        let crowded =
+            |seats: &&Seats| seats.free.available_permits() * 4 < usize::try_from(self.limit).unwrap_or(usize::MAX);
+        self.lock().get(&key).filter(crowded).map(|seats| seats.longest().max(seats.last)).unwrap_or_default()
     }
 
     fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
@@ -86,12 +83,12 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         let seats = keys.entry(key).or_insert_with(|| Seats {
             free: Arc::new(Semaphore::new(usize::try_from(self.limit).unwrap_or(usize::MAX))),
             users: 0,
-            holders: BTreeMap::new(),
-            began: 0,
+            begun: BTreeMap::new(),
+            next: 0,
             last: Duration::ZERO,
         });
         seats.users += 1;
-        (Seat { shares: Arc::clone(self), key, holder: None }, Arc::clone(&seats.free))
+        (Seat { shares: Arc::clone(self), key, begun: None }, Arc::clone(&seats.free))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Seats>> {
@@ -99,12 +96,20 @@ impl<K: Eq + Hash + Copy> Shares<K> {
     }
 }
 
-impl<K: Eq + Hash + Copy> Seat<K> {
-    fn hold(&mut self) {
-        if let Some(seats) = self.shares.lock().get_mut(&self.key) {
-            seats.holders.insert(seats.began, Instant::now());
-            self.holder = Some(seats.began);
-            seats.began += 1;
+impl Seats {
+    fn longest(&self) -> Duration {
+        self.begun.first_key_value().map(|(_, began)| began.elapsed()).unwrap_or_default()
+    }
+}
+
+impl<K: Eq + Hash + Copy> Share<K> {
+    /// The holder begins with what it needs its part for.
+    pub(crate) fn begin(&mut self) {
+        let Seat { shares, key, begun } = &mut self.seat;
+        if let Some(seats) = shares.lock().get_mut(key) {
+            seats.begun.insert(seats.next, Instant::now());
+            *begun = Some(seats.next);
+            seats.next += 1;
         }
     }
 }
@@ -114,7 +119,7 @@ impl<K: Eq + Hash + Copy> Drop for Seat<K> {
         let mut keys = self.shares.lock();
         if let Some(seats) = keys.get_mut(&self.key) {
             seats.users -= 1;
-            if let Some(began) = self.holder.and_then(|holder| seats.holders.remove(&holder)) {
+            if let Some(began) = self.begun.and_then(|begun| seats.begun.remove(&begun)) {
                 seats.last = began.elapsed();
             }
             if seats.users == 0 {

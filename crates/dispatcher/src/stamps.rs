@@ -1,9 +1,6 @@
 //! Stamps on the webhooks that may have jobs in the slow lane.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use domain::WebhookId;
 use ledger::{Ledger, LedgerError};
@@ -31,11 +28,11 @@ impl Stamps {
         let mut set = self.0.lock().await;
         let now = Instant::now();
         let is_stale = |webhook: &WebhookId| set.get(webhook).is_none_or(|at| now - *at >= FRESH);
-        let stale: BTreeSet<_> = webhooks.iter().copied().filter(is_stale).collect();
+        let stale: Vec<_> = webhooks.iter().copied().filter(is_stale).collect();
         if stale.is_empty() {
             return Ok(());
         }
-        ledger.slow_stamp(stale.iter().copied()).await?;
+        ledger.slow_stamp(&stale).await?;
         if set.len() + stale.len() > REMEMBERED {
             set.retain(|_, at| now - *at < FRESH);
         }

@@ -53,7 +53,7 @@ pub struct Outcome {
 
 // The deliveries are "inserted", and the conflict updates them: that finds each row's partition and place by its id alone,
 // whatever the planner believes of tables that were empty when it looked. A delivery that is gone must not come into being
-// by it: the row that would is marked by an event of zeros, and ends the statement.
+// by it: the row that would is of no type, and ends the statement.
 //
 // Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
 // that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
@@ -82,7 +82,7 @@ batch_statement! {
       ), done AS ( \
         INSERT INTO deliveries AS d (id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, \
                                      next_attempt_at) \
-        SELECT delivery_id, webhook_id, '00000000-0000-0000-0000-000000000000', '', attempt, new_state, run, \
+        SELECT delivery_id, webhook_id, delivery_id, '', attempt, new_state, run, \
                first_failed_at, next_attempt_at \
         FROM made WHERE (SELECT count(*) FROM locked) >= 0 \
         ON CONFLICT (id) DO UPDATE SET attempts = excluded.attempts, \
@@ -94,7 +94,7 @@ batch_statement! {
                next_attempt_at = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled' \
                                  THEN excluded.next_attempt_at ELSE d.next_attempt_at END \
         WHERE d.attempts = excluded.attempts - 1 \
-        RETURNING d.id, d.event_id, d.state, d.next_attempt_at \
+        RETURNING d.id, d.event_type, d.state, d.next_attempt_at \
       ), counted AS MATERIALIZED ( \
         SELECT * FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE \
       ), logged AS ( \
@@ -118,7 +118,7 @@ batch_statement! {
                 WHERE failure.at > coalesce(greatest(w.last_success_at, health.success_at), '-infinity')) \
         FROM health WHERE w.id = health.webhook_id AND w.id = ANY (ARRAY(SELECT id FROM locked)) \
       ) SELECT id, state, next_attempt_at FROM done \
-        WHERE event_id <> '00000000-0000-0000-0000-000000000000' OR ('unknown delivery: ' || id)::boolean"
+        WHERE event_type <> '' OR ('unknown delivery: ' || id)::boolean"
 }
 
 /// What the server says when the statement was ended by a delivery that is gone.
@@ -144,8 +144,10 @@ impl Ledger {
     }
 
     async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<Vec<Outcome>, LedgerError> {
+        // Whoever locks several deliveries does so in the order of ids.
+        made.sort_unstable_by_key(|attempted| attempted.id);
         loop {
-            let mut statement = RecordAttempts::default();
+            let (mut statement, count) = (RecordAttempts::default(), made.len());
             for attempted in &made {
                 statement.push(attempted);
             }
@@ -154,6 +156,9 @@ impl Ledger {
                 Err(LedgerError::Query(error)) if error.to_string().contains(UNKNOWN) => {
                     let known = self.deliveries_known(&made).await?;
                     made.retain(|attempted| known.contains(&attempted.id.as_uuid()));
+                    if made.len() == count {
+                        return Err(LedgerError::Query(error));
+                    }
                 }
                 Err(error) => return Err(error),
             }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, EventType, Progress, TenantId, WebhookId};
-use time::OffsetDateTime;
+use time::{OffsetDateTime, PrimitiveDateTime};
 use uuid::Uuid;
 
 use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret};
@@ -142,10 +142,11 @@ impl Ledger {
     }
 }
 
-/// The moment in the id, which is also the key of its event's partition.
+/// The moment in the id, which is also the key of its event's partition. Later ids never have earlier moments: those past
+/// the year 9999, which no event of ours has, have the last one.
 pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(id.unix_millis()) * 1_000_000)
-        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+        .unwrap_or(PrimitiveDateTime::MAX.assume_utc())
 }
 
 /// Reads a row, or says which column cannot be read.

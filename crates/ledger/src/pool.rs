@@ -35,8 +35,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shorter than the default deadline of a shutdown.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// See the README: every statement finds its rows by their keys, and is planned once for each connection. Planned anew for
-/// every batch, over all partitions, the hot ones would cost more than they take to run. A plan that was made while a
+/// See the README: the hot statements find their rows by their keys, and are planned once for each connection. Planned anew for
+/// every batch, over all partitions, they would cost more than they take to run. A plan that was made while a
 /// table was nearly empty must serve when it is not: so no scan of a table, and no join but nested loops.
 const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
      SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; \

@@ -21,8 +21,8 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn slow_stamp(&self, webhooks: impl Iterator<Item = WebhookId>) -> Result<(), LedgerError> {
-        let statement = StampSlow { webhook: webhooks.map(WebhookId::as_uuid).collect() };
+    pub async fn slow_stamp(&self, webhooks: &[WebhookId]) -> Result<(), LedgerError> {
+        let statement = StampSlow { webhook: webhooks.iter().map(|id| id.as_uuid()).collect() };
         let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(())
     }

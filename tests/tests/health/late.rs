@@ -34,8 +34,11 @@ impl Records {
 
     /// A delivery and its first attempt, which ended so many seconds after noon. Not recorded yet.
     async fn attempt(&self, class: OutcomeClass, second: i64) -> Attempted {
+        self.attempt_of(Uuid::now_v7().into(), class, second).await
+    }
+
+    async fn attempt_of(&self, id: EventId, class: OutcomeClass, second: i64) -> Attempted {
         let timestamp: Timestamp = NOON.parse().unwrap();
-        let id = EventId::from(Uuid::now_v7());
         let event =
             NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}"[..].into() };
         let delivery = NewDelivery {
@@ -193,6 +196,18 @@ async fn an_attempt_at_a_delivery_that_is_gone_leaves_no_trace_and_stops_no_othe
         assert_eq!(records.health().await, is(0, 2));
         assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 1, "it did not come into being again");
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_ids_are_ids_like_others() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt_of(Uuid::nil().into(), Success, 1).await, records.attempt(Success, 2).await];
+        let ids = [batch[0].id, DeliveryId::from(Uuid::max()), batch[1].id, DeliveryId::from(Uuid::nil())];
+        assert_eq!(records.ledger.due_load(&ids).await.unwrap().due.len(), 2, "the others are unknown");
+        assert_eq!(records.record(&batch).await, is(0, 2));
     })
     .await;
 }
