@@ -50,15 +50,8 @@ impl Recorder {
         let _alarm = Alarm(self.broken.clone());
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
-        let mut next = Instant::now();
         while made.recv_many(&mut batch, most).await > 0 {
-            sleep_until(next).await;
-            next = Instant::now() + PACE;
-            while batch.len() < most
-                && let Ok(one) = made.try_recv()
-            {
-                batch.push(one);
-            }
+            let began = Instant::now();
             let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
             // The next batch is written while this one's retries wait for their confirms.
             let this = self.clone();
@@ -66,6 +59,7 @@ impl Recorder {
                 let _alarm = Alarm(this.broken.clone());
                 this.settle(recorded).await;
             });
+            sleep_until(began + PACE).await;
         }
         settling.close();
         settling.wait().await;
