@@ -92,7 +92,7 @@ async fn every_job_that_was_moved_ends_in_exactly_one_attempt() {
             back += metric(ops, "webhooks_jobs_put_back_in_slow_lane_total").await;
         }
         println!("{moved} were moved, {back} put back");
-        assert!(moved > 0.0 && back > 0.0, "{moved} were moved, {back} put back");
+        assert!(moved > 20.0 && back > 5.0, "{moved} were moved, {back} put back");
         for queue in [system.names.slow(), system.names.deliveries(), system.names.dead(), system.names.unroutable()] {
             assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
         }
