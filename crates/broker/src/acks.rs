@@ -4,18 +4,16 @@
 mod tracker;
 
 use std::{
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Waker},
     time::Duration,
 };
 
-use futures_util::future::{MaybeDone, join_all, maybe_done};
 use lapin::{Channel, options::BasicAckOptions};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     acks::tracker::{Ack, Tracker},
+    begun::{Begun, begun},
     stats::Stats,
 };
 
@@ -35,12 +33,6 @@ struct State {
     /// Gone once the consumer has given it up: a channel stays open for as long as anybody has it.
     channel: Option<Channel>,
     tracker: Tracker,
-}
-
-/// An acknowledgement that is queued, and whether it was sent.
-struct Queued<F: Future> {
-    ack: Ack,
-    sent: Pin<Box<MaybeDone<F>>>,
 }
 
 impl Acks {
@@ -69,13 +61,11 @@ impl Acks {
             self.stats.lost_acks.inc_by(messages(tags.len()));
             return;
         };
-        let mut queued = self.queue(&channel, tags);
         // An acknowledgement that meets the end of its connection may wait for ever.
-        let sending = join_all(queued.iter_mut().map(|one| one.sent.as_mut()));
-        let _ = timeout(ACK_TIMEOUT, sending).await;
-        for one in &mut queued {
-            if !matches!(one.sent.as_mut().take_output(), Some(Ok(()))) {
-                self.stats.lost_acks.inc_by(one.ack.messages);
+        let deadline = Instant::now() + ACK_TIMEOUT;
+        for (ack, sent) in self.queue(&channel, tags) {
+            if !matches!(timeout_at(deadline, sent.done()).await, Ok(Ok(()))) {
+                self.stats.lost_acks.inc_by(ack.messages);
             }
         }
     }
@@ -86,14 +76,12 @@ impl Acks {
         &self,
         channel: &'a Channel,
         tags: &[u64],
-    ) -> Vec<Queued<impl Future<Output = lapin::Result<()>> + use<'a>>> {
+    ) -> Vec<(Ack, Begun<impl Future<Output = lapin::Result<()>> + use<'a>>)> {
         let mut state = self.lock();
         let queue = |ack: Ack| {
             let options = BasicAckOptions { multiple: ack.messages > 1 };
-            let mut sent = Box::pin(maybe_done(channel.basic_ack(ack.tag, options)));
-            // lapin queues the frame when it is first asked, before it waits for anything.
-            let _ = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            Queued { ack, sent }
+            let sent = begun(channel.basic_ack(ack.tag, options));
+            (ack, sent)
         };
         state.tracker.done(tags).into_iter().map(queue).collect()
     }

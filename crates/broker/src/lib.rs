@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acks;
+mod begun;
 mod consumer;
 mod depth;
 mod error;

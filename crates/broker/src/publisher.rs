@@ -1,9 +1,12 @@
 //! Publishing with confirms.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use lapin::{
-    Channel, Confirmation, Connection, ConnectionStatus,
+    Channel, Confirmation, Connection, ConnectionStatus, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
 };
 use tokio::{
@@ -13,6 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    begun::{Begun, begun},
     error::{BrokerError, PublishError},
     link::{Backoff, Broker, close, in_time},
     message::Outgoing,
@@ -35,6 +39,9 @@ pub struct Publisher {
 #[derive(Clone)]
 struct Standing {
     channel: Channel,
+    /// Held while messages are numbered and queued. lapin does these one after the other: with two callers at once, one
+    /// would take the other's confirm for its own.
+    order: Arc<Mutex<()>>,
     connection: ConnectionStatus,
     /// Cancelled when a publish failed on it. One per connection: a late failure never fells the next one.
     suspect: CancellationToken,
@@ -81,12 +88,16 @@ impl Publisher {
             Ok(Ok(standing)) => standing.clone(),
             _ => None,
         };
-        let Standing { channel, connection, suspect } = standing.ok_or(PublishError::NotConnected)?;
+        let Standing { channel, order, connection, suspect } = standing.ok_or(PublishError::NotConnected)?;
         if connection.blocked() {
             return Err(PublishError::Blocked);
         }
         let exchange = self.broker.names().exchange();
-        let published = timeout_at(deadline, confirmed(&channel, &exchange, window)).await;
+        let queued = {
+            let _order = order.lock().unwrap_or_else(PoisonError::into_inner);
+            queue(&channel, &exchange, window)
+        };
+        let published = timeout_at(deadline, confirmed(queued)).await;
         let published = published.unwrap_or(Err(PublishError::Timeout(patience)));
         if published.is_err() && !connection.blocked() {
             suspect.cancel();
@@ -95,14 +106,30 @@ impl Publisher {
     }
 }
 
-/// Publishes a few messages and waits for their confirms.
-async fn confirmed(channel: &Channel, exchange: &str, window: &[Outgoing]) -> Result<(), PublishError> {
-    let mut confirms = Vec::with_capacity(window.len());
-    for message in window {
+/// Queues messages, to be sent together: sent one by one, each would cost a change of threads there and back.
+fn queue<'a>(
+    channel: &'a Channel,
+    exchange: &str,
+    messages: &'a [Outgoing],
+) -> Vec<Begun<impl Future<Output = lapin::Result<PublisherConfirm>> + use<'a>>> {
+    let queue = |message: &'a Outgoing| {
         // Nothing is ever returned, as the exchange has an alternate one; if it is, the channel is not what it seems.
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
         let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
-        confirms.push(channel.basic_publish(exchange, queue, options, &message.body, message.properties()).await?);
+        begun(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))
+    };
+    messages.iter().map(queue).collect()
+}
+
+/// Waits until messages are sent and confirmed. From the last one on: the others are done by then, and whoever waits is
+/// woken once.
+async fn confirmed<F>(queued: Vec<Begun<F>>) -> Result<(), PublishError>
+where
+    F: Future<Output = lapin::Result<PublisherConfirm>>,
+{
+    let mut confirms = Vec::with_capacity(queued.len());
+    for sent in queued.into_iter().rev() {
+        confirms.push(sent.done().await?);
     }
     for confirm in confirms {
         match confirm.await? {
@@ -123,7 +150,7 @@ async fn supervise(broker: Broker, sender: watch::Sender<Option<Standing>>, stop
             Ok((connection, channel)) => {
                 backoff = Backoff::new();
                 let (status, suspect) = (connection.status().clone(), CancellationToken::new());
-                let standing = Standing { channel, connection: status, suspect };
+                let standing = Standing { channel, order: Arc::default(), connection: status, suspect };
                 sender.send_replace(Some(standing.clone()));
                 stand(&standing, &stop).await;
                 sender.send_replace(None);
@@ -152,7 +179,7 @@ async fn open(broker: &Broker) -> Result<(Connection, Channel), BrokerError> {
 /// Returns when the connection no longer stands, when a publish failed on it, or at the stop. A blocked connection is
 /// kept whatever failed: another one would be blocked as well, and this one could not even be closed.
 async fn stand(standing: &Standing, stop: &CancellationToken) {
-    let Standing { channel, connection, suspect } = standing;
+    let Standing { channel, connection, suspect, .. } = standing;
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
