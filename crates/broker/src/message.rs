@@ -50,8 +50,8 @@ impl Outgoing {
         }
         let properties = BasicProperties::default()
             .with_delivery_mode(2)
-            .with_content_type("application/json".into())
-            .with_headers(headers);
+            .with_content_type("application/json".into());
+        let properties = if headers.inner().is_empty() { properties } else { properties.with_headers(headers) };
         match self.expires_in {
             Some(wait) => properties.with_expiration(wait.as_millis().to_string().into()),
             None => properties,

@@ -163,7 +163,8 @@ impl Intake {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (work, this) = (work(Arc::clone(self)), Arc::clone(self));
+        // An attempt's state is several KiB: in a box, it is not moved again and again on its way into the task.
+        let (work, this) = (Box::pin(work(Arc::clone(self))), Arc::clone(self));
         self.tasks.spawn(async move {
             if AssertUnwindSafe(work).catch_unwind().await.is_err() {
                 tracing::error!(delivery = %job.delivery, attempt = job.attempt, "a job's task panicked");

@@ -22,7 +22,7 @@ use crate::{
 
 /// The least time from one write to the next. Nobody waits for an outcome, and a write of two costs hardly more than one of
 /// a single outcome; what is lost with the process in between is sent once more.
-const PACE: Duration = Duration::from_millis(10);
+const PACE: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 pub(crate) struct Recorder {
