@@ -2,6 +2,7 @@
 
 mod app;
 mod intake;
+mod known;
 mod maintenance;
 mod metrics;
 mod plan;

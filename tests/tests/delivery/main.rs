@@ -4,6 +4,7 @@
 mod body;
 mod plans;
 mod routing;
+mod subscribers;
 mod twice;
 mod wire;
 
