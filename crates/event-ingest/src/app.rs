@@ -97,7 +97,6 @@ impl App {
             names: self.broker.names().clone(),
             metrics: Metrics::register(&mut registry, self.broker.stats()),
             data_limit: self.data_limit,
-            known: Arc::default(),
             abandon: CancellationToken::new(),
         };
         let maintenance = Maintenance {

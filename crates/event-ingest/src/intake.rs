@@ -1,16 +1,15 @@
 //! One batch of events: read, store, publish, acknowledge.
 
-use std::{collections::HashSet, sync::Arc, time::Instant};
+use std::{collections::HashSet, time::Instant};
 
 use broker::{Acker, Names, Outgoing, Publisher, Received};
 use domain::{Job, Redelivered};
-use ledger::{Ledger, Stored};
+use ledger::Ledger;
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    known::Known,
     metrics::Metrics,
     plan::{Plan, Usable, questions, rejected},
 };
@@ -22,7 +21,6 @@ pub(crate) struct Intake {
     pub(crate) names: Names,
     pub(crate) metrics: Metrics,
     pub(crate) data_limit: usize,
-    pub(crate) known: Arc<Known>,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
@@ -62,32 +60,25 @@ impl Intake {
         }
         let (ledger, abandon) = (&self.ledger, &self.abandon);
         let pairs = questions(&usable);
-        let (mut subscribers, mut doubtful) = (self.known.subscribers(&pairs), Vec::new());
-        let (plan, stored) = loop {
-            let (plan, mut tries) = (Plan::new(&usable, &pairs, &subscribers), 0_u32);
+        let subscribers = persist("finding subscribers", abandon, || ledger.subscribers_find(&pairs)).await?;
+        let plan = Plan::new(usable, &pairs, &subscribers);
+        let (mut stored, mut tries) = (HashSet::new(), 0_u32);
+        if !plan.deliveries.is_empty() {
             let store = || {
                 tries += 1;
-                ledger.events_store(&pairs, subscribers.clone(), &plan.events, &plan.deliveries)
+                ledger.events_store(&plan.events, &plan.deliveries)
             };
-            let stored = persist("storing events", abandon, store).await?;
-            // A try whose answer got lost may have stored what the last one found there already.
-            if tries > 1 {
-                doubtful.extend(plan.wanted());
-            }
-            match stored {
-                Stored::New(ids) => break (plan, ids),
-                Stored::Others(found) => {
-                    self.known.learn(&pairs, &found);
-                    subscribers = found;
-                }
-            }
-        };
-        let mut stored: HashSet<_> = stored.into_iter().collect();
+            stored.extend(persist("storing events", abandon, store).await?);
+        }
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.len()).unwrap_or_default());
-        doubtful.extend(plan.again());
+        // A try whose answer got lost may have stored what the last one found there already.
+        let mut doubtful = plan.again();
+        if tries > 1 {
+            doubtful.extend(plan.wanted());
+        }
         if !doubtful.is_empty() {
             let find = || ledger.deliveries_untried(&doubtful);
             stored.extend(persist("finding untried deliveries", abandon, find).await?);

@@ -2,7 +2,6 @@
 
 mod app;
 mod intake;
-mod known;
 mod maintenance;
 mod metrics;
 mod plan;

@@ -50,7 +50,7 @@ struct Planned {
 }
 
 impl Plan {
-    pub(crate) fn new(usable: &[Usable], pairs: &[(TenantId, EventType)], subscribers: &[Subscriber]) -> Self {
+    pub(crate) fn new(usable: Vec<Usable>, pairs: &[(TenantId, EventType)], subscribers: &[Subscriber]) -> Self {
         let mut by_pair: HashMap<_, Vec<_>> = HashMap::new();
         for Subscriber { pair, webhook } in subscribers {
             by_pair.entry(pairs[*pair]).or_default().push(*webhook);
@@ -60,7 +60,7 @@ impl Plan {
             let webhooks = by_pair.get(&(event.tenant, event.event_type)).map(Vec::as_slice).unwrap_or_default();
             let delivery = |webhook| DeliveryId::derive(webhook, event.id, event.timestamp);
             let deliveries = webhooks.iter().map(|webhook| delivery(*webhook)).collect();
-            plan.of_event.push(Planned { redelivered: *redelivered, key: (event.id, event.timestamp), deliveries });
+            plan.of_event.push(Planned { redelivered, key: (event.id, event.timestamp), deliveries });
             if webhooks.is_empty() || !seen.insert((event.tenant, event.id, event.timestamp)) {
                 continue;
             }
@@ -71,7 +71,7 @@ impl Plan {
                 event_type: event.event_type,
             };
             plan.deliveries.extend(webhooks.iter().map(new));
-            plan.events.push(event.clone());
+            plan.events.push(event);
         }
         plan
     }

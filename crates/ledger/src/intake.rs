@@ -1,7 +1,7 @@
-//! Events in, deliveries out: one statement per batch (DESIGN 1).
+//! Events in, deliveries out: one read and one statement per batch (DESIGN 1).
 
 use bytes::Bytes;
-use diesel::sql_types::{Binary, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{Binary, Int4, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp, WebhookId};
 use time::OffsetDateTime;
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// An active webhook that wants one of the asked pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscriber {
     /// The index of the pair in the question.
     pub pair: usize,
@@ -50,56 +50,32 @@ pub struct NewDelivery {
     pub event_type: EventType,
 }
 
-/// What came of storing a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// It is stored. These deliveries are new.
-    New(Vec<DeliveryId>),
-    /// Others subscribe than was supposed, namely these: nothing is stored.
-    Others(Vec<Subscriber>),
+batch_statement! {
+    FindSubscribers -> (Int4, SqlUuid);
+    pair { pair: i32 => Int4, tenant: Uuid => SqlUuid, event_type: String => Text };
+    " SELECT pair.pair, found.id FROM pair CROSS JOIN LATERAL \
+        (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
+         AND pair.event_type = ANY (events) OFFSET 0) AS found"
 }
 
-// Who subscribes is found out and compared with what was supposed in the statement that stores, so that a supposition
-// that holds costs no question of its own, and one that does not hold does no harm.
 batch_statement! {
-    StoreEvents -> (Int4, Nullable<SqlUuid>);
-    pair { pair: i32 => Int4, tenant: Uuid => SqlUuid, event_type: String => Text }
-    supposed { supposed_pair: i32 => Int4, supposed_webhook: Uuid => SqlUuid }
+    StoreEvents -> (SqlUuid,);
     event {
-        occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, of_tenant: Uuid => SqlUuid,
-        of_type: String => Text, body: Blob => Binary,
+        occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, tenant: Uuid => SqlUuid,
+        event_type: String => Text, body: Blob => Binary,
     }
     delivery {
-        delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid,
-        delivery_type: String => Text,
+        delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid, of_type: String => Text,
     };
-    ", found AS MATERIALIZED ( \
-        SELECT pair.pair, w.id FROM pair CROSS JOIN LATERAL \
-            (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
-             AND pair.event_type = ANY (events) OFFSET 0) AS w \
-      ), verdict AS MATERIALIZED ( \
-        SELECT coalesce(array_agg(pair ORDER BY pair, id), '{}') = $4 \
-           AND coalesce(array_agg(id ORDER BY pair, id), '{}') = $5 AS holds FROM found \
-      ), stored AS ( \
+    ", stored AS ( \
         INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
-        SELECT occurred_at, event_id, of_tenant, of_type, body FROM event WHERE (SELECT holds FROM verdict) \
-        ORDER BY occurred_at, event_id, of_tenant \
+        SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id, tenant \
         ON CONFLICT DO NOTHING \
-      ), made AS ( \
-        INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
-        SELECT delivery_id, webhook_id, of_event, delivery_type FROM delivery WHERE (SELECT holds FROM verdict) \
-        ORDER BY delivery_id \
-        ON CONFLICT DO NOTHING RETURNING id \
       ) \
-      SELECT -1, id FROM made \
-      UNION ALL SELECT -2, NULL FROM verdict WHERE NOT holds \
-      UNION ALL SELECT found.pair, found.id FROM verdict CROSS JOIN found WHERE NOT verdict.holds"
+      INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
+      SELECT delivery_id, webhook_id, of_event, of_type FROM delivery ORDER BY delivery_id \
+      ON CONFLICT DO NOTHING RETURNING id"
 }
-
-/// Instead of a pair's number: the row names a delivery that is new.
-const NEW: i32 = -1;
-/// The supposition does not hold.
-const OTHERS: i32 = -2;
 
 batch_statement! {
     FindUntried -> (SqlUuid,);
@@ -110,55 +86,51 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// Stores events and their deliveries in one transaction, if exactly the supposed webhooks want the pairs (tenant and
-    /// event type) now. What is already there stays as it is.
+    /// The active webhooks that want each (tenant, event type) pair.
     ///
     /// # Errors
-    /// When the database does not answer; nothing is stored then, or all is.
-    pub async fn events_store(
-        &self,
-        pairs: &[(TenantId, EventType)],
-        mut supposed: Vec<Subscriber>,
-        events: &[NewEvent],
-        deliveries: &[NewDelivery],
-    ) -> Result<Stored, LedgerError> {
-        let mut statement = StoreEvents::default();
+    /// When the database does not answer.
+    pub async fn subscribers_find(&self, pairs: &[(TenantId, EventType)]) -> Result<Vec<Subscriber>, LedgerError> {
+        let mut statement = FindSubscribers::default();
         for (index, (tenant, event_type)) in (0..).zip(pairs) {
             statement.pair.push(index);
             statement.tenant.push(tenant.as_uuid());
             statement.event_type.push(event_type.to_string());
         }
-        supposed.sort_unstable();
-        for Subscriber { pair, webhook } in supposed {
-            statement.supposed_pair.push(i32::try_from(pair).unwrap_or(i32::MAX));
-            statement.supposed_webhook.push(webhook.as_uuid());
-        }
+        let rows: Vec<(i32, Uuid)> = self.run(async |conn| statement.load(conn).await).await?;
+        let subscriber = |(pair, id): (i32, Uuid)| Subscriber {
+            pair: usize::try_from(pair).unwrap_or_default(),
+            webhook: id.into(),
+        };
+        Ok(rows.into_iter().map(subscriber).collect())
+    }
+
+    /// Stores events and their deliveries in one transaction. What is already there stays as it is: the ids of the
+    /// deliveries that are new are returned.
+    ///
+    /// # Errors
+    /// When the database does not answer; nothing is stored then, or all is.
+    pub async fn events_store(
+        &self,
+        events: &[NewEvent],
+        deliveries: &[NewDelivery],
+    ) -> Result<Vec<DeliveryId>, LedgerError> {
+        let mut statement = StoreEvents::default();
         for event in events {
             statement.occurred_at.push(milliseconds(event.timestamp));
             statement.event_id.push(event.id.as_uuid());
-            statement.of_tenant.push(event.tenant.as_uuid());
-            statement.of_type.push(event.event_type.to_string());
+            statement.tenant.push(event.tenant.as_uuid());
+            statement.event_type.push(event.event_type.to_string());
             statement.body.push(Blob(event.body.clone()));
         }
         for delivery in deliveries {
             statement.delivery_id.push(delivery.id.as_uuid());
             statement.webhook_id.push(delivery.webhook.as_uuid());
             statement.of_event.push(delivery.event.as_uuid());
-            statement.delivery_type.push(delivery.event_type.to_string());
+            statement.of_type.push(delivery.event_type.to_string());
         }
-        let rows: Vec<(i32, Option<Uuid>)> = self.run(async |conn| statement.load(conn).await).await?;
-        let (mut new, mut found, mut holds) = (Vec::new(), Vec::new(), true);
-        for row in rows {
-            match row {
-                (NEW, Some(id)) => new.push(id.into()),
-                (OTHERS, _) => holds = false,
-                (pair, Some(id)) => {
-                    found.push(Subscriber { pair: usize::try_from(pair).unwrap_or_default(), webhook: id.into() });
-                }
-                (_, None) => {}
-            }
-        }
-        Ok(if holds { Stored::New(new) } else { Stored::Others(found) })
+        let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(rows.into_iter().map(|(id,)| id.into()).collect())
     }
 
     /// The deliveries of these events that still wait for their first attempt, to whichever webhook.

@@ -4,7 +4,6 @@
 mod body;
 mod plans;
 mod routing;
-mod subscribers;
 mod twice;
 mod wire;
 

@@ -7,7 +7,7 @@ use end_to_end::{
     api::Api,
     system::{Service, System},
 };
-use ledger::{Attempted, Ledger, LedgerConfig, NewDelivery, NewEvent, Stored};
+use ledger::{Attempted, Ledger, LedgerConfig, NewDelivery, NewEvent};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -47,8 +47,7 @@ impl Records {
             event: id,
             event_type: EventType::QuoteClosed,
         };
-        let stored = self.ledger.events_store(&[], Vec::new(), &[event], &[delivery]).await.unwrap();
-        assert_eq!(stored, Stored::New(vec![delivery.id]));
+        assert_eq!(self.ledger.events_store(&[event], &[delivery]).await.unwrap(), [delivery.id]);
         let elapsed = Duration::from_millis(250);
         let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
         Attempted {

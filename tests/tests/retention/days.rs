@@ -111,7 +111,7 @@ async fn store(ledger: &ledger::Ledger, subscribed: &Subscribed) {
     let tenant = TenantId::from(subscribed.tenant);
     let event = NewEvent { id, timestamp, tenant, event_type, body: b"{}"[..].into() };
     let delivery = NewDelivery { id: DeliveryId::derive(webhook, id, timestamp), webhook, event: id, event_type };
-    ledger.events_store(&[], Vec::new(), &[event], &[delivery]).await.unwrap();
+    ledger.events_store(&[event], &[delivery]).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
