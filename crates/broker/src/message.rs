@@ -48,10 +48,8 @@ impl Outgoing {
             let value: String = value.chars().take(HEADER_CHARS).collect();
             headers.insert(name.as_str().into(), AMQPValue::LongString(value.into()));
         }
-        let properties = BasicProperties::default()
-            .with_delivery_mode(2)
-            .with_content_type("application/json".into());
-        let properties = if headers.inner().is_empty() { properties } else { properties.with_headers(headers) };
+        let properties = BasicProperties::default().with_delivery_mode(2).with_content_type("application/json".into());
+        let properties = if self.headers.is_empty() { properties } else { properties.with_headers(headers) };
         match self.expires_in {
             Some(wait) => properties.with_expiration(wait.as_millis().to_string().into()),
             None => properties,

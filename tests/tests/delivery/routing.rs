@@ -9,7 +9,7 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{judged, settled, start_all};
@@ -96,6 +96,42 @@ async fn an_inactive_webhook_gets_nothing_until_it_is_active_again() {
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         settled(&system, ingest, 2).await;
         assert_eq!(by_path(&receiver), counts([("/busy", 2), ("/idle", 1)]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_change_of_subscriptions_holds_from_the_next_event_on() {
+    System::prepared(Options::default(), async |system| {
+        let ingest = start_all(&system).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let mut events = 0;
+        let mut got = async || {
+            let before = receiver.received().len();
+            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            events += 1;
+            settled(&system, ingest, events).await;
+            let mut paths: Vec<_> = receiver.received().split_off(before).into_iter().map(|one| one.path).collect();
+            paths.sort();
+            paths.join(" ")
+        };
+        assert_eq!(got().await, "");
+        let one = api.create(&receiver.url("/one"), &["quote.closed"]).await;
+        assert_eq!(got().await, "/one");
+        let two = api.create(&receiver.url("/two"), &["quote.closed"]).await;
+        assert_eq!(got().await, "/one /two");
+        let (one, two) = (format!("/api/v1/webhooks/{}/", one.id), format!("/api/v1/webhooks/{}/", two.id));
+        assert_eq!(api.patch(&one, &json!({"events": ["quote.accepted"]})).await.status, 200);
+        assert_eq!(got().await, "/two");
+        assert_eq!(api.patch(&two, &json!({"is_active": false})).await.status, 200);
+        assert_eq!(got().await, "");
+        assert_eq!(api.patch(&one, &json!({"events": ["quote.closed"]})).await.status, 200);
+        assert_eq!(got().await, "/one");
+        assert!(api.delete(&one).await.status < 300);
+        assert_eq!(got().await, "");
+        assert_eq!((judged(ingest, "accepted").await, judged(ingest, "unwanted").await), (4.0, 3.0));
     })
     .await;
 }
