@@ -1,25 +1,17 @@
-//! Acknowledgements in bulk, on a real broker: a wrong one would close the channel, or lose a message.
-#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
+//! Acknowledgements in bulk: a wrong one would close the channel, or lose a message.
 
 use std::{
     collections::BTreeSet,
-    panic::AssertUnwindSafe,
-    path::Path,
     time::{Duration, Instant},
 };
 
-use broker::{
-    Acker, Attachment, BatchLimit, Broker, BrokerConfig, Exchange, Names, Outgoing, Received, Subscription, Topology,
-};
+use broker::{Acker, Attachment, BatchLimit, Broker, Outgoing, Received, Subscription};
 use futures_util::FutureExt;
-use lapin::{
-    Connection, ConnectionProperties,
-    options::{ExchangeDeleteOptions, QueueDeleteOptions},
-};
 use prometheus_client::registry::Registry;
 use tokio::{task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
+
+use crate::{SOON, delete, with_broker};
 
 const MESSAGES: usize = 500;
 /// How many messages may be waiting for their acknowledgement.
@@ -29,45 +21,6 @@ const ROUNDS: usize = 20;
 /// Left out: one in the middle, neighbours, and one near the end.
 const LEFT_OUT: [usize; 4] = [301, 400, 401, 490];
 const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000 };
-const SOON: Duration = Duration::from_secs(30);
-
-/// That of `AMQP_URL`, or else the one that `make up` started.
-fn amqp_url() -> String {
-    std::env::var("AMQP_URL").unwrap_or_else(|_| {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local/env");
-        let text = std::fs::read_to_string(file).expect("no broker: run `make up` first, or set AMQP_URL");
-        let url = text.lines().find_map(|line| line.strip_prefix("export AMQP_URL=")).unwrap();
-        url.trim_matches('\'').to_owned()
-    })
-}
-
-/// Runs a test with a queue prefix of its own, and deletes whatever it declared.
-async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
-    let prefix = format!("acks-{}", Uuid::new_v4().simple());
-    let names = Names::new(&prefix, &format!("{prefix}.business"));
-    let config =
-        BrokerConfig { uri: amqp_url(), names, gaps: Vec::new(), confirm_timeout: SOON, process: "test of acks" };
-    let broker = Broker::new(&config).unwrap();
-    let outcome = AssertUnwindSafe(test(&broker)).catch_unwind().await;
-    broker.depths_close().await;
-    let topology = Topology::new(broker.names(), &[]);
-    delete(topology.queues.into_iter().map(|queue| queue.name), topology.exchanges).await;
-    if let Err(panic) = outcome {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIterator<Item = Exchange>) {
-    let connection = Connection::connect(&amqp_url(), ConnectionProperties::default()).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    for queue in queues {
-        channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
-    }
-    for exchange in exchanges {
-        channel.exchange_delete(exchange.name.into(), ExchangeDeleteOptions::default()).await.unwrap();
-    }
-    connection.close(200, "bye".into()).await.unwrap();
-}
 
 /// Publishes messages whose bodies are these numbers.
 async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>) {

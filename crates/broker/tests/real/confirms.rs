@@ -1,0 +1,73 @@
+//! Confirms of callers that publish at the same time on one channel.
+
+use std::sync::Arc;
+
+use broker::{Broker, Outgoing, PublishError, Publisher};
+use lapin::{
+    Connection, ConnectionProperties,
+    options::{QueueBindOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
+};
+use tokio::sync::Barrier;
+use tokio_util::sync::CancellationToken;
+
+use crate::{amqp_url, with_broker};
+
+/// As many messages as are sent together.
+const TOGETHER: usize = 32;
+const ROUNDS: usize = 30;
+/// Besides the one who is refused.
+const OTHERS: usize = 5;
+
+fn messages(queue: &str) -> Vec<Outgoing> {
+    vec![Outgoing { queue: queue.to_owned(), body: b"{}".to_vec(), ..Default::default() }; TOGETHER]
+}
+
+/// Declares a queue that is full from the beginning: every publish to it is refused. It is gone with the connection.
+async fn full(broker: &Broker) -> (Connection, String) {
+    let connection = Connection::connect(&amqp_url(), ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let queue = format!("{}.full", broker.names().exchange());
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(0));
+    arguments.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    let options = QueueDeclareOptions { exclusive: true, ..Default::default() };
+    channel.queue_declare(queue.as_str().into(), options, arguments).await.unwrap();
+    let (exchange, name) = (broker.names().exchange(), queue.as_str());
+    let options = QueueBindOptions::default();
+    channel.queue_bind(name.into(), exchange.into(), name.into(), options, FieldTable::default()).await.unwrap();
+    (connection, queue)
+}
+
+/// Publishes once all callers are ready to.
+async fn published(publisher: Publisher, queue: String, all: Arc<Barrier>) -> Result<(), PublishError> {
+    let messages = messages(&queue);
+    all.wait().await;
+    publisher.publish(&messages).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_callers_at_once_only_the_one_whose_messages_were_refused_is_told_so() {
+    with_broker(async |broker| {
+        let stop = CancellationToken::new();
+        let good = broker.names().deliveries();
+        broker.publisher(stop.clone()).publish(&messages(&good)).await.unwrap();
+        let (_connection, full) = full(broker).await;
+        for _ in 0..ROUNDS {
+            // A publisher that was refused connects anew.
+            let publisher = broker.publisher(stop.clone());
+            publisher.publish(&messages(&good)).await.unwrap();
+            let all = Arc::new(Barrier::new(OTHERS + 1));
+            let caller = |queue: &str| tokio::spawn(published(publisher.clone(), queue.to_owned(), Arc::clone(&all)));
+            let (refused, others) = (caller(&full), [(); OTHERS].map(|()| caller(&good)));
+            let refused = refused.await.unwrap();
+            assert!(matches!(refused, Err(PublishError::Refused)), "{refused:?}");
+            for other in others {
+                let other = other.await.unwrap();
+                assert!(!matches!(other, Err(PublishError::Refused)), "what was taken is told as refused");
+            }
+        }
+        stop.cancel();
+    })
+    .await;
+}

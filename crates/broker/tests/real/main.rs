@@ -1,0 +1,55 @@
+//! What only a real broker can show.
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
+
+mod acks;
+mod confirms;
+
+use std::{panic::AssertUnwindSafe, path::Path, time::Duration};
+
+use broker::{Broker, BrokerConfig, Exchange, Names, Topology};
+use futures_util::FutureExt;
+use lapin::{
+    Connection, ConnectionProperties,
+    options::{ExchangeDeleteOptions, QueueDeleteOptions},
+};
+use uuid::Uuid;
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// That of `AMQP_URL`, or else the one that `make up` started.
+fn amqp_url() -> String {
+    std::env::var("AMQP_URL").unwrap_or_else(|_| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local/env");
+        let text = std::fs::read_to_string(file).expect("no broker: run `make up` first, or set AMQP_URL");
+        let url = text.lines().find_map(|line| line.strip_prefix("export AMQP_URL=")).unwrap();
+        url.trim_matches('\'').to_owned()
+    })
+}
+
+/// Runs a test with a queue prefix of its own, and deletes whatever it declared.
+async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
+    let prefix = format!("broker-{}", Uuid::new_v4().simple());
+    let names = Names::new(&prefix, &format!("{prefix}.business"));
+    let config =
+        BrokerConfig { uri: amqp_url(), names, gaps: Vec::new(), confirm_timeout: SOON, process: "test of broker" };
+    let broker = Broker::new(&config).unwrap();
+    let outcome = AssertUnwindSafe(test(&broker)).catch_unwind().await;
+    broker.depths_close().await;
+    let topology = Topology::new(broker.names(), &[]);
+    delete(topology.queues.into_iter().map(|queue| queue.name), topology.exchanges).await;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIterator<Item = Exchange>) {
+    let connection = Connection::connect(&amqp_url(), ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    for queue in queues {
+        channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
+    }
+    for exchange in exchanges {
+        channel.exchange_delete(exchange.name.into(), ExchangeDeleteOptions::default()).await.unwrap();
+    }
+    connection.close(200, "bye".into()).await.unwrap();
+}
