@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use broker::{Broker, Outgoing, PublishError, Publisher};
 use lapin::{
-    Connection, ConnectionProperties,
+    Connection,
     options::{QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
 use tokio::sync::Barrier;
 use tokio_util::sync::CancellationToken;
 
-use crate::{amqp_url, with_broker};
+use crate::{connected, with_broker};
 
 /// As many messages as are sent together.
 const TOGETHER: usize = 32;
@@ -25,8 +25,7 @@ fn messages(queue: &str) -> Vec<Outgoing> {
 
 /// Declares a queue that is full from the beginning: every publish to it is refused. It is gone with the connection.
 async fn full(broker: &Broker) -> (Connection, String) {
-    let connection = Connection::connect(&amqp_url(), ConnectionProperties::default()).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
+    let (connection, channel) = connected().await;
     let queue = format!("{}.full", broker.names().exchange());
     let mut arguments = FieldTable::default();
     arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(0));

@@ -9,7 +9,7 @@ use std::{panic::AssertUnwindSafe, path::Path, time::Duration};
 use broker::{Broker, BrokerConfig, Exchange, Names, Topology};
 use futures_util::FutureExt;
 use lapin::{
-    Connection, ConnectionProperties,
+    Channel, Connection, ConnectionProperties,
     options::{ExchangeDeleteOptions, QueueDeleteOptions},
 };
 use uuid::Uuid;
@@ -42,9 +42,15 @@ async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
     }
 }
 
-async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIterator<Item = Exchange>) {
+/// A connection of the test's own.
+async fn connected() -> (Connection, Channel) {
     let connection = Connection::connect(&amqp_url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
+    (connection, channel)
+}
+
+async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIterator<Item = Exchange>) {
+    let (connection, channel) = connected().await;
     for queue in queues {
         channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
     }
