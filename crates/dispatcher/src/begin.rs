@@ -79,7 +79,7 @@ impl Intake {
         let now = OffsetDateTime::now_utc();
         let due = loaded.due.into_iter().next().filter(|due| {
             due.destination.standing == Standing::Active
-                && due.progress.judge(job, handed.redelivered, now) == Verdict::Attempt
+                && due.progress.judge(job, handed.redelivered, now, &self.schedule) == Verdict::Attempt
         });
         if due.is_none() {
             self.again(job, handed);

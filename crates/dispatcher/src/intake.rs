@@ -128,7 +128,7 @@ impl Intake {
     }
 
     fn judge(self: &Arc<Self>, job: Job, handed: Handed, due: &Due) {
-        match due.progress.judge(job, handed.redelivered, OffsetDateTime::now_utc()) {
+        match due.progress.judge(job, handed.redelivered, OffsetDateTime::now_utc(), &self.schedule) {
             Verdict::Stale => self.skip(job, "stale"),
             Verdict::Attempt => {
                 let due = due.clone();

@@ -99,13 +99,13 @@ impl Progress {
     /// What to do with `job` at `now`. `redelivered` is the broker's flag: the job was once handed out and not
     /// acknowledged, so its consumer may have died between recording the outcome and publishing the retry.
     #[must_use]
-    pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime) -> Verdict {
+    pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime, schedule: &RetrySchedule) -> Verdict {
         if !self.state.is_waiting() {
             return Verdict::Stale;
         }
         let is_next = job.attempt == self.attempts + 1;
         match self.next_attempt_at {
-            Some(due) if is_next && due > now + EARLY_TOLERANCE => Verdict::Early(due),
+            Some(due) if is_next && due > now + schedule.early_tolerance() => Verdict::Early(due),
             _ if is_next => Verdict::Attempt,
             due if job.attempt > 0 && job.attempt == self.attempts && redelivered == Redelivered::Yes => {
                 Verdict::FollowUp(due.unwrap_or(now))
@@ -133,9 +133,6 @@ impl Progress {
         Self { state, attempts, first_failed_at: Some(first_failed_at), next_attempt_at, ..*self }
     }
 }
-
-/// The clocks of two dispatchers, and the broker's, may differ by so much before a job counts as early.
-const EARLY_TOLERANCE: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// The broker's `redelivered` flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +163,10 @@ mod tests {
         Job { delivery: uuid::Uuid::from_u128(1).into(), attempt }
     }
 
+    fn judge(progress: &Progress, job: Job, redelivered: Redelivered, now: OffsetDateTime) -> Verdict {
+        progress.judge(job, redelivered, now, &RetrySchedule::default())
+    }
+
     #[test]
     fn seven_failures_drop_a_delivery_and_a_success_ends_it_at_any_time() {
         let schedule = RetrySchedule::default();
@@ -191,16 +192,16 @@ mod tests {
             first_failed_at: Some(NOW),
             next_attempt_at: Some(due),
         };
-        assert_eq!(progress.judge(job(3), Redelivered::No, NOW), Verdict::Attempt);
-        assert_eq!(progress.judge(job(3), Redelivered::Yes, NOW), Verdict::Attempt);
-        assert_eq!(progress.judge(job(1), Redelivered::Yes, NOW), Verdict::Stale);
-        assert_eq!(progress.judge(job(2), Redelivered::No, NOW), Verdict::Stale);
-        assert_eq!(progress.judge(job(2), Redelivered::Yes, NOW), Verdict::FollowUp(due));
-        assert_eq!(progress.judge(job(4), Redelivered::No, NOW), Verdict::Stale);
-        assert_eq!(Progress::NEW.judge(job(1), Redelivered::No, NOW), Verdict::Attempt);
-        assert_eq!(Progress::NEW.judge(job(0), Redelivered::Yes, NOW), Verdict::Stale);
+        assert_eq!(judge(&progress, job(3), Redelivered::No, NOW), Verdict::Attempt);
+        assert_eq!(judge(&progress, job(3), Redelivered::Yes, NOW), Verdict::Attempt);
+        assert_eq!(judge(&progress, job(1), Redelivered::Yes, NOW), Verdict::Stale);
+        assert_eq!(judge(&progress, job(2), Redelivered::No, NOW), Verdict::Stale);
+        assert_eq!(judge(&progress, job(2), Redelivered::Yes, NOW), Verdict::FollowUp(due));
+        assert_eq!(judge(&progress, job(4), Redelivered::No, NOW), Verdict::Stale);
+        assert_eq!(judge(&Progress::NEW, job(1), Redelivered::No, NOW), Verdict::Attempt);
+        assert_eq!(judge(&Progress::NEW, job(0), Redelivered::Yes, NOW), Verdict::Stale);
         for state in [DeliveryState::Succeeded, DeliveryState::Dropped, DeliveryState::Cancelled] {
-            assert_eq!(Progress { state, ..progress }.judge(job(3), Redelivered::No, NOW), Verdict::Stale);
+            assert_eq!(judge(&Progress { state, ..progress }, job(3), Redelivered::No, NOW), Verdict::Stale);
         }
     }
 
@@ -214,7 +215,12 @@ mod tests {
             first_failed_at: Some(NOW),
             next_attempt_at: Some(due),
         };
-        assert_eq!(progress.judge(job(3), Redelivered::No, NOW), Verdict::Early(due));
-        assert_eq!(progress.judge(job(3), Redelivered::No, due - EARLY_TOLERANCE), Verdict::Attempt);
+        assert_eq!(judge(&progress, job(3), Redelivered::No, NOW), Verdict::Early(due));
+        assert_eq!(judge(&progress, job(3), Redelivered::No, due - Duration::from_millis(251)), Verdict::Early(due));
+        assert_eq!(judge(&progress, job(3), Redelivered::No, due - Duration::from_millis(250)), Verdict::Attempt);
+        let quick = "200ms,500ms".parse().unwrap();
+        let early = due - Duration::from_millis(21);
+        assert_eq!(progress.judge(job(3), Redelivered::No, early, &quick), Verdict::Early(due));
+        assert_eq!(progress.judge(job(3), Redelivered::No, early + Duration::from_millis(1), &quick), Verdict::Attempt);
     }
 }

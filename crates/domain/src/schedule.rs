@@ -4,6 +4,9 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use time::OffsetDateTime;
 
+/// The clocks of two dispatchers may differ by so much before a job counts as early: it would wait behind others again, for
+/// up to the shortest delay.
+const EARLY_TOLERANCE: Duration = Duration::from_millis(250);
 /// The largest delay of a queue: `x-message-ttl` has 32 bits of milliseconds.
 const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);
 const MOST_STEPS: usize = 32;
@@ -116,8 +119,18 @@ impl RetrySchedule {
     ) -> Option<OffsetDateTime> {
         let step = self.steps.get(usize::from(failures.checked_sub(1)?))?;
         let due = first_failed_at + *step;
-        let shortest = self.gaps().first().copied().unwrap_or_default();
+        let shortest = self.shortest_gap();
         if due < started_at + shortest / 2 { Some(started_at + shortest) } else { Some(due) }
+    }
+
+    /// How much before its time an attempt may be made: 250 ms, and with a quick schedule a tenth of its shortest delay.
+    #[must_use]
+    pub fn early_tolerance(&self) -> Duration {
+        EARLY_TOLERANCE.min(self.shortest_gap() / 10)
+    }
+
+    fn shortest_gap(&self) -> Duration {
+        self.gaps().first().copied().unwrap_or_default()
     }
 }
 

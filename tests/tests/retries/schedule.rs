@@ -70,6 +70,22 @@ async fn attempts_that_take_long_do_not_delay_the_next_ones() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_goes_through_two_queues_is_not_early() {
+    // The second attempt ends 0.75 s before the third is due: that is 0.6 s in one queue, and then 0.15 s in another.
+    let options = Options { schedule: "400ms,1s,2s", ..Options::default() };
+    System::run(options, async |system| {
+        let tenant = Uuid::new_v4();
+        let slow = Duration::from_millis(250);
+        let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).after(slow)));
+        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        publish(&system, tenant).await;
+        ended(&system, &webhook.id, "dropped", 4).await;
+        assert_on_schedule(&system, &webhook.id, &receiver.received()).await;
+    })
+    .await;
+}
+
 fn signed_at(one: &Received) -> i64 {
     let signature = one.header("x-service-signature").unwrap();
     signature.strip_prefix("t=").unwrap().split_once(',').unwrap().0.parse().unwrap()
