@@ -69,11 +69,11 @@ batch_statement! {
     };
     ", stored AS ( \
         INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
-        SELECT occurred_at, event_id, tenant, event_type, body FROM event ORDER BY occurred_at, event_id, tenant \
+        SELECT occurred_at, event_id, tenant, event_type, body FROM event \
         ON CONFLICT DO NOTHING \
       ) \
       INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
-      SELECT delivery_id, webhook_id, of_event, of_type FROM delivery ORDER BY delivery_id \
+      SELECT delivery_id, webhook_id, of_event, of_type FROM delivery \
       ON CONFLICT DO NOTHING RETURNING id"
 }
 
@@ -115,9 +115,15 @@ impl Ledger {
         events: &[NewEvent],
         deliveries: &[NewDelivery],
     ) -> Result<Vec<DeliveryId>, LedgerError> {
+        // In the order of keys, so that two batches with the same events wait for one another and never deadlock. The server
+        // would copy each body to sort it.
+        let mut events: Vec<_> = events.iter().map(|event| (milliseconds(event.timestamp), event)).collect();
+        events.sort_unstable_by_key(|(occurred_at, event)| (*occurred_at, event.id, event.tenant));
+        let mut deliveries: Vec<_> = deliveries.iter().collect();
+        deliveries.sort_unstable_by_key(|delivery| delivery.id);
         let mut statement = StoreEvents::default();
-        for event in events {
-            statement.occurred_at.push(milliseconds(event.timestamp));
+        for (occurred_at, event) in events {
+            statement.occurred_at.push(occurred_at);
             statement.event_id.push(event.id.as_uuid());
             statement.tenant.push(event.tenant.as_uuid());
             statement.event_type.push(event.event_type.to_string());
