@@ -5,6 +5,7 @@ mod report;
 pub use report::line;
 
 use std::error::Error;
+use std::panic::resume_unwind;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pub fn run<S, F, E>(name: &str, about: &str, service: S) -> ExitCode
 where
     S: FnOnce(Settings, CancellationToken) -> F,
-    F: Future<Output = Result<(), E>>,
-    E: Into<BoxError>,
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<BoxError> + Send + 'static,
 {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match arguments.iter().map(|argument| argument.to_str()).collect::<Vec<_>>()[..] {
@@ -44,8 +45,8 @@ where
 fn start<S, F, E>(name: &str, service: S) -> ExitCode
 where
     S: FnOnce(Settings, CancellationToken) -> F,
-    F: Future<Output = Result<(), E>>,
-    E: Into<BoxError>,
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<BoxError> + Send + 'static,
 {
     let settings = match prepare() {
         Ok(settings) => settings,
@@ -70,8 +71,8 @@ fn prepare() -> Result<Settings, SettingsError> {
 fn supervise<S, F, E>(settings: Settings, service: S) -> Result<(), BoxError>
 where
     S: FnOnce(Settings, CancellationToken) -> F,
-    F: Future<Output = Result<(), E>>,
-    E: Into<BoxError>,
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<BoxError> + Send + 'static,
 {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     let deadline = settings.shutdown.deadline;
@@ -81,8 +82,10 @@ where
             shutdown.cancelled().await;
             tokio::time::sleep(deadline.saturating_add(GRACE)).await;
         };
+        // On a thread of the pool, like all that it talks to: this one would have to be woken for each of its steps.
+        let service = tokio::spawn(service(settings, shutdown.clone()));
         tokio::select! {
-            outcome = service(settings, shutdown.clone()) => outcome.map_err(Into::into),
+            outcome = service => outcome.unwrap_or_else(|panic| resume_unwind(panic.into_panic())).map_err(Into::into),
             () = overdue => Err(Overdue(deadline).into()),
         }
     });

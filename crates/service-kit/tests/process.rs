@@ -18,14 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     if let Ok(behaviour) = env::var(CHILD) {
-        return service(&behaviour);
+        return service(behaviour);
     }
-    let checks: [(&str, fn()); 9] = [
+    let checks: [(&str, fn()); 10] = [
         ("help_and_version_need_no_settings", help_and_version_need_no_settings),
         ("other_arguments_are_refused", other_arguments_are_refused),
         ("unusable_settings_end_it_with_2", unusable_settings_end_it_with_2),
         ("an_unreadable_file_is_named_with_the_cause", an_unreadable_file_is_named_with_the_cause),
         ("a_failure_is_told_in_one_line", a_failure_is_told_in_one_line),
+        ("a_panic_ends_it", a_panic_ends_it),
         ("either_signal_ends_it_well", either_signal_ends_it_well),
         ("a_second_signal_ends_it_at_once", a_second_signal_ends_it_at_once),
         ("an_overdue_service_is_abandoned", an_overdue_service_is_abandoned),
@@ -42,15 +43,16 @@ fn main() -> ExitCode {
 #[error("cannot begin")]
 struct CannotBegin(#[source] std::io::Error);
 
-fn service(behaviour: &str) -> ExitCode {
+fn service(behaviour: String) -> ExitCode {
     process::run(
         "service",
         "does as it is told",
-        async |settings, shutdown| -> Result<(), Box<dyn Error + Send + Sync>> {
+        async move |settings, shutdown| -> Result<(), Box<dyn Error + Send + Sync>> {
             tracing::info!(connections = settings.database.max_connections, "begun");
             println!("begun");
-            match behaviour {
+            match behaviour.as_str() {
                 "fail" => return Err(CannotBegin(std::io::Error::other("no luck")).into()),
+                "panic" => panic!("out of order"),
                 "obey" => shutdown.cancelled().await,
                 "linger" => {
                     shutdown.cancelled().await;
@@ -162,6 +164,12 @@ fn an_unreadable_file_is_named_with_the_cause() {
 fn a_failure_is_told_in_one_line() {
     let ended = Service::start("fail", &[], &[("WEBHOOKS__LOG__LEVEL", "off")]).end();
     assert_eq!((ended.code, ended.errors.as_str()), (Some(1), "service: cannot begin: no luck\n"));
+}
+
+fn a_panic_ends_it() {
+    let ended = Service::start("panic", &[], &[]).end();
+    assert_eq!(ended.code, Some(101));
+    assert!(ended.errors.contains("out of order"), "{}", ended.errors);
 }
 
 fn either_signal_ends_it_well() {
