@@ -4,8 +4,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use time::OffsetDateTime;
 
-/// The clocks of two dispatchers may differ by so much before a job counts as early: it would wait behind others again, for
-/// up to the shortest delay.
+/// At most so much may the clocks of two dispatchers differ before a job counts as early. One that does is parked again, and
+/// may wait behind others for up to the shortest delay.
 const EARLY_TOLERANCE: Duration = Duration::from_millis(250);
 /// The largest delay of a queue: `x-message-ttl` has 32 bits of milliseconds.
 const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);

@@ -58,6 +58,8 @@ batch_statement! {
          AND pair.event_type = ANY (events) OFFSET 0) AS found"
 }
 
+// The rows are in the order of their keys, so that two batches with the same events wait for one another and never
+// deadlock.
 batch_statement! {
     StoreEvents -> (SqlUuid,);
     event {
@@ -115,8 +117,7 @@ impl Ledger {
         events: &[NewEvent],
         deliveries: &[NewDelivery],
     ) -> Result<Vec<DeliveryId>, LedgerError> {
-        // In the order of keys, so that two batches with the same events wait for one another and never deadlock. The server
-        // would copy each body to sort it.
+        // Here, as the server would copy each body to sort it.
         let mut events: Vec<_> = events.iter().map(|event| (milliseconds(event.timestamp), event)).collect();
         events.sort_unstable_by_key(|(occurred_at, event)| (*occurred_at, event.id, event.tenant));
         let mut deliveries: Vec<_> = deliveries.iter().collect();

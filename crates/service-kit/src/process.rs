@@ -23,7 +23,8 @@ const GRACE: Duration = Duration::from_secs(2);
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Runs a service and returns what `main` returns: 0 when `service` ended well, 1 when it failed, 2 when it was never
-/// begun because of the settings or the arguments. Errors are one line on standard error, with their causes.
+/// begun because of the settings or the arguments. Errors are one line on standard error, with their causes. A panic of
+/// `service` goes on in the caller.
 ///
 /// `service` gets the settings and a token that SIGTERM or SIGINT cancels; from then it has `shutdown.deadline` to
 /// return. Two seconds after that it is abandoned, as a failure. `about` is the line that `--help` prints.
@@ -85,13 +86,13 @@ where
         // On a thread of the pool, like all that it talks to: this one would have to be woken for each of its steps.
         let service = tokio::spawn(service(settings, shutdown.clone()));
         tokio::select! {
-            outcome = service => outcome.unwrap_or_else(|panic| resume_unwind(panic.into_panic())).map_err(Into::into),
+            outcome = service => Ok(outcome.map(|outcome| outcome.map_err(Into::into))),
             () = overdue => Err(Overdue(deadline).into()),
         }
     });
     // Whatever still runs has no one to report to; it must not keep the process.
     runtime.shutdown_background();
-    outcome
+    outcome.and_then(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic.into_panic())))
 }
 
 #[derive(Debug, thiserror::Error)]

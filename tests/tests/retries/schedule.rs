@@ -72,7 +72,7 @@ async fn attempts_that_take_long_do_not_delay_the_next_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_goes_through_two_queues_is_not_early() {
-    // The second attempt ends 0.75 s before the third is due: that is 0.6 s in one queue, and then 0.15 s in another.
+    // The third attempt ends 0.75 s before the fourth is due: that is 0.6 s in one queue, and then 0.15 s in another.
     let options = Options { schedule: "400ms,1s,2s", ..Options::default() };
     System::run(options, async |system| {
         let tenant = Uuid::new_v4();

@@ -7,8 +7,8 @@ use domain::DeliveryState;
 use super::{Audit, Case, Kind};
 use crate::chaos::evidence::{Attempt, Delivery};
 
-/// How much the clocks of two dispatchers may differ before a job counts as early (`domain`), and a little.
-const EARLY: Duration = Duration::from_millis(260);
+/// What times may differ by for other reasons than a dispatcher's judgement.
+const ROUNDING: Duration = Duration::from_millis(10);
 
 pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
     for delivery in &case.evidence.deliveries {
@@ -69,7 +69,7 @@ fn judge_times(case: &Case<'_>, delivery: &Delivery, attempts: &[Attempt], audit
         let (on_time, before) = (first.finished_at() + *step, pair[0].started_at);
         let due = if on_time < before + shortest / 2 { before + shortest } else { on_time };
         let early = due - pair[1].started_at;
-        if early > EARLY {
+        if early > case.evidence.schedule.early_tolerance() + ROUNDING {
             let number = pair[1].number;
             let name = case.name(delivery.webhook);
             audit.found(
