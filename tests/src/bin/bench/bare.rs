@@ -56,9 +56,10 @@ impl Bare {
         let order = json!({
             "amqp": amqp_url, "queue": queue, "ca": sink.ca, "url": sink.url(&format!("/ok/{GROUP}")),
             "prefetch": settings.dispatcher.max_in_flight,
-            // As many as there are slots: a ceiling must not be lowered by making connections again and again.
+            // As many as there are slots, and for as long as a round may take: a ceiling must not be lowered by making
+            // connections again and again.
             "max_idle": settings.dispatcher.max_in_flight,
-            "idle_ms": u64::try_from(settings.egress.idle_timeout.as_millis()).unwrap_or(u64::MAX),
+            "idle_seconds": PATIENCE.as_secs(),
         });
         let (child, ready) = Child::start("pipe", &[order.to_string()]);
         assert_eq!(ready, "ready");

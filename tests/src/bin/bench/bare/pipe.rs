@@ -82,7 +82,7 @@ fn client(order: &Value) -> Https {
     Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(Duration::from_millis(order["idle_ms"].as_u64().expect("a number")))
+        .pool_idle_timeout(Duration::from_secs(order["idle_seconds"].as_u64().expect("a number")))
         .pool_max_idle_per_host(max_idle)
         .build(https)
 }
