@@ -152,6 +152,13 @@ impl System {
         }
     }
 
+    /// The ledger with connections of one's own, by which the server can tell them.
+    #[must_use]
+    pub fn ledger_as(&self, application_name: &'static str, max_connections: usize) -> Ledger {
+        let config = LedgerConfig { url: self.database_url.clone(), max_connections, application_name };
+        Ledger::new(&config).expect("the URL is good")
+    }
+
     /// The settings as a service reads them.
     #[must_use]
     pub fn settings(&self) -> Settings {

@@ -58,19 +58,13 @@ impl Plan {
         let (mut plan, mut seen) = (Self::default(), HashSet::new());
         for Usable { event, redelivered } in usable {
             let webhooks = by_pair.get(&(event.tenant, event.event_type)).map(Vec::as_slice).unwrap_or_default();
-            let delivery = |webhook| DeliveryId::derive(webhook, event.id, event.timestamp);
-            let deliveries = webhooks.iter().map(|webhook| delivery(*webhook)).collect();
-            plan.of_event.push(Planned { redelivered, key: (event.id, event.timestamp), deliveries });
+            let deliveries: Vec<_> = webhooks.iter().map(|webhook| NewDelivery::of(&event, *webhook)).collect();
+            let ids = deliveries.iter().map(|delivery| delivery.id).collect();
+            plan.of_event.push(Planned { redelivered, key: (event.id, event.timestamp), deliveries: ids });
             if webhooks.is_empty() || !seen.insert((event.tenant, event.id, event.timestamp)) {
                 continue;
             }
-            let new = |webhook: &_| NewDelivery {
-                id: delivery(*webhook),
-                webhook: *webhook,
-                event: event.id,
-                event_type: event.event_type,
-            };
-            plan.deliveries.extend(webhooks.iter().map(new));
+            plan.deliveries.extend(deliveries);
             plan.events.push(event);
         }
         plan

@@ -50,6 +50,15 @@ pub struct NewDelivery {
     pub event_type: EventType,
 }
 
+impl NewDelivery {
+    /// The delivery of an event to a webhook.
+    #[must_use]
+    pub fn of(event: &NewEvent, webhook: WebhookId) -> Self {
+        let id = DeliveryId::derive(webhook, event.id, event.timestamp);
+        Self { id, webhook, event: event.id, event_type: event.event_type }
+    }
+}
+
 batch_statement! {
     FindSubscribers -> (Int4, SqlUuid);
     pair { pair: i32 => Int4, tenant: Uuid => SqlUuid, event_type: String => Text };

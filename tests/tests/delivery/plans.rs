@@ -8,7 +8,7 @@ use end_to_end::{
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
-use ledger::{Attempted, Due, Ledger, LedgerConfig};
+use ledger::{Attempted, Due, Ledger};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -44,8 +44,7 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
         system.start(Service::Api).await;
         let tenant = Uuid::new_v4();
         let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
-        let config = LedgerConfig { url: system.database_url.clone(), max_connections: 1, application_name: "plans" };
-        let ledger = Ledger::new(&config).unwrap();
+        let ledger = system.ledger_as("plans", 1);
         let pairs = [(tenant.into(), domain::EventType::QuoteClosed)];
         system.sql("ANALYZE webhooks").await;
         // Planned now, for good.

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use domain::{DeliveryId, EventType, WebhookId};
+use domain::{EventType, WebhookId};
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::eventually,
 };
-use ledger::{Ledger, LedgerConfig, NewDelivery, NewEvent};
+use ledger::{NewDelivery, NewEvent};
 use uuid::Uuid;
 
 use crate::{LONG, judged, settled, start_all};
@@ -18,15 +18,14 @@ use crate::{LONG, judged, settled, start_all};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_with_the_same_events_in_opposite_orders_wait_for_one_another() {
     System::prepared(Options::default(), async |system| {
-        let config = LedgerConfig { url: system.database_url.clone(), max_connections: 2, application_name: "orders" };
-        let ledger = Ledger::new(&config).unwrap();
+        let ledger = system.ledger_as("orders", 2);
         let webhook = || WebhookId::from(Uuid::new_v4());
         // To the same webhooks, and as when these were changed meanwhile.
         for webhooks in [[webhook(); 2], [webhook(), webhook()]].into_iter().cycle().take(10) {
             let events: Vec<_> = (0..2_000).map(|_| new_event()).collect();
             let back: Vec<_> = events.iter().rev().cloned().collect();
             let store = async |webhook, events: &[NewEvent]| {
-                let deliveries: Vec<_> = events.iter().map(|event| new_delivery(webhook, event)).collect();
+                let deliveries: Vec<_> = events.iter().map(|event| NewDelivery::of(event, webhook)).collect();
                 ledger.events_store(events, &deliveries).await.unwrap().len()
             };
             let (one, other) = tokio::join!(store(webhooks[0], &events), store(webhooks[1], &back));
@@ -44,11 +43,6 @@ fn new_event() -> NewEvent {
         event_type: EventType::QuoteClosed,
         body: Bytes::from_static(b"{}"),
     }
-}
-
-fn new_delivery(webhook: WebhookId, event: &NewEvent) -> NewDelivery {
-    let id = DeliveryId::derive(webhook, event.id, event.timestamp);
-    NewDelivery { id, webhook, event: event.id, event_type: event.event_type }
 }
 
 struct Twice {

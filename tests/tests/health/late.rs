@@ -7,7 +7,7 @@ use end_to_end::{
     api::Api,
     system::{Service, System},
 };
-use ledger::{Attempted, Ledger, LedgerConfig, NewDelivery, NewEvent};
+use ledger::{Attempted, Ledger, NewDelivery, NewEvent};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -28,8 +28,7 @@ impl Records {
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let webhook: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
-        let config = LedgerConfig { url: system.database_url.clone(), max_connections: 2, application_name: "late" };
-        Self { api, ledger: Ledger::new(&config).unwrap(), tenant: tenant.into(), webhook: webhook.into() }
+        Self { api, ledger: system.ledger_as("late", 2), tenant: tenant.into(), webhook: webhook.into() }
     }
 
     /// A delivery and its first attempt, which ended so many seconds after noon. Not recorded yet.
@@ -41,12 +40,7 @@ impl Records {
         let timestamp: Timestamp = NOON.parse().unwrap();
         let event =
             NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}"[..].into() };
-        let delivery = NewDelivery {
-            id: DeliveryId::derive(self.webhook, id, timestamp),
-            webhook: self.webhook,
-            event: id,
-            event_type: EventType::QuoteClosed,
-        };
+        let delivery = NewDelivery::of(&event, self.webhook);
         assert_eq!(self.ledger.events_store(&[event], &[delivery]).await.unwrap(), [delivery.id]);
         let elapsed = Duration::from_millis(250);
         let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };

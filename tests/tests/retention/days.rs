@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use domain::{DeliveryId, EventId, EventType, TenantId, WebhookId};
+use domain::{EventId, EventType, TenantId, WebhookId};
 use end_to_end::{
     system::{Service, System, metric},
     wait::{SOON, eventually},
@@ -110,7 +110,7 @@ async fn store(ledger: &ledger::Ledger, subscribed: &Subscribed) {
     let event_type = EventType::QuoteClosed;
     let tenant = TenantId::from(subscribed.tenant);
     let event = NewEvent { id, timestamp, tenant, event_type, body: b"{}"[..].into() };
-    let delivery = NewDelivery { id: DeliveryId::derive(webhook, id, timestamp), webhook, event: id, event_type };
+    let delivery = NewDelivery::of(&event, webhook);
     ledger.events_store(&[event], &[delivery]).await.unwrap();
 }
 

@@ -12,7 +12,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     system::{Options, Service, System},
 };
-use ledger::{Cleaning, Leader, Ledger, LedgerConfig};
+use ledger::{Cleaning, Leader, Ledger};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -20,8 +20,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 fn ledger(system: &System) -> Ledger {
-    let url = system.database_url.clone();
-    Ledger::new(&LedgerConfig { url, max_connections: 2, application_name: "retention" }).unwrap()
+    system.ledger_as("retention", 2)
 }
 
 async fn leader(system: &System) -> Leader {
