@@ -105,7 +105,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         // Mended, and handed over again.
         system.start(Service::Dispatcher).await;
         let requeued = webhookctl(&system.environment, &["dead", "requeue"]).await;
-        assert_eq!(requeued, "handed 1 job(s) to the dispatchers again\n");
+        assert_eq!(requeued, "handed 1 message(s) to the dispatchers again\n");
         wait_succeeded(&system, &poison.id, 1).await;
         assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
     })
@@ -166,7 +166,7 @@ async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
         };
         assert_eq!(header("x-dead-reason"), "unreadable");
         assert!(header("x-dead-detail").contains("events.event_type"));
-        assert_eq!(Job::parse(&message.data).unwrap().delivery.to_string(), rows[2].get::<_, &str>(0));
+        assert_eq!(Job::parse(&message.data).unwrap()[0].delivery.to_string(), rows[2].get::<_, &str>(0));
     })
     .await;
 }

@@ -76,7 +76,7 @@ async fn a_job_with_members_that_nobody_knows_yet_is_done() {
         system.upstream.publish(&[event]).await;
         let queue = system.names.deliveries();
         let made = eventually("ingest makes the job", SOON, || system.upstream.take(&queue)).await;
-        let Job { delivery, attempt } = Job::parse(&made.delivery.data).unwrap();
+        let Job { delivery, attempt } = Job::parse(&made.delivery.data).unwrap()[0];
         let job =
             format!(r#"{{"lane":"fast","v":1,"delivery_id":"{delivery}","more":{{"a":[1]}},"attempt":{attempt}}}"#);
         system.upstream.publish_to(&system.names.exchange(), &queue, job.as_bytes()).await;

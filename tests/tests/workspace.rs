@@ -302,7 +302,13 @@ mod schemas {
         let job = Job { delivery: uuid::Uuid::from_u128(7).into(), attempt: 1 };
         let good: Value = serde_json::from_slice(&job.to_bytes()).unwrap();
         validator.validate(&good).unwrap();
+        let other = json!({ "delivery_id": job.delivery.to_string(), "attempt": 1 });
         for bad in [
+            with(&good, "others", Some(json!([]))),
+            with(&good, "others", Some(other.clone())),
+            with(&good, "others", Some(json!([with(&other, "attempt", Some(json!(0)))]))),
+            with(&good, "others", Some(json!([with(&other, "delivery_id", None)]))),
+            with(&good, "others", Some(json!([with(&other, "v", Some(json!(1)))]))),
             with(&good, "v", Some(json!(2))),
             with(&good, "v", None),
             with(&good, "delivery_id", Some(json!("7"))),
@@ -319,9 +325,9 @@ mod schemas {
 
     proptest! {
         #[test]
-        fn any_job_is_accepted(id: u128, attempt in 1_u16..) {
+        fn any_jobs_are_accepted(id: u128, attempt in 1_u16.., others in 0_usize..10) {
             let job = Job { delivery: uuid::Uuid::from_u128(id).into(), attempt };
-            let message: Value = serde_json::from_slice(&job.to_bytes()).unwrap();
+            let message: Value = serde_json::from_slice(&job.with(&vec![job; others])).unwrap();
             prop_assert!(validator("job").is_valid(&message));
         }
     }

@@ -7,11 +7,28 @@ use time::OffsetDateTime;
 
 use crate::{message::Outgoing, topology::Names};
 
+/// So many jobs at a time are many.
+const MANY: usize = 16;
+/// How many jobs a message holds where there are many.
+const TOGETHER: usize = 8;
+
 impl Names {
     /// The message that makes `job` be done now.
     #[must_use]
     pub fn job(&self, job: Job) -> Outgoing {
         Outgoing { queue: self.deliveries(), body: job.to_bytes(), ..Default::default() }
+    }
+
+    /// The messages that make `jobs` be done now: for a few jobs as many messages, so that each can be handed to another
+    /// dispatcher; for many, several to a message, as each message costs both ends and the broker more than what is in it.
+    #[must_use]
+    pub fn jobs(&self, jobs: &[Job]) -> Vec<Outgoing> {
+        let together = if jobs.len() < MANY { 1 } else { TOGETHER };
+        let message = |jobs: &[Job]| {
+            let (first, others) = jobs.split_first()?;
+            Some(Outgoing { queue: self.deliveries(), body: first.with(others), ..Default::default() })
+        };
+        jobs.chunks(together).filter_map(message).collect()
     }
 
     /// The message that makes `job` come when it is `due`: from the queue of the retry delay that fits, or at once.
@@ -70,6 +87,20 @@ mod tests {
     use super::*;
 
     const NOW: OffsetDateTime = datetime!(2026-03-01 09:30 UTC);
+
+    #[test]
+    fn few_jobs_are_messages_of_their_own_and_many_are_not() {
+        let names = Names::new("webhooks", "events");
+        for (count, expected) in [(0, vec![]), (1, vec![1]), (15, vec![1; 15]), (16, vec![8, 8]), (20, vec![8, 8, 4])] {
+            let jobs: Vec<_> =
+                (0..count).map(|n| Job { delivery: uuid::Uuid::from_u128(n).into(), attempt: 1 }).collect();
+            let messages = names.jobs(&jobs);
+            let read: Vec<_> = messages.iter().map(|message| Job::parse(&message.body).unwrap()).collect();
+            assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), expected);
+            assert_eq!(read.concat(), jobs);
+            assert!(messages.iter().all(|message| message.queue == "webhooks.deliveries"));
+        }
+    }
 
     #[test]
     fn the_wait_is_rounded_up_and_never_negative() {

@@ -191,6 +191,7 @@ impl App {
             moves: moves_sender,
             metrics: metrics.clone(),
             tasks: TaskTracker::new(),
+            most: self.batch,
             abandon,
         };
         Stages { intake: Arc::new(intake), recorder, made, mover, moves }

@@ -9,7 +9,10 @@ use broker::Acker;
 use domain::{Job, Redelivered};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{lane::Which, metrics::ByLane};
+use crate::{
+    lane::{Place, Which},
+    metrics::ByLane,
+};
 
 /// How a message was handed out.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,15 @@ pub(crate) struct Handed {
     pub(crate) times: u32,
 }
 
+/// What a job came with.
+pub(crate) struct Message {
+    /// Of its part of the message.
+    pub(crate) acker: Acker,
+    pub(crate) handed: Handed,
+    #[expect(dead_code, reason = "held, and given back when dropped")]
+    pub(crate) place: Place,
+}
+
 /// Which jobs are under way in either lane, and who is to be acknowledged when they are done: first the message that the
 /// job came with, then its twins.
 pub(crate) struct InFlight {
@@ -31,7 +43,7 @@ pub(crate) struct InFlight {
 
 #[derive(Default)]
 struct Under {
-    messages: VecDeque<(Acker, Handed)>,
+    messages: VecDeque<Message>,
     /// Told when the job is no longer under way.
     watched: Option<DropGuard>,
 }
@@ -42,15 +54,15 @@ impl InFlight {
     }
 
     /// Takes a job. `false` when its twin is under way already: then it joins the twin.
-    pub(crate) fn begin(&self, job: Job, acker: Acker, handed: Handed) -> bool {
+    pub(crate) fn begin(&self, job: Job, message: Message) -> bool {
         match self.lock().entry(job) {
             Entry::Occupied(mut twin) => {
-                twin.get_mut().messages.push_back((acker, handed));
+                twin.get_mut().messages.push_back(message);
                 false
             }
-            Entry::Vacant(place) => {
-                self.gauge.of(handed.lane).inc();
-                place.insert(Under::default()).messages.push_back((acker, handed));
+            Entry::Vacant(entry) => {
+                self.gauge.of(message.handed.lane).inc();
+                entry.insert(Under::default()).messages.push_back(message);
                 true
             }
         }
@@ -67,13 +79,13 @@ impl InFlight {
     }
 
     /// Takes jobs out, with their twins: in the order in which they came.
-    pub(crate) fn take(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<(Acker, Handed)> {
+    pub(crate) fn take(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Message> {
         let mut under_way = self.lock();
         let mut taken = Vec::new();
         for job in jobs {
             let Some(under) = under_way.remove(&job) else { continue };
-            if let Some((_, handed)) = under.messages.front() {
-                self.gauge.of(handed.lane).dec();
+            if let Some(first) = under.messages.front() {
+                self.gauge.of(first.handed.lane).dec();
             }
             taken.extend(under.messages);
         }
@@ -84,7 +96,7 @@ impl InFlight {
     /// connection by now, and no other is of use any more.
     pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = Job>) {
         let taken = self.take(jobs);
-        Acker::ack_all(taken.into_iter().map(|(acker, _)| acker).collect()).await;
+        Acker::ack_all(taken.into_iter().map(|message| message.acker).collect()).await;
     }
 
     /// Acknowledges a job that was judged to be nothing to do now. A twin that came meanwhile is under way in its place
@@ -96,7 +108,7 @@ impl InFlight {
             let under = jobs.get_mut(&job)?;
             under.watched = None;
             let judged = under.messages.pop_front();
-            let twin = under.messages.front().map(|(_, handed)| *handed);
+            let twin = under.messages.front().map(|twin| twin.handed);
             if twin.is_none() {
                 jobs.remove(&job);
             }
@@ -105,7 +117,7 @@ impl InFlight {
         if let Some(twin) = twin {
             self.gauge.of(twin.lane).inc();
         }
-        if let Some((acker, handed)) = judged {
+        if let Some(Message { acker, handed, .. }) = judged {
             self.gauge.of(handed.lane).dec();
             acker.ack().await;
         }

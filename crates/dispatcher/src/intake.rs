@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
-use broker::{Names, Publisher, Received};
+use broker::{Acker, Names, Publisher, Received};
 use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
 use futures_util::FutureExt;
 use ledger::{Due, Ledger, Loaded};
@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     attempt::{Made, Sender},
     dead::Reason,
-    in_flight::{Handed, InFlight},
+    in_flight::{Handed, InFlight, Message},
     lane::{Lane, Which},
     metrics::{Metrics, size},
     mover::Move,
@@ -37,6 +37,8 @@ pub(crate) struct Intake {
     pub(crate) moves: mpsc::Sender<Move>,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: TaskTracker,
+    /// How many deliveries are read at a time.
+    pub(crate) most: usize,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
@@ -56,12 +58,39 @@ impl Lanes {
     }
 }
 
+/// Jobs of a message that are begun together: all of them, so that it comes again as a whole when their process ends before,
+/// unless that would be too many for a small lane.
+struct Together {
+    jobs: Vec<(Job, Acker)>,
+    handed: Handed,
+}
+
 impl Intake {
-    /// Takes a batch of a lane; the attempts go on in tasks of their own.
-    pub(crate) async fn take(self: &Arc<Self>, lane: Which, batch: Vec<Received>) {
-        self.metrics.read_batch.observe(size(batch.len()));
-        let jobs = self.begin(lane, batch).await;
-        self.look_up(jobs).await;
+    /// Takes a batch of a lane, waiting for places where there are none; the attempts go on in tasks of their own.
+    pub(crate) async fn take(self: &Arc<Self>, which: Which, batch: Vec<Received>) {
+        let lane = self.lanes.of(which);
+        let mut begun = Vec::with_capacity(batch.len());
+        for Together { jobs, handed } in self.open(which, batch).await {
+            let places = match lane.free_places(jobs.len()) {
+                Some(places) if begun.len() < self.most => places,
+                _ => {
+                    self.look_up(std::mem::take(&mut begun)).await;
+                    lane.places(jobs.len()).await
+                }
+            };
+            for ((job, acker), place) in jobs.into_iter().zip(places) {
+                // What a connection had handed out that was lost meanwhile comes again.
+                if !acker.is_usable() {
+                    continue;
+                }
+                if self.in_flight.begin(job, Message { acker, handed, place }) {
+                    begun.push((job, handed));
+                } else {
+                    self.metrics.skipped("twin");
+                }
+            }
+        }
+        self.look_up(begun).await;
     }
 
     async fn look_up(self: &Arc<Self>, jobs: Vec<(Job, Handed)>) {
@@ -69,6 +98,7 @@ impl Intake {
         if ids.is_empty() {
             return;
         }
+        self.metrics.read_batch.observe(size(ids.len()));
         let load = || self.ledger.due_load(&ids);
         let Some(Loaded { due, unreadable }) = persist("reading deliveries", &self.abandon, load).await else { return };
         let due: HashMap<DeliveryId, Due> = due.into_iter().map(|due| (due.id, due)).collect();
@@ -98,18 +128,19 @@ impl Intake {
         persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, &webhooks)).await
     }
 
-    /// Registers the batch's jobs as under way; what is no job is moved aside.
-    async fn begin(&self, lane: Which, batch: Vec<Received>) -> Vec<(Job, Handed)> {
-        let mut jobs = Vec::with_capacity(batch.len());
+    /// The jobs that messages hold; what holds none is moved aside.
+    async fn open(&self, lane: Which, batch: Vec<Received>) -> Vec<Together> {
+        let most = self.lanes.of(lane).together();
+        let mut opened = Vec::with_capacity(batch.len());
         for message in batch {
             match Job::parse(&message.body) {
-                Ok(job) => {
+                Ok(jobs) => {
                     let times = message.handed_out;
                     let handed = Handed { lane, redelivered: Redelivered::from(times > 0), times };
-                    if self.in_flight.begin(job, message.acker, handed) {
-                        jobs.push((job, handed));
-                    } else {
-                        self.metrics.skipped("twin");
+                    let ackers = message.acker.split(jobs.len());
+                    let mut jobs = jobs.into_iter().zip(ackers).peekable();
+                    while jobs.peek().is_some() {
+                        opened.push(Together { jobs: jobs.by_ref().take(most).collect(), handed });
                     }
                 }
                 Err(error) => {
@@ -124,7 +155,7 @@ impl Intake {
                 }
             }
         }
-        jobs
+        opened
     }
 
     fn judge(self: &Arc<Self>, job: Job, handed: Handed, due: &Due) {

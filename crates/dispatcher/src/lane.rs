@@ -94,12 +94,26 @@ const BEGUN: Duration = Duration::from_millis(5);
 pub(crate) struct Lane {
     which: Which,
     started: Instant,
+    /// As many as there are slots.
+    places: Arc<Semaphore>,
+    all_places: usize,
     slots: Limits,
     beginning: Arc<Shares<TenantId>>,
     bodies: Limits,
-    /// Of which the shares are shares; slots need no such: the prefetch bounds them.
+    /// Of which the shares are shares; slots need no such: who waits for one has a place.
     body_kib: Arc<Semaphore>,
     all_body_kib: u32,
+}
+
+/// A job's place in a lane; given back when dropped.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+fn each(mut places: OwnedSemaphorePermit) -> Vec<Place> {
+    std::iter::from_fn(|| places.split(1)).collect()
+}
+
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 struct Limits {
@@ -173,12 +187,32 @@ impl Lane {
         Self {
             which,
             started: Instant::now(),
+            places: Arc::new(Semaphore::new(slots.slots.into())),
+            all_places: slots.slots.into(),
             slots: limits(slots.slots.into()),
             beginning: Shares::new(BEGINNING),
             bodies: limits(all_body_kib),
             body_kib: Arc::new(Semaphore::new(usize::try_from(all_body_kib).unwrap_or(usize::MAX))),
             all_body_kib,
         }
+    }
+
+    /// How many jobs may be begun together: the last free places of a small lane are not kept for many.
+    pub(crate) fn together(&self) -> usize {
+        (self.all_places / 8).max(1)
+    }
+
+    /// Waits for places for so many jobs, each of which holds one until it is done; at most [`Lane::together`].
+    pub(crate) async fn places(&self, jobs: usize) -> Vec<Place> {
+        match Arc::clone(&self.places).acquire_many_owned(small(jobs)).await {
+            Ok(places) => each(places),
+            Err(_) => unreachable!("the places are never closed"),
+        }
+    }
+
+    /// The same without waiting.
+    pub(crate) fn free_places(&self, jobs: usize) -> Option<Vec<Place>> {
+        Arc::clone(&self.places).try_acquire_many_owned(small(jobs)).ok().map(each)
     }
 
     /// The patience of a job that comes now.
@@ -275,7 +309,7 @@ impl Patience<'_> {
 mod tests {
     use std::cell::Cell;
 
-    use futures_util::future::join_all;
+    use futures_util::{FutureExt, future::join_all};
     use tokio::task::JoinSet;
     use uuid::Uuid;
 
@@ -305,6 +339,23 @@ mod tests {
             tokio::task::yield_now().await;
         }
         began.elapsed().as_millis()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_as_many_places_as_slots_and_who_finds_none_waits_until_enough_are_free() {
+        let lane = Lane::new(Which::Main, Slots { slots: 64, webhook_share: 1.0, tenant_share: 1.0 });
+        let mut held: Vec<Vec<Place>> = (0..8).map(|_| lane.free_places(lane.together()).unwrap()).collect();
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [8; 8]);
+        assert!(lane.free_places(1).is_none());
+        let waiting = lane.places(2);
+        tokio::pin!(waiting);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        held[0].pop();
+        assert!(waiting.as_mut().now_or_never().is_none());
+        held[1].pop();
+        assert_eq!(waiting.await.len(), 2);
+        let small = Lane::new(Which::Main, Slots { slots: 3, webhook_share: 1.0, tenant_share: 1.0 });
+        assert_eq!(small.together(), 1);
     }
 
     #[tokio::test(start_paused = true)]

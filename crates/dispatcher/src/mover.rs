@@ -70,9 +70,9 @@ impl Mover {
         let (mut moved, mut ackers) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for Move { job, .. } in batch {
             let messages = self.in_flight.take([*job]);
-            let times = messages.iter().map(|(_, handed)| handed.times).max().unwrap_or_default();
+            let times = messages.iter().map(|message| message.handed.times).max().unwrap_or_default();
             moved.push(Outgoing { queue: self.names.slow(), ..self.names.job(*job) }.carrying(times));
-            ackers.extend(messages.into_iter().map(|(acker, _)| acker));
+            ackers.extend(messages.into_iter().map(|message| message.acker));
         }
         let webhooks: Vec<_> = batch.iter().map(|one| one.webhook).collect();
         let step = || async {

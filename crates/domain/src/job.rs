@@ -1,4 +1,5 @@
-//! A job on the delivery and retry queues: a reference, never a body, a URL or a secret (DESIGN 1).
+//! A job on the delivery and retry queues: a reference, never a body, a URL or a secret (DESIGN 1). A message holds one, or
+//! a few.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,14 @@ struct Wire {
     v: u16,
     delivery_id: DeliveryId,
     attempt: u16,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    others: Vec<Reference>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Reference {
+    delivery_id: DeliveryId,
+    attempt: u16,
 }
 
 #[derive(Deserialize)]
@@ -50,24 +59,33 @@ struct Version {
 }
 
 impl Job {
-    /// The message's bytes.
+    /// The bytes of a message that holds this job alone.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
-        let wire = Wire { v: VERSION, delivery_id: self.delivery, attempt: self.attempt };
+        self.with(&[])
+    }
+
+    /// The bytes of a message that holds this job and others.
+    #[must_use]
+    pub fn with(self, others: &[Self]) -> Vec<u8> {
+        let others = others.iter().map(|job| Reference { delivery_id: job.delivery, attempt: job.attempt }).collect();
+        let wire = Wire { v: VERSION, delivery_id: self.delivery, attempt: self.attempt, others };
         serde_json::to_vec(&wire).unwrap_or_else(|_| unreachable!("numbers and ids always serialize"))
     }
 
-    /// Reads a message.
+    /// Reads the jobs of a message: one at least, in their order.
     ///
     /// # Errors
-    /// [`JobError`] when it is no job, or one of another version.
-    pub fn parse(message: &[u8]) -> Result<Self, JobError> {
+    /// [`JobError`] when it holds no job, or those of another version.
+    pub fn parse(message: &[u8]) -> Result<Vec<Self>, JobError> {
         let Version { v } = serde_json::from_slice(message).map_err(JobError::Malformed)?;
         if v != VERSION {
             return Err(JobError::UnknownVersion(v));
         }
-        let wire: Wire = serde_json::from_slice(message).map_err(JobError::Malformed)?;
-        Ok(Self { delivery: wire.delivery_id, attempt: wire.attempt })
+        let Wire { delivery_id, attempt, others, .. } = serde_json::from_slice(message).map_err(JobError::Malformed)?;
+        let mut jobs = vec![Self { delivery: delivery_id, attempt }];
+        jobs.extend(others.into_iter().map(|other| Self { delivery: other.delivery_id, attempt: other.attempt }));
+        Ok(jobs)
     }
 }
 
@@ -76,9 +94,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_reads_back_and_another_version_is_told_apart_from_garbage() {
-        let job = Job { delivery: uuid::Uuid::from_u128(7).into(), attempt: 3 };
-        assert_eq!(Job::parse(&job.to_bytes()).unwrap(), job);
+    fn jobs_read_back_and_another_version_is_told_apart_from_garbage() {
+        let [one, two, three] = [7, 8, 9].map(|n| Job { delivery: uuid::Uuid::from_u128(n).into(), attempt: 3 });
+        assert_eq!(Job::parse(&one.to_bytes()).unwrap(), [one]);
+        assert_eq!(Job::parse(&one.with(&[two, three])).unwrap(), [one, two, three]);
         assert!(matches!(Job::parse(br#"{"v":2,"other":true}"#), Err(JobError::UnknownVersion(2))));
         for garbage in ["", "{}", "[]", r#"{"v":1}"#, r#"{"v":1,"delivery_id":"x","attempt":1}"#] {
             assert!(matches!(Job::parse(garbage.as_bytes()), Err(JobError::Malformed(_))), "{garbage}");

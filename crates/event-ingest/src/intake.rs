@@ -83,6 +83,7 @@ impl Intake {
             let find = || ledger.deliveries_untried(&doubtful);
             stored.extend(persist("finding untried deliveries", abandon, find).await?);
         }
-        Some(stored.into_iter().map(|id| self.names.job(Job { delivery: id, attempt: 1 })).collect())
+        let jobs: Vec<_> = stored.into_iter().map(|id| Job { delivery: id, attempt: 1 }).collect();
+        Some(self.names.jobs(&jobs))
     }
 }

@@ -12,10 +12,12 @@ use crate::{away, body};
 /// How many deliveries the ledger is told of at a time.
 const BATCH: usize = 500;
 
-/// Prints the dead jobs, one JSON object a line.
+/// Prints the dead jobs of so many messages, one JSON object a line.
 pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
     for parked in away::broker(broker.parked_list(&broker.names().dead(), limit).await)? {
-        writeln!(stdout(), "{}", line(&parked))?;
+        for line in lines(&parked) {
+            writeln!(stdout(), "{line}")?;
+        }
     }
     Ok(())
 }
@@ -24,26 +26,31 @@ pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
 pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
     let (from, to) = (broker.names().dead(), broker.names().deliveries());
     let parked = away::broker(broker.parked_list(&from, limit.unwrap_or(usize::MAX)).await)?;
-    let jobs = parked.iter().filter_map(|parked| Job::parse(&parked.body).ok());
+    let jobs = parked.iter().filter_map(|parked| Job::parse(&parked.body).ok()).flatten();
     let deliveries: Vec<DeliveryId> = jobs.map(|job| job.delivery).collect();
     for deliveries in deliveries.chunks(BATCH) {
         away::database(ledger.jobs_unpark(deliveries).await)?;
     }
     let moved = away::broker(broker.parked_move(&from, &to, Some(parked.len())).await)?;
-    println!("handed {moved} job(s) to the dispatchers again");
+    println!("handed {moved} message(s) to the dispatchers again");
     Ok(())
 }
 
 /// What the broker moved by itself has no reason in our words, but one in its own.
-fn line(parked: &Parked) -> Value {
+fn lines(parked: &Parked) -> Vec<Value> {
     let header = |name: &str| parked.headers.get(name).cloned();
-    let job = Job::parse(&parked.body).ok();
     let (name, body) = body::shown(&parked.body);
-    json!({
-        "reason": header("x-dead-reason").or_else(|| header("x-first-death-reason")),
-        "detail": header("x-dead-detail"),
-        "delivery_id": job.map(|job| job.delivery.to_string()),
-        "attempt": job.map(|job| job.attempt),
-        name: body,
-    })
+    let line = |job: Option<Job>| {
+        json!({
+            "reason": header("x-dead-reason").or_else(|| header("x-first-death-reason")),
+            "detail": header("x-dead-detail"),
+            "delivery_id": job.map(|job| job.delivery.to_string()),
+            "attempt": job.map(|job| job.attempt),
+            name: body,
+        })
+    };
+    match Job::parse(&parked.body) {
+        Ok(jobs) => jobs.into_iter().map(|job| line(Some(job))).collect(),
+        Err(_) => vec![line(None)],
+    }
 }

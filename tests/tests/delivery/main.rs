@@ -4,6 +4,7 @@
 mod body;
 mod plans;
 mod routing;
+mod together;
 mod twice;
 mod wire;
 

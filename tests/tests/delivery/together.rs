@@ -1,0 +1,136 @@
+//! Several jobs in one message: what becomes of one is no affair of the others'.
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    processes::Process,
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+use crate::LONG;
+
+const DISPATCHER: &str = "dispatcher";
+const WEBHOOKS: usize = 40;
+/// Of eight jobs each.
+const MESSAGES: u32 = 5;
+
+/// So many slots, which each tenant may fill.
+fn options(slots: usize) -> Options {
+    let settings = [
+        ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),
+        ("DISPATCHER__WEBHOOK_SHARE", "1".to_owned()),
+        ("DISPATCHER__TENANT_SHARE", "1".to_owned()),
+    ];
+    let schedule = "60s,5m,15m,1h,4h,12h";
+    Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }
+}
+
+async fn wait_ready(system: &System, queue: &str, messages: u32) {
+    let what = format!("{queue} holds {messages} messages");
+    eventually(&what, LONG, || async { (system.upstream.ready(queue).await == messages).then_some(()) }).await;
+}
+
+/// Waits until so many deliveries are in a state.
+async fn wait_for(system: &System, state: &str, deliveries: usize) {
+    let count = format!("SELECT count(*) FROM deliveries WHERE state = '{state}'");
+    let what = format!("{deliveries} deliveries are {state}");
+    eventually(&what, LONG, || async { (system.count(&count).await == deliveries as i64).then_some(()) }).await;
+}
+
+/// Subscribes tenants with as many webhooks each, and publishes events for them: their jobs wait, eight to a message.
+async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u32) {
+    system.start(Service::Api).await;
+    // Makes the queues.
+    system.start(Service::Dispatcher).await;
+    system.stop(Service::Dispatcher).await;
+    system.start(Service::Ingest).await;
+    let mut messages = 0;
+    for _ in 0..tenants {
+        let tenant = Uuid::new_v4();
+        let admin = system.admin(tenant).await;
+        for number in 0..WEBHOOKS {
+            admin.create(&receiver.url(&format!("/{number}")), &["quote.closed"]).await;
+        }
+        for _ in 0..events {
+            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            messages += MESSAGES;
+            wait_ready(system, &system.names.deliveries(), messages).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_repeats_only_that_one() {
+    System::prepared(options(128), async |system| {
+        let hangs = |path: &str| path == "/7";
+        let receiver = Receiver::start(
+            &system.ca,
+            behaviour(move |request, _| if hangs(&request.path) { Reply::hang() } else { Reply::ok() }),
+        );
+        jobs_wait(&system, &receiver, 1, 1).await;
+        let mut dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        receiver.wait_for(WEBHOOKS, SOON).await;
+        wait_for(&system, "succeeded", WEBHOOKS - 1).await;
+        dispatcher.kill();
+        wait_ready(&system, &system.names.deliveries(), 1).await;
+
+        receiver.behave(always(200));
+        let _next = Process::start(DISPATCHER, &system.environment).await;
+        wait_for(&system, "succeeded", WEBHOOKS).await;
+        let repeated = receiver.received().iter().filter(|one| hangs(&one.path)).count();
+        assert_eq!((receiver.received().len(), repeated), (WEBHOOKS + 1, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_attempts_are_under_way_than_there_are_slots_whatever_a_message_holds() {
+    const ATTEMPT: Duration = Duration::from_millis(150);
+    for slots in [4, 32] {
+        System::prepared(options(slots), async |system| {
+            let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(ATTEMPT)));
+            // Two tenants: neither may fill more than all slots.
+            jobs_wait(&system, &receiver, 2, 1).await;
+            system.start(Service::Dispatcher).await;
+            let mut received = receiver.wait_for(2 * WEBHOOKS, LONG).await;
+            received.sort_by_key(|one| one.at);
+            for (before, one) in received.iter().zip(&received[slots..]) {
+                assert!(one.at - before.at >= ATTEMPT, "{slots} slots: {} to {}", before.at, one.at);
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_that_is_told_to_stop_leaves_no_message_half_done() {
+    const EVENTS: u32 = 10;
+    System::prepared(options(64), async |system| {
+        let receiver =
+            Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
+        jobs_wait(&system, &receiver, 1, EVENTS).await;
+        let dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        receiver.wait_for(100, SOON).await;
+        assert_eq!(dispatcher.terminate().await.code(), Some(0));
+        let all = WEBHOOKS * EVENTS as usize;
+        let done = system.count("SELECT count(*) FROM attempts").await;
+        println!("{done} of {all} attempts were made");
+        assert!(done < all as i64, "it was stopped in the middle");
+        wait_ready(&system, &system.names.retry(Duration::from_secs(60)), done as u32).await;
+        assert_eq!(i64::from(system.upstream.ready(&system.names.deliveries()).await), (all as i64 - done) / 8);
+
+        system.start(Service::Dispatcher).await;
+        wait_for(&system, "retrying", all).await;
+        system.stop(Service::Dispatcher).await;
+        assert_eq!(receiver.received().len(), all, "nothing was sent twice");
+        assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 0);
+        let waiting = system.upstream.ready(&system.names.retry(Duration::from_secs(60))).await as usize;
+        assert_eq!(waiting, all, "each has one retry");
+    })
+    .await;
+}
