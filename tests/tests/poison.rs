@@ -51,6 +51,63 @@ async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
     .await;
 }
 
+/// Starts a dispatcher again and again, until so many jobs are put aside; how often it died, and the one that lives.
+async fn until_put_aside(system: &System, jobs: u32, most: usize) -> (usize, Process) {
+    let environment = with_fault(system, "WEBHOOKS_FAULT_ABORT", "/poison");
+    let mut deaths = 0;
+    loop {
+        let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &environment));
+        let ended = eventually("it dies, or puts the jobs aside", LONG, || async {
+            match (process.lock().await.has_ended().is_some(), dead(system).await) {
+                (true, _) => Some(true),
+                (false, put_aside) if put_aside == jobs => Some(false),
+                (false, _) => None,
+            }
+        });
+        if !ended.await {
+            return (deaths, process.into_inner());
+        }
+        deaths += 1;
+        assert!(deaths <= most, "{jobs} poison jobs crash {most} dispatchers at most");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
+    const INNOCENT: usize = 14;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        // Makes the queues.
+        system.start(Service::Dispatcher).await;
+        system.stop(Service::Dispatcher).await;
+        system.start(Service::Ingest).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        let admin = system.admin(tenant).await;
+        for number in 0..INNOCENT {
+            admin.create(&receiver.url(&format!("/innocent/{number}")), &["quote.closed"]).await;
+        }
+        for number in 0..2 {
+            admin.create(&receiver.url(&format!("/poison/{number}")), &["quote.closed"]).await;
+        }
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let queue = system.names.deliveries();
+        eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 2).then_some(()) }).await;
+
+        let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + DEATHS / 2).await;
+        println!("put aside after {deaths} deaths");
+        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+        eventually("the innocent succeed", LONG, || async { (system.count(done).await == 14).then_some(()) }).await;
+        assert_eq!(dead(&system).await, 2);
+        let parked = "SELECT count(*) FROM suspect_jobs WHERE parked_as = 'poison'";
+        assert_eq!(system.count(parked).await, 2);
+        wait_ready(survivor.ops).await;
+        assert_eq!(survivor.terminate().await.code(), Some(0));
+        assert!(receiver.received().iter().all(|one| one.path.starts_with("/innocent")));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company_are_delivered() {
     const INNOCENT: usize = 50;
@@ -71,23 +128,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         })
         .await;
 
-        let environment = with_fault(&system, "WEBHOOKS_FAULT_ABORT", "/poison");
-        let mut deaths = 0;
-        let survivor = loop {
-            let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &environment));
-            let ended = eventually("it dies, or puts the job aside", LONG, || async {
-                match (process.lock().await.has_ended().is_some(), dead(&system).await) {
-                    (true, _) => Some(true),
-                    (false, 1) => Some(false),
-                    (false, _) => None,
-                }
-            });
-            if !ended.await {
-                break process.into_inner();
-            }
-            deaths += 1;
-            assert!(deaths <= DEATHS, "a poison job crashes six dispatchers at most");
-        };
+        let (deaths, survivor) = until_put_aside(&system, 1, DEATHS).await;
         wait_succeeded(&system, &innocent.id, i64::try_from(INNOCENT).unwrap()).await;
         wait_ready(survivor.ops).await;
         println!("put aside after {deaths} deaths");

@@ -35,7 +35,7 @@ async fn jobs_of_a_later_version_are_parked_untouched_from_every_lane_and_hold_n
         let mut later = Vec::new();
         for lane in lanes(&system.names) {
             for number in 0..20 {
-                let body = format!(r#"{{ "v": 2, "lane": "{lane}", "number": {number}, "to": ["somebody", 1.50] }}"#);
+                let body = format!(r#"{{ "v": 3, "lane": "{lane}", "number": {number}, "to": ["somebody", 1.50] }}"#);
                 system.upstream.publish_to(&system.names.exchange(), &lane, body.as_bytes()).await;
                 later.push(body.into_bytes());
             }

@@ -302,13 +302,14 @@ mod schemas {
         let job = Job { delivery: uuid::Uuid::from_u128(7).into(), attempt: 1 };
         let good: Value = serde_json::from_slice(&job.to_bytes()).unwrap();
         validator.validate(&good).unwrap();
-        let other = json!({ "delivery_id": job.delivery.to_string(), "attempt": 1 });
+        let several: Value = serde_json::from_slice(&Job::many_to_bytes(&[job, job])).unwrap();
+        validator.validate(&several).unwrap();
         for bad in [
-            with(&good, "others", Some(json!([]))),
-            with(&good, "others", Some(other.clone())),
-            with(&good, "others", Some(json!([with(&other, "attempt", Some(json!(0)))]))),
-            with(&good, "others", Some(json!([with(&other, "delivery_id", None)]))),
-            with(&good, "others", Some(json!([with(&other, "v", Some(json!(1)))]))),
+            with(&several, "v", Some(json!(1))),
+            with(&several, "jobs", None),
+            with(&several, "jobs", Some(json!([]))),
+            with(&several, "jobs", Some(json!([good]))),
+            with(&several, "attempt", Some(json!(1))),
             with(&good, "v", Some(json!(2))),
             with(&good, "v", None),
             with(&good, "delivery_id", Some(json!("7"))),
@@ -325,9 +326,9 @@ mod schemas {
 
     proptest! {
         #[test]
-        fn any_jobs_are_accepted(id: u128, attempt in 1_u16.., others in 0_usize..10) {
+        fn any_jobs_are_accepted(id: u128, attempt in 1_u16.., jobs in 1_usize..10) {
             let job = Job { delivery: uuid::Uuid::from_u128(id).into(), attempt };
-            let message: Value = serde_json::from_slice(&job.with(&vec![job; others])).unwrap();
+            let message: Value = serde_json::from_slice(&Job::many_to_bytes(&vec![job; jobs])).unwrap();
             prop_assert!(validator("job").is_valid(&message));
         }
     }

@@ -24,11 +24,9 @@ impl Names {
     #[must_use]
     pub fn jobs(&self, jobs: &[Job]) -> Vec<Outgoing> {
         let together = if jobs.len() < MANY { 1 } else { TOGETHER };
-        let message = |jobs: &[Job]| {
-            let (first, others) = jobs.split_first()?;
-            Some(Outgoing { queue: self.deliveries(), body: first.with(others), ..Default::default() })
-        };
-        jobs.chunks(together).filter_map(message).collect()
+        let message =
+            |jobs| Outgoing { queue: self.deliveries(), body: Job::many_to_bytes(jobs), ..Default::default() };
+        jobs.chunks(together).map(message).collect()
     }
 
     /// The message that makes `job` come when it is `due`: from the queue of the retry delay that fits, or at once.

@@ -1,13 +1,6 @@
 //! Messages in and out.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use lapin::{
@@ -87,7 +80,7 @@ impl Received {
             routing_key: delivery.routing_key.to_string(),
             redelivered: delivery.redelivered,
             handed_out: handed_out(&delivery),
-            acker: Acker::new(Arc::clone(acks), delivery.delivery_tag),
+            acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag },
             body: delivery.data,
         }
     }
@@ -114,33 +107,18 @@ fn number(value: &AMQPValue) -> Option<u32> {
     }
 }
 
-/// Acknowledges one message, or its part of it ([`Acker::split`]).
+/// Acknowledges one message.
 #[derive(Debug)]
 pub struct Acker {
     acks: Arc<Acks>,
     tag: u64,
-    /// How many parts of the message have not been acknowledged.
-    undone: Arc<AtomicUsize>,
 }
 
 impl Acker {
-    fn new(acks: Arc<Acks>, tag: u64) -> Self {
-        Self { acks, tag, undone: Arc::new(AtomicUsize::new(1)) }
-    }
-
-    /// One for each of the parts, at least one, that the message consists of: it is acknowledged with the last of them, and
-    /// not at all if one of them never is.
-    #[must_use]
-    pub fn split(self, parts: usize) -> Vec<Self> {
-        self.undone.fetch_add(parts - 1, Ordering::Relaxed);
-        let part = || Self { acks: Arc::clone(&self.acks), tag: self.tag, undone: Arc::clone(&self.undone) };
-        std::iter::repeat_with(part).take(parts).collect()
-    }
-
     /// Tells the broker that the message's effect is durable. When the connection is gone, the broker will hand the
     /// message out again: that is counted, and is no error of the caller's.
     pub async fn ack(self) {
-        Self::ack_all(vec![self]).await;
+        self.acks.done(&[self.tag]).await;
     }
 
     /// Acknowledges many messages, with as few frames as can be: those that cannot be are not waited for one after
@@ -148,10 +126,7 @@ impl Acker {
     pub async fn ack_all(ackers: Vec<Self>) {
         // Few: a connection that was built again is another channel.
         let mut channels: Vec<(Arc<Acks>, Vec<u64>)> = Vec::new();
-        for Self { acks, tag, undone } in ackers {
-            if undone.fetch_sub(1, Ordering::AcqRel) > 1 {
-                continue;
-            }
+        for Self { acks, tag } in ackers {
             match channels.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &acks)) {
                 Some((_, tags)) => tags.push(tag),
                 None => channels.push((acks, vec![tag])),

@@ -27,6 +27,7 @@ use crate::{
     lane::{Lane, Slots, Which},
     metrics::Metrics,
     mover::{Move, Mover},
+    parts::Finisher,
     record::Recorder,
     stamps::Stamps,
     suspects::Turns,
@@ -151,10 +152,15 @@ impl App {
         let jobs = usize::from(self.main.slots) + usize::from(self.slow.slots);
         let ((made_sender, made), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
         let (abandon, stamps) = (CancellationToken::new(), Arc::<Stamps>::default());
-        let in_flight = Arc::new(InFlight::new(metrics.in_flight.clone()));
+        let finisher = Finisher {
+            publisher: publisher.clone(),
+            names: self.broker.names().clone(),
+            schedule: self.schedule.clone(),
+            abandon: abandon.clone(),
+        };
+        let in_flight = Arc::new(InFlight::new(metrics.in_flight.clone(), finisher));
         let mover = Mover {
             ledger: self.ledger.clone(),
-            publisher: publisher.clone(),
             names: self.broker.names().clone(),
             stamps: Arc::clone(&stamps),
             in_flight: Arc::clone(&in_flight),
@@ -164,8 +170,6 @@ impl App {
         };
         let recorder = Recorder {
             ledger: self.ledger.clone(),
-            publisher: publisher.clone(),
-            names: self.broker.names().clone(),
             schedule: self.schedule.clone(),
             in_flight: Arc::clone(&in_flight),
             metrics: metrics.clone(),

@@ -7,7 +7,7 @@ use ledger::{Due, UnsealError};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 
-use crate::{dead::Reason, intake::Intake};
+use crate::{dead::Reason, intake::Intake, parts::Left};
 
 /// How long a job waits whose webhook's secret does not open: an operator has to configure the key first.
 const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ impl Intake {
         match persist("holding a job", &self.abandon, hold).await {
             Some(true) => {
                 self.metrics.skipped("held");
-                self.pass(job).await;
+                self.pass(job, None).await;
             }
             Some(false) => self.park(job, OffsetDateTime::now_utc()).await,
             None => {}
@@ -31,7 +31,7 @@ impl Intake {
         let ids = [job.delivery];
         let cancel = || self.ledger.deliveries_cancel(&ids);
         if persist("cancelling a delivery", &self.abandon, cancel).await.is_some() {
-            self.in_flight.finish([job]).await;
+            self.in_flight.finish([(job, None)]).await;
         }
     }
 
@@ -55,28 +55,18 @@ impl Intake {
         if persist("noting a dead job", &self.abandon, park).await.is_none() {
             return;
         }
-        let dead = [reason.message(job.to_bytes(), &self.names)];
-        if persist("moving a dead job", &self.abandon, || self.publisher.publish(&dead)).await.is_some() {
-            self.in_flight.finish([job]).await;
-        }
+        let dead = reason.message(job.to_bytes(), &self.names);
+        self.in_flight.finish([(job, Some(Left::Message(dead)))]).await;
     }
 
     /// Makes a job come back at `due`.
     pub(crate) async fn park(self: &Arc<Self>, job: Job, due: OffsetDateTime) {
-        if self.publish_until(due, job).await.is_some() {
-            self.pass(job).await;
-        }
+        self.pass(job, Some(Left::Job(job, due))).await;
     }
 
     /// Makes the attempt after a job's come at `due`.
     pub(crate) async fn follow_up(&self, job: Job, due: OffsetDateTime) {
-        if self.publish_until(due, Job { attempt: job.attempt + 1, ..job }).await.is_some() {
-            self.in_flight.finish([job]).await;
-        }
-    }
-
-    async fn publish_until(&self, due: OffsetDateTime, job: Job) -> Option<()> {
-        let parked = [self.names.job_at(job, due, OffsetDateTime::now_utc(), &self.schedule)];
-        persist("parking a job", &self.abandon, || self.publisher.publish(&parked)).await
+        let next = Job { attempt: job.attempt + 1, ..job };
+        self.in_flight.finish([(job, Some(Left::Job(next, due)))]).await;
     }
 }

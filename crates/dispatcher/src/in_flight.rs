@@ -5,13 +5,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use broker::Acker;
 use domain::{Job, Redelivered};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     lane::{Place, Which},
     metrics::ByLane,
+    parts::{Finisher, Left, Part},
 };
 
 /// How a message was handed out.
@@ -27,10 +27,8 @@ pub(crate) struct Handed {
 
 /// What a job came with.
 pub(crate) struct Message {
-    /// Of its part of the message.
-    pub(crate) acker: Acker,
+    pub(crate) part: Part,
     pub(crate) handed: Handed,
-    #[expect(dead_code, reason = "held, and given back when dropped")]
     pub(crate) place: Place,
 }
 
@@ -39,6 +37,7 @@ pub(crate) struct Message {
 pub(crate) struct InFlight {
     jobs: Mutex<HashMap<Job, Under>>,
     gauge: ByLane,
+    finisher: Finisher,
 }
 
 #[derive(Default)]
@@ -49,8 +48,8 @@ struct Under {
 }
 
 impl InFlight {
-    pub(crate) fn new(gauge: ByLane) -> Self {
-        Self { jobs: Mutex::default(), gauge }
+    pub(crate) fn new(gauge: ByLane, finisher: Finisher) -> Self {
+        Self { jobs: Mutex::default(), gauge, finisher }
     }
 
     /// Takes a job. `false` when its twin is under way already: then it joins the twin.
@@ -78,31 +77,33 @@ impl InFlight {
         token
     }
 
-    /// Takes jobs out, with their twins: in the order in which they came.
-    pub(crate) fn take(&self, jobs: impl IntoIterator<Item = Job>) -> Vec<Message> {
-        let mut under_way = self.lock();
-        let mut taken = Vec::new();
-        for job in jobs {
-            let Some(under) = under_way.remove(&job) else { continue };
-            if let Some(first) = under.messages.front() {
+    /// How often a job was handed out before, with whichever message.
+    pub(crate) fn times(&self, job: Job) -> u32 {
+        let jobs = self.lock();
+        let messages = jobs.get(&job).into_iter().flat_map(|under| &under.messages);
+        messages.map(|message| message.handed.times).max().unwrap_or_default()
+    }
+
+    /// Brings jobs to their end whose effect is durable, but for what they leave. With their twins: the message that a job
+    /// came with may be lost to its connection by now, and no other is of use any more. No job is under way here any more
+    /// when what it leaves is there, where this same process may take it. `None` when that was abandoned.
+    pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = (Job, Option<Left>)>) -> Option<()> {
+        let mut done = Vec::new();
+        for (job, left) in jobs {
+            let Some(Under { messages, .. }) = self.lock().remove(&job) else { continue };
+            if let Some(first) = messages.front() {
                 self.gauge.of(first.handed.lane).dec();
             }
-            taken.extend(under.messages);
+            let parts = messages.into_iter().map(|message| message.part);
+            done.extend(Part::leaving(parts.collect(), left));
         }
-        taken
+        self.finisher.done(done).await
     }
 
-    /// Acknowledges jobs whose effect is durable, and their twins: the message that a job came with may be lost to its
-    /// connection by now, and no other is of use any more.
-    pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = Job>) {
-        let taken = self.take(jobs);
-        Acker::ack_all(taken.into_iter().map(|message| message.acker).collect()).await;
-    }
-
-    /// Acknowledges a job that was judged to be nothing to do now. A twin that came meanwhile is under way in its place
-    /// and has to be judged itself: it may have been published for what happened after this one's judgement, or be the
-    /// very message that brings this one back.
-    pub(crate) async fn pass(&self, job: Job) -> Option<Handed> {
+    /// Brings a job to its end that was judged to be nothing to do now, but for what it leaves. A twin that came meanwhile
+    /// is under way in its place and has to be judged itself: it may have been published for what happened after this
+    /// one's judgement, or be the very message that brings this one back.
+    pub(crate) async fn pass(&self, job: Job, left: Option<Left>) -> Option<Handed> {
         let (judged, twin) = {
             let mut jobs = self.lock();
             let under = jobs.get_mut(&job)?;
@@ -117,9 +118,10 @@ impl InFlight {
         if let Some(twin) = twin {
             self.gauge.of(twin.lane).inc();
         }
-        if let Some(Message { acker, handed, .. }) = judged {
+        if let Some(Message { part, handed, place }) = judged {
             self.gauge.of(handed.lane).dec();
-            acker.ack().await;
+            drop(place);
+            self.finisher.done(vec![(part, left)]).await;
         }
         twin
     }

@@ -1,8 +1,13 @@
 //! One batch of jobs: read their deliveries, judge each, begin the attempts.
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::Arc,
+};
 
-use broker::{Acker, Names, Publisher, Received};
+use broker::{Acker, Names, Outgoing, Publisher, Received};
 use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
 use futures_util::FutureExt;
 use ledger::{Due, Ledger, Loaded};
@@ -18,8 +23,9 @@ use crate::{
     lane::{Lane, Which},
     metrics::{Metrics, size},
     mover::Move,
+    parts::{Left, Part},
     stamps::Stamps,
-    suspects::Turns,
+    suspects::{self, Turns},
 };
 
 /// What the jobs of both lanes go through; each job in a task of its own.
@@ -58,39 +64,26 @@ impl Lanes {
     }
 }
 
-/// Jobs of a message that are begun together: all of them, so that it comes again as a whole when their process ends before,
-/// unless that would be too many for a small lane.
-struct Together {
-    jobs: Vec<(Job, Acker)>,
-    handed: Handed,
-}
-
 impl Intake {
-    /// Takes a batch of a lane, waiting for places where there are none; the attempts go on in tasks of their own.
+    /// Takes a batch of a lane, as there are places for its jobs; the attempts go on in tasks of their own.
     pub(crate) async fn take(self: &Arc<Self>, which: Which, batch: Vec<Received>) {
-        let lane = self.lanes.of(which);
-        let mut begun = Vec::with_capacity(batch.len());
-        for Together { jobs, handed } in self.open(which, batch).await {
-            let places = match lane.free_places(jobs.len()) {
-                Some(places) if begun.len() < self.most => places,
-                _ => {
-                    self.look_up(std::mem::take(&mut begun)).await;
-                    lane.places(jobs.len()).await
-                }
-            };
-            for ((job, acker), place) in jobs.into_iter().zip(places) {
+        let mut waiting = self.open(which, batch).await;
+        while !waiting.is_empty() {
+            let places = self.lanes.of(which).places(waiting.len().min(self.most)).await;
+            let mut begun = Vec::with_capacity(places.len());
+            for ((job, part, handed), place) in waiting.drain(..places.len()).zip(places) {
                 // What a connection had handed out that was lost meanwhile comes again.
-                if !acker.is_usable() {
+                if !part.is_usable() {
                     continue;
                 }
-                if self.in_flight.begin(job, Message { acker, handed, place }) {
+                if self.in_flight.begin(job, Message { part, handed, place }) {
                     begun.push((job, handed));
                 } else {
                     self.metrics.skipped("twin");
                 }
             }
+            self.look_up(begun).await;
         }
-        self.look_up(begun).await;
     }
 
     async fn look_up(self: &Arc<Self>, jobs: Vec<(Job, Handed)>) {
@@ -129,33 +122,36 @@ impl Intake {
     }
 
     /// The jobs that messages hold; what holds none is moved aside.
-    async fn open(&self, lane: Which, batch: Vec<Received>) -> Vec<Together> {
-        let most = self.lanes.of(lane).together();
-        let mut opened = Vec::with_capacity(batch.len());
-        for message in batch {
-            match Job::parse(&message.body) {
+    async fn open(&self, lane: Which, batch: Vec<Received>) -> VecDeque<(Job, Part, Handed)> {
+        let mut opened = VecDeque::with_capacity(batch.len());
+        for Received { body, acker, handed_out: times, .. } in batch {
+            match Job::parse(&body) {
+                Ok(jobs) if jobs.len() > 1 && suspects::are(times) => {
+                    let alone =
+                        |job| Outgoing { queue: lane.queue(&self.names), ..self.names.job(job) }.carrying(times);
+                    self.replace(acker, jobs.into_iter().map(alone).collect()).await;
+                }
                 Ok(jobs) => {
-                    let times = message.handed_out;
                     let handed = Handed { lane, redelivered: Redelivered::from(times > 0), times };
-                    let ackers = message.acker.split(jobs.len());
-                    let mut jobs = jobs.into_iter().zip(ackers).peekable();
-                    while jobs.peek().is_some() {
-                        opened.push(Together { jobs: jobs.by_ref().take(most).collect(), handed });
-                    }
+                    let parts = Part::of(acker, jobs.len());
+                    opened.extend(jobs.into_iter().zip(parts).map(|(job, part)| (job, part, handed)));
                 }
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
                     self.metrics.skipped(error.reason());
                     let reason = Reason { word: error.reason(), detail: error.to_string() };
-                    let dead = [reason.message(message.body, &self.names)];
-                    let publish = || self.publisher.publish(&dead);
-                    if persist("moving a dead message", &self.abandon, publish).await.is_some() {
-                        message.acker.ack().await;
-                    }
+                    self.replace(acker, vec![reason.message(body, &self.names)]).await;
                 }
             }
         }
         opened
+    }
+
+    /// Publishes others in place of a message.
+    async fn replace(&self, acker: Acker, others: Vec<Outgoing>) {
+        if persist("replacing a message", &self.abandon, || self.publisher.publish(&others)).await.is_some() {
+            acker.ack().await;
+        }
     }
 
     fn judge(self: &Arc<Self>, job: Job, handed: Handed, due: &Due) {
@@ -185,7 +181,7 @@ impl Intake {
 
     pub(crate) fn skip(self: &Arc<Self>, job: Job, reason: &'static str) {
         self.metrics.skipped(reason);
-        self.spawn(job, |this| async move { this.pass(job).await });
+        self.spawn(job, |this| async move { this.pass(job, None).await });
     }
 
     /// Does a job's work in a task of its own. A panic there is that job's affair: the others go on. (One in what all
@@ -205,10 +201,14 @@ impl Intake {
         });
     }
 
-    /// Acknowledges a job that was not attempted; a twin that came meanwhile is judged by what the ledger says now.
-    pub(crate) fn pass(self: &Arc<Self>, job: Job) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    /// Brings a job to its end that was not attempted; a twin that came meanwhile is judged by what the ledger says now.
+    pub(crate) fn pass(
+        self: &Arc<Self>,
+        job: Job,
+        left: Option<Left>,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
-            if let Some(handed) = self.in_flight.pass(job).await {
+            if let Some(handed) = self.in_flight.pass(job, left).await {
                 self.look_up(vec![(job, handed)]).await;
             }
         })

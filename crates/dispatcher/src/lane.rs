@@ -96,7 +96,6 @@ pub(crate) struct Lane {
     started: Instant,
     /// As many as there are slots.
     places: Arc<Semaphore>,
-    all_places: usize,
     slots: Limits,
     beginning: Arc<Shares<TenantId>>,
     bodies: Limits,
@@ -107,14 +106,6 @@ pub(crate) struct Lane {
 
 /// A job's place in a lane; given back when dropped.
 pub(crate) type Place = OwnedSemaphorePermit;
-
-fn each(mut places: OwnedSemaphorePermit) -> Vec<Place> {
-    std::iter::from_fn(|| places.split(1)).collect()
-}
-
-fn small(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
 
 struct Limits {
     of_webhooks: Arc<Shares<WebhookId>>,
@@ -188,7 +179,6 @@ impl Lane {
             which,
             started: Instant::now(),
             places: Arc::new(Semaphore::new(slots.slots.into())),
-            all_places: slots.slots.into(),
             slots: limits(slots.slots.into()),
             beginning: Shares::new(BEGINNING),
             bodies: limits(all_body_kib),
@@ -197,22 +187,17 @@ impl Lane {
         }
     }
 
-    /// How many jobs may be begun together: the last free places of a small lane are not kept for many.
-    pub(crate) fn together(&self) -> usize {
-        (self.all_places / 8).max(1)
-    }
-
-    /// Waits for places for so many jobs, each of which holds one until it is done; at most [`Lane::together`].
-    pub(crate) async fn places(&self, jobs: usize) -> Vec<Place> {
-        match Arc::clone(&self.places).acquire_many_owned(small(jobs)).await {
-            Ok(places) => each(places),
-            Err(_) => unreachable!("the places are never closed"),
+    /// Waits for a place, then takes what else is free, up to a number.
+    pub(crate) async fn places(&self, most: usize) -> Vec<Place> {
+        let place = || Arc::clone(&self.places);
+        let Ok(first) = place().acquire_owned().await else { unreachable!("the places are never closed") };
+        let mut places = vec![first];
+        while places.len() < most
+            && let Ok(next) = place().try_acquire_owned()
+        {
+            places.push(next);
         }
-    }
-
-    /// The same without waiting.
-    pub(crate) fn free_places(&self, jobs: usize) -> Option<Vec<Place>> {
-        Arc::clone(&self.places).try_acquire_many_owned(small(jobs)).ok().map(each)
+        places
     }
 
     /// The patience of a job that comes now.
@@ -342,20 +327,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_are_as_many_places_as_slots_and_who_finds_none_waits_until_enough_are_free() {
-        let lane = Lane::new(Which::Main, Slots { slots: 64, webhook_share: 1.0, tenant_share: 1.0 });
-        let mut held: Vec<Vec<Place>> = (0..8).map(|_| lane.free_places(lane.together()).unwrap()).collect();
-        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [8; 8]);
-        assert!(lane.free_places(1).is_none());
-        let waiting = lane.places(2);
+    async fn there_are_as_many_places_as_slots_and_who_finds_none_waits() {
+        let lane = Lane::new(Which::Main, Slots { slots: 10, webhook_share: 1.0, tenant_share: 1.0 });
+        let mut held = lane.places(8).await;
+        assert_eq!(held.len(), 8);
+        held.extend(lane.places(8).await);
+        assert_eq!(held.len(), 10, "as many as are free");
+        let waiting = lane.places(8);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().now_or_never().is_none());
-        held[0].pop();
-        assert!(waiting.as_mut().now_or_never().is_none());
-        held[1].pop();
-        assert_eq!(waiting.await.len(), 2);
-        let small = Lane::new(Which::Main, Slots { slots: 3, webhook_share: 1.0, tenant_share: 1.0 });
-        assert_eq!(small.together(), 1);
+        held.truncate(9);
+        assert_eq!(waiting.await.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

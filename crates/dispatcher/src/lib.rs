@@ -13,6 +13,7 @@ mod intake;
 mod lane;
 mod metrics;
 mod mover;
+mod parts;
 mod record;
 mod shares;
 mod stamps;

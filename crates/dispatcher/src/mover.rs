@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use broker::{Acker, Names, Outgoing, PublishError, Publisher};
+use broker::{Names, Outgoing};
 use domain::{Job, WebhookId};
-use ledger::{Ledger, LedgerError};
+use ledger::Ledger;
 use service_kit::connections::persist;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,7 @@ use crate::{
     in_flight::InFlight,
     lane::{Over, Which},
     metrics::Metrics,
+    parts::Left,
     stamps::Stamps,
 };
 
@@ -34,7 +35,6 @@ const MOST: usize = 16;
 /// others would have to wait for each write.
 pub(crate) struct Mover {
     pub(crate) ledger: Ledger,
-    pub(crate) publisher: Publisher,
     pub(crate) names: Names,
     pub(crate) stamps: Arc<Stamps>,
     pub(crate) in_flight: Arc<InFlight>,
@@ -42,15 +42,6 @@ pub(crate) struct Mover {
     pub(crate) abandon: CancellationToken,
     /// Cancelled when this panicked.
     pub(crate) broken: CancellationToken,
-}
-
-/// Why jobs could not be moved.
-#[derive(Debug, thiserror::Error)]
-enum MoveError {
-    #[error(transparent)]
-    Stamp(#[from] LedgerError),
-    #[error(transparent)]
-    Publish(#[from] PublishError),
 }
 
 impl Mover {
@@ -64,27 +55,21 @@ impl Mover {
         }
     }
 
-    /// No job is under way here any more before it is there, where this same process may take it; the message that is
-    /// there stands for all its twins.
+    /// The message that is there stands for all its twins.
     async fn make_way(&self, batch: &[Move]) {
-        let (mut moved, mut ackers) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-        for Move { job, .. } in batch {
-            let messages = self.in_flight.take([*job]);
-            let times = messages.iter().map(|message| message.handed.times).max().unwrap_or_default();
-            moved.push(Outgoing { queue: self.names.slow(), ..self.names.job(*job) }.carrying(times));
-            ackers.extend(messages.into_iter().map(|message| message.acker));
-        }
         let webhooks: Vec<_> = batch.iter().map(|one| one.webhook).collect();
-        let step = || async {
-            self.stamps.set(&self.ledger, &webhooks).await?;
-            self.publisher.publish(&moved).await?;
-            Ok::<_, MoveError>(())
-        };
-        if persist("moving jobs to the slow lane", &self.abandon, step).await.is_some() {
+        let stamp = || self.stamps.set(&self.ledger, &webhooks);
+        if persist("stamping webhooks", &self.abandon, stamp).await.is_none() {
+            return;
+        }
+        let moved = batch.iter().map(|Move { job, .. }| {
+            let there = Outgoing { queue: self.names.slow(), ..self.names.job(*job) };
+            (*job, Some(Left::Message(there.carrying(self.in_flight.times(*job)))))
+        });
+        if self.in_flight.finish(moved).await.is_some() {
             for Move { from, over, .. } in batch {
                 self.metrics.made_way(*from, *over);
             }
-            Acker::ack_all(ackers).await;
         }
     }
 }

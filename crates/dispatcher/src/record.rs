@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use broker::{Names, Publisher};
 use domain::{DeliveryState, Job, RetrySchedule};
 use ledger::{Attempted, Ledger, Outcome};
 use service_kit::connections::persist;
@@ -18,6 +17,7 @@ use crate::{
     attempt::Made,
     in_flight::InFlight,
     metrics::{Metrics, size},
+    parts::Left,
 };
 
 /// The least time from one write to the next. Nobody waits for an outcome, and a write of two costs hardly more than one of
@@ -27,8 +27,6 @@ const PACE: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub(crate) struct Recorder {
     pub(crate) ledger: Ledger,
-    pub(crate) publisher: Publisher,
-    pub(crate) names: Names,
     pub(crate) schedule: RetrySchedule,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) metrics: Metrics,
@@ -105,19 +103,11 @@ impl Recorder {
         Some(recorded)
     }
 
-    /// Publishes the retries, even of attempts that the ledger did not expect: perhaps it was this very call that had
-    /// recorded them before its answer got lost. A retry too many is stale when it comes.
+    /// The retries, even of attempts that the ledger did not expect: perhaps it was this very call that had recorded them
+    /// before its answer got lost. A retry too many is stale when it comes.
     async fn settle(&self, recorded: Vec<Recorded>) {
-        let now = OffsetDateTime::now_utc();
-        let retry = |Recorded { job, retry_at }: &Recorded| {
-            let next = Job { attempt: job.attempt + 1, ..*job };
-            retry_at.map(|due| self.names.job_at(next, due, now, &self.schedule))
-        };
-        let retries: Vec<_> = recorded.iter().filter_map(retry).collect();
-        let publish = || self.publisher.publish(&retries);
-        if persist("publishing retries", &self.abandon, publish).await.is_none() {
-            return;
-        }
-        self.in_flight.finish(recorded.iter().map(|recorded| recorded.job)).await;
+        let next = |job: Job| Job { attempt: job.attempt + 1, ..job };
+        let done = |Recorded { job, retry_at }| (job, retry_at.map(|due| Left::Job(next(job), due)));
+        self.in_flight.finish(recorded.into_iter().map(done)).await;
     }
 }

@@ -19,6 +19,11 @@ const MOST_TRIES: u16 = 3;
 /// A suspect that did no harm for so long is none: the next one may begin.
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
+/// Whether what was handed out so often before are suspects.
+pub(crate) const fn are(times: u32) -> bool {
+    times >= SUSPECT_AFTER
+}
+
 /// Whose turn it is: one suspect's at a time.
 pub(crate) struct Turns(Arc<Semaphore>);
 
@@ -35,7 +40,7 @@ impl Turns {
     /// # Errors
     /// When it did not come until `end`.
     pub(crate) async fn wait_for(&self, handed: Handed, end: Instant) -> Result<Option<Turn>, Over> {
-        if handed.times < SUSPECT_AFTER {
+        if !are(handed.times) {
             return Ok(None);
         }
         match timeout_at(end, Arc::clone(&self.0).acquire_owned()).await {

@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::DeliveryId;
 
-const VERSION: u16 = 1;
+/// Of a message that holds one job.
+const ONE: u16 = 1;
+/// Of a message that holds several: who does not know of those must not take it for one.
+const SEVERAL: u16 = 2;
 
 /// "Make attempt number `attempt` of this delivery."
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +26,7 @@ pub enum JobError {
     #[error("not a job: {0}")]
     Malformed(#[source] serde_json::Error),
     /// Made by another version of the service.
-    #[error("a job of version {0}, this dispatcher knows version {VERSION}")]
+    #[error("a job of version {0}, this dispatcher knows versions {ONE} and {SEVERAL}")]
     UnknownVersion(u16),
 }
 
@@ -38,13 +41,17 @@ impl JobError {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct Wire {
+#[derive(Serialize)]
+struct One {
     v: u16,
-    delivery_id: DeliveryId,
-    attempt: u16,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    others: Vec<Reference>,
+    #[serde(flatten)]
+    job: Reference,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Several {
+    v: u16,
+    jobs: Vec<Reference>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -59,34 +66,56 @@ struct Version {
 }
 
 impl Job {
-    /// The bytes of a message that holds this job alone.
+    /// The bytes of a message that holds this job.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
-        self.with(&[])
+        bytes(&One { v: ONE, job: self.into() })
     }
 
-    /// The bytes of a message that holds this job and others.
+    /// The bytes of a message that holds these jobs, at least one.
     #[must_use]
-    pub fn with(self, others: &[Self]) -> Vec<u8> {
-        let others = others.iter().map(|job| Reference { delivery_id: job.delivery, attempt: job.attempt }).collect();
-        let wire = Wire { v: VERSION, delivery_id: self.delivery, attempt: self.attempt, others };
-        serde_json::to_vec(&wire).unwrap_or_else(|_| unreachable!("numbers and ids always serialize"))
+    pub fn many_to_bytes(jobs: &[Self]) -> Vec<u8> {
+        match jobs {
+            [job] => job.to_bytes(),
+            jobs => bytes(&Several { v: SEVERAL, jobs: jobs.iter().copied().map(Reference::from).collect() }),
+        }
     }
 
     /// Reads the jobs of a message: one at least, in their order.
     ///
     /// # Errors
-    /// [`JobError`] when it holds no job, or those of another version.
+    /// [`JobError`] when it holds no job, or is one of another version.
     pub fn parse(message: &[u8]) -> Result<Vec<Self>, JobError> {
-        let Version { v } = serde_json::from_slice(message).map_err(JobError::Malformed)?;
-        if v != VERSION {
-            return Err(JobError::UnknownVersion(v));
+        let jobs = match read::<Version>(message)?.v {
+            ONE => return Ok(vec![read::<Reference>(message)?.into()]),
+            SEVERAL => read::<Several>(message)?.jobs,
+            other => return Err(JobError::UnknownVersion(other)),
+        };
+        if jobs.is_empty() {
+            return Err(JobError::Malformed(serde::de::Error::custom("no jobs")));
         }
-        let Wire { delivery_id, attempt, others, .. } = serde_json::from_slice(message).map_err(JobError::Malformed)?;
-        let mut jobs = vec![Self { delivery: delivery_id, attempt }];
-        jobs.extend(others.into_iter().map(|other| Self { delivery: other.delivery_id, attempt: other.attempt }));
-        Ok(jobs)
+        Ok(jobs.into_iter().map(Self::from).collect())
     }
+}
+
+impl From<Job> for Reference {
+    fn from(Job { delivery, attempt }: Job) -> Self {
+        Self { delivery_id: delivery, attempt }
+    }
+}
+
+impl From<Reference> for Job {
+    fn from(Reference { delivery_id, attempt }: Reference) -> Self {
+        Self { delivery: delivery_id, attempt }
+    }
+}
+
+fn bytes(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).unwrap_or_else(|_| unreachable!("numbers and ids always serialize"))
+}
+
+fn read<'m, T: Deserialize<'m>>(message: &'m [u8]) -> Result<T, JobError> {
+    serde_json::from_slice(message).map_err(JobError::Malformed)
 }
 
 #[cfg(test)]
@@ -97,9 +126,19 @@ mod tests {
     fn jobs_read_back_and_another_version_is_told_apart_from_garbage() {
         let [one, two, three] = [7, 8, 9].map(|n| Job { delivery: uuid::Uuid::from_u128(n).into(), attempt: 3 });
         assert_eq!(Job::parse(&one.to_bytes()).unwrap(), [one]);
-        assert_eq!(Job::parse(&one.with(&[two, three])).unwrap(), [one, two, three]);
-        assert!(matches!(Job::parse(br#"{"v":2,"other":true}"#), Err(JobError::UnknownVersion(2))));
-        for garbage in ["", "{}", "[]", r#"{"v":1}"#, r#"{"v":1,"delivery_id":"x","attempt":1}"#] {
+        assert_eq!(Job::many_to_bytes(&[one]), one.to_bytes());
+        assert_eq!(Job::parse(&Job::many_to_bytes(&[one, two, three])).unwrap(), [one, two, three]);
+        assert!(matches!(Job::parse(br#"{"v":3,"other":true}"#), Err(JobError::UnknownVersion(3))));
+        for garbage in [
+            "",
+            "{}",
+            "[]",
+            r#"{"v":1}"#,
+            r#"{"v":2}"#,
+            r#"{"v":2,"jobs":[]}"#,
+            r#"{"v":2,"jobs":[{}]}"#,
+            r#"{"v":1,"delivery_id":"x","attempt":1}"#,
+        ] {
             assert!(matches!(Job::parse(garbage.as_bytes()), Err(JobError::Malformed(_))), "{garbage}");
         }
     }

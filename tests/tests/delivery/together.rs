@@ -14,6 +14,8 @@ use uuid::Uuid;
 
 use crate::LONG;
 
+/// To the first retry.
+const GAP: Duration = Duration::from_secs(60);
 const DISPATCHER: &str = "dispatcher";
 const WEBHOOKS: usize = 40;
 /// Of eight jobs each.
@@ -108,29 +110,50 @@ async fn no_more_attempts_are_under_way_than_there_are_slots_whatever_a_message_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dispatcher_that_is_told_to_stop_leaves_no_message_half_done() {
+async fn a_dispatcher_that_is_told_to_stop_in_the_middle_of_messages_leaves_one_retry_of_each_delivery() {
     const EVENTS: u32 = 10;
-    System::prepared(options(64), async |system| {
+    System::prepared(options(20), async |system| {
         let receiver =
             Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
         jobs_wait(&system, &receiver, 1, EVENTS).await;
         let dispatcher = Process::start(DISPATCHER, &system.environment).await;
-        receiver.wait_for(100, SOON).await;
+        receiver.wait_for(50, SOON).await;
         assert_eq!(dispatcher.terminate().await.code(), Some(0));
         let all = WEBHOOKS * EVENTS as usize;
         let done = system.count("SELECT count(*) FROM attempts").await;
         println!("{done} of {all} attempts were made");
         assert!(done < all as i64, "it was stopped in the middle");
-        wait_ready(&system, &system.names.retry(Duration::from_secs(60)), done as u32).await;
-        assert_eq!(i64::from(system.upstream.ready(&system.names.deliveries()).await), (all as i64 - done) / 8);
-
-        system.start(Service::Dispatcher).await;
-        wait_for(&system, "retrying", all).await;
-        system.stop(Service::Dispatcher).await;
-        assert_eq!(receiver.received().len(), all, "nothing was sent twice");
-        assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 0);
-        let waiting = system.upstream.ready(&system.names.retry(Duration::from_secs(60))).await as usize;
-        assert_eq!(waiting, all, "each has one retry");
+        one_retry_each(&system, &receiver, all, all).await;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each_delivery() {
+    System::prepared(options(128), async |system| {
+        let receiver = Receiver::start(
+            &system.ca,
+            behaviour(|request, _| if request.path == "/7" { Reply::hang() } else { Reply::status(500) }),
+        );
+        jobs_wait(&system, &receiver, 1, 1).await;
+        let mut dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        receiver.wait_for(WEBHOOKS, SOON).await;
+        wait_for(&system, "retrying", WEBHOOKS - 1).await;
+        wait_ready(&system, &system.names.retry(GAP), 32).await;
+        dispatcher.kill();
+        wait_ready(&system, &system.names.deliveries(), 1).await;
+        receiver.behave(always(500));
+        one_retry_each(&system, &receiver, WEBHOOKS, WEBHOOKS + 1).await;
+    })
+    .await;
+}
+
+/// Waits until another dispatcher has made the first attempt of all: each of them has exactly one retry then.
+async fn one_retry_each(system: &System, receiver: &Receiver, all: usize, posts: usize) {
+    system.start(Service::Dispatcher).await;
+    wait_for(system, "retrying", all).await;
+    system.stop(Service::Dispatcher).await;
+    assert_eq!(receiver.received().len(), posts);
+    assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 0);
+    assert_eq!(system.upstream.ready(&system.names.retry(GAP)).await as usize, all);
 }

@@ -134,7 +134,7 @@ async fn garbage_and_jobs_of_an_unknown_version_are_kept_apart_with_the_reason()
     System::prepared(Options::default(), async |system| {
         let setting = set_up(&system, always(200)).await;
         let id = Uuid::now_v7();
-        let later = format!("{{\"v\":2,\"delivery_id\":\"{id}\",\"attempt\":1,\"more\":true}}").into_bytes();
+        let later = format!("{{\"v\":3,\"delivery_id\":\"{id}\",\"attempt\":1,\"more\":true}}").into_bytes();
         let messages = [
             (later, "unknown_version"),
             (b"\x00\xffgarbage".to_vec(), "malformed_job"),

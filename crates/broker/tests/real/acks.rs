@@ -152,39 +152,6 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_of_several_parts_is_acknowledged_with_the_last_of_them() {
-    with_broker(async |broker| {
-        let queue = broker.names().deliveries();
-        let mut subscription = broker.subscribe(queue.clone(), PREFETCH, Attachment::default());
-        publish(broker, 0..3).await;
-        let mut parts: Vec<_> =
-            take_new(&mut subscription, 3).await.into_iter().map(|message| message.acker.split(4)).collect();
-        // All of the first message, all but one of the second, all but one of the third, which is dropped.
-        let (last, dropped) = (parts[1].pop().unwrap(), parts[2].pop());
-        Acker::ack_all(parts.remove(0)).await;
-        for acker in parts.into_iter().flatten() {
-            acker.ack().await;
-        }
-        drop(dropped);
-        subscription.into_closing().close().await;
-        wait_for_depth(broker, 2).await;
-        assert!(!last.is_usable());
-
-        let mut subscription = broker.subscribe(queue, PREFETCH, Attachment::default());
-        let again = take(&mut subscription, 2).await;
-        assert_eq!(again.iter().map(number).collect::<Vec<_>>(), [1, 2]);
-        for message in again {
-            let mut parts = message.acker.split(2);
-            parts.pop().unwrap().ack().await;
-            parts.pop().unwrap().ack().await;
-        }
-        subscription.into_closing().close().await;
-        wait_for_depth(broker, 0).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_is_held_does_not_hold_the_channel_of_a_consumer_that_was_thrown_off() {
     with_broker(async |broker| {
         let queue = broker.names().deliveries();

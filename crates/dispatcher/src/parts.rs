@@ -1,0 +1,98 @@
+//! Messages, and the jobs that they hold: a message is acknowledged when all of them are done, and what they leave behind is
+//! published just before. Until then all of it comes again when this process dies, and nothing of it is there twice.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use broker::{Acker, Names, Outgoing, Publisher};
+use domain::{Job, RetrySchedule};
+use service_kit::connections::persist;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+/// A job's part of the message that it came with. One that is dropped is never done, and so its message comes again.
+pub(crate) struct Part(Arc<Mutex<Whole>>);
+
+struct Whole {
+    /// Until all parts are done.
+    acker: Option<Acker>,
+    undone: usize,
+    left: Vec<Left>,
+}
+
+/// What a job leaves behind.
+pub(crate) enum Left {
+    /// A job that is to come at a time.
+    Job(Job, OffsetDateTime),
+    /// A message.
+    Message(Outgoing),
+}
+
+impl Part {
+    /// The parts of a message.
+    pub(crate) fn of(acker: Acker, parts: usize) -> Vec<Self> {
+        let whole = Arc::new(Mutex::new(Whole { acker: Some(acker), undone: parts, left: Vec::new() }));
+        vec![(); parts].into_iter().map(|()| Self(Arc::clone(&whole))).collect()
+    }
+
+    /// Whether its message can still be acknowledged.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.whole().acker.as_ref().is_some_and(Acker::is_usable)
+    }
+
+    /// One job's parts, of which one leaves something: one that comes again when it is not published, and acknowledged.
+    pub(crate) fn leaving(parts: Vec<Self>, left: Option<Left>) -> impl Iterator<Item = (Self, Option<Left>)> {
+        let (who, mut left) = (parts.iter().position(Self::is_usable).unwrap_or_default(), left);
+        parts.into_iter().enumerate().map(move |(at, part)| (part, if at == who { left.take() } else { None }))
+    }
+
+    /// Notes that it is done. With the last part of a message comes what all of them left, and the right to acknowledge.
+    fn done(self, left: Option<Left>) -> Option<(Acker, Vec<Left>)> {
+        let mut whole = self.whole();
+        whole.left.extend(left);
+        whole.undone -= 1;
+        if whole.undone > 0 {
+            return None;
+        }
+        Some((whole.acker.take()?, std::mem::take(&mut whole.left)))
+    }
+
+    fn whole(&self) -> MutexGuard<'_, Whole> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Brings messages to their end.
+#[derive(Clone)]
+pub(crate) struct Finisher {
+    pub(crate) publisher: Publisher,
+    pub(crate) names: Names,
+    pub(crate) schedule: RetrySchedule,
+    /// Cancelled when the shutdown's deadline has passed.
+    pub(crate) abandon: CancellationToken,
+}
+
+impl Finisher {
+    /// Notes parts as done, whose own effects are durable. Of the messages that are done with them, publishes what was
+    /// left, waits for the confirms, and acknowledges last. What can no longer be acknowledged comes again, and leaves
+    /// nothing before that: it would be there twice. `None` when this was abandoned.
+    pub(crate) async fn done(&self, parts: impl IntoIterator<Item = (Part, Option<Left>)>) -> Option<()> {
+        let messages: Vec<_> = parts.into_iter().filter_map(|(part, left)| part.done(left)).collect();
+        if messages.iter().any(|(_, left)| !left.is_empty()) {
+            let publish = || async {
+                let (now, of_use) = (OffsetDateTime::now_utc(), messages.iter().filter(|(acker, _)| acker.is_usable()));
+                let left: Vec<_> = of_use.flat_map(|(_, left)| left).map(|left| self.message(left, now)).collect();
+                self.publisher.publish(&left).await
+            };
+            persist("publishing what jobs leave", &self.abandon, publish).await?;
+        }
+        Acker::ack_all(messages.into_iter().map(|(acker, _)| acker).collect()).await;
+        Some(())
+    }
+
+    fn message(&self, left: &Left, now: OffsetDateTime) -> Outgoing {
+        match left {
+            Left::Job(job, due) => self.names.job_at(*job, *due, now, &self.schedule),
+            Left::Message(message) => message.clone(),
+        }
+    }
+}
