@@ -75,7 +75,8 @@ async fn until_put_aside(system: &System, jobs: u32, most: usize) -> (usize, Pro
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
     const INNOCENT: usize = 14;
-    System::prepared(Options::default(), async |system| {
+    let together = Options { settings: vec![("INGEST__RUSH", "0".to_owned())], ..Options::default() };
+    System::prepared(together, async |system| {
         system.start(Service::Api).await;
         // Makes the queues.
         system.start(Service::Dispatcher).await;

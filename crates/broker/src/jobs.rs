@@ -7,9 +7,7 @@ use time::OffsetDateTime;
 
 use crate::{message::Outgoing, topology::Names};
 
-/// So many jobs at a time are many.
-const MANY: usize = 16;
-/// How many jobs a message holds where there are many.
+/// How many jobs a message holds at most. With more, little is saved, and more waits where another dispatcher cannot take it.
 const TOGETHER: usize = 8;
 
 impl Names {
@@ -19,14 +17,13 @@ impl Names {
         Outgoing { queue: self.deliveries(), body: job.to_bytes(), ..Default::default() }
     }
 
-    /// The messages that make `jobs` be done now: for a few jobs as many messages, so that each can be handed to another
-    /// dispatcher; for many, several to a message, as each message costs both ends and the broker more than what is in it.
+    /// The messages that make `jobs` be done now, several with each: for a rush, as a message costs the broker and both ends
+    /// more than what is in it.
     #[must_use]
-    pub fn jobs(&self, jobs: &[Job]) -> Vec<Outgoing> {
-        let together = if jobs.len() < MANY { 1 } else { TOGETHER };
+    pub fn jobs_together(&self, jobs: &[Job]) -> Vec<Outgoing> {
         let message =
             |jobs| Outgoing { queue: self.deliveries(), body: Job::many_to_bytes(jobs), ..Default::default() };
-        jobs.chunks(together).map(message).collect()
+        jobs.chunks(TOGETHER).map(message).collect()
     }
 
     /// The message that makes `job` come when it is `due`: from the queue of the retry delay that fits, or at once.
@@ -87,12 +84,12 @@ mod tests {
     const NOW: OffsetDateTime = datetime!(2026-03-01 09:30 UTC);
 
     #[test]
-    fn few_jobs_are_messages_of_their_own_and_many_are_not() {
+    fn jobs_that_go_together_go_eight_to_a_message() {
         let names = Names::new("webhooks", "events");
-        for (count, expected) in [(0, vec![]), (1, vec![1]), (15, vec![1; 15]), (16, vec![8, 8]), (20, vec![8, 8, 4])] {
+        for (count, expected) in [(0, vec![]), (1, vec![1]), (8, vec![8]), (20, vec![8, 8, 4])] {
             let jobs: Vec<_> =
                 (0..count).map(|n| Job { delivery: uuid::Uuid::from_u128(n).into(), attempt: 1 }).collect();
-            let messages = names.jobs(&jobs);
+            let messages = names.jobs_together(&jobs);
             let read: Vec<_> = messages.iter().map(|message| Job::parse(&message.body).unwrap()).collect();
             assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), expected);
             assert_eq!(read.concat(), jobs);

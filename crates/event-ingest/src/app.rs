@@ -4,7 +4,7 @@ use std::{
     future::ready,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use broker::{Attachment, BatchLimit, Broker, Subscription};
@@ -19,7 +19,7 @@ use service_kit::{
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics};
+use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush};
 
 /// Batches that are under way at a time: while one waits for the disk, another one waits for confirms. More would be
 /// smaller ones, as the prefetch bounds them together.
@@ -50,6 +50,7 @@ pub struct App {
     batch: u16,
     prefetch: u16,
     data_limit: usize,
+    rush: u32,
     deadline: Duration,
     schedule: RetrySchedule,
     reconcile: Reconcile,
@@ -70,6 +71,7 @@ impl App {
             batch: settings.ingest.batch,
             prefetch: settings.ingest.prefetch,
             data_limit: settings.limits.event_data_bytes,
+            rush: settings.ingest.rush,
             deadline: settings.shutdown.deadline,
             schedule: settings.retry.schedule.clone(),
             reconcile: settings.reconcile.clone(),
@@ -97,6 +99,7 @@ impl App {
             names: self.broker.names().clone(),
             metrics: Metrics::register(&mut registry, self.broker.stats()),
             data_limit: self.data_limit,
+            rush: Rush::above(self.rush, Instant::now()),
             abandon: CancellationToken::new(),
         };
         let maintenance = Maintenance {

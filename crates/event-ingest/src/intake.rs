@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     metrics::Metrics,
     plan::{Plan, Usable, questions, rejected},
+    rush::Rush,
 };
 
 #[derive(Clone)]
@@ -21,6 +22,7 @@ pub(crate) struct Intake {
     pub(crate) names: Names,
     pub(crate) metrics: Metrics,
     pub(crate) data_limit: usize,
+    pub(crate) rush: Rush,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
@@ -84,6 +86,9 @@ impl Intake {
             stored.extend(persist("finding untried deliveries", abandon, find).await?);
         }
         let jobs: Vec<_> = stored.into_iter().map(|id| Job { delivery: id, attempt: 1 }).collect();
-        Some(self.names.jobs(&jobs))
+        match self.rush.count(jobs.len(), Instant::now()) {
+            true => Some(self.names.jobs_together(&jobs)),
+            false => Some(jobs.into_iter().map(|job| self.names.job(job)).collect()),
+        }
     }
 }

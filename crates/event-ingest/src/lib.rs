@@ -5,5 +5,6 @@ mod intake;
 mod maintenance;
 mod metrics;
 mod plan;
+mod rush;
 
 pub use app::{App, AppError};

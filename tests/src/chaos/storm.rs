@@ -99,6 +99,8 @@ async fn thaw(servers: &Arc<PrivateServers>) {
 fn settings() -> Vec<(&'static str, String)> {
     let settings = [
         ("INGEST__BATCH", "16"),
+        // Several jobs to a message, always.
+        ("INGEST__RUSH", "0"),
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "256"),
         ("BROKER__CONFIRM_TIMEOUT", "2s"),

@@ -21,12 +21,13 @@ const WEBHOOKS: usize = 40;
 /// Of eight jobs each.
 const MESSAGES: u32 = 5;
 
-/// So many slots, which each tenant may fill.
+/// So many slots, which each tenant may fill; jobs go together without a rush.
 fn options(slots: usize) -> Options {
     let settings = [
         ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),
         ("DISPATCHER__WEBHOOK_SHARE", "1".to_owned()),
         ("DISPATCHER__TENANT_SHARE", "1".to_owned()),
+        ("INGEST__RUSH", "0".to_owned()),
     ];
     let schedule = "60s,5m,15m,1h,4h,12h";
     Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }

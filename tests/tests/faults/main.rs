@@ -32,6 +32,8 @@ const API: &str = "api-service";
 fn settings() -> Vec<(&'static str, String)> {
     let settings = [
         ("INGEST__BATCH", "16"),
+        // Several jobs to a message.
+        ("INGEST__RUSH", "0"),
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "64"),
         // Nothing is moved to the slow lane: that has tests of its own.

@@ -23,9 +23,8 @@ use uuid::Uuid;
 const LONG: Duration = Duration::from_secs(90);
 
 fn options() -> Options {
-    // From batches so small each job gets a message of its own, and can be counted.
-    let settings = [("RECONCILE__INTERVAL", "100ms"), ("RECONCILE__GRACE", "1s"), ("INGEST__BATCH", "8")];
-    Options { settings: settings.map(|(name, value)| (name, value.to_owned())).to_vec(), ..Options::default() }
+    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", "1s".to_owned())];
+    Options { settings: settings.to_vec(), ..Options::default() }
 }
 
 /// Nothing is overdue while this lasts.

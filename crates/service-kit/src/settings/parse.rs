@@ -52,6 +52,11 @@ pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize
     parsed(deserializer, "number", |text| text.parse().map_err(|_| "expected a whole number"))
 }
 
+/// A whole number of things a second.
+pub(super) fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    parsed(deserializer, "number", |text| text.parse().map_err(|_| "expected a whole number"))
+}
+
 /// A whole number of at least 1.
 pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     parsed(deserializer, "number", |text| at_least_one(text).ok_or("expected a whole number of at least 1"))

@@ -178,6 +178,9 @@ pub struct Ingest {
     /// Events taken and not yet acknowledged, at least 1: with large ones, they are most of the process's memory.
     #[serde(deserialize_with = "parse::small_count")]
     pub prefetch: u16,
+    /// Jobs a second above which a message holds several; 0 for always.
+    #[serde(deserialize_with = "parse::rate")]
+    pub rush: u32,
 }
 
 /// `reconcile`: whether what waits by the ledger has its job on the queues.

@@ -1,0 +1,57 @@
+//! Whether jobs come in a rush.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+/// A level that rises with every job and falls by so many a second. What comes above it comes in a rush: a burst below it
+/// is none, and one that goes on is soon.
+#[derive(Clone)]
+pub(crate) struct Rush {
+    per_second: f64,
+    level: Arc<Mutex<Level>>,
+}
+
+struct Level {
+    jobs: f64,
+    at: Instant,
+}
+
+impl Rush {
+    pub(crate) fn above(per_second: u32, now: Instant) -> Self {
+        Self { per_second: per_second.into(), level: Arc::new(Mutex::new(Level { jobs: 0.0, at: now })) }
+    }
+
+    /// Counts jobs; whether they come in a rush. It is over two seconds after the last one at the latest.
+    pub(crate) fn count(&self, jobs: usize, now: Instant) -> bool {
+        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let fallen = self.per_second * now.saturating_duration_since(level.at).as_secs_f64();
+        let risen = (level.jobs - fallen).max(0.0) + f64::from(u32::try_from(jobs).unwrap_or(u32::MAX));
+        *level = Level { jobs: risen.min(2.0 * self.per_second), at: now };
+        risen > self.per_second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_steady_rate_below_the_limit_and_a_burst_below_it_are_no_rush_and_more_is_until_it_is_over() {
+        let start = Instant::now();
+        let rush = Rush::above(500, start);
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        assert!((0..100).all(|tick| !rush.count(49, at(tick * 100))), "490 a second");
+        assert!(!rush.count(450, at(20_000)));
+        assert!(rush.count(100, at(20_010)));
+        assert!(!rush.count(10, at(20_500)));
+        assert!((0..80).any(|tick| rush.count(60, at(30_000 + tick * 100))), "600 a second, sooner or later");
+        assert!(rush.count(100_000, at(50_000)));
+        assert!(rush.count(1, at(50_900)));
+        assert!(!rush.count(1, at(51_200)), "soon over, however much it was");
+        assert!(Rush::above(0, start).count(1, at(60_000)), "no limit, all is");
+    }
+}
