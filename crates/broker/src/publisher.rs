@@ -22,8 +22,8 @@ use crate::{
     message::Outgoing,
 };
 
-/// How many messages of one call wait for their confirms at a time. The jobs of an event with hundreds of subscribers leave
-/// in several such, so that other tenants' messages get between them.
+/// How many messages of one call wait for their confirms at a time. Hundreds of messages leave in several such, so that
+/// other tenants' get between them.
 const WINDOW: usize = 32;
 /// How often the supervisor looks whether the connection still stands.
 const LOOK: Duration = Duration::from_millis(200);

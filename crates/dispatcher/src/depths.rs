@@ -1,4 +1,4 @@
-//! How many jobs wait for each lane, looked at now and then.
+//! How many messages wait for each lane, looked at now and then.
 
 use std::time::Duration;
 

@@ -147,9 +147,10 @@ impl Intake {
         opened
     }
 
-    /// Publishes others in place of a message.
+    /// Publishes others in place of a message, unless it comes again.
     async fn replace(&self, acker: Acker, others: Vec<Outgoing>) {
-        if persist("replacing a message", &self.abandon, || self.publisher.publish(&others)).await.is_some() {
+        let publish = || self.publisher.publish(if acker.is_usable() { &others } else { &[] });
+        if persist("replacing a message", &self.abandon, publish).await.is_some() {
             acker.ack().await;
         }
     }

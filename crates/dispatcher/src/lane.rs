@@ -43,8 +43,8 @@ impl Which {
     }
 
     /// How long a job waits for a slot of its share before it is moved, once its webhook or its tenant is seen to be slow.
-    /// In the main lane short enough that the jobs of a slow webhook do not fill the prefetch: a burst of them leaves at
-    /// ten prefetches a second. In the slow lane it bounds how fast the jobs of a busy webhook go round the queue.
+    /// In the main lane short enough that the jobs of a slow webhook do not fill the places: a burst of them leaves at
+    /// ten times as many a second. In the slow lane it bounds how fast the jobs of a busy webhook go round the queue.
     const fn patience(self) -> Duration {
         match self {
             Self::Main => Duration::from_millis(100),

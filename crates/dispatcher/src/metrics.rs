@@ -70,12 +70,12 @@ impl Metrics {
             "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
             seen.put_back,
         );
+        registry.register("webhooks_attempts_in_flight", "Jobs under way, by lane", seen.in_flight.0);
         registry.register(
-            "webhooks_attempts_in_flight",
-            "Jobs taken and not yet acknowledged, by lane",
-            seen.in_flight.0,
+            "webhooks_lane_ready_jobs",
+            "Messages that wait on a lane's queue; in a rush, one of the main lane holds up to eight jobs",
+            seen.depth.0,
         );
-        registry.register("webhooks_lane_ready_jobs", "Jobs that wait on a lane's queue", seen.depth.0);
         registry.register("webhooks_attempt_seconds", "How long attempts took", seen.attempt_seconds);
         registry.register(
             "webhooks_first_attempt_delay_seconds",

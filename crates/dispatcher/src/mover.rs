@@ -27,8 +27,8 @@ pub(crate) struct Move {
     pub(crate) over: Over,
 }
 
-/// How many are moved at once: as few as leave room for other tenants' messages between, and no more than one window of the
-/// publisher's, as all of them are published again when one confirm does not come.
+/// How many are moved at once: as few as leave room for other tenants' messages between, and, where each is a message of its
+/// own, no more than one window of the publisher's, as all of them are published again when one confirm does not come.
 const MOST: usize = 16;
 
 /// One write to the ledger, one to the broker and one acknowledgement for all that have come in: they come in hundreds, and

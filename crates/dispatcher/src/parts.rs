@@ -39,7 +39,7 @@ impl Part {
         self.whole().acker.as_ref().is_some_and(Acker::is_usable)
     }
 
-    /// One job's parts, of which one leaves something: one that comes again when it is not published, and acknowledged.
+    /// One job's parts, of which one leaves something: one that comes again when it is not acknowledged, if there is any.
     pub(crate) fn leaving(parts: Vec<Self>, left: Option<Left>) -> impl Iterator<Item = (Self, Option<Left>)> {
         let (who, mut left) = (parts.iter().position(Self::is_usable).unwrap_or_default(), left);
         parts.into_iter().enumerate().map(move |(at, part)| (part, if at == who { left.take() } else { None }))
@@ -73,14 +73,24 @@ pub(crate) struct Finisher {
 
 impl Finisher {
     /// Notes parts as done, whose own effects are durable. Of the messages that are done with them, publishes what was
-    /// left, waits for the confirms, and acknowledges last. What can no longer be acknowledged comes again, and leaves
-    /// nothing before that: it would be there twice. `None` when this was abandoned.
+    /// left, waits for the confirms, and acknowledges last. `None` when this was abandoned.
+    ///
+    /// A message whose connection is lost after that comes again, and its jobs leave the same then: it is not published
+    /// here, where it would be there twice. What a job leaves that ends later is published at once, as whoever took its
+    /// message meanwhile may not have seen how it ended.
     pub(crate) async fn done(&self, parts: impl IntoIterator<Item = (Part, Option<Left>)>) -> Option<()> {
-        let messages: Vec<_> = parts.into_iter().filter_map(|(part, left)| part.done(left)).collect();
-        if messages.iter().any(|(_, left)| !left.is_empty()) {
+        let (mut messages, mut alone) = (Vec::new(), Vec::new());
+        for (part, mut left) in parts {
+            if !part.is_usable() {
+                alone.extend(left.take());
+            }
+            messages.extend(part.done(left));
+        }
+        if !alone.is_empty() || messages.iter().any(|(_, left)| !left.is_empty()) {
             let publish = || async {
                 let (now, of_use) = (OffsetDateTime::now_utc(), messages.iter().filter(|(acker, _)| acker.is_usable()));
-                let left: Vec<_> = of_use.flat_map(|(_, left)| left).map(|left| self.message(left, now)).collect();
+                let left = alone.iter().chain(of_use.flat_map(|(_, left)| left));
+                let left: Vec<_> = left.map(|left| self.message(left, now)).collect();
                 self.publisher.publish(&left).await
             };
             persist("publishing what jobs leave", &self.abandon, publish).await?;

@@ -68,13 +68,13 @@ enum Session {
 enum Parked {
     /// Shows them, one JSON object a line, oldest first. They stay where they are.
     List {
-        /// The most to show.
+        /// The most messages to show: a dead one may hold several jobs, each of which has its line.
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
     /// Hands them over again, oldest first: events to ingest, jobs to the dispatchers.
     Requeue {
-        /// The most to hand over; all that are there now if not given.
+        /// The most messages to hand over; all that are there now if not given.
         #[arg(long)]
         limit: Option<usize>,
     },

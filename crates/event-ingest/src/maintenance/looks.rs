@@ -9,7 +9,7 @@ use domain::{DeliveryId, Job};
 use ledger::Waiting;
 use time::OffsetDateTime;
 
-/// From so many ready jobs on, dispatchers are behind.
+/// From so many ready messages on, dispatchers are behind.
 const BEHIND: u32 = 100;
 /// Suspects that are remembered, at most.
 const MOST: usize = 10_000;
@@ -19,7 +19,7 @@ const RIPE: usize = 1_000;
 /// What the leader saw of the queue of jobs that are due.
 #[derive(Default)]
 pub(crate) struct Looks {
-    /// Since when every look found few jobs.
+    /// Since when every look found few messages.
     calm_since: Option<Instant>,
     /// When a look last found none.
     empty_at: Option<Instant>,
@@ -37,7 +37,7 @@ impl Looks {
         }
     }
 
-    /// Whether every look of the last `grace` found few jobs.
+    /// Whether every look of the last `grace` found few messages.
     pub(crate) fn is_calm(&self, now: Instant, grace: Duration) -> bool {
         self.calm_since.is_some_and(|since| now.duration_since(since) >= grace)
     }
