@@ -1,5 +1,6 @@
 //! Messages, and the jobs that they hold: a message is acknowledged when all of them are done, and what they leave behind is
-//! published just before. Until then all of it comes again when this process dies, and nothing of it is there twice.
+//! published just before: when this process dies earlier, the message comes again as it was, and nothing that it left is there
+//! twice.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

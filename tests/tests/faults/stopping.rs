@@ -101,7 +101,8 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         system.start(Service::Api).await;
         let (_receiver, events) = subscriber(&system, always(200), EVENTS.try_into().unwrap()).await;
         system.upstream.publish(&events).await;
-        let environment = with(&system, &[("INGEST__BATCH", "4")]);
+        // A message for each job, so that they can be counted.
+        let environment = with(&system, &[("INGEST__BATCH", "4"), ("INGEST__RUSH", "1000000")]);
         let ingest = Process::start(INGEST, &environment).await;
         let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
         eventually("ingest is in the middle", SOON, || async { (stored().await > 100).then_some(()) }).await;
@@ -111,7 +112,7 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         assert!(done < EVENTS, "it was stopped in the middle");
         wait_ready_messages(&system.upstream, &system.names.events(), EVENTS - done).await;
         assert_eq!(system.upstream.ready(&system.names.deliveries()).await, done, "each has its job");
-        let _next = Process::start(INGEST, &system.environment).await;
+        let _next = Process::start(INGEST, &environment).await;
         wait_ready_messages(&system.upstream, &system.names.deliveries(), EVENTS).await;
         assert_eq!((stored().await, system.upstream.ready(&system.names.events()).await), (EVENTS, 0));
     })
