@@ -12,7 +12,7 @@ use lapin::{
     types::FieldTable,
 };
 
-use crate::events::Event;
+use crate::{events::Event, wait::eventually};
 
 /// A connection to the broker that belongs to nobody in the service.
 pub struct Outsider {
@@ -97,6 +97,15 @@ impl Outsider {
             .await
             .expect("it exists")
             .message_count()
+    }
+
+    /// Waits until a queue holds so many messages that are ready.
+    ///
+    /// # Panics
+    /// When there is no such queue, or it did not hold them in time.
+    pub async fn wait_ready(&self, queue: &str, messages: u32, deadline: Duration) {
+        let what = format!("{queue} holds {messages} messages");
+        eventually(&what, deadline, || async { (self.ready(queue).await == messages).then_some(()) }).await;
     }
 
     /// How many consumers a queue has.

@@ -98,7 +98,10 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
         let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + DEATHS / 2).await;
         println!("put aside after {deaths} deaths");
         let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("the innocent succeed", LONG, || async { (system.count(done).await == 14).then_some(()) }).await;
+        eventually("the innocent succeed", LONG, || async {
+            (system.count(done).await == INNOCENT as i64).then_some(())
+        })
+        .await;
         assert_eq!(dead(&system).await, 2);
         let parked = "SELECT count(*) FROM suspect_jobs WHERE parked_as = 'poison'";
         assert_eq!(system.count(parked).await, 2);

@@ -66,7 +66,6 @@ impl Intake {
 
     /// Makes the attempt after a job's come at `due`.
     pub(crate) async fn follow_up(&self, job: Job, due: OffsetDateTime) {
-        let next = Job { attempt: job.attempt + 1, ..job };
-        self.in_flight.finish([(job, Some(Left::Job(next, due)))]).await;
+        self.in_flight.finish([(job, Some(Left::Job(job.next(), due)))]).await;
     }
 }

@@ -32,7 +32,7 @@ impl Part {
     /// The parts of a message.
     pub(crate) fn of(acker: Acker, parts: usize) -> Vec<Self> {
         let whole = Arc::new(Mutex::new(Whole { acker: Some(acker), undone: parts, left: Vec::new() }));
-        vec![(); parts].into_iter().map(|()| Self(Arc::clone(&whole))).collect()
+        (0..parts).map(|_| Self(Arc::clone(&whole))).collect()
     }
 
     /// Whether its message can still be acknowledged.

@@ -106,8 +106,7 @@ impl Recorder {
     /// The retries, even of attempts that the ledger did not expect: perhaps it was this very call that had recorded them
     /// before its answer got lost. A retry too many is stale when it comes.
     async fn settle(&self, recorded: Vec<Recorded>) {
-        let next = |job: Job| Job { attempt: job.attempt + 1, ..job };
-        let done = |Recorded { job, retry_at }| (job, retry_at.map(|due| Left::Job(next(job), due)));
+        let done = |Recorded { job, retry_at }| (job, retry_at.map(|due| Left::Job(job.next(), due)));
         self.in_flight.finish(recorded.into_iter().map(done)).await;
     }
 }

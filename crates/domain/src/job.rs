@@ -66,6 +66,12 @@ struct Version {
 }
 
 impl Job {
+    /// The attempt after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self { attempt: self.attempt + 1, ..self }
+    }
+
     /// The bytes of a message that holds this job.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {

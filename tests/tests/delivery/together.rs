@@ -33,11 +33,6 @@ fn options(slots: usize) -> Options {
     Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }
 }
 
-async fn wait_ready(system: &System, queue: &str, messages: u32) {
-    let what = format!("{queue} holds {messages} messages");
-    eventually(&what, LONG, || async { (system.upstream.ready(queue).await == messages).then_some(()) }).await;
-}
-
 /// Waits until so many deliveries are in a state.
 async fn wait_for(system: &System, state: &str, deliveries: usize) {
     let count = format!("SELECT count(*) FROM deliveries WHERE state = '{state}'");
@@ -62,7 +57,7 @@ async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u
         for _ in 0..events {
             system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
             messages += MESSAGES;
-            wait_ready(system, &system.names.deliveries(), messages).await;
+            system.upstream.wait_ready(&system.names.deliveries(), messages, LONG).await;
         }
     }
 }
@@ -80,7 +75,7 @@ async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_re
         receiver.wait_for(WEBHOOKS, SOON).await;
         wait_for(&system, "succeeded", WEBHOOKS - 1).await;
         dispatcher.kill();
-        wait_ready(&system, &system.names.deliveries(), 1).await;
+        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
 
         receiver.behave(always(200));
         let _next = Process::start(DISPATCHER, &system.environment).await;
@@ -140,9 +135,9 @@ async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each
         let mut dispatcher = Process::start(DISPATCHER, &system.environment).await;
         receiver.wait_for(WEBHOOKS, SOON).await;
         wait_for(&system, "retrying", WEBHOOKS - 1).await;
-        wait_ready(&system, &system.names.retry(GAP), 32).await;
+        system.upstream.wait_ready(&system.names.retry(GAP), 32, LONG).await;
         dispatcher.kill();
-        wait_ready(&system, &system.names.deliveries(), 1).await;
+        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
         receiver.behave(always(500));
         one_retry_each(&system, &receiver, WEBHOOKS, WEBHOOKS + 1).await;
     })

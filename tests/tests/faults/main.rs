@@ -15,7 +15,6 @@ use std::{collections::HashMap, time::Duration};
 
 use end_to_end::{
     api::Api,
-    outsider::Outsider,
     processes::{Process, with_api_address},
     system::System,
     wait::eventually,
@@ -85,10 +84,4 @@ async fn wait_unready(process: &Process, check: &str) -> String {
         (status == 503 && words != "ok" && !words.is_empty()).then_some(words)
     })
     .await
-}
-
-/// Waits until a queue holds so many messages that are ready.
-async fn wait_ready_messages(outsider: &Outsider, queue: &str, messages: u32) {
-    let what = format!("{queue} holds {messages} messages");
-    eventually(&what, LONG, || async { (outsider.ready(queue).await == messages).then_some(()) }).await;
 }

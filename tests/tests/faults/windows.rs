@@ -16,7 +16,7 @@ use service_kit::Settings;
 use tokio_postgres::NoTls;
 use uuid::Uuid;
 
-use crate::{DISPATCHER, INGEST, wait_ready_messages};
+use crate::{DISPATCHER, INGEST, LONG};
 
 /// What the service calls the connections on which it publishes; acknowledgements go over others.
 const PUBLISHING: &str = "(publish)";
@@ -60,7 +60,7 @@ async fn a_retry_happens_even_if_its_dispatcher_dies_between_the_commit_and_the_
         wait_for_count(&system, 1, "SELECT count(*) FROM deliveries WHERE state = 'retrying' AND attempts = 1").await;
         dispatcher.kill();
         proxy.set(Mode::Refuse);
-        wait_ready_messages(&system.upstream, &system.names.deliveries(), 1).await;
+        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
         for queue in system.retry_queues() {
             assert_eq!(system.upstream.ready(&queue).await, 0, "the retry was not published");
         }
@@ -82,7 +82,7 @@ async fn an_event_is_delivered_even_if_its_ingest_dies_between_the_commit_and_th
         wait_for_count(&system, 1, "SELECT count(*) FROM deliveries").await;
         ingest.kill();
         proxy.set(Mode::Refuse);
-        wait_ready_messages(&system.upstream, &system.names.events(), 1).await;
+        system.upstream.wait_ready(&system.names.events(), 1, LONG).await;
         assert_eq!(receiver.received().len(), 0, "the job was not published");
         let _again = Process::start(INGEST, &system.environment).await;
         succeeded(&system, &receiver, 1).await;
@@ -211,7 +211,7 @@ async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
         lock.holds(&system).await;
         proxy.set(Mode::HoldAnswers);
         lock.release().await;
-        wait_ready_messages(&system.upstream, &system.names.deliveries(), 1).await;
+        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
         proxy.cut();
         proxy.set(Mode::Pass);
         eventually("the job is there again", SOON, || async {
@@ -221,7 +221,7 @@ async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
         system.start(Service::Dispatcher).await;
         succeeded(&system, &receiver, 1).await;
         let outsider = Outsider::connect(&system.amqp_url, "").await;
-        wait_ready_messages(&outsider, &system.names.deliveries(), 0).await;
+        outsider.wait_ready(&system.names.deliveries(), 0, LONG).await;
         assert_eq!(receiver.received().len(), 1);
         outsider.close().await;
         ingest.ask_to_stop();

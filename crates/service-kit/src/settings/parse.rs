@@ -48,12 +48,7 @@ pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Du
 }
 
 /// A whole number that may be zero.
-pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    parsed(deserializer, "number", |text| text.parse().map_err(|_| "expected a whole number"))
-}
-
-/// A whole number of things a second.
-pub(super) fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+pub(super) fn number<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     parsed(deserializer, "number", |text| text.parse().map_err(|_| "expected a whole number"))
 }
 

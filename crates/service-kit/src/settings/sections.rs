@@ -179,7 +179,7 @@ pub struct Ingest {
     #[serde(deserialize_with = "parse::small_count")]
     pub prefetch: u16,
     /// Jobs a second above which a message holds several; 0 for always.
-    #[serde(deserialize_with = "parse::rate")]
+    #[serde(deserialize_with = "parse::number")]
     pub rush: u32,
 }
 
