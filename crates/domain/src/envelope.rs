@@ -5,6 +5,9 @@ use serde_json::value::RawValue;
 
 use crate::{Event, EventType, TenantId, Timestamp};
 
+/// Bytes of an envelope around its `data`, at the most: a longer one would be copied as it grows.
+const AROUND: usize = 192;
+
 #[derive(Serialize)]
 struct Envelope<'m> {
     event_type: EventType,
@@ -22,7 +25,11 @@ pub fn envelope(event: &Event<'_>) -> Vec<u8> {
         timestamp: event.timestamp,
         data: event.data,
     };
-    serde_json::to_vec(&envelope).unwrap_or_else(|_| unreachable!("strings and raw JSON always serialize"))
+    let mut bytes = Vec::with_capacity(event.data.get().len() + AROUND);
+    match serde_json::to_writer(&mut bytes, &envelope) {
+        Ok(()) => bytes,
+        Err(_) => unreachable!("strings and raw JSON always serialize"),
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metr
 /// smaller ones, as the prefetch bounds them together.
 const BATCHES: u16 = 2;
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
-const BATCH_BYTES: usize = 1024 * 1024;
+const BATCH_BYTES: usize = 2 * 1024 * 1024;
 const OPS_PORT: u16 = 9082;
 
 /// Why the service cannot run.
