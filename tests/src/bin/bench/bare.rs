@@ -78,8 +78,7 @@ impl Bare {
         let load = Load::of_bodies(&self.queue, size);
         let (before, usage, outside) = (bench.sink.seen(), self.usage(bench), bench.outside());
         let began = Instant::now();
-        bench.publisher.flood(&load, count).await;
-        bench.sink.wait_for(before.requests + count, PATIENCE).await;
+        bench.flood(&load, count, 1).await;
         let seconds = began.elapsed().as_secs_f64();
         let (usage, outside) = (self.usage(bench).since(&usage), bench.outside().since(&outside));
         let connections = bench.sink.seen().connections - before.connections;

@@ -13,12 +13,18 @@ use crate::{
     latencies::Latencies,
     load::Load,
     publisher::Publisher,
+    round::PATIENCE,
     sink::Sink,
     usage::{Usage, of_process, of_tree, resident},
 };
 
 /// How long the last of a paced run's messages may take after its end. What has not come by then counts as that slow.
 const STRAGGLERS: Duration = Duration::from_secs(15);
+
+/// Deliveries that a flood has on their way, at the most: more than the service and the pipe take at a time, a fraction of
+/// a second's work. Beyond it, it is looked at every so many messages whether there is room.
+const ON_THEIR_WAY: u64 = 2_000;
+const LOOK_EVERY: u64 = 20;
 
 /// The surroundings of every measurement.
 pub(crate) struct Bench {
@@ -62,6 +68,21 @@ impl Bench {
         usage.add("receivers", of_process(self.sink.pid()));
         usage.add("publisher", of_process(std::process::id()));
         usage
+    }
+
+    /// Publishes as fast as it goes with so many deliveries on their way at the most, until all have arrived: a rate that
+    /// lasts, however long it goes on. What a long queue costs is measured by itself.
+    pub(crate) async fn flood(&self, load: &Load, count: u64, fan_out: u64) {
+        let before = self.sink.seen().requests;
+        let arrived = |deliveries: u64| self.sink.wait_for(before + deliveries, PATIENCE);
+        let room_for = async |number: u64| {
+            let sent = number * fan_out;
+            if number.is_multiple_of(LOOK_EVERY) && sent > ON_THEIR_WAY {
+                arrived(sent - ON_THEIR_WAY).await;
+            }
+        };
+        self.publisher.flood_within(load, count, room_for).await;
+        arrived(count * fan_out).await;
     }
 
     /// Publishes at a fixed pace, and collects the latencies of a group of receivers that gets each message once.

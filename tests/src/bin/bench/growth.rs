@@ -7,13 +7,7 @@ pub(crate) use backlog::measure as with_backlog;
 
 use uuid::Uuid;
 
-use crate::{
-    bench::Bench,
-    report::Figure,
-    round::{Round, mean},
-    stage::Stage,
-    throughput::SMALL,
-};
+use crate::{bench::Bench, report::Figure, round::Round, stage::Stage, throughput::SMALL};
 
 const ROWS: u32 = 1_000_000;
 const FEW: usize = 10;
@@ -64,7 +58,7 @@ async fn ready(stage: &Stage<'_>, webhooks: usize) -> Vec<Uuid> {
     tenants
 }
 
-/// The mean CPU of a delivery on each side, measured in turns, so that whatever else this machine does is shared.
+/// The CPU of a delivery on each side, measured in turns, so that whatever else this machine does is shared.
 async fn in_turns<const N: usize>(sides: [(&Stage<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
     let mut rounds = [const { Vec::<Round>::new() }; N];
     for _ in 0..TURNS {
@@ -74,7 +68,7 @@ async fn in_turns<const N: usize>(sides: [(&Stage<'_>, &[Uuid]); N], names: [&st
             rounds.push(round);
         }
     }
-    rounds.map(|rounds| mean(rounds.iter().map(Round::cpu)))
+    rounds.map(|rounds| Round::sum(rounds).cpu())
 }
 
 fn figures(what: &str, [(small, before), (large, after)]: [(&str, f64); 2]) -> Vec<Figure> {

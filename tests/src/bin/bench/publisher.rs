@@ -2,9 +2,11 @@
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     time::{Duration, Instant},
 };
 
+use futures_util::{Stream, StreamExt, stream};
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
@@ -33,13 +35,23 @@ impl Publisher {
 
     /// Publishes as fast as the broker confirms.
     pub(crate) async fn flood(&self, load: &Load, count: u64) {
-        self.send_all(load, (0..count).map(|number| (load.make)(number, unix_micros()))).await;
+        self.flood_within(load, count, async |_| ()).await;
+    }
+
+    /// The same, each message as soon as there is room for it.
+    pub(crate) async fn flood_within(&self, load: &Load, count: u64, room_for: impl AsyncFn(u64)) {
+        let messages = stream::iter(0..count).then(async |number| {
+            room_for(number).await;
+            (load.make)(number, unix_micros())
+        });
+        self.send_all(load, messages).await;
     }
 
     /// Publishes ready messages to where the load goes.
-    pub(crate) async fn send_all(&self, load: &Load, messages: impl IntoIterator<Item = Vec<u8>>) {
+    pub(crate) async fn send_all(&self, load: &Load, messages: impl Stream<Item = Vec<u8>>) {
         let mut confirms = VecDeque::with_capacity(WINDOW);
-        for message in messages {
+        let mut messages = pin!(messages);
+        while let Some(message) = messages.next().await {
             if confirms.len() == WINDOW {
                 confirmed(confirms.pop_front()).await;
             }

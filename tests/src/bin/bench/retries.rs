@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use domain::Job;
+use futures_util::stream;
 use uuid::Uuid;
 
 use crate::{
@@ -76,5 +77,5 @@ async fn fill(stage: &Stage<'_>) {
     };
     let id = |n: u32| (u128::from(first + u64::from(n)) << 80) | (8 << 76) | (8 << 60) | u128::from(n);
     let job = |n: u32| Job { delivery: Uuid::from_u128(id(n)).into(), attempt: 7 }.to_bytes();
-    stage.bench.publisher.send_all(&load, (0..RETRIES).map(job)).await;
+    stage.bench.publisher.send_all(&load, stream::iter((0..RETRIES).map(job))).await;
 }

@@ -23,6 +23,19 @@ pub(crate) struct Round {
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 impl Round {
+    /// Several as one.
+    pub(crate) fn sum(rounds: impl IntoIterator<Item = Self>) -> Self {
+        let add = |mut all: Self, more: Self| {
+            all.deliveries += more.deliveries;
+            all.seconds += more.seconds;
+            all.usage.merge(&more.usage);
+            all.outside.merge(&more.outside);
+            all.connections += more.connections;
+            all
+        };
+        rounds.into_iter().reduce(add).expect("there is a round")
+    }
+
     pub(crate) fn per_second(&self) -> f64 {
         self.deliveries as f64 / self.seconds
     }
@@ -55,10 +68,4 @@ impl Round {
             self.connections
         );
     }
-}
-
-/// The mean of what was measured before and after.
-pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, count) = values.into_iter().fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
-    sum / count
 }

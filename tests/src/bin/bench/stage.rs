@@ -129,8 +129,7 @@ impl Stage<'_> {
         let first = first_id_from_now();
         let (before, usage, outside) = (self.bench.sink.seen(), self.usage(), self.bench.outside());
         let began = Instant::now();
-        self.bench.publisher.flood(load, events).await;
-        self.bench.sink.wait_for(before.requests + deliveries, PATIENCE).await;
+        self.bench.flood(load, events, fan_out).await;
         self.recorded(first, deliveries).await;
         let seconds = began.elapsed().as_secs_f64();
         let (usage, outside) = (self.usage().since(&usage), self.bench.outside().since(&outside));

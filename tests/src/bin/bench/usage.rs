@@ -17,6 +17,13 @@ impl Usage {
         *self.0.entry(name).or_default() += microseconds;
     }
 
+    /// Adds all of another.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (name, microseconds) in &other.0 {
+            self.add(name, *microseconds);
+        }
+    }
+
     /// What has been used since an earlier look.
     #[must_use]
     pub(crate) fn since(&self, earlier: &Self) -> Self {
