@@ -8,7 +8,7 @@ use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -23,6 +23,9 @@ use crate::{
 /// The least time from one write to the next. Nobody waits for an outcome, and a write of two costs hardly more than one of
 /// a single outcome; what is lost with the process in between is sent once more.
 const PACE: Duration = Duration::from_millis(20);
+/// Outcomes that are worth a write, and how long fewer wait for more after the write before.
+const ENOUGH: usize = 64;
+const LONGEST: Duration = Duration::from_millis(60);
 
 #[derive(Clone)]
 pub(crate) struct Recorder {
@@ -48,6 +51,8 @@ impl Recorder {
         let _alarm = Alarm(self.broken.clone());
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
+        // Few places are soon full of what waits to be written.
+        let enough = ENOUGH.min(made.max_capacity() / 2);
         while made.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
             let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
@@ -57,7 +62,12 @@ impl Recorder {
                 let _alarm = Alarm(this.broken.clone());
                 this.settle(recorded).await;
             });
-            sleep_until(began + PACE).await;
+            while began.elapsed() < LONGEST {
+                sleep(PACE).await;
+                if made.len() >= enough {
+                    break;
+                }
+            }
         }
         settling.close();
         settling.wait().await;

@@ -21,8 +21,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush};
 
-/// Batches that are under way at a time: while one waits for the disk, another one waits for confirms. More would be
-/// smaller ones, as the prefetch bounds them together.
+/// Batches that are under way at a time: an event need not wait for the disk and the confirms of the one before it. More
+/// would be smaller ones, as the prefetch bounds them together; in a rush one goes alone, and is the larger.
 const BATCHES: u16 = 2;
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
@@ -139,7 +139,8 @@ async fn consume(
     let permits = Arc::new(Semaphore::new(usize::from(BATCHES)));
     loop {
         let next = async {
-            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+            let share = if intake.rush.is_on(Instant::now()) { BATCHES } else { 1 };
+            let permit = Arc::clone(&permits).acquire_many_owned(share.into()).await.ok()?;
             Some((permit, subscription.next_batch(limit).await?))
         };
         // Also while every permit is taken, which they are for as long as the database is away.

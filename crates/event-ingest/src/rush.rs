@@ -29,7 +29,12 @@ impl Rush {
         let fallen = self.per_second * now.saturating_duration_since(level.at).as_secs_f64();
         let risen = (level.jobs - fallen).max(0.0) + f64::from(u32::try_from(jobs).unwrap_or(u32::MAX));
         *level = Level { jobs: risen.min(2.0 * self.per_second), at: now };
-        risen > self.per_second
+        risen >= self.per_second
+    }
+
+    /// Whether what came last came in one.
+    pub(crate) fn is_on(&self, now: Instant) -> bool {
+        self.count(0, now)
     }
 }
 
@@ -52,6 +57,7 @@ mod tests {
         assert!(rush.count(100_000, at(50_000)));
         assert!(rush.count(1, at(50_900)));
         assert!(!rush.count(1, at(51_200)), "soon over, however much it was");
-        assert!(Rush::above(0, start).count(1, at(60_000)), "no limit, all is");
+        assert!(rush.count(600, at(60_000)) && rush.is_on(at(60_010)) && !rush.is_on(at(60_900)));
+        assert!(Rush::above(0, start).is_on(at(60_000)), "no limit, all is");
     }
 }

@@ -114,3 +114,28 @@ async fn a_timestamp_with_any_offset_is_delivered_as_utc_to_the_microsecond() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_fits_into_a_page_once_compressed_is_not_cut_into_pieces() {
+    System::prepared(Options::default(), async |system| {
+        let ingest = start_all(&system).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let line = |n: u64| {
+            format!(r#"{{"sku":"{:010X}","quantity":{}}}"#, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24, n % 97)
+        };
+        let lines: Vec<_> = (0..450).map(line).collect();
+        let data = format!(r#"{{"line_items":[{}]}}"#, lines.join(","));
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant).with_data(data)]).await;
+        settled(&system, ingest, 1).await;
+        assert!(receiver.received()[0].body.len() > 15 * 1024);
+        let sizes = "SELECT pg_column_size(e.body)::bigint, pg_relation_size(c.reltoastrelid)::bigint \
+                     FROM events e JOIN pg_class c ON c.oid = e.tableoid";
+        let row = &system.sql(sizes).await[0];
+        let (stored, in_pieces): (i64, i64) = (row.get(0), row.get(1));
+        assert!(stored > 4_000, "a body of {stored} bytes would not be cut anyway");
+        assert_eq!(in_pieces, 0);
+    })
+    .await;
+}

@@ -75,6 +75,33 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        let ledger = system.ledger_as("plans", 1);
+        made(&system, tenant, &webhook.id, 512, "'pending'").await;
+        let ids = ids(&system, 512).await;
+        let batch: Vec<_> = due(&ledger, &ids).await.into_iter().map(succeeded).collect();
+        assert_eq!(ledger.attempts_record(&batch).await.unwrap().len(), ids.len());
+        drop(ledger);
+        let updated = async |column: &str| {
+            let sum = "SELECT coalesce(sum({}), 0)::bigint FROM pg_stat_user_tables WHERE relname ~ '^deliveries'";
+            system.count(&sum.replace("{}", column)).await
+        };
+        eventually("the updates are counted", SOON, || async { (updated("n_tup_upd").await == 512).then_some(()) })
+            .await;
+        let in_place = updated("n_tup_hot_upd").await;
+        assert!(
+            in_place > 450,
+            "{in_place} of 512 rows stayed in their pages: the others have new entries in every index"
+        );
+    })
+    .await;
+}
+
 async fn due(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<Due> {
     let loaded = ledger.due_load(ids).await.unwrap();
     assert_eq!(loaded.due.len(), ids.len());
