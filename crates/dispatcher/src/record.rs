@@ -20,10 +20,10 @@ use crate::{
     parts::Left,
 };
 
-/// The least time from one write to the next. Nobody waits for an outcome, and a write of two costs hardly more than one of
+/// The pause after a write. Nobody waits for an outcome, and a write of two costs hardly more than one of
 /// a single outcome; what is lost with the process in between is sent once more.
 const PACE: Duration = Duration::from_millis(20);
-/// Outcomes that are worth a write, and how long fewer wait for more after the write before.
+/// Outcomes that are worth a write. While there are fewer there is another pause, until so long after the write before began.
 const ENOUGH: usize = 64;
 const LONGEST: Duration = Duration::from_millis(60);
 

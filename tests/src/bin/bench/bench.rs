@@ -21,8 +21,8 @@ use crate::{
 /// How long the last of a paced run's messages may take after its end. What has not come by then counts as that slow.
 const STRAGGLERS: Duration = Duration::from_secs(15);
 
-/// Deliveries that a flood has on their way, at the most: more than the service and the pipe take at a time, a fraction of
-/// a second's work. Beyond it, it is looked at every so many messages whether there is room.
+/// Deliveries that a flood has on their way, at the most: more than the service and the pipe take at a time, about a
+/// second's work of 20 KiB each. Beyond it, it is looked at every so many messages whether there is room.
 const ON_THEIR_WAY: u64 = 2_000;
 const LOOK_EVERY: u64 = 20;
 
