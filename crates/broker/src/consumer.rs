@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream::SelectAll};
 use lapin::{
     Channel, Connection, Consumer,
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
@@ -19,6 +19,7 @@ use crate::{
     error::BrokerError,
     link::{Backoff, Broker, FAREWELL, close, in_time},
     message::Received,
+    prefetch::{Prefetch, Sizes},
 };
 
 /// Whether a consumer is attached to its queue: a handle for readiness, which may exist before the consumer does.
@@ -63,8 +64,8 @@ pub struct Closing {
 }
 
 impl Subscription {
-    pub(crate) fn start(broker: Broker, queue: String, prefetch: u16, attachment: Attachment) -> Self {
-        let (sender, messages) = mpsc::channel(usize::from(prefetch).max(1));
+    pub(crate) fn start(broker: Broker, queue: String, prefetch: Prefetch, attachment: Attachment) -> Self {
+        let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
         let (stop, close) = (CancellationToken::new(), CancellationToken::new());
         let worker = Worker { broker, queue, prefetch, sender, attachment, stop: stop.clone(), close: close.clone() };
         let supervisor = tokio::spawn(worker.supervise());
@@ -119,7 +120,7 @@ impl Closing {
 struct Worker {
     broker: Broker,
     queue: String,
-    prefetch: u16,
+    prefetch: Prefetch,
     sender: mpsc::Sender<Received>,
     attachment: Attachment,
     stop: CancellationToken,
@@ -163,38 +164,76 @@ impl Worker {
 
     async fn attach(&self) -> Result<(Connection, Channel, Consumer), BrokerError> {
         let (connection, channel) = self.broker.connect("consume").await?;
-        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
-        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-        let consumer = channel.basic_consume(self.queue.as_str().into(), TAG.into(), options, arguments).await?;
+        let consumer = self.consume(&channel, TAG, self.prefetch.always()).await?;
         Ok((connection, channel, consumer))
     }
 
-    /// Hands messages on until the consumer ends, by a failure or by the stop.
-    async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
+    /// A consumer with so many messages of its own.
+    async fn consume(&self, channel: &Channel, tag: &str, messages: u16) -> Result<Consumer, BrokerError> {
+        channel.basic_qos(messages, BasicQosOptions::default()).await?;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        Ok(channel.basic_consume(self.queue.as_str().into(), tag.into(), options, arguments).await?)
+    }
+
+    /// Hands messages on until the consumer ends, by a failure or by the stop. While bodies are small, a second one takes
+    /// further messages; each has a tag of its own, as one that was cancelled keeps its tag until all is acknowledged.
+    async fn forward(&self, channel: &Channel, consumer: Consumer, acks: &Arc<Acks>) {
+        let (mut consumers, mut sizes) = (SelectAll::from_iter([consumer]), Sizes::new(self.prefetch));
+        let (mut second, mut seconds) = (None, 0_u64);
         loop {
-            tokio::select! {
+            let delivery = tokio::select! {
                 () = self.stop.cancelled() => {
-                    let cancelled = channel.basic_cancel(TAG.into(), BasicCancelOptions::default());
+                    let cancelled = async {
+                        for tag in second.iter().map(String::as_str).chain([TAG]) {
+                            cancel(channel, tag).await?;
+                        }
+                        lapin::Result::Ok(())
+                    };
                     if !matches!(tokio::time::timeout(FAREWELL, cancelled).await, Ok(Ok(()))) {
                         tracing::debug!("the consumer could not be cancelled");
                     }
                     return;
                 }
-                next = consumer.next() => match next {
-                    Some(Ok(delivery)) => {
-                        if self.sender.send(Received::new(delivery, acks)).await.is_err() {
-                            return;
-                        }
-                    }
+                next = consumers.next() => match next {
+                    Some(Ok(delivery)) => delivery,
                     Some(Err(error)) => {
                         tracing::warn!(%error, "consuming failed");
                         return;
                     }
                     None => return,
                 },
+            };
+            let further = sizes.count(delivery.data.len());
+            if self.sender.send(Received::new(delivery, acks)).await.is_err() {
+                return;
+            }
+            if further == second.is_some() {
+                continue;
+            }
+            let changed = async {
+                if let Some(tag) = second.take() {
+                    return Ok(cancel(channel, &tag).await?);
+                }
+                seconds += 1;
+                let tag = second.insert(format!("{TAG}-{seconds}"));
+                consumers.push(self.consume(channel, tag, self.prefetch.further()).await?);
+                Ok(())
+            };
+            let changed = tokio::select! {
+                () = self.stop.cancelled() => continue,
+                changed = in_time(changed) => changed,
+            };
+            if let Err(error) = changed {
+                tracing::warn!(error = &error as &dyn std::error::Error, "consuming more or less failed");
+                return;
             }
         }
     }
+}
+
+/// Ends a consumer; what it was handed out can still be acknowledged.
+async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
+    channel.basic_cancel(tag.into(), BasicCancelOptions::default()).await
 }
 
 const TAG: &str = "webhooks";

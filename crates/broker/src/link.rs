@@ -10,6 +10,7 @@ use crate::{
     consumer::{Attachment, Subscription},
     depth::Kept,
     error::BrokerError,
+    prefetch::Prefetch,
     publisher::Publisher,
     stats::Stats,
     topology::{Names, Topology},
@@ -98,7 +99,7 @@ impl Broker {
 
     /// Starts to consume a queue with at most `prefetch` messages unacknowledged.
     #[must_use]
-    pub fn subscribe(&self, queue: String, prefetch: u16, attachment: Attachment) -> Subscription {
+    pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
         Subscription::start(self.clone(), queue, prefetch, attachment)
     }
 

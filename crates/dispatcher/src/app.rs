@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use broker::{Attachment, BatchLimit, Broker, Publisher, Subscription};
+use broker::{Attachment, BatchLimit, Broker, Prefetch, Publisher, Subscription};
 use domain::{Destinations, RetrySchedule};
 use egress::{Egress, EgressConfig, EgressError};
 use ledger::{Ledger, SecretKeys};
@@ -121,7 +121,7 @@ impl App {
         let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
         let [main, slow] = attachments;
         let subscribe = |which: Which, slots: Slots, attachment| {
-            self.broker.subscribe(which.queue(self.broker.names()), slots.slots, attachment)
+            self.broker.subscribe(which.queue(self.broker.names()), Prefetch::of(slots.slots), attachment)
         };
         let (main, slow) = (subscribe(Which::Main, self.main, main), subscribe(Which::Slow, self.slow, slow));
         let consuming = async {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use broker::{Attachment, BatchLimit, Broker, Subscription};
+use broker::{Attachment, BatchLimit, Broker, Prefetch, Subscription};
 use domain::RetrySchedule;
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
@@ -22,8 +22,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush};
 
 /// Batches that are under way at a time: an event need not wait for the disk and the confirms of the one before it. More
-/// would be smaller ones, as the prefetch bounds them together; in a rush one goes alone, and is the larger.
-const BATCHES: u16 = 2;
+/// would be smaller ones, as the prefetch bounds them together. In a rush only one of them is being stored, while the other
+/// waits for its confirms: the next gathers what comes meanwhile.
+const BATCHES: usize = 2;
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 const OPS_PORT: u16 = 9082;
@@ -48,7 +49,7 @@ pub struct App {
     ledger: Ledger,
     broker: Broker,
     batch: u16,
-    prefetch: u16,
+    prefetch: Prefetch,
     data_limit: usize,
     rush: u32,
     deadline: Duration,
@@ -63,14 +64,15 @@ impl App {
     /// # Errors
     /// [`AppError`], naming the setting.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
+        let data_limit = settings.limits.event_data_bytes;
         let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
         Ok(Self {
             ledger: connections::ledger(settings, "event-ingest")?,
             broker: connections::broker(settings, "event-ingest")?,
             ops: OpsServer::bind(address).await?,
             batch: settings.ingest.batch,
-            prefetch: settings.ingest.prefetch,
-            data_limit: settings.limits.event_data_bytes,
+            prefetch: Prefetch::within(settings.ingest.prefetch, settings.ingest.prefetch_bytes, data_limit),
+            data_limit,
             rush: settings.ingest.rush,
             deadline: settings.shutdown.deadline,
             schedule: settings.retry.schedule.clone(),
@@ -136,20 +138,23 @@ async fn consume(
 ) {
     let limit = BatchLimit { messages: usize::from(most), bytes: BATCH_BYTES };
     let tasks = TaskTracker::new();
-    let permits = Arc::new(Semaphore::new(usize::from(BATCHES)));
+    let (permits, alone) = (Arc::new(Semaphore::new(BATCHES)), Arc::new(Semaphore::new(1)));
     loop {
         let next = async {
-            let share = if intake.rush.is_on(Instant::now()) { BATCHES } else { 1 };
-            let permit = Arc::clone(&permits).acquire_many_owned(share.into()).await.ok()?;
-            Some((permit, subscription.next_batch(limit).await?))
+            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+            let storing = match intake.rush.is_on(Instant::now()) {
+                true => Some(Arc::clone(&alone).acquire_owned().await.ok()?),
+                false => None,
+            };
+            Some((permit, storing, subscription.next_batch(limit).await?))
         };
         // Also while every permit is taken, which they are for as long as the database is away.
         let next = tokio::select! {
             () = shutdown.cancelled() => break,
             next = next => next,
         };
-        let Some((permit, batch)) = next else { break };
-        let taken = intake.clone().take(batch);
+        let Some((permit, storing, batch)) = next else { break };
+        let taken = intake.clone().take(batch, storing);
         tasks.spawn(async move {
             taken.await;
             drop(permit);

@@ -7,6 +7,7 @@ use domain::{Job, Redelivered};
 use ledger::Ledger;
 use service_kit::connections::persist;
 use time::OffsetDateTime;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -28,8 +29,9 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes a batch to its end. When that is abandoned, nothing is acknowledged and every message comes again.
-    pub(crate) async fn take(self, batch: Vec<Received>) {
+    /// Takes a batch to its end, and gives the permit to store back once it is stored. When that is abandoned, nothing is
+    /// acknowledged and every message comes again.
+    pub(crate) async fn take(self, batch: Vec<Received>, storing: Option<OwnedSemaphorePermit>) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let (mut usable, mut outgoing, mut ackers) = (Vec::new(), Vec::new(), Vec::new());
@@ -46,6 +48,7 @@ impl Intake {
             }
         }
         let Some(jobs) = self.store(usable).await else { return };
+        drop(storing);
         outgoing.extend(jobs);
         let published = persist("publishing jobs", &self.abandon, || self.publisher.publish(&outgoing));
         if published.await.is_none() {

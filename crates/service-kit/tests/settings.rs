@@ -229,6 +229,7 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("dispatcher.tenant_share", "NaN", "fraction"),
         ("dispatcher.batch", "2.5", "number"),
         ("ingest.batch", "many", "number"),
+        ("ingest.prefetch_bytes", "0", "number"),
         ("egress.max_idle_per_host", "few", "number"),
         ("limits.name_chars", "0", "number"),
         ("limits.url_chars", "0", "number"),

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use broker::{Acker, Attachment, BatchLimit, Broker, Outgoing, Received, Subscription};
+use broker::{Acker, Attachment, BatchLimit, Broker, Outgoing, Prefetch, Received, Subscription};
 use futures_util::FutureExt;
 use prometheus_client::registry::Registry;
 use tokio::{task::JoinSet, time::timeout};
@@ -15,7 +15,7 @@ use crate::{SOON, delete, with_broker};
 
 const MESSAGES: usize = 500;
 /// How many messages may be waiting for their acknowledgement.
-const PREFETCH: u16 = 500;
+const PREFETCH: Prefetch = Prefetch::of(500);
 const TASKS: usize = 8;
 const ROUNDS: usize = 20;
 /// Left out: one in the middle, neighbours, and one near the end.
@@ -65,7 +65,7 @@ async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
 }
 
 /// Waits until the queue has exactly so many messages ready.
-async fn wait_for_depth(broker: &Broker, expected: u32) {
+pub(crate) async fn wait_for_depth(broker: &Broker, expected: u32) {
     let queue = broker.names().deliveries();
     let what = format!("{expected} messages are ready");
     eventually(&what, async || broker.depth(&queue).await.unwrap() == Some(expected)).await;
@@ -100,7 +100,7 @@ async fn acknowledge(messages: Vec<Received>, random: &mut fastrand::Rng) {
 }
 
 /// Its counters, as the metrics say them.
-fn counters(broker: &Broker) -> String {
+pub(crate) fn counters(broker: &Broker) -> String {
     let mut registry = Registry::default();
     broker.stats().register(&mut registry);
     let mut text = String::new();
@@ -108,7 +108,7 @@ fn counters(broker: &Broker) -> String {
     text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-const NOTHING_WENT_WRONG: &str = "webhooks_broker_reconnects_total 0\n\
+pub(crate) const NOTHING_WENT_WRONG: &str = "webhooks_broker_reconnects_total 0\n\
     webhooks_broker_publish_failures_total 0\n\
     webhooks_broker_lost_acks_total 0";
 

@@ -3,6 +3,7 @@
 
 mod acks;
 mod confirms;
+mod prefetch;
 
 use std::{panic::AssertUnwindSafe, path::Path, time::Duration};
 

@@ -175,9 +175,12 @@ pub struct Ingest {
     /// Events per transaction, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub batch: u16,
-    /// Events taken and not yet acknowledged, at least 1: with large ones, they are most of the process's memory.
+    /// Events taken and not yet acknowledged, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub prefetch: u16,
+    /// About so many bytes of them, most of the process's memory: fewer large ones are taken. At least 1.
+    #[serde(deserialize_with = "parse::count")]
+    pub prefetch_bytes: usize,
     /// Jobs a second above which a message holds several; 0 for always.
     #[serde(deserialize_with = "parse::number")]
     pub rush: u32,

@@ -1,0 +1,79 @@
+//! More messages at a time while they are small.
+
+use std::collections::BTreeSet;
+
+use broker::{Acker, Attachment, BatchLimit, Broker, Outgoing, Prefetch, Subscription};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    SOON,
+    acks::{NOTHING_WENT_WRONG, counters, wait_for_depth},
+    with_broker,
+};
+
+const SMALL: usize = 10;
+const LARGE: usize = 40_000;
+/// Of small ones.
+const MOST: usize = 64;
+/// Of large ones.
+const ALWAYS: usize = 16;
+const MESSAGES: usize = 400;
+/// So many of a size are enough to know it.
+const KNOWN: usize = 250;
+const ROUNDS: usize = 10;
+
+/// Publishes messages of a size whose bodies are these numbers.
+async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>, size: usize) {
+    let stop = CancellationToken::new();
+    let publisher = broker.publisher(stop.clone());
+    let queue = broker.names().deliveries();
+    let message = |number: usize| {
+        let body = format!("{number:>size$}").into_bytes();
+        Outgoing { queue: queue.clone(), body, ..Default::default() }
+    };
+    publisher.publish(&numbers.map(message).collect::<Vec<_>>()).await.unwrap();
+    stop.cancel();
+}
+
+/// Takes and acknowledges so many messages; returns their numbers.
+async fn finish(subscription: &mut Subscription, count: usize) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    while numbers.len() < count {
+        let limit = BatchLimit { messages: (count - numbers.len()).min(20), bytes: usize::MAX };
+        let batch = timeout(SOON, subscription.next_batch(limit)).await;
+        let batch = batch.unwrap_or_else(|_| panic!("{} of {count} came", numbers.len())).unwrap();
+        numbers.extend(batch.iter().map(|message| -> usize {
+            let text = String::from_utf8_lossy(&message.body);
+            text.trim().parse().unwrap()
+        }));
+        Acker::ack_all(batch.into_iter().map(|message| message.acker).collect()).await;
+    }
+    numbers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn more_are_handed_out_while_they_are_small_and_each_comes_once_however_often_that_changes() {
+    with_broker(async |broker| {
+        let prefetch = Prefetch::within(MOST as u16, ALWAYS * LARGE, LARGE);
+        let mut subscription = broker.subscribe(broker.names().deliveries(), prefetch, Attachment::default());
+        let (mut published, mut came) = (0, BTreeSet::new());
+        for _ in 0..ROUNDS {
+            for (size, handed_out) in [(SMALL, MOST), (LARGE, ALWAYS)] {
+                publish(broker, published..published + MESSAGES, size).await;
+                published += MESSAGES;
+                came.extend(finish(&mut subscription, KNOWN).await);
+                let ready = MESSAGES - KNOWN - handed_out;
+                wait_for_depth(broker, ready as u32).await;
+                came.extend(finish(&mut subscription, MESSAGES - KNOWN).await);
+            }
+        }
+        assert!(came.iter().copied().eq(0..published), "{} of {published}", came.len());
+        publish(broker, published..published + MESSAGES, SMALL).await;
+        finish(&mut subscription, MESSAGES).await;
+        subscription.into_closing().close().await;
+        wait_for_depth(broker, 0).await;
+        assert_eq!(counters(broker), NOTHING_WENT_WRONG);
+    })
+    .await;
+}
