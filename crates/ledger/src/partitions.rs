@@ -122,6 +122,13 @@ pub(crate) async fn make_partitions(conn: &mut AsyncPgConnection, today: Date) -
     Ok(failed)
 }
 
+/// Rows that are only added, and found by their keys, need neither vacuum nor statistics before their day goes.
+macro_rules! only_added {
+    () => {
+        "autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647"
+    };
+}
+
 async fn make_partition(
     conn: &mut AsyncPgConnection,
     day: Day,
@@ -135,9 +142,9 @@ async fn make_partition(
         // Room for the same page to hold every row again: a batch often updates all rows of a page in one transaction.
         "deliveries" => "WITH (fillfactor = 50)",
         // A body that fits into a page once it is compressed lies in its row: elsewhere it would be cut into pieces, each
-        // with an entry in an index. Rows that are only added need no vacuum before their day goes.
-        "events" => "WITH (toast_tuple_target = 8160, autovacuum_vacuum_insert_threshold = -1)",
-        _ => "WITH (autovacuum_vacuum_insert_threshold = -1)",
+        // with an entry in an index.
+        "events" => concat!("WITH (toast_tuple_target = 8160, ", only_added!(), ")"),
+        _ => concat!("WITH (", only_added!(), ")"),
     };
     let create =
         format!("CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} FOR VALUES FROM ({from}) TO ({to}) {storage}");
