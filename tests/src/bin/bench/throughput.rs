@@ -3,6 +3,7 @@
 use crate::{bench::Bench, report::Figure, round::Round, stage::Stage};
 
 /// The bodies: how they are called, their bytes, and how many messages of a bare and of a full round they are good for.
+// So many take seconds, also on a fast machine: what the last deliveries wait for at the end of a round is little beside that.
 pub(crate) const SMALL: Body = Body { name: "600b", size: 614, bare: 40_000, deliveries: 40_000 };
 // So many of these fill the broker's log (512 MB), which it then sorts out: each round pays for that about once.
 const LARGE: Body = Body { name: "20k", size: 20_480, bare: 25_000, deliveries: 25_000 };
