@@ -5,9 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use futures_util::{StreamExt, stream::SelectAll};
+use futures_util::{
+    StreamExt,
+    future::{pending, try_join_all},
+};
 use lapin::{
     Channel, Connection, Consumer,
+    message::Delivery,
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
@@ -177,57 +181,76 @@ impl Worker {
 
     /// Hands messages on until the consumer ends, by a failure or by the stop. While bodies are small, a second one takes
     /// further messages; each has a tag of its own, as one that was cancelled keeps its tag until all is acknowledged.
-    async fn forward(&self, channel: &Channel, consumer: Consumer, acks: &Arc<Acks>) {
-        let (mut consumers, mut sizes) = (SelectAll::from_iter([consumer]), Sizes::new(self.prefetch));
-        let (mut second, mut seconds) = (None, 0_u64);
+    async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
+        let mut sizes = Sizes::new(self.prefetch);
+        // The second one's tag until it is cancelled, and its messages until the last of them has come.
+        let (mut extra, mut messages, mut opened) = (None, None, 0_u64);
         loop {
-            let delivery = tokio::select! {
+            let next = tokio::select! {
+                biased;
                 () = self.stop.cancelled() => {
-                    let cancelled = async {
-                        for tag in second.iter().map(String::as_str).chain([TAG]) {
-                            cancel(channel, tag).await?;
-                        }
-                        lapin::Result::Ok(())
-                    };
-                    if !matches!(tokio::time::timeout(FAREWELL, cancelled).await, Ok(Ok(()))) {
-                        tracing::debug!("the consumer could not be cancelled");
-                    }
+                    cancel_all(channel, extra.iter().map(String::as_str).chain([TAG])).await;
                     return;
                 }
-                next = consumers.next() => match next {
-                    Some(Ok(delivery)) => delivery,
-                    Some(Err(error)) => {
-                        tracing::warn!(%error, "consuming failed");
-                        return;
-                    }
+                next = consumer.next() => match next {
+                    Some(next) => next,
                     None => return,
                 },
+                next = next_of(&mut messages) => match next {
+                    Some(next) => next,
+                    None if extra.is_some() => return,
+                    None => {
+                        messages = None;
+                        continue;
+                    }
+                },
             };
+            let Ok(delivery) = next.inspect_err(|error| tracing::warn!(%error, "consuming failed")) else { return };
             let further = sizes.count(delivery.data.len());
             if self.sender.send(Received::new(delivery, acks)).await.is_err() {
                 return;
             }
-            if further == second.is_some() {
+            if further == extra.is_some() || (further && messages.is_some()) {
                 continue;
             }
             let changed = async {
-                if let Some(tag) = second.take() {
+                if let Some(tag) = extra.take() {
                     return Ok(cancel(channel, &tag).await?);
                 }
-                seconds += 1;
-                let tag = second.insert(format!("{TAG}-{seconds}"));
-                consumers.push(self.consume(channel, tag, self.prefetch.further()).await?);
+                opened += 1;
+                let tag = extra.insert(format!("{TAG}-{opened}"));
+                messages = Some(self.consume(channel, tag, self.prefetch.further()).await?);
                 Ok(())
             };
             let changed = tokio::select! {
+                biased;
                 () = self.stop.cancelled() => continue,
                 changed = in_time(changed) => changed,
             };
             if let Err(error) = changed {
-                tracing::warn!(error = &error as &dyn std::error::Error, "consuming more or less failed");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the number of messages taken at a time could not be changed"
+                );
                 return;
             }
         }
+    }
+}
+
+/// The next message of a consumer that there may be.
+async fn next_of(consumer: &mut Option<Consumer>) -> Option<lapin::Result<Delivery>> {
+    match consumer {
+        Some(consumer) => consumer.next().await,
+        None => pending().await,
+    }
+}
+
+/// Ends consumers, or gives up soon.
+async fn cancel_all<'t>(channel: &Channel, tags: impl Iterator<Item = &'t str>) {
+    let cancelled = try_join_all(tags.map(|tag| cancel(channel, tag)));
+    if !matches!(tokio::time::timeout(FAREWELL, cancelled).await, Ok(Ok(_))) {
+        tracing::debug!("the consumer could not be cancelled");
     }
 }
 

@@ -17,7 +17,7 @@ impl Prefetch {
         Self { always: messages, most: messages, bytes: usize::MAX }
     }
 
-    /// At most so many, and about so many bytes of bodies, none of which is longer than `longest`.
+    /// At most so many, and about so many bytes of bodies, which are seldom longer than `longest`.
     #[must_use]
     pub fn within(messages: u16, bytes: usize, longest: usize) -> Self {
         let (most, always) = (messages.max(1), u16::try_from(bytes / longest.max(1)).unwrap_or(u16::MAX));
@@ -46,23 +46,30 @@ pub(crate) struct Sizes {
     /// A mean in which each further body has a weight of 1/64, in bytes.
     mean: f64,
     small: bool,
+    /// Messages to come before there may be further ones again: those of last time may not be acknowledged yet.
+    pause: u32,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of bodies")]
 impl Sizes {
     /// As large as they may be, until it is known better.
     pub(crate) fn new(prefetch: Prefetch) -> Self {
-        Self { prefetch, mean: prefetch.bytes as f64 / f64::from(prefetch.always), small: false }
+        Self { prefetch, mean: prefetch.bytes as f64 / f64::from(prefetch.always), small: false, pause: 0 }
     }
 
     /// Takes note of a body; whether there may be further messages. They may once all of them would come to half of the
-    /// bytes, until they would come to more than all.
+    /// bytes, until they would come to more than all; and not again before those of last time are through.
     pub(crate) fn count(&mut self, body: usize) -> bool {
         self.mean += (body as f64 - self.mean) / 64.0;
         let all = self.mean * f64::from(self.prefetch.most);
         let bytes = self.prefetch.bytes as f64;
         let limit = if self.small { bytes } else { bytes / 2.0 };
-        self.small = self.prefetch.further() > 0 && all <= limit;
+        let small = self.prefetch.further() > 0 && all <= limit && self.pause == 0;
+        self.pause = match self.small && !small {
+            true => u32::from(self.prefetch.most) + u32::from(self.prefetch.always),
+            false => self.pause.saturating_sub(1),
+        };
+        self.small = small;
         self.small
     }
 }
@@ -92,6 +99,15 @@ mod tests {
         assert!((0..1000).all(|_| !sizes.count(40 * 1024)), "neither small nor large: as it was");
         assert!((0..1000).any(|_| sizes.count(20 * 1024)));
         assert!((0..1000).all(|_| sizes.count(40 * 1024)));
+    }
+
+    #[test]
+    fn sizes_that_change_all_the_time_do_not_add_up() {
+        let mut sizes = Sizes::new(Prefetch::within(512, 32 * MIB, MIB / 4));
+        assert!((0..1000).any(|_| sizes.count(600)));
+        assert!((0..1000).any(|_| !sizes.count(MIB / 4)));
+        assert!((0..640).all(|_| !sizes.count(600)), "what was handed out may be unacknowledged");
+        assert!(sizes.count(600));
     }
 
     #[test]

@@ -138,12 +138,12 @@ async fn consume(
 ) {
     let limit = BatchLimit { messages: usize::from(most), bytes: BATCH_BYTES };
     let tasks = TaskTracker::new();
-    let (permits, alone) = (Arc::new(Semaphore::new(BATCHES)), Arc::new(Semaphore::new(1)));
+    let (permits, stores) = (Arc::new(Semaphore::new(BATCHES)), Arc::new(Semaphore::new(1)));
     loop {
         let next = async {
             let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
             let storing = match intake.rush.is_on(Instant::now()) {
-                true => Some(Arc::clone(&alone).acquire_owned().await.ok()?),
+                true => Some(Arc::clone(&stores).acquire_owned().await.ok()?),
                 false => None,
             };
             Some((permit, storing, subscription.next_batch(limit).await?))

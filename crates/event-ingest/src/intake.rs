@@ -29,8 +29,8 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes a batch to its end, and gives the permit to store back once it is stored. When that is abandoned, nothing is
-    /// acknowledged and every message comes again.
+    /// Takes a batch to its end, and gives the permit to store, which there is in a rush only, back once it is stored. When
+    /// that is abandoned, nothing is acknowledged and every message comes again.
     pub(crate) async fn take(self, batch: Vec<Received>, storing: Option<OwnedSemaphorePermit>) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));

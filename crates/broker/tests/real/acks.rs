@@ -56,7 +56,7 @@ fn number(message: &Received) -> usize {
 }
 
 /// Waits until `look` says that it is so.
-async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + SOON;
     while !look().await {
         assert!(Instant::now() < end, "not within {SOON:?}: {what}");

@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     SOON,
-    acks::{NOTHING_WENT_WRONG, counters, wait_for_depth},
-    with_broker,
+    acks::{NOTHING_WENT_WRONG, counters, eventually, wait_for_depth},
+    delete, with_broker,
 };
 
 const SMALL: usize = 10;
@@ -74,6 +74,30 @@ async fn more_are_handed_out_while_they_are_small_and_each_comes_once_however_of
         subscription.into_closing().close().await;
         wait_for_depth(broker, 0).await;
         assert_eq!(counters(broker), NOTHING_WENT_WRONG);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_consumers_come_back_when_the_queue_was_deleted() {
+    with_broker(async |broker| {
+        let queue = broker.names().deliveries();
+        let prefetch = Prefetch::within(MOST as u16, ALWAYS * LARGE, LARGE);
+        let mut subscription = broker.subscribe(queue.clone(), prefetch, Attachment::default());
+        let in_full_swing = async |subscription: &mut Subscription| {
+            publish(broker, 0..MESSAGES, SMALL).await;
+            finish(subscription, KNOWN).await;
+            wait_for_depth(broker, (MESSAGES - KNOWN - MOST) as u32).await;
+        };
+        in_full_swing(&mut subscription).await;
+        let limit = BatchLimit { messages: 1, bytes: 1 };
+        let held = timeout(SOON, subscription.next_batch(limit)).await.unwrap().unwrap().remove(0);
+        delete([queue.clone()], []).await;
+        eventually("the channel is let go", async || !held.acker.is_usable()).await;
+        in_full_swing(&mut subscription).await;
+        finish(&mut subscription, MESSAGES - KNOWN).await;
+        subscription.into_closing().close().await;
+        wait_for_depth(broker, 0).await;
     })
     .await;
 }
