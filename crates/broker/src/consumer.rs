@@ -5,13 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use futures_util::{
-    StreamExt,
-    future::{pending, try_join_all},
-};
+use futures_util::{StreamExt, future::try_join_all};
 use lapin::{
     Channel, Connection, Consumer,
-    message::Delivery,
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
@@ -184,7 +180,7 @@ impl Worker {
     async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
         let mut sizes = Sizes::new(self.prefetch);
         // The second one's tag until it is cancelled, and its messages until the last of them has come.
-        let (mut extra, mut messages, mut opened) = (None, None, 0_u64);
+        let (mut extra, mut messages, mut opened) = (None::<String>, None::<Consumer>, 0_u64);
         loop {
             let next = tokio::select! {
                 biased;
@@ -196,7 +192,7 @@ impl Worker {
                     Some(next) => next,
                     None => return,
                 },
-                next = next_of(&mut messages) => match next {
+                next = async { messages.as_mut()?.next().await }, if messages.is_some() => match next {
                     Some(next) => next,
                     None if extra.is_some() => return,
                     None => {
@@ -210,7 +206,8 @@ impl Worker {
             if self.sender.send(Received::new(delivery, acks)).await.is_err() {
                 return;
             }
-            if further == extra.is_some() || (further && messages.is_some()) {
+            let is_as_wanted = if further { messages.is_some() } else { extra.is_none() };
+            if is_as_wanted {
                 continue;
             }
             let changed = async {
@@ -235,14 +232,6 @@ impl Worker {
                 return;
             }
         }
-    }
-}
-
-/// The next message of a consumer that there may be.
-async fn next_of(consumer: &mut Option<Consumer>) -> Option<lapin::Result<Delivery>> {
-    match consumer {
-        Some(consumer) => consumer.next().await,
-        None => pending().await,
     }
 }
 

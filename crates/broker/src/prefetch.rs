@@ -70,7 +70,7 @@ impl Sizes {
             false => self.pause.saturating_sub(1),
         };
         self.small = small;
-        self.small
+        small
     }
 }
 

@@ -1,17 +1,12 @@
 //! Acknowledgements in bulk: a wrong one would close the channel, or lose a message.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
 
-use broker::{Acker, Attachment, BatchLimit, Broker, Outgoing, Prefetch, Received, Subscription};
+use broker::{Acker, Attachment, BatchLimit, Prefetch, Received, Subscription};
 use futures_util::FutureExt;
-use prometheus_client::registry::Registry;
 use tokio::{task::JoinSet, time::timeout};
-use tokio_util::sync::CancellationToken;
 
-use crate::{SOON, delete, with_broker};
+use crate::{NOTHING_WENT_WRONG, SOON, counters, delete, eventually, number, publish, wait_for_depth, with_broker};
 
 const MESSAGES: usize = 500;
 /// How many messages may be waiting for their acknowledgement.
@@ -21,17 +16,6 @@ const ROUNDS: usize = 20;
 /// Left out: one in the middle, neighbours, and one near the end.
 const LEFT_OUT: [usize; 4] = [301, 400, 401, 490];
 const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000 };
-
-/// Publishes messages whose bodies are these numbers.
-async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>) {
-    let stop = CancellationToken::new();
-    let publisher = broker.publisher(stop.clone());
-    let queue = broker.names().deliveries();
-    let message =
-        |number: usize| Outgoing { queue: queue.clone(), body: number.to_string().into(), ..Default::default() };
-    publisher.publish(&numbers.map(message).collect::<Vec<_>>()).await.unwrap();
-    stop.cancel();
-}
 
 /// Takes so many messages.
 async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {
@@ -49,26 +33,6 @@ async fn take_new(subscription: &mut Subscription, count: usize) -> Vec<Received
     let taken = take(subscription, count).await;
     assert!(taken.iter().all(|message| !message.redelivered), "the channel was closed");
     taken
-}
-
-fn number(message: &Received) -> usize {
-    String::from_utf8_lossy(&message.body).parse().unwrap()
-}
-
-/// Waits until `look` says that it is so.
-pub(crate) async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + SOON;
-    while !look().await {
-        assert!(Instant::now() < end, "not within {SOON:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Waits until the queue has exactly so many messages ready.
-pub(crate) async fn wait_for_depth(broker: &Broker, expected: u32) {
-    let queue = broker.names().deliveries();
-    let what = format!("{expected} messages are ready");
-    eventually(&what, async || broker.depth(&queue).await.unwrap() == Some(expected)).await;
 }
 
 /// Acknowledges from several tasks at once, in chunks, in an order in which neighbours have changed places. Some calls
@@ -99,19 +63,6 @@ async fn acknowledge(messages: Vec<Received>, random: &mut fastrand::Rng) {
     tasks.join_all().await;
 }
 
-/// Its counters, as the metrics say them.
-pub(crate) fn counters(broker: &Broker) -> String {
-    let mut registry = Registry::default();
-    broker.stats().register(&mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
-}
-
-pub(crate) const NOTHING_WENT_WRONG: &str = "webhooks_broker_reconnects_total 0\n\
-    webhooks_broker_publish_failures_total 0\n\
-    webhooks_broker_lost_acks_total 0";
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
     with_broker(async |broker| {
@@ -119,17 +70,17 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         let mut subscription = broker.subscribe(broker.names().deliveries(), PREFETCH, Attachment::default());
         // While none is left out, tasks that acknowledge alone and in bulk get in each other's way all the time.
         for _ in 0..ROUNDS {
-            publish(broker, 0..MESSAGES).await;
+            publish(broker, 0..MESSAGES, 1).await;
             acknowledge(take_new(&mut subscription, MESSAGES).await, &mut random).await;
         }
-        publish(broker, 0..MESSAGES).await;
+        publish(broker, 0..MESSAGES, 1).await;
         let messages = take_new(&mut subscription, MESSAGES).await;
         let (left_out, done): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| LEFT_OUT.contains(&number(message)));
         acknowledge(done, &mut random).await;
         // As many are handed out only if the broker has taken every acknowledgement.
         let more = MESSAGES - LEFT_OUT.len();
-        publish(broker, MESSAGES..MESSAGES + more).await;
+        publish(broker, MESSAGES..MESSAGES + more, 1).await;
         acknowledge(take_new(&mut subscription, more).await, &mut random).await;
         assert!(left_out.iter().all(|message| message.acker.is_usable()), "the channel is the same");
         subscription.into_closing().close().await;
@@ -156,14 +107,14 @@ async fn a_message_that_is_held_does_not_hold_the_channel_of_a_consumer_that_was
     with_broker(async |broker| {
         let queue = broker.names().deliveries();
         let mut subscription = broker.subscribe(queue.clone(), PREFETCH, Attachment::default());
-        publish(broker, 0..2).await;
+        publish(broker, 0..2, 1).await;
         let held = take_new(&mut subscription, 2).await;
         delete([queue], []).await;
         eventually("the channel is let go", async || !held[0].acker.is_usable()).await;
         Acker::ack_all(held.into_iter().map(|message| message.acker).collect()).await;
         assert!(counters(broker).ends_with("webhooks_broker_lost_acks_total 2"), "{}", counters(broker));
 
-        publish(broker, 2..3).await;
+        publish(broker, 2..3, 1).await;
         let next = take_new(&mut subscription, 1).await.remove(0);
         assert_eq!(number(&next), 2);
         next.acker.ack().await;

@@ -5,14 +5,20 @@ mod acks;
 mod confirms;
 mod prefetch;
 
-use std::{panic::AssertUnwindSafe, path::Path, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use broker::{Broker, BrokerConfig, Exchange, Names, Topology};
+use broker::{Broker, BrokerConfig, Exchange, Names, Outgoing, Received, Topology};
 use futures_util::FutureExt;
 use lapin::{
     Channel, Connection, ConnectionProperties,
     options::{ExchangeDeleteOptions, QueueDeleteOptions},
 };
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -60,3 +66,49 @@ async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIt
     }
     connection.close(200, "bye".into()).await.unwrap();
 }
+
+/// Publishes messages whose bodies are these numbers, each with so many digits at least.
+async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>, digits: usize) {
+    let stop = CancellationToken::new();
+    let publisher = broker.publisher(stop.clone());
+    let queue = broker.names().deliveries();
+    let message = |number: usize| {
+        let body = format!("{number:0>digits$}").into_bytes();
+        Outgoing { queue: queue.clone(), body, ..Default::default() }
+    };
+    publisher.publish(&numbers.map(message).collect::<Vec<_>>()).await.unwrap();
+    stop.cancel();
+}
+
+fn number(message: &Received) -> usize {
+    String::from_utf8_lossy(&message.body).parse().unwrap()
+}
+
+/// Waits until `look` says that it is so.
+async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !look().await {
+        assert!(Instant::now() < end, "not within {SOON:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until the queue has exactly so many messages ready.
+async fn wait_for_depth(broker: &Broker, expected: u32) {
+    let queue = broker.names().deliveries();
+    let what = format!("{expected} messages are ready");
+    eventually(&what, async || broker.depth(&queue).await.unwrap() == Some(expected)).await;
+}
+
+/// Its counters, as the metrics say them.
+fn counters(broker: &Broker) -> String {
+    let mut registry = Registry::default();
+    broker.stats().register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+const NOTHING_WENT_WRONG: &str = "webhooks_broker_reconnects_total 0\n\
+    webhooks_broker_publish_failures_total 0\n\
+    webhooks_broker_lost_acks_total 0";

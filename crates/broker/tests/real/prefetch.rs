@@ -2,15 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use broker::{Acker, Attachment, BatchLimit, Broker, Outgoing, Prefetch, Subscription};
+use broker::{Acker, Attachment, BatchLimit, Prefetch, Subscription};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use crate::{
-    SOON,
-    acks::{NOTHING_WENT_WRONG, counters, eventually, wait_for_depth},
-    delete, with_broker,
-};
+use crate::{NOTHING_WENT_WRONG, SOON, counters, delete, eventually, number, publish, wait_for_depth, with_broker};
 
 const SMALL: usize = 10;
 const LARGE: usize = 40_000;
@@ -23,19 +18,6 @@ const MESSAGES: usize = 400;
 const KNOWN: usize = 250;
 const ROUNDS: usize = 10;
 
-/// Publishes messages of a size whose bodies are these numbers.
-async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>, size: usize) {
-    let stop = CancellationToken::new();
-    let publisher = broker.publisher(stop.clone());
-    let queue = broker.names().deliveries();
-    let message = |number: usize| {
-        let body = format!("{number:>size$}").into_bytes();
-        Outgoing { queue: queue.clone(), body, ..Default::default() }
-    };
-    publisher.publish(&numbers.map(message).collect::<Vec<_>>()).await.unwrap();
-    stop.cancel();
-}
-
 /// Takes and acknowledges so many messages; returns their numbers.
 async fn finish(subscription: &mut Subscription, count: usize) -> Vec<usize> {
     let mut numbers = Vec::new();
@@ -43,10 +25,7 @@ async fn finish(subscription: &mut Subscription, count: usize) -> Vec<usize> {
         let limit = BatchLimit { messages: (count - numbers.len()).min(20), bytes: usize::MAX };
         let batch = timeout(SOON, subscription.next_batch(limit)).await;
         let batch = batch.unwrap_or_else(|_| panic!("{} of {count} came", numbers.len())).unwrap();
-        numbers.extend(batch.iter().map(|message| -> usize {
-            let text = String::from_utf8_lossy(&message.body);
-            text.trim().parse().unwrap()
-        }));
+        numbers.extend(batch.iter().map(number));
         Acker::ack_all(batch.into_iter().map(|message| message.acker).collect()).await;
     }
     numbers
