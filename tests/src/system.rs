@@ -251,6 +251,24 @@ impl System {
         self.sql(statement).await[0].get(0)
     }
 
+    /// A session with the test's database in which these statements were run. What they have locked is free when the
+    /// session is dropped.
+    pub async fn database_session(&self, statements: &str) -> tokio_postgres::Client {
+        let (client, connection) =
+            tokio_postgres::connect(&self.database_url, tokio_postgres::NoTls).await.expect("the database answers");
+        tokio::spawn(connection);
+        client.batch_execute(statements).await.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+        client
+    }
+
+    /// Waits until so many sessions wait for a lock.
+    pub async fn wait_for_locked_out(&self, count: i64) {
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let what = format!("{count} sessions wait for a lock");
+        eventually(&what, SOON, || async { (self.count(waiting).await == count).then_some(()) }).await;
+    }
+
     /// The name of the queue of each retry delay.
     #[must_use]
     pub fn retry_queues(&self) -> Vec<String> {

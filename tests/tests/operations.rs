@@ -66,11 +66,8 @@ async fn a_second_migration_says_that_there_is_nothing_to_do() {
 
 /// Nobody learns which migrations are there until what is returned is dropped.
 async fn hold_the_list_of_migrations(system: &System) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(&system.database_url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
     let table = "CREATE TABLE __diesel_schema_migrations (version varchar(50) PRIMARY KEY, run_on timestamp NOT NULL DEFAULT now())";
-    client.batch_execute(&format!("{table}; BEGIN; LOCK TABLE __diesel_schema_migrations")).await.unwrap();
-    client
+    system.database_session(&format!("{table}; BEGIN; LOCK TABLE __diesel_schema_migrations")).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,9 +77,7 @@ async fn migrations_at_the_same_time_apply_once() {
         let hold = hold_the_list_of_migrations(&system).await;
         let migrate = || done(&system.environment, &["migrate"]);
         let release = async {
-            let waiting = "SELECT count(*) FROM pg_stat_activity \
-                           WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            eventually("all four wait", SOON, async || (system.count(waiting).await == 4).then_some(())).await;
+            system.wait_for_locked_out(4).await;
             drop(hold);
         };
         let (one, two, three, four, ()) = tokio::join!(migrate(), migrate(), migrate(), migrate(), release);

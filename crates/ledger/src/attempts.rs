@@ -55,11 +55,13 @@ pub struct Outcome {
 // whatever the planner believes of tables that were empty when it looked. A delivery that is gone must not come into being
 // by it: the row that would is of no type, and ends the statement.
 //
-// Health (specification, section 2.3): the row of a webhook is locked first, in the order of ids, so that dispatchers
-// that record at the same time wait for one another and never deadlock. A failure older than the last success no longer
-// counts, and a success older than the last one changes nothing. One that is recorded after failures that are younger
-// than itself leaves these standing: the times of the latest 64 are kept for that. Only attempts that the ledger expected
-// count at all: the delivery's counter must stand one below.
+// Health (specification, section 2.3): what this batch says of a webhook is "inserted" in the same way. A failure older
+// than the last success no longer counts, and a success older than the last one changes nothing. One that is recorded
+// after failures that are younger than itself leaves these standing: the times of the latest 64 are kept for that. Only
+// attempts that the ledger expected count at all: the delivery's counter must stand one below.
+//
+// Deliveries come first, then webhooks, both in the order of ids: dispatchers that record at the same time wait for one
+// another and never deadlock, and wait for a webhook's row only as long as a commit takes.
 //
 // A delivery that was cancelled while the attempt was under way stays cancelled. One that was resent meanwhile keeps
 // waiting for its new run, which begins after this attempt. A run that was taken back while its first attempt was under
@@ -76,15 +78,12 @@ batch_statement! {
         answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
         url: String => Text, signature: String => Text,
     };
-    ", locked AS MATERIALIZED ( \
-        SELECT w.id FROM (SELECT DISTINCT webhook_id FROM made ORDER BY webhook_id) AS named \
-        CROSS JOIN LATERAL (SELECT id FROM webhooks WHERE id = named.webhook_id LIMIT 1 FOR NO KEY UPDATE) AS w \
-      ), done AS ( \
+    ", done AS ( \
         INSERT INTO deliveries AS d (id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, \
                                      next_attempt_at) \
         SELECT delivery_id, webhook_id, delivery_id, '', attempt, new_state, run, \
                first_failed_at, next_attempt_at \
-        FROM made WHERE (SELECT count(*) FROM locked) >= 0 \
+        FROM made \
         ON CONFLICT (id) DO UPDATE SET attempts = excluded.attempts, \
                state = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled' \
                        THEN excluded.state ELSE d.state END, \
@@ -105,18 +104,21 @@ batch_statement! {
       ), health AS ( \
         SELECT webhook_id, max(finished_at) FILTER (WHERE outcome = 'success') AS success_at, \
                array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures \
-        FROM counted GROUP BY webhook_id \
+        FROM counted GROUP BY webhook_id ORDER BY webhook_id \
       ), shown AS ( \
-        UPDATE webhooks AS w SET \
-            last_success_at = greatest(w.last_success_at, health.success_at), \
+        INSERT INTO webhook_health AS h (webhook_id, last_success_at, failure_count, recent_failures) \
+        SELECT webhook_id, success_at, coalesce(cardinality(since), 0), since FROM health CROSS JOIN LATERAL ( \
+            SELECT array_agg(at) AS since FROM unnest(failures) AS at \
+            WHERE at > coalesce(success_at, '-infinity')) AS failed \
+        ON CONFLICT (webhook_id) DO UPDATE SET \
+            last_success_at = greatest(h.last_success_at, excluded.last_success_at), \
             (failure_count, recent_failures) = ( \
-                SELECT CASE WHEN health.success_at > coalesce(w.last_success_at, '-infinity') THEN count(*) \
-                       ELSE w.failure_count + count(*) FILTER (WHERE failure.is_new) END, \
-                       coalesce((array_agg(failure.at ORDER BY failure.at DESC))[1:64], '{}') \
-                FROM (SELECT unnest(health.failures), true UNION ALL SELECT unnest(w.recent_failures), false) \
+                SELECT CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN count(*) \
+                       ELSE h.failure_count + count(*) FILTER (WHERE failure.is_new) END, \
+                       (array_agg(failure.at ORDER BY failure.at DESC))[1:64] \
+                FROM (SELECT unnest(excluded.recent_failures), true UNION ALL SELECT unnest(h.recent_failures), false) \
                      AS failure(at, is_new) \
-                WHERE failure.at > coalesce(greatest(w.last_success_at, health.success_at), '-infinity')) \
-        FROM health WHERE w.id = health.webhook_id AND w.id = ANY (ARRAY(SELECT id FROM locked)) \
+                WHERE failure.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity')) \
       ) SELECT id, state, next_attempt_at FROM done \
         WHERE event_type <> '' OR ('unknown delivery: ' || id)::boolean"
 }

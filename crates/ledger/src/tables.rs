@@ -12,11 +12,20 @@ diesel::table! {
         secret_sealed -> Binary,
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
-        last_success_at -> Nullable<Timestamptz>,
-        failure_count -> Integer,
         deleted_at -> Nullable<Timestamptz>,
     }
 }
+
+diesel::table! {
+    webhook_health (webhook_id) {
+        webhook_id -> Uuid,
+        last_success_at -> Nullable<Timestamptz>,
+        failure_count -> Integer,
+    }
+}
+
+diesel::joinable!(webhook_health -> webhooks (webhook_id));
+diesel::allow_tables_to_appear_in_same_query!(webhooks, webhook_health);
 
 diesel::table! {
     admin_sessions (id_sha256) {

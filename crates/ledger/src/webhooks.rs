@@ -4,14 +4,19 @@ mod changes;
 mod ownership;
 
 use diesel::{prelude::*, sql_types::BigInt};
-use diesel_async::{AsyncConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{EventType, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub(crate) use self::ownership::{Active, lock};
 pub use self::{changes::WebhookChange, ownership::OwnWebhook};
-use crate::{error::LedgerError, pool::Ledger, secrets::SealedSecret, tables::webhooks};
+use crate::{
+    error::LedgerError,
+    pool::Ledger,
+    secrets::SealedSecret,
+    tables::{webhook_health, webhooks},
+};
 
 /// A webhook as its administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +76,12 @@ struct Row {
     is_active: bool,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
+}
+
+/// What came of its attempts; there is none before the first outcome.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = webhook_health, check_for_backend(diesel::pg::Pg))]
+struct HealthRow {
     last_success_at: Option<OffsetDateTime>,
     failure_count: i32,
 }
@@ -96,7 +107,7 @@ impl Ledger {
                 .await
             })
             .await?;
-        row.map(Row::read).transpose()
+        row.map(|row| row.read(None)).transpose()
     }
 
     /// The tenant's webhooks, oldest first.
@@ -105,18 +116,19 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn webhook_list(&self, tenant: TenantId, page: Page<WebhookId>) -> Result<Vec<Webhook>, LedgerError> {
         let after = page.after.map_or(Uuid::nil(), WebhookId::as_uuid);
-        let rows: Vec<Row> = self
+        let rows: Vec<(Row, Option<HealthRow>)> = self
             .run(async |conn| {
                 webhooks::table
+                    .left_join(webhook_health::table)
                     .filter(of(tenant).and(webhooks::id.gt(after)))
                     .order(webhooks::id)
                     .limit(page.limit.into())
-                    .select(Row::as_select())
+                    .select((Row::as_select(), Option::<HealthRow>::as_select()))
                     .load(conn)
                     .await
             })
             .await?;
-        rows.into_iter().map(Row::read).collect()
+        rows.into_iter().map(|(row, health)| row.read(health)).collect()
     }
 
     /// One of the tenant's webhooks.
@@ -124,18 +136,23 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn webhook_find(&self, tenant: TenantId, id: WebhookId) -> Result<Option<Webhook>, LedgerError> {
-        let row: Option<Row> = self
-            .run(async |conn| {
-                webhooks::table
-                    .filter(of(tenant).and(webhooks::id.eq(id.as_uuid())))
-                    .select(Row::as_select())
-                    .first(conn)
-                    .await
-                    .optional()
-            })
-            .await?;
-        row.map(Row::read).transpose()
+        self.run(async |conn| shown(conn, tenant, id).await).await?.map(|(row, health)| row.read(health)).transpose()
     }
+}
+
+/// One of the tenant's webhooks, with its health.
+async fn shown(
+    conn: &mut AsyncPgConnection,
+    tenant: TenantId,
+    id: WebhookId,
+) -> QueryResult<Option<(Row, Option<HealthRow>)>> {
+    webhooks::table
+        .left_join(webhook_health::table)
+        .filter(of(tenant).and(webhooks::id.eq(id.as_uuid())))
+        .select((Row::as_select(), Option::<HealthRow>::as_select()))
+        .first(conn)
+        .await
+        .optional()
 }
 
 /// The tenant's webhooks that are not deleted.
@@ -182,7 +199,7 @@ impl<'a> From<&'a NewWebhook> for NewRow<'a> {
 }
 
 impl Row {
-    fn read(self) -> Result<Webhook, LedgerError> {
+    fn read(self, health: Option<HealthRow>) -> Result<Webhook, LedgerError> {
         let unreadable = |_| LedgerError::Unreadable { column: "webhooks.events" };
         let events = self.events.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(unreadable)?;
         Ok(Webhook {
@@ -193,8 +210,8 @@ impl Row {
             is_active: self.is_active,
             created_at: self.created_at,
             updated_at: self.updated_at,
-            last_success_at: self.last_success_at,
-            failure_count: self.failure_count,
+            last_success_at: health.as_ref().and_then(|health| health.last_success_at),
+            failure_count: health.map_or(0, |health| health.failure_count),
         })
     }
 }

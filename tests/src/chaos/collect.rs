@@ -134,9 +134,12 @@ async fn attempts(client: &Client) -> HashMap<DeliveryId, Vec<Attempt>> {
 }
 
 async fn health_in_ledger(client: &Client, webhook: WebhookId) -> Health {
-    let columns = concat!("SELECT ", micros!("last_success_at"), ", failure_count::bigint FROM webhooks WHERE id = ");
-    let row = &rows(client, &format!("{columns}'{webhook}'")).await[0];
-    Health { last_success_at: row.get::<_, Option<i64>>(0).map(moment), failure_count: row.get(1) }
+    let columns = concat!("SELECT ", micros!("last_success_at"), ", failure_count::bigint FROM webhook_health");
+    let rows = rows(client, &format!("{columns} WHERE webhook_id = '{webhook}'")).await;
+    rows.first().map_or(Health { last_success_at: None, failure_count: 0 }, |row| Health {
+        last_success_at: row.get::<_, Option<i64>>(0).map(moment),
+        failure_count: row.get(1),
+    })
 }
 
 async fn health_by_api(member: &Member) -> Health {

@@ -13,7 +13,6 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use service_kit::Settings;
-use tokio_postgres::NoTls;
 use uuid::Uuid;
 
 use crate::{DISPATCHER, INGEST, LONG};
@@ -117,27 +116,9 @@ async fn a_delivery_whose_ingest_died_before_the_publish_is_made_though_its_webh
     .await;
 }
 
-/// Makes whoever writes to a table wait, until it is told that it may go on.
-struct Lock(tokio_postgres::Client);
-
-impl Lock {
-    async fn take(system: &System, table: &str) -> Self {
-        let (client, connection) = tokio_postgres::connect(&system.database_url, NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE")).await.unwrap();
-        Self(client)
-    }
-
-    /// Waits until somebody waits.
-    async fn holds(&self, system: &System) {
-        let waits =
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        wait_for_count(system, 1, waits).await;
-    }
-
-    async fn release(self) {
-        self.0.batch_execute("COMMIT").await.unwrap();
-    }
+/// Makes whoever writes to a table wait until what is returned is dropped.
+async fn hold(system: &System, table: &str) -> tokio_postgres::Client {
+    system.database_session(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE")).await
 }
 
 /// A service with one connection to the database, through a proxy.
@@ -153,13 +134,13 @@ async fn start_behind_proxy(system: &System, service: Service) -> Proxy {
 /// Publishes an event, lets the service's write to `table` be committed, and loses the answer. The service has written
 /// there before: to prepare a statement also takes the lock.
 async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &str) {
-    let lock = Lock::take(system, table).await;
+    let hold = hold(system, table).await;
     system.upstream.publish(&[event]).await;
-    lock.holds(system).await;
+    system.wait_for_locked_out(1).await;
     proxy.set(Mode::HoldAnswers);
     let count = format!("SELECT count(*) FROM {table}");
     let before = system.count(&count).await;
-    lock.release().await;
+    drop(hold);
     wait_for_count(system, before + 1, &count).await;
     proxy.cut();
     proxy.set(Mode::Pass);
@@ -206,11 +187,11 @@ async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
         environment.insert("WEBHOOKS__BROKER__CONFIRM_TIMEOUT".to_owned(), "1s".to_owned());
         let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, environment).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
-        let lock = Lock::take(&system, "deliveries").await;
+        let hold = hold(&system, "deliveries").await;
         system.upstream.publish(&[event]).await;
-        lock.holds(&system).await;
+        system.wait_for_locked_out(1).await;
         proxy.set(Mode::HoldAnswers);
-        lock.release().await;
+        drop(hold);
         system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
         proxy.cut();
         proxy.set(Mode::Pass);

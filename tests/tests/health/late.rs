@@ -13,17 +13,17 @@ use uuid::Uuid;
 
 use crate::{Health, health, once};
 
-const NOON: &str = "2026-03-01T12:00:00Z";
+pub(crate) const NOON: &str = "2026-03-01T12:00:00Z";
 
-struct Records {
-    api: Api,
-    ledger: Ledger,
+pub(crate) struct Records {
+    pub(crate) api: Api,
+    pub(crate) ledger: Ledger,
     tenant: TenantId,
-    webhook: WebhookId,
+    pub(crate) webhook: WebhookId,
 }
 
 impl Records {
-    async fn of(system: &System) -> Self {
+    pub(crate) async fn of(system: &System) -> Self {
         system.start(Service::Api).await;
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
@@ -36,7 +36,7 @@ impl Records {
         self.attempt_of(Uuid::now_v7().into(), class, second).await
     }
 
-    async fn attempt_of(&self, id: EventId, class: OutcomeClass, second: i64) -> Attempted {
+    pub(crate) async fn attempt_of(&self, id: EventId, class: OutcomeClass, second: i64) -> Attempted {
         let timestamp: Timestamp = NOON.parse().unwrap();
         let event =
             NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}"[..].into() };

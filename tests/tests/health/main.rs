@@ -3,6 +3,7 @@
 
 mod concurrent;
 mod late;
+mod locks;
 mod sequences;
 
 use std::time::Duration;

@@ -11,7 +11,6 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use serde_json::json;
-use tokio_postgres::NoTls;
 use uuid::Uuid;
 
 async fn set_active(api: &Api, webhook: &Created, is_active: bool) {
@@ -64,16 +63,6 @@ enum First {
     Hold,
 }
 
-/// Waits until so many sessions wait for a lock.
-async fn waiting(system: &System, count: i64) {
-    eventually("sessions wait for the row", SOON, || async {
-        let waiting =
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        (system.count(waiting).await == count).then_some(())
-    })
-    .await;
-}
-
 /// A job is read while its webhook is paused, and both its hold and the activation wait for the webhook's row.
 async fn meets(system: Arc<System>, first: First) {
     system.start(Service::Api).await;
@@ -86,13 +75,8 @@ async fn meets(system: Arc<System>, first: First) {
     api.newest_in(&webhook.id, "pending").await;
     set_active(&api, &webhook, false).await;
 
-    let (client, connection) =
-        tokio_postgres::connect(&system.database_url, NoTls).await.expect("the database answers");
-    let driver = tokio::spawn(connection);
-    client
-        .batch_execute(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{}' FOR UPDATE", webhook.id))
-        .await
-        .expect("the row can be locked");
+    let hold =
+        system.database_session(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{}' FOR UPDATE", webhook.id)).await;
     let activate = || {
         let (api, webhook) = (api.clone(), webhook.clone());
         tokio::spawn(async move { set_active(&api, &webhook, true).await })
@@ -100,23 +84,21 @@ async fn meets(system: Arc<System>, first: First) {
     let activation = match first {
         First::Activation => {
             let activation = activate();
-            waiting(&system, 1).await;
+            system.wait_for_locked_out(1).await;
             system.start(Service::Dispatcher).await;
             activation
         }
         First::Hold => {
             system.start(Service::Dispatcher).await;
-            waiting(&system, 1).await;
+            system.wait_for_locked_out(1).await;
             activate()
         }
     };
-    waiting(&system, 2).await;
-    client.batch_execute("COMMIT").await.expect("it commits");
+    system.wait_for_locked_out(2).await;
+    drop(hold);
     activation.await.expect("the webhook is activated");
     api.newest_in(&webhook.id, "succeeded").await;
     assert_eq!(receiver.received().len(), 1);
-    drop(client);
-    let _ = driver.await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::{EventType, TenantId, WebhookId};
 
-use super::{Row, Webhook, of};
+use super::{Webhook, of, shown};
 use crate::{error::LedgerError, pool::Ledger, tables::webhooks};
 
 /// What is to become different about a webhook; what is `None` stays.
@@ -33,8 +33,10 @@ struct ChangeRow<'a> {
 const PROMISE_HELD: &str = "WITH held AS (DELETE FROM held_jobs WHERE webhook_id = $1 RETURNING delivery_id) \
      INSERT INTO promised_jobs (delivery_id, leased_until) SELECT delivery_id, now() FROM held ORDER BY delivery_id \
      ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until";
-const CANCEL_WAITING: &str = "UPDATE deliveries SET state = 'cancelled', next_attempt_at = NULL \
-     WHERE webhook_id = $1 AND state IN ('pending', 'retrying')";
+// Locked in the order of ids, as outcomes are recorded: neither deadlocks with the other.
+const CANCEL_WAITING: &str = "WITH waiting AS MATERIALIZED ( \
+       SELECT id FROM deliveries WHERE webhook_id = $1 AND state IN ('pending', 'retrying') ORDER BY id FOR UPDATE \
+     ) UPDATE deliveries AS d SET state = 'cancelled', next_attempt_at = NULL FROM waiting WHERE d.id = waiting.id";
 const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1";
 const END_RECOVERIES: &str = "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 
@@ -58,16 +60,18 @@ impl Ledger {
                 conn.transaction(async |conn| {
                     let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid())));
                     let update = diesel::update(one).set((change.row(), webhooks::updated_at.eq(diesel::dsl::now)));
-                    let row = update.returning(Row::as_returning()).get_result(conn).await.optional()?;
-                    if row.is_some() && change.is_active == Some(true) {
+                    if update.execute(conn).await? == 0 {
+                        return Ok(None);
+                    }
+                    if change.is_active == Some(true) {
                         diesel::sql_query(PROMISE_HELD).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
                     }
-                    Ok(row)
+                    shown(conn, tenant, id).await
                 })
                 .await
             })
             .await?;
-        row.map(Row::read).transpose()
+        row.map(|(row, health)| row.read(health)).transpose()
     }
 
     /// Deletes one of the tenant's webhooks: it gets nothing more, its waiting deliveries are cancelled, its history

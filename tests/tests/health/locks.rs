@@ -1,0 +1,58 @@
+//! Outcomes that are recorded while their webhook is changed.
+
+use std::cmp::Reverse;
+
+use domain::{DeliveryId, EventId, OutcomeClass};
+use end_to_end::system::System;
+use uuid::Uuid;
+
+use crate::{
+    late::{NOON, Records},
+    once,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outcomes_are_recorded_while_their_webhook_is_deleted() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let delivery = |event: &EventId| DeliveryId::derive(records.webhook, *event, NOON.parse().unwrap());
+        let mut events: Vec<EventId> = (0..3).map(|_| Uuid::now_v7().into()).collect();
+        // Whoever took them as they lie in the table would begin at the other end.
+        events.sort_by_key(|event| Reverse(delivery(event)));
+        let mut attempts = Vec::new();
+        for event in &events {
+            attempts.push(records.attempt_of(*event, OutcomeClass::Success, 1).await);
+        }
+        let middle = delivery(&events[1]);
+        let hold =
+            system.database_session(&format!("BEGIN; SELECT FROM deliveries WHERE id = '{middle}' FOR UPDATE")).await;
+        let record = records.ledger.attempts_record(&attempts);
+        let delete = async {
+            system.wait_for_locked_out(1).await;
+            let path = format!("/api/v1/webhooks/{}/", records.webhook);
+            let release = async {
+                system.wait_for_locked_out(2).await;
+                drop(hold);
+            };
+            tokio::join!(records.api.delete(&path), release).0
+        };
+        let (recorded, deleted) = tokio::join!(record, delete);
+        assert_eq!(recorded.unwrap().len(), attempts.len());
+        assert_eq!(deleted.status, 204, "{}", deleted.text);
+        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await, 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_whose_row_is_held_keeps_no_outcome_waiting() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let attempts = [records.attempt_of(Uuid::now_v7().into(), OutcomeClass::Success, 1).await];
+        let row = format!("SELECT FROM webhooks WHERE id = '{}' FOR NO KEY UPDATE", records.webhook);
+        let hold = system.database_session(&format!("BEGIN; {row}")).await;
+        assert_eq!(records.ledger.attempts_record(&attempts).await.unwrap().len(), 1);
+        drop(hold);
+    })
+    .await;
+}
