@@ -42,6 +42,11 @@ const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET 
      SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; \
      SET statement_timeout = '20s'; SET idle_in_transaction_session_timeout = '20s'";
 
+/// Takes 8 MiB of the server's memory once (computed, as a constant would be copied several times; a few milliseconds). From
+/// then on the C library (glibc) keeps what a batch of long bodies needs, up to twice as much. Otherwise it may give several
+/// MiB back to the system after each batch, depending on how long the ones before were, and take them again page by page.
+const WARM_UP: &str = "SELECT octet_length(repeat(repeat(' ', 8192), 1024 + (random() * 0)::integer))";
+
 impl Ledger {
     /// Makes the pool, inside a tokio runtime. Nothing is connected yet.
     ///
@@ -129,7 +134,9 @@ fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
 async fn establish(settings: &Config) -> Result<AsyncPgConnection, ConnectionError> {
     let (client, driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
     let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
-    conn.batch_execute(SESSION).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    for statements in [SESSION, WARM_UP] {
+        conn.batch_execute(statements).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    }
     Ok(conn)
 }
 
