@@ -57,11 +57,12 @@ pub struct Outcome {
 //
 // Health (specification, section 2.3): what this batch says of a webhook is "inserted" in the same way. A failure older
 // than the last success no longer counts, and a success older than the last one changes nothing. One that is recorded
-// after failures that are younger than itself leaves these standing: the times of the latest 64 are kept for that. Only
+// after failures that are younger than itself leaves these standing: the times of the latest 64 (or of a first batch) are kept for that. Only
 // attempts that the ledger expected count at all: the delivery's counter must stand one below.
 //
 // Deliveries come first, then webhooks, both in the order of ids: dispatchers that record at the same time wait for one
-// another and never deadlock, and wait for a webhook's row only as long as a commit takes.
+// another and never deadlock. Health is best written last, so that its rows are locked for little more than a commit: of
+// parts that nothing reads, the server runs the one that stands last in the text first (it promises nothing).
 //
 // A delivery that was cancelled while the attempt was under way stays cancelled. One that was resent meanwhile keeps
 // waiting for its new run, which begins after this attempt. A run that was taken back while its first attempt was under
@@ -96,11 +97,6 @@ batch_statement! {
         RETURNING d.id, d.event_type, d.state, d.next_attempt_at \
       ), counted AS MATERIALIZED ( \
         SELECT * FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE \
-      ), logged AS ( \
-        INSERT INTO attempts \
-            (delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error) \
-        SELECT delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error \
-        FROM counted \
       ), health AS ( \
         SELECT webhook_id, max(finished_at) FILTER (WHERE outcome = 'success') AS success_at, \
                array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures \
@@ -119,6 +115,11 @@ batch_statement! {
                 FROM (SELECT unnest(excluded.recent_failures), true UNION ALL SELECT unnest(h.recent_failures), false) \
                      AS failure(at, is_new) \
                 WHERE failure.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity')) \
+      ), logged AS ( \
+        INSERT INTO attempts \
+            (delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error) \
+        SELECT delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error \
+        FROM counted \
       ) SELECT id, state, next_attempt_at FROM done \
         WHERE event_type <> '' OR ('unknown delivery: ' || id)::boolean"
 }

@@ -134,8 +134,9 @@ fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
 async fn establish(settings: &Config) -> Result<AsyncPgConnection, ConnectionError> {
     let (client, driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
     let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
-    for statements in [SESSION, WARM_UP] {
-        conn.batch_execute(statements).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    conn.batch_execute(SESSION).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    if let Err(error) = conn.batch_execute(WARM_UP).await {
+        tracing::debug!(%error, "this connection's batches may cost the server more");
     }
     Ok(conn)
 }

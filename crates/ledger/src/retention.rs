@@ -204,7 +204,7 @@ impl Leader {
         Ok((bite.gone, reached.filter(|_| bite.looked == BITE).map(Stage::Events)))
     }
 
-    /// Forgets a bounded number of deleted webhooks of which no delivery is left, of finished recoveries and of jobs that
+    /// Forgets a bounded number of deleted webhooks of which no delivery is left (with their health), of finished recoveries and of jobs that
     /// were enqueued again, older than `before`. Returns how many rows are gone.
     ///
     /// # Errors
@@ -212,9 +212,11 @@ impl Leader {
     pub async fn leftovers_clean(&mut self, before: OffsetDateTime) -> Result<usize, LedgerError> {
         let statements = [
             format!(
-                "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
+                "WITH gone AS (DELETE FROM webhooks WHERE id = ANY (ARRAY( \
                    SELECT id FROM webhooks AS w WHERE deleted_at < $1 \
-                   AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT {WEBHOOKS}))"
+                   AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT {WEBHOOKS})) RETURNING id \
+                 ), health AS (DELETE FROM webhook_health AS h USING gone WHERE h.webhook_id = gone.id) \
+                 SELECT id FROM gone"
             ),
             format!(
                 "DELETE FROM recoveries WHERE id = ANY (ARRAY( \

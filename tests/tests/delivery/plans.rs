@@ -34,7 +34,7 @@ fn succeeded(due: Due) -> Attempted {
 /// Rows that were read so far by whatever way, in all tables of the hot path.
 async fn read(system: &System) -> i64 {
     let all = "SELECT coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint \
-               FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|events|deliveries|attempts)'";
+               FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|webhook_health|events|deliveries|attempts)'";
     system.count(all).await
 }
 

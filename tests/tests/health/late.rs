@@ -31,8 +31,14 @@ impl Records {
         Self { api, ledger: system.ledger_as("late", 2), tenant: tenant.into(), webhook: webhook.into() }
     }
 
+    /// The same for one more webhook of the tenant.
+    pub(crate) async fn of_another_webhook(&self) -> Self {
+        let webhook: Uuid = self.api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
+        Self { api: self.api.clone(), ledger: self.ledger.clone(), tenant: self.tenant, webhook: webhook.into() }
+    }
+
     /// A delivery and its first attempt, which ended so many seconds after noon. Not recorded yet.
-    async fn attempt(&self, class: OutcomeClass, second: i64) -> Attempted {
+    pub(crate) async fn attempt(&self, class: OutcomeClass, second: i64) -> Attempted {
         self.attempt_of(Uuid::now_v7().into(), class, second).await
     }
 
@@ -144,6 +150,19 @@ async fn in_one_batch_the_failures_after_its_last_success_count() {
             batch.push(records.attempt(class, second).await);
         }
         assert_eq!(records.record(&batch).await, is(2, 10));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_first_batch_of_all_the_failures_after_its_last_success_count() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let mut batch = Vec::new();
+        for (class, second) in [(Failure, 5), (Success, 10), (Failure, 12), (Success, 7)] {
+            batch.push(records.attempt(class, second).await);
+        }
+        assert_eq!(records.record(&batch).await, is(1, 10));
     })
     .await;
 }

@@ -45,6 +45,39 @@ async fn outcomes_are_recorded_while_their_webhook_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_are_locked_in_the_order_of_their_ids_whatever_the_order_of_their_deliveries() {
+    const WEBHOOKS: usize = 16;
+    System::prepared(once(), async |system| {
+        let mut all = vec![Records::of(&system).await];
+        while all.len() < WEBHOOKS {
+            all.push(all[0].of_another_webhook().await);
+        }
+        all.sort_by_key(|records| records.webhook);
+        let attempts = async || {
+            let mut attempts = Vec::new();
+            for records in &all {
+                attempts.push(records.attempt(OutcomeClass::Success, 1).await);
+            }
+            attempts
+        };
+        let ledger = &all[0].ledger;
+        ledger.attempts_record(&attempts().await).await.unwrap();
+
+        let (waiting, others) = (attempts().await, attempts().await);
+        let first = format!("SELECT FROM webhook_health WHERE webhook_id = '{}' FOR UPDATE", all[0].webhook);
+        let hold = system.database_session(&format!("BEGIN; {first}")).await;
+        let beside = async {
+            system.wait_for_locked_out(1).await;
+            ledger.attempts_record(&others[1..]).await.unwrap();
+            drop(hold);
+        };
+        let (recorded, ()) = tokio::join!(ledger.attempts_record(&waiting), beside);
+        assert_eq!(recorded.unwrap().len(), WEBHOOKS);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_whose_row_is_held_keeps_no_outcome_waiting() {
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;

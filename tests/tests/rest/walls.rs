@@ -55,6 +55,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         let expired = system.session(tenant, "admin", Duration::ZERO).await;
         let nobody = system.anonymous().await;
         let row = "SELECT to_jsonb(w)::text || (SELECT string_agg(to_jsonb(d)::text, '' ORDER BY d.id) FROM deliveries d) \
+                   || coalesce((SELECT string_agg(to_jsonb(h)::text, '' ORDER BY h.webhook_id) FROM webhook_health h), '') \
                    FROM webhooks w WHERE id = ";
         eventually("the recovery is done", SOON, || async {
             let answer = owner.get(&format!("/api/v1/webhooks/{webhook}/recover/{recovery}/")).await;

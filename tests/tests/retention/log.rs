@@ -47,8 +47,10 @@ async fn a_deleted_webhook_goes_with_the_last_of_its_deliveries() {
             system.sql(&format!("{recovery} '{0}', now(), '{0}', {finished}", webhook.webhook)).await;
         }
         system.sql("INSERT INTO requeued_jobs SELECT gen_random_uuid(), 1, now() - interval '31 days'").await;
+        system.sql("INSERT INTO webhook_health SELECT id, now(), 0 FROM webhooks").await;
         let mut leader = leader(&system).await;
         assert_eq!(leader.leftovers_clean(today() - KEEP).await.unwrap(), 3);
+        assert_eq!(rows(&system, "webhook_health").await, 2);
         let left = system.sql("SELECT id::text FROM webhooks").await;
         let left: Vec<String> = left.iter().map(|row| row.get(0)).collect();
         assert!(left.len() == 2 && left.contains(&kept.webhook) && left.contains(&active.webhook));
