@@ -204,8 +204,8 @@ impl Leader {
         Ok((bite.gone, reached.filter(|_| bite.looked == BITE).map(Stage::Events)))
     }
 
-    /// Forgets a bounded number of deleted webhooks of which no delivery is left (with their health), of finished recoveries and of jobs that
-    /// were enqueued again, older than `before`. Returns how many rows are gone.
+    /// Forgets a bounded number of deleted webhooks of which no delivery is left (with their health), of finished
+    /// recoveries and of jobs that were enqueued again, older than `before`. Returns how many of these are gone.
     ///
     /// # Errors
     /// When the database does not answer.

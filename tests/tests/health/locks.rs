@@ -1,4 +1,4 @@
-//! Outcomes that are recorded while their webhook is changed.
+//! Outcomes that are recorded while somebody else holds rows: a deletion, another dispatcher.
 
 use std::cmp::Reverse;
 
