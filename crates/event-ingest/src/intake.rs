@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::Metrics,
-    plan::{Plan, Usable, questions, rejected},
+    plan::{Plan, Usable, rejected},
     rush::Rush,
 };
 
@@ -64,31 +64,27 @@ impl Intake {
             return Some(Vec::new());
         }
         let (ledger, abandon) = (&self.ledger, &self.abandon);
-        let pairs = questions(&usable);
-        let subscribers = persist("finding subscribers", abandon, || ledger.subscribers_find(&pairs)).await?;
-        let plan = Plan::new(usable, &pairs, &subscribers);
-        let (mut stored, mut tries) = (HashSet::new(), 0_u32);
-        if !plan.deliveries.is_empty() {
-            let store = || {
-                tries += 1;
-                ledger.events_store(&plan.events, &plan.deliveries)
-            };
-            stored.extend(persist("storing events", abandon, store).await?);
-        }
+        let (plan, mut tries) = (Plan::new(usable), 0_u32);
+        let store = || {
+            tries += 1;
+            ledger.events_store(&plan.events)
+        };
+        let stored = persist("storing events", abandon, store).await?;
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);
         }
-        self.metrics.deliveries.inc_by(u64::try_from(stored.len()).unwrap_or_default());
+        self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());
+        let mut due: HashSet<_> = stored.deliveries.into_iter().map(|(_, id)| id).collect();
         // A try whose answer got lost may have stored what the last one found there already.
         let mut doubtful = plan.again();
         if tries > 1 {
-            doubtful.extend(plan.wanted());
+            doubtful.extend(plan.all());
         }
         if !doubtful.is_empty() {
             let find = || ledger.deliveries_untried(&doubtful);
-            stored.extend(persist("finding untried deliveries", abandon, find).await?);
+            due.extend(persist("finding untried deliveries", abandon, find).await?);
         }
-        let jobs: Vec<_> = stored.into_iter().map(|id| Job { delivery: id, attempt: 1 }).collect();
+        let jobs: Vec<_> = due.into_iter().map(|id| Job { delivery: id, attempt: 1 }).collect();
         match self.rush.count(jobs.len(), Instant::now()) {
             true => Some(self.names.jobs_together(&jobs)),
             false => Some(jobs.into_iter().map(|job| self.names.job(job)).collect()),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use broker::Outgoing;
-use domain::{DeliveryId, Event, EventId, EventType, Redelivered, Rejection, TenantId, Timestamp, envelope};
-use ledger::{NewDelivery, NewEvent, Subscriber};
+use domain::{Event, EventId, Redelivered, Rejection, Timestamp, envelope};
+use ledger::{NewEvent, Stored};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// A usable event, ready to be stored.
@@ -20,52 +20,37 @@ impl Usable {
         let Event { id, event_type, tenant, timestamp, .. } = event;
         Ok(Self { event: NewEvent { id, timestamp, tenant, event_type, body }, redelivered })
     }
-
-    const fn pair(&self) -> (TenantId, EventType) {
-        (self.event.tenant, self.event.event_type)
-    }
-}
-
-/// The distinct questions that the events put to the ledger.
-pub(crate) fn questions(usable: &[Usable]) -> Vec<(TenantId, EventType)> {
-    let mut pairs: Vec<_> = usable.iter().map(Usable::pair).collect();
-    pairs.sort_unstable();
-    pairs.dedup();
-    pairs
 }
 
 /// What is to be stored, and how to tell afterwards what became of each event.
 #[derive(Default)]
 pub(crate) struct Plan {
+    /// Each event once.
     pub(crate) events: Vec<NewEvent>,
-    pub(crate) deliveries: Vec<NewDelivery>,
-    of_event: Vec<Planned>,
+    asked: Vec<Asked>,
 }
 
-/// One event of the batch.
-struct Planned {
+/// One message of the batch.
+struct Asked {
     redelivered: Redelivered,
     key: (EventId, Timestamp),
-    deliveries: Vec<DeliveryId>,
+    /// The index of its event.
+    event: usize,
+    /// Another message of the batch brought the same event before.
+    is_repeated: bool,
 }
 
 impl Plan {
-    pub(crate) fn new(usable: Vec<Usable>, pairs: &[(TenantId, EventType)], subscribers: &[Subscriber]) -> Self {
-        let mut by_pair: HashMap<_, Vec<_>> = HashMap::new();
-        for Subscriber { pair, webhook } in subscribers {
-            by_pair.entry(pairs[*pair]).or_default().push(*webhook);
-        }
-        let (mut plan, mut seen) = (Self::default(), HashSet::new());
+    pub(crate) fn new(usable: Vec<Usable>) -> Self {
+        let (mut plan, mut known) = (Self::default(), HashMap::new());
         for Usable { event, redelivered } in usable {
-            let webhooks = by_pair.get(&(event.tenant, event.event_type)).map(Vec::as_slice).unwrap_or_default();
-            let deliveries: Vec<_> = webhooks.iter().map(|webhook| NewDelivery::of(&event, *webhook)).collect();
-            let ids = deliveries.iter().map(|delivery| delivery.id).collect();
-            plan.of_event.push(Planned { redelivered, key: (event.id, event.timestamp), deliveries: ids });
-            if webhooks.is_empty() || !seen.insert((event.tenant, event.id, event.timestamp)) {
-                continue;
+            let key = (event.id, event.timestamp);
+            let (next, identity) = (plan.events.len(), (event.tenant, event.id, event.timestamp.unix_millis()));
+            let index = *known.entry(identity).or_insert(next);
+            plan.asked.push(Asked { redelivered, key, event: index, is_repeated: index != next });
+            if index == next {
+                plan.events.push(event);
             }
-            plan.deliveries.extend(deliveries);
-            plan.events.push(event);
         }
         plan
     }
@@ -73,22 +58,23 @@ impl Plan {
     /// Events that were handed out before: deliveries of theirs may be stored without a job, also to webhooks that do not
     /// want them any more.
     pub(crate) fn again(&self) -> Vec<(EventId, Timestamp)> {
-        let again = self.of_event.iter().filter(|event| event.redelivered == Redelivered::Yes);
-        again.map(|event| event.key).collect()
+        let again = self.asked.iter().filter(|asked| asked.redelivered == Redelivered::Yes);
+        again.map(|asked| asked.key).collect()
     }
 
-    /// Every event that somebody wants.
-    pub(crate) fn wanted(&self) -> Vec<(EventId, Timestamp)> {
-        self.of_event.iter().filter(|event| !event.deliveries.is_empty()).map(|event| event.key).collect()
+    /// Every event.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (EventId, Timestamp)> {
+        self.asked.iter().map(|asked| asked.key)
     }
 
     /// What became of each event, for the metrics.
-    pub(crate) fn outcomes(&self, stored: &HashSet<DeliveryId>) -> impl Iterator<Item = &'static str> {
-        let mut counted = HashSet::new();
-        self.of_event.iter().map(move |Planned { deliveries, .. }| match deliveries.first() {
-            None => "unwanted",
-            Some(first) if deliveries.iter().any(|id| stored.contains(id)) && counted.insert(*first) => "accepted",
-            Some(_) => "duplicate",
+    pub(crate) fn outcomes(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
+        let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
+        let new: HashSet<_> = stored.deliveries.iter().map(|(event, id)| (*event, id.unix_millis())).collect();
+        self.asked.iter().map(move |Asked { key: (id, timestamp), event, is_repeated, .. }| match () {
+            () if unwanted.contains(event) => "unwanted",
+            () if !is_repeated && new.contains(&(*id, timestamp.unix_millis())) => "accepted",
+            () => "duplicate",
         })
     }
 }

@@ -1,9 +1,9 @@
-//! Events in, deliveries out: one read and one statement per batch (DESIGN 1).
+//! Events in, deliveries out: one statement per batch (DESIGN 1).
 
 use bytes::Bytes;
-use diesel::sql_types::{Binary, Int4, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{Binary, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp, WebhookId};
+use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -12,15 +12,6 @@ use crate::{
     error::LedgerError,
     pool::Ledger,
 };
-
-/// An active webhook that wants one of the asked pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subscriber {
-    /// The index of the pair in the question.
-    pub pair: usize,
-    /// The webhook.
-    pub webhook: WebhookId,
-}
 
 /// An event to be stored.
 #[derive(Clone, Debug)]
@@ -37,56 +28,61 @@ pub struct NewEvent {
     pub body: Bytes,
 }
 
-/// A delivery to be stored.
-#[derive(Clone, Copy, Debug)]
-pub struct NewDelivery {
-    /// The id derived from webhook and event.
-    pub id: DeliveryId,
-    /// To which webhook.
-    pub webhook: WebhookId,
-    /// Which event.
-    pub event: EventId,
-    /// The event's type.
-    pub event_type: EventType,
+/// What came of events that were to be stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// The deliveries that are new, and their events.
+    pub deliveries: Vec<(EventId, DeliveryId)>,
+    /// The events that no active webhook of their tenant wants, by their index: they are not stored.
+    pub unwanted: Vec<usize>,
 }
 
-impl NewDelivery {
-    /// The delivery of an event to a webhook.
-    #[must_use]
-    pub fn of(event: &NewEvent, webhook: WebhookId) -> Self {
-        let id = DeliveryId::derive(webhook, event.id, event.timestamp);
-        Self { id, webhook, event: event.id, event_type: event.event_type }
-    }
-}
-
-batch_statement! {
-    FindSubscribers -> (Int4, SqlUuid);
-    pair { pair: i32 => Int4, tenant: Uuid => SqlUuid, event_type: String => Text };
-    " SELECT pair.pair, found.id FROM pair CROSS JOIN LATERAL \
-        (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
-         AND pair.event_type = ANY (events) OFFSET 0) AS found"
-}
-
-// The rows are in the order of their keys, so that two batches with the same events wait for one another and never
-// deadlock.
-batch_statement! {
-    StoreEvents -> (SqlUuid,);
-    event {
-        occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, tenant: Uuid => SqlUuid,
-        event_type: String => Text, body: Blob => Binary,
-    }
-    delivery {
-        delivery_id: Uuid => SqlUuid, webhook_id: Uuid => SqlUuid, of_event: Uuid => SqlUuid, of_type: String => Text,
+/// [`DeliveryId::derive`] as SQL, for a `webhook` and event number `n`, whose moment (`$7`) is
+/// [`DeliveryId::bound_at_millis`]: the hash goes behind the milliseconds, and the bits of version (8) and variant (RFC 9562)
+/// into the hash.
+macro_rules! derived_id {
+    () => {
+        "encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit( \
+            overlay(uuid_send(($7)[n]) PLACING substring(sha256(uuid_send(webhook) || uuid_send(($6)[n])) FOR 10) FROM 7), \
+            55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid"
     };
-    ", stored AS ( \
-        INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
-        SELECT occurred_at, event_id, tenant, event_type, body FROM event \
-        ON CONFLICT DO NOTHING \
-      ) \
-      INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
-      SELECT delivery_id, webhook_id, of_event, of_type FROM delivery \
-      ON CONFLICT DO NOTHING RETURNING id"
 }
+
+// The events come grouped by tenant and type, so that each pair is looked up once; a pair's are those numbered from `first` to
+// `last`. Their columns stay arrays ($5 to $8), as a row source would copy the bodies. Rows are inserted in the order of pairs,
+// numbers and webhooks, so that two batches with the same events wait for one another and do not deadlock: a set-returning
+// function in a list of columns leaves the planner no other order.
+batch_statement! {
+    StoreEvents -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Int4>, Nullable<Int4>);
+    pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
+    event {
+        occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
+        body: Blob => Binary,
+    };
+    concat!(
+        ", wanted AS MATERIALIZED ( \
+            SELECT pair.*, ARRAY(SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
+                                 AND pair.event_type = ANY (events) ORDER BY id) AS webhooks FROM pair \
+          ), stored AS ( \
+            INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
+            SELECT ($5)[n], ($6)[n], tenant, event_type, ($8)[n] \
+            FROM (SELECT *, generate_series(first, last) AS n FROM wanted WHERE webhooks <> '{}') AS event \
+            ON CONFLICT DO NOTHING \
+          ), made AS ( \
+            INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
+            SELECT ", derived_id!(), ", webhook, ($6)[n], event_type \
+            FROM (SELECT *, unnest(webhooks) AS webhook \
+                  FROM (SELECT *, generate_series(first, last) AS n FROM wanted) AS event) AS delivery \
+            ON CONFLICT DO NOTHING RETURNING id, event_id \
+          ) \
+          SELECT id, event_id, NULL, NULL FROM made \
+          UNION ALL \
+          SELECT NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'"
+    )
+}
+
+/// A new delivery and its event, or the numbers of a pair's events that nobody wants.
+type StoredRow = (Option<Uuid>, Option<Uuid>, Option<i32>, Option<i32>);
 
 batch_statement! {
     FindUntried -> (SqlUuid,);
@@ -97,56 +93,41 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// The active webhooks that want each (tenant, event type) pair.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn subscribers_find(&self, pairs: &[(TenantId, EventType)]) -> Result<Vec<Subscriber>, LedgerError> {
-        let mut statement = FindSubscribers::default();
-        for (index, (tenant, event_type)) in (0..).zip(pairs) {
-            statement.pair.push(index);
-            statement.tenant.push(tenant.as_uuid());
-            statement.event_type.push(event_type.to_string());
-        }
-        let rows: Vec<(i32, Uuid)> = self.run(async |conn| statement.load(conn).await).await?;
-        let subscriber = |(pair, id): (i32, Uuid)| Subscriber {
-            pair: usize::try_from(pair).unwrap_or_default(),
-            webhook: id.into(),
-        };
-        Ok(rows.into_iter().map(subscriber).collect())
-    }
-
-    /// Stores events and their deliveries in one transaction. What is already there stays as it is: the ids of the
-    /// deliveries that are new are returned.
+    /// Stores the events that somebody wants, and their deliveries, in one transaction. What is already there stays as it
+    /// is.
     ///
     /// # Errors
     /// When the database does not answer; nothing is stored then, or all is.
-    pub async fn events_store(
-        &self,
-        events: &[NewEvent],
-        deliveries: &[NewDelivery],
-    ) -> Result<Vec<DeliveryId>, LedgerError> {
-        // Here, as the server would copy each body to sort it.
-        let mut events: Vec<_> = events.iter().map(|event| (milliseconds(event.timestamp), event)).collect();
-        events.sort_unstable_by_key(|(occurred_at, event)| (*occurred_at, event.id, event.tenant));
-        let mut deliveries: Vec<_> = deliveries.iter().collect();
-        deliveries.sort_unstable_by_key(|delivery| delivery.id);
-        let mut statement = StoreEvents::default();
-        for (occurred_at, event) in events {
-            statement.occurred_at.push(occurred_at);
-            statement.event_id.push(event.id.as_uuid());
-            statement.tenant.push(event.tenant.as_uuid());
-            statement.event_type.push(event.event_type.to_string());
-            statement.body.push(Blob(event.body.clone()));
+    pub async fn events_store(&self, events: &[NewEvent]) -> Result<Stored, LedgerError> {
+        let pair = |event: &NewEvent| (event.tenant, event.event_type);
+        let mut sorted: Vec<_> = events.iter().enumerate().collect();
+        sorted.sort_unstable_by_key(|(_, event)| (pair(event), milliseconds(event.timestamp), event.id));
+        let (mut statement, mut number) = (StoreEvents::default(), 0);
+        for group in sorted.chunk_by(|(_, one), (_, next)| pair(one) == pair(next)) {
+            let (tenant, event_type) = pair(group[0].1);
+            statement.tenant.push(tenant.as_uuid());
+            statement.event_type.push(event_type.to_string());
+            statement.first.push(number + 1);
+            for (_, event) in group {
+                number += 1;
+                statement.occurred_at.push(milliseconds(event.timestamp));
+                statement.event_id.push(event.id.as_uuid());
+                statement.moment.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
+                statement.body.push(Blob(event.body.clone()));
+            }
+            statement.last.push(number);
         }
-        for delivery in deliveries {
-            statement.delivery_id.push(delivery.id.as_uuid());
-            statement.webhook_id.push(delivery.webhook.as_uuid());
-            statement.of_event.push(delivery.event.as_uuid());
-            statement.of_type.push(delivery.event_type.to_string());
+        let rows: Vec<StoredRow> = self.run(async |conn| statement.load(conn).await).await?;
+        let mut stored = Stored::default();
+        for row in rows {
+            if let (Some(id), Some(event), ..) = row {
+                stored.deliveries.push((event.into(), id.into()));
+            } else if let (.., Some(first), Some(last)) = row {
+                let places = (first..=last).filter_map(|number| usize::try_from(number - 1).ok());
+                stored.unwanted.extend(places.filter_map(|place| Some(sorted.get(place)?.0)));
+            }
         }
-        let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
-        Ok(rows.into_iter().map(|(id,)| id.into()).collect())
+        Ok(stored)
     }
 
     /// The deliveries of these events that still wait for their first attempt, to whichever webhook.

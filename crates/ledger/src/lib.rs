@@ -32,7 +32,7 @@ pub use deliveries::{Attempt, Delivery, DeliveryFilter};
 pub use due::{Destination, Due, Loaded, Standing, StoredBody, Unreadable};
 pub use error::LedgerError;
 pub use generation::Generation;
-pub use intake::{NewDelivery, NewEvent, Subscriber};
+pub use intake::{NewEvent, Stored};
 pub use leader::{Candidate, Leader};
 pub use partitions::Day;
 pub use pool::{Ledger, LedgerConfig};

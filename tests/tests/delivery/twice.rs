@@ -3,46 +3,90 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use domain::{EventType, WebhookId};
+use domain::{DeliveryId, EventType, WebhookId};
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::eventually,
 };
-use ledger::{NewDelivery, NewEvent};
+use ledger::{NewEvent, Stored};
 use uuid::Uuid;
 
 use crate::{LONG, judged, settled, start_all};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_with_the_same_events_in_opposite_orders_wait_for_one_another() {
+    const EVENTS: usize = 2_000;
     System::prepared(Options::default(), async |system| {
-        let ledger = system.ledger_as("orders", 2);
-        let webhook = || WebhookId::from(Uuid::new_v4());
-        // To the same webhooks, and as when these were changed meanwhile.
-        for webhooks in [[webhook(); 2], [webhook(), webhook()]].into_iter().cycle().take(10) {
-            let events: Vec<_> = (0..2_000).map(|_| new_event()).collect();
+        system.start(Service::Api).await;
+        let (ledger, tenant) = (system.ledger_as("orders", 2), Uuid::new_v4());
+        let api = system.admin(tenant).await;
+        api.create("https://localhost/", &["quote.closed"]).await;
+        let other = api.create("https://localhost/", &["quote.closed"]).await.id;
+        let toggle = format!("UPDATE webhooks SET is_active = NOT is_active WHERE id = '{other}'");
+        let store = async |events: &[NewEvent]| ledger.events_store(events).await.unwrap().deliveries.len();
+        for round in 1..=20 {
+            let events: Vec<_> = (0..EVENTS).map(|_| new_event(tenant)).collect();
             let back: Vec<_> = events.iter().rev().cloned().collect();
-            let store = async |webhook, events: &[NewEvent]| {
-                let deliveries: Vec<_> = events.iter().map(|event| NewDelivery::of(event, webhook)).collect();
-                ledger.events_store(events, &deliveries).await.unwrap().len()
+            // To the same webhooks, or while these are changed.
+            let change = async {
+                if round % 2 == 0 {
+                    system.sql(&toggle).await;
+                }
             };
-            let (one, other) = tokio::join!(store(webhooks[0], &events), store(webhooks[1], &back));
-            assert_eq!(one + other, events.len() * if webhooks[0] == webhooks[1] { 1 } else { 2 });
+            let (one, other, ()) = tokio::join!(store(&events), store(&back), change);
+            assert!((EVENTS..=2 * EVENTS).contains(&(one + other)), "{one} and {other}");
+            assert_eq!(system.count("SELECT count(*) FROM events").await, i64::try_from(round * EVENTS).unwrap());
         }
     })
     .await;
 }
 
-fn new_event() -> NewEvent {
+pub(crate) fn new_event(tenant: Uuid) -> NewEvent {
     NewEvent {
         id: Uuid::now_v7().into(),
         timestamp: "2026-03-01T09:30:00Z".parse().unwrap(),
-        tenant: Uuid::new_v4().into(),
+        tenant: tenant.into(),
         event_type: EventType::QuoteClosed,
         body: Bytes::from_static(b"{}"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_nobody_wants() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (ledger, tenant) = (system.ledger_as("ids", 1), Uuid::new_v4());
+        let api = system.admin(tenant).await;
+        let mut webhooks = Vec::new();
+        for _ in 0..5 {
+            let id: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
+            webhooks.push(WebhookId::from(id));
+        }
+        let times = ["1970-01-01T00:00:00Z", "2026-03-01T09:30:00.123999Z", "9999-12-31T23:59:59.999999Z"];
+        let events = (0..300).map(|number| NewEvent {
+            id: Uuid::new_v4().into(),
+            timestamp: times[number % 3].parse().unwrap(),
+            ..new_event(if number % 7 == 0 { Uuid::new_v4() } else { tenant })
+        });
+        let events: Vec<_> = events.collect();
+        let mut stored = ledger.events_store(&events).await.unwrap();
+        let wanted = |number: &usize| events[*number].tenant == tenant.into();
+        let (wanted, unwanted): (Vec<_>, Vec<_>) = (0..events.len()).partition(wanted);
+        let derived = wanted.iter().map(|number| &events[*number]).flat_map(|event| {
+            webhooks.iter().map(|webhook| (event.id, DeliveryId::derive(*webhook, event.id, event.timestamp)))
+        });
+        let mut derived: Vec<_> = derived.collect();
+        derived.sort_unstable();
+        stored.deliveries.sort_unstable();
+        stored.unwanted.sort_unstable();
+        assert_eq!(stored, Stored { deliveries: derived, unwanted: unwanted.clone() });
+        let mut again = ledger.events_store(&events).await.unwrap();
+        again.unwanted.sort_unstable();
+        assert_eq!(again, Stored { deliveries: Vec::new(), unwanted });
+    })
+    .await;
 }
 
 struct Twice {

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use domain::{EventId, EventType, TenantId, WebhookId};
+use domain::{EventId, EventType, TenantId};
 use end_to_end::{
     system::{Service, System, metric},
     wait::{SOON, eventually},
 };
-use ledger::{Cleaning, Dropped, LedgerError, NewDelivery, NewEvent};
+use ledger::{Cleaning, Dropped, LedgerError, NewEvent};
 use uuid::Uuid;
 
 use crate::{DAY, KEEP, Subscribed, clean, leader, ledger, options, partitions, rows, today};
@@ -104,14 +104,13 @@ async fn a_reader_of_an_old_day_delays_its_drop_and_nothing_else() {
 }
 
 async fn store(ledger: &ledger::Ledger, subscribed: &Subscribed) {
-    let (id, webhook) = (EventId::from(Uuid::now_v7()), subscribed.webhook.parse::<WebhookId>().unwrap());
+    let id = EventId::from(Uuid::now_v7());
     let timestamp: domain::Timestamp =
         today().format(&time::format_description::well_known::Rfc3339).unwrap().parse().unwrap();
     let event_type = EventType::QuoteClosed;
     let tenant = TenantId::from(subscribed.tenant);
     let event = NewEvent { id, timestamp, tenant, event_type, body: b"{}"[..].into() };
-    let delivery = NewDelivery::of(&event, webhook);
-    ledger.events_store(&[event], &[delivery]).await.unwrap();
+    assert_eq!(ledger.events_store(&[event]).await.unwrap().deliveries.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
