@@ -45,7 +45,8 @@ impl Plan {
         let (mut plan, mut known) = (Self::default(), HashMap::new());
         for Usable { event, redelivered } in usable {
             let key = (event.id, event.timestamp);
-            let (next, identity) = (plan.events.len(), (event.tenant, event.id, event.timestamp.unix_millis()));
+            let identity = (event.tenant, event.event_type, event.id, event.timestamp.unix_millis());
+            let next = plan.events.len();
             let index = *known.entry(identity).or_insert(next);
             plan.asked.push(Asked { redelivered, key, event: index, is_repeated: index != next });
             if index == next {
@@ -62,12 +63,13 @@ impl Plan {
         again.map(|asked| asked.key).collect()
     }
 
-    /// Every event.
+    /// Every event: what nobody wants any more may have been stored by a try whose answer got lost.
     pub(crate) fn all(&self) -> impl Iterator<Item = (EventId, Timestamp)> {
         self.asked.iter().map(|asked| asked.key)
     }
 
-    /// What became of each event, for the metrics.
+    /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: each is accepted
+    /// when one of them is, in a batch that has them of two tenants or types.
     pub(crate) fn outcomes(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
         let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
         let new: HashSet<_> = stored.deliveries.iter().map(|(event, id)| (*event, id.unix_millis())).collect();
@@ -94,4 +96,39 @@ pub(crate) fn rejected(
         ("x-rejected-routing-key".to_owned(), routing_key),
     ]);
     Outgoing { queue, body, headers, expires_in: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{DeliveryId, EventType};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn usable(event_type: EventType, timestamp: &str) -> Usable {
+        let (id, tenant) = (Uuid::from_u128(1).into(), Uuid::from_u128(2).into());
+        let event = NewEvent { id, timestamp: timestamp.parse().unwrap(), tenant, event_type, body: "{}".into() };
+        Usable { event, redelivered: Redelivered::No }
+    }
+
+    #[test]
+    fn an_event_is_stored_once_and_judged_for_each_message_and_one_of_another_type_is_another() {
+        let moments = ["2026-03-01T09:30:00.1230001Z", "2026-03-01T09:30:00.1239999Z"];
+        let messages = [
+            usable(EventType::QuoteAccepted, moments[0]),
+            usable(EventType::QuoteClosed, moments[0]),
+            usable(EventType::QuoteClosed, moments[1]),
+            usable(EventType::QuoteAccepted, moments[0]),
+        ];
+        let plan = Plan::new(messages.into());
+        let types: Vec<_> = plan.events.iter().map(|event| event.event_type).collect();
+        assert_eq!(types, [EventType::QuoteAccepted, EventType::QuoteClosed]);
+        let closed = &plan.events[1];
+        let id = DeliveryId::derive(Uuid::from_u128(3).into(), closed.id, closed.timestamp);
+        let mut stored = Stored { deliveries: vec![(closed.id, id)], unwanted: vec![0] };
+        let outcomes = |stored: &Stored| plan.outcomes(stored).collect::<Vec<_>>();
+        assert_eq!(outcomes(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
+        stored.deliveries.clear();
+        assert_eq!(outcomes(&stored), ["unwanted", "duplicate", "duplicate", "unwanted"]);
+    }
 }

@@ -38,8 +38,8 @@ pub struct Stored {
 }
 
 /// [`DeliveryId::derive`] as SQL, for a `webhook` and event number `n`, whose moment (`$7`) is
-/// [`DeliveryId::bound_at_millis`]: the hash goes behind the milliseconds, and the bits of version (8) and variant (RFC 9562)
-/// into the hash.
+/// [`DeliveryId::bound_at_millis`]: the hash goes behind the milliseconds, and the bits of version (8) and variant
+/// (RFC 9562) into the hash.
 macro_rules! derived_id {
     () => {
         "encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit( \
@@ -48,10 +48,11 @@ macro_rules! derived_id {
     };
 }
 
-// The events come grouped by tenant and type, so that each pair is looked up once; a pair's are those numbered from `first` to
-// `last`. Their columns stay arrays ($5 to $8), as a row source would copy the bodies. Rows are inserted in the order of pairs,
-// numbers and webhooks, so that two batches with the same events wait for one another and do not deadlock: a set-returning
-// function in a list of columns leaves the planner no other order.
+// The events come grouped by tenant and type, so that each pair is looked up once; a pair's are those numbered from `first`
+// to `last`. Their columns stay arrays ($5 to $8; the CTE of theirs only gives them types), as a row source would copy the
+// bodies. Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same events wait for
+// one another and do not deadlock (unless ids come once more with other types): a set-returning function in a list of
+// columns leaves the planner no other order, and the `OFFSET` no other way than to look a pair up.
 batch_statement! {
     StoreEvents -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Int4>, Nullable<Int4>);
     pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
@@ -61,8 +62,10 @@ batch_statement! {
     };
     concat!(
         ", wanted AS MATERIALIZED ( \
-            SELECT pair.*, ARRAY(SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
-                                 AND pair.event_type = ANY (events) ORDER BY id) AS webhooks FROM pair \
+            SELECT pair.*, ARRAY( \
+                SELECT id FROM (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
+                                AND pair.event_type = ANY (events) OFFSET 0) AS found ORDER BY id \
+            ) AS webhooks FROM pair \
           ), stored AS ( \
             INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
             SELECT ($5)[n], ($6)[n], tenant, event_type, ($8)[n] \

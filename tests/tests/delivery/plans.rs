@@ -57,6 +57,10 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
         ledger.attempts_record(&[succeeded(due(&ledger, &one).await.remove(0))]).await.unwrap();
 
         made(&system, tenant, &webhook.id, DELIVERIES, "'pending'").await;
+        let others = "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed) \
+                      SELECT gen_random_uuid(), gen_random_uuid(), name, url, events, secret_key_id, secret_sealed \
+                      FROM webhooks CROSS JOIN generate_series(1, 5000)";
+        system.sql(others).await;
         let ids = ids(&system, BATCH).await;
         let before = read(&system).await;
         assert_eq!(ledger.events_store(&event()).await.unwrap().deliveries.len(), 1);
