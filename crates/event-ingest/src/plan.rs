@@ -33,7 +33,6 @@ pub(crate) struct Plan {
 /// One message of the batch.
 struct Asked {
     redelivered: Redelivered,
-    key: (EventId, Timestamp),
     /// The index of its event.
     event: usize,
     /// Another message of the batch brought the same event before.
@@ -44,11 +43,10 @@ impl Plan {
     pub(crate) fn new(usable: Vec<Usable>) -> Self {
         let (mut plan, mut known) = (Self::default(), HashMap::new());
         for Usable { event, redelivered } in usable {
-            let key = (event.id, event.timestamp);
             let identity = (event.tenant, event.event_type, event.id, event.timestamp.unix_millis());
             let next = plan.events.len();
             let index = *known.entry(identity).or_insert(next);
-            plan.asked.push(Asked { redelivered, key, event: index, is_repeated: index != next });
+            plan.asked.push(Asked { redelivered, event: index, is_repeated: index != next });
             if index == next {
                 plan.events.push(event);
             }
@@ -60,12 +58,17 @@ impl Plan {
     /// want them any more.
     pub(crate) fn again(&self) -> Vec<(EventId, Timestamp)> {
         let again = self.asked.iter().filter(|asked| asked.redelivered == Redelivered::Yes);
-        again.map(|asked| asked.key).collect()
+        again.map(|asked| self.key(asked)).collect()
     }
 
     /// Every event: what nobody wants any more may have been stored by a try whose answer got lost.
     pub(crate) fn all(&self) -> impl Iterator<Item = (EventId, Timestamp)> {
-        self.asked.iter().map(|asked| asked.key)
+        self.asked.iter().map(|asked| self.key(asked))
+    }
+
+    fn key(&self, asked: &Asked) -> (EventId, Timestamp) {
+        let event = &self.events[asked.event];
+        (event.id, event.timestamp)
     }
 
     /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: each is accepted
@@ -73,10 +76,13 @@ impl Plan {
     pub(crate) fn outcomes(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
         let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
         let new: HashSet<_> = stored.deliveries.iter().map(|(event, id)| (*event, id.unix_millis())).collect();
-        self.asked.iter().map(move |Asked { key: (id, timestamp), event, is_repeated, .. }| match () {
-            () if unwanted.contains(event) => "unwanted",
-            () if !is_repeated && new.contains(&(*id, timestamp.unix_millis())) => "accepted",
-            () => "duplicate",
+        self.asked.iter().map(move |asked| {
+            let (id, timestamp) = self.key(asked);
+            match () {
+                () if unwanted.contains(&asked.event) => "unwanted",
+                () if !asked.is_repeated && new.contains(&(id, timestamp.unix_millis())) => "accepted",
+                () => "duplicate",
+            }
         })
     }
 }

@@ -47,7 +47,7 @@ impl Records {
         let event =
             NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}"[..].into() };
         let delivery = DeliveryId::derive(self.webhook, id, timestamp);
-        assert!(self.ledger.events_store(&[event]).await.unwrap().unwanted.is_empty());
+        assert!(self.ledger.events_store(&[event]).await.unwrap().deliveries.contains(&(id, delivery)));
         let elapsed = Duration::from_millis(250);
         let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
         Attempted {
