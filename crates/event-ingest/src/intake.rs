@@ -1,4 +1,4 @@
-//! One batch of events: read, store, publish, acknowledge.
+//! One batch of events: read, store, publish.
 
 use std::{collections::HashSet, time::Instant};
 
@@ -29,9 +29,9 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes a batch to its end, and gives the permit to store, which there is in a rush only, back once it is stored. When
-    /// that is abandoned, nothing is acknowledged and every message comes again.
-    pub(crate) async fn take(self, batch: Vec<Received>, storing: Option<OwnedSemaphorePermit>) {
+    /// Takes a batch to the last confirm of its jobs, and gives the permit to store, which there is in a rush only, back once
+    /// it is stored. Returns what may be acknowledged now: nothing when that was abandoned, so that every message comes again.
+    pub(crate) async fn take(self, batch: Vec<Received>, storing: Option<OwnedSemaphorePermit>) -> Vec<Acker> {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let (mut usable, mut outgoing, mut ackers) = (Vec::new(), Vec::new(), Vec::new());
@@ -47,15 +47,15 @@ impl Intake {
                 }
             }
         }
-        let Some(jobs) = self.store(usable).await else { return };
+        let Some(jobs) = self.store(usable).await else { return Vec::new() };
         drop(storing);
         outgoing.extend(jobs);
         let published = persist("publishing jobs", &self.abandon, || self.publisher.publish(&outgoing));
         if published.await.is_none() {
-            return;
+            return Vec::new();
         }
-        Acker::ack_all(ackers).await;
         self.metrics.batch_seconds.observe(began.elapsed().as_secs_f64());
+        ackers
     }
 
     /// Stores events and deliveries; returns the jobs to be published.

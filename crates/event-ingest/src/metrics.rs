@@ -27,7 +27,11 @@ impl Metrics {
         registry.register("webhooks_ingest_events", "Events, by outcome", events);
         registry.register("webhooks_ingest_deliveries", "Deliveries made", deliveries);
         registry.register("webhooks_ingest_batch_size", "Events taken at a time", batch_size);
-        registry.register("webhooks_ingest_batch_seconds", "From taking a batch to its acknowledgement", batch_seconds);
+        registry.register(
+            "webhooks_ingest_batch_seconds",
+            "From taking a batch to the last confirm of its jobs",
+            batch_seconds,
+        );
         stats.register(registry);
         metrics
     }
