@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use broker::{Acker, Attachment, BatchLimit, Broker, Prefetch, Subscription};
+use broker::{Attachment, BatchLimit, Broker, Prefetch, Subscription};
 use domain::RetrySchedule;
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
@@ -27,9 +27,6 @@ use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metr
 const BATCHES: usize = 2;
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
-/// An acknowledgement is another write of the broker's, and is not urgent, as the jobs are, which set out at this moment: it
-/// lets them go first. Without it, half of all events would take a sixteenth longer to their receivers at a low rate.
-const ACK_DELAY: Duration = Duration::from_millis(1);
 const OPS_PORT: u16 = 9082;
 
 /// Why the service cannot run.
@@ -159,10 +156,8 @@ async fn consume(
         let Some((permit, storing, batch)) = next else { break };
         let taken = intake.clone().take(batch, storing);
         tasks.spawn(async move {
-            let done = taken.await;
+            taken.await;
             drop(permit);
-            tokio::time::sleep(ACK_DELAY).await;
-            Acker::ack_all(done).await;
         });
     }
     let closing = subscription.into_closing();

@@ -1,6 +1,9 @@
-//! One batch of events: read, store, publish.
+//! One batch of events: read, store, publish, acknowledge.
 
-use std::{collections::HashSet, time::Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use broker::{Acker, Names, Outgoing, Publisher, Received};
 use domain::{Job, Redelivered};
@@ -16,6 +19,10 @@ use crate::{
     rush::Rush,
 };
 
+/// An acknowledgement is another write of the broker's, and is not urgent, as the jobs are, which set out at this moment:
+/// unless there is a rush, it lets them go first. Otherwise half of all events would take 5 % longer to their receivers.
+const ACK_DELAY: Duration = Duration::from_millis(1);
+
 #[derive(Clone)]
 pub(crate) struct Intake {
     pub(crate) ledger: Ledger,
@@ -29,9 +36,9 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes a batch to the last confirm of its jobs, and gives the permit to store, which there is in a rush only, back once
-    /// it is stored. Returns what may be acknowledged now: nothing when that was abandoned, so that every message comes again.
-    pub(crate) async fn take(self, batch: Vec<Received>, storing: Option<OwnedSemaphorePermit>) -> Vec<Acker> {
+    /// Takes a batch to its end, and gives the permit to store, which there is in a rush only, back once it is stored. When
+    /// that is abandoned, nothing is acknowledged and every message comes again.
+    pub(crate) async fn take(self, batch: Vec<Received>, storing: Option<OwnedSemaphorePermit>) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let (mut usable, mut outgoing, mut ackers) = (Vec::new(), Vec::new(), Vec::new());
@@ -47,15 +54,18 @@ impl Intake {
                 }
             }
         }
-        let Some(jobs) = self.store(usable).await else { return Vec::new() };
+        let Some(jobs) = self.store(usable).await else { return };
         drop(storing);
         outgoing.extend(jobs);
         let published = persist("publishing jobs", &self.abandon, || self.publisher.publish(&outgoing));
         if published.await.is_none() {
-            return Vec::new();
+            return;
         }
         self.metrics.batch_seconds.observe(began.elapsed().as_secs_f64());
-        ackers
+        if !self.rush.is_on(Instant::now()) {
+            tokio::time::sleep(ACK_DELAY).await;
+        }
+        Acker::ack_all(ackers).await;
     }
 
     /// Stores events and deliveries; returns the jobs to be published.

@@ -131,9 +131,9 @@ async fn start_behind_proxy(system: &System, service: Service) -> Proxy {
     proxy
 }
 
-/// Publishes an event, lets the service's write to `table` be committed, and loses the answer. The service has written
-/// there before: to prepare a statement also takes the lock.
-async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &str) {
+/// Publishes an event, lets the service's write to `table` be committed, runs a statement of one's own, and loses the
+/// answer. The service has written there before: to prepare a statement also takes the lock.
+async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &str, meanwhile: &str) {
     let hold = hold(system, table).await;
     system.upstream.publish(&[event]).await;
     system.wait_for_locked_out(1).await;
@@ -142,6 +142,7 @@ async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &s
     let before = system.count(&count).await;
     drop(hold);
     wait_for_count(system, before + 1, &count).await;
+    system.database_session(meanwhile).await;
     proxy.cut();
     proxy.set(Mode::Pass);
 }
@@ -155,7 +156,24 @@ async fn an_event_is_delivered_even_if_the_answer_to_its_commit_is_lost() {
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         system.upstream.publish(std::slice::from_ref(&event)).await;
         receiver.wait_for(1, SOON).await;
-        lose_the_answer(&system, &proxy, another(&event), "deliveries").await;
+        lose_the_answer(&system, &proxy, another(&event), "deliveries", "").await;
+        receiver.wait_for(2, SOON).await;
+        succeeded(&system, &receiver, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_delivered_if_the_answer_to_its_commit_is_lost_and_nobody_wants_it_any_more() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let proxy = start_behind_proxy(&system, Service::Ingest).await;
+        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        receiver.wait_for(1, SOON).await;
+        let unsubscribe = "UPDATE webhooks SET events = '{quote.cancelled}'";
+        lose_the_answer(&system, &proxy, another(&event), "deliveries", unsubscribe).await;
         receiver.wait_for(2, SOON).await;
         succeeded(&system, &receiver, 2).await;
     })
@@ -172,7 +190,7 @@ async fn a_retry_happens_even_if_the_answer_to_the_commit_of_the_failure_is_lost
         system.upstream.publish(std::slice::from_ref(&event)).await;
         receiver.wait_for(2, SOON).await;
         succeeded(&system, &receiver, 2).await;
-        lose_the_answer(&system, &proxy, another(&event), "attempts").await;
+        lose_the_answer(&system, &proxy, another(&event), "attempts", "").await;
         receiver.wait_for(4, SOON).await;
         succeeded(&system, &receiver, 4).await;
     })
