@@ -161,8 +161,8 @@ impl Shared {
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let there = pump(from_client, to_server, self.mode.subscribe(), Way::There);
-        let back = pump(from_server, to_client, self.mode.subscribe(), Way::Back);
+        let there = pump(from_client, to_server, self.mode.subscribe(), &cut, Way::There);
+        let back = pump(from_server, to_client, self.mode.subscribe(), &cut, Way::Back);
         tokio::select! {
             () = cut.cancelled() => {}
             _ = async { tokio::join!(there, back) } => {}
@@ -174,6 +174,7 @@ async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut mode: watch::Receiver<Mode>,
+    cut: &CancellationToken,
     way: Way,
 ) -> io::Result<()> {
     let (mut buffer, mut greeting) = (vec![0; 64 * 1024], String::new());
@@ -182,7 +183,9 @@ async fn pump(
         if greeting.len() < GREETING {
             greeting += &String::from_utf8_lossy(&buffer[..length]);
         }
-        if mode.wait_for(|mode| mode.passes(way, &greeting)).await.is_err() || length == 0 {
+        let may_pass = mode.wait_for(|mode| mode.passes(way, &greeting)).await.is_ok();
+        // What was held until the cut stays lost, though bytes may pass again by now.
+        if !may_pass || cut.is_cancelled() || length == 0 {
             return to.shutdown().await;
         }
         to.write_all(&buffer[..length]).await?;

@@ -156,6 +156,7 @@ async fn an_event_is_delivered_even_if_the_answer_to_its_commit_is_lost() {
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         system.upstream.publish(std::slice::from_ref(&event)).await;
         receiver.wait_for(1, SOON).await;
+        succeeded(&system, &receiver, 1).await;
         lose_the_answer(&system, &proxy, another(&event), "deliveries", "").await;
         receiver.wait_for(2, SOON).await;
         succeeded(&system, &receiver, 2).await;
@@ -172,6 +173,7 @@ async fn an_event_is_delivered_if_the_answer_to_its_commit_is_lost_and_nobody_wa
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         system.upstream.publish(std::slice::from_ref(&event)).await;
         receiver.wait_for(1, SOON).await;
+        succeeded(&system, &receiver, 1).await;
         let unsubscribe = "UPDATE webhooks SET events = '{quote.cancelled}'";
         lose_the_answer(&system, &proxy, another(&event), "deliveries", unsubscribe).await;
         receiver.wait_for(2, SOON).await;
