@@ -154,11 +154,7 @@ async fn consume(
             next = next => next,
         };
         let Some((permit, storing, batch)) = next else { break };
-        let taken = intake.clone().take(batch, storing);
-        tasks.spawn(async move {
-            taken.await;
-            drop(permit);
-        });
+        tasks.spawn(intake.clone().take(batch, permit, storing));
     }
     let closing = subscription.into_closing();
     tasks.close();

@@ -19,8 +19,9 @@ use crate::{
     rush::Rush,
 };
 
-/// An acknowledgement is another write of the broker's, and is not urgent, as the jobs are, which set out at this moment:
-/// unless there is a rush, it lets them go first. Otherwise half of all events would take 5 % longer to their receivers.
+/// An acknowledgement is another write of the broker's, and is not urgent, as the jobs are, which are on their way to a
+/// dispatcher now: unless there is a rush, it lets them go first, for one to two milliseconds by the runtime's clock. At 200
+/// events a second the median takes 5 % longer without it.
 const ACK_DELAY: Duration = Duration::from_millis(1);
 
 #[derive(Clone)]
@@ -36,9 +37,15 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes a batch to its end, and gives the permit to store, which there is in a rush only, back once it is stored. When
-    /// that is abandoned, nothing is acknowledged and every message comes again.
-    pub(crate) async fn take(self, batch: Vec<Received>, storing: Option<OwnedSemaphorePermit>) {
+    /// Takes a batch to its end. Gives the permit to store, which there is in a rush only, back once it is stored, and the
+    /// other once there is nothing left to do but to acknowledge. When that is abandoned, nothing is acknowledged and every
+    /// message comes again.
+    pub(crate) async fn take(
+        self,
+        batch: Vec<Received>,
+        under_way: OwnedSemaphorePermit,
+        storing: Option<OwnedSemaphorePermit>,
+    ) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let (mut usable, mut outgoing, mut ackers) = (Vec::new(), Vec::new(), Vec::new());
@@ -62,7 +69,8 @@ impl Intake {
             return;
         }
         self.metrics.batch_seconds.observe(began.elapsed().as_secs_f64());
-        if !self.rush.is_on(Instant::now()) {
+        if !outgoing.is_empty() && !self.rush.is_on(Instant::now()) {
+            drop(under_way);
             tokio::time::sleep(ACK_DELAY).await;
         }
         Acker::ack_all(ackers).await;

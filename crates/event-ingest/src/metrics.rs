@@ -29,7 +29,7 @@ impl Metrics {
         registry.register("webhooks_ingest_batch_size", "Events taken at a time", batch_size);
         registry.register(
             "webhooks_ingest_batch_seconds",
-            "From taking a batch to the last confirm of its jobs",
+            "From taking a batch until all that it publishes is confirmed",
             batch_seconds,
         );
         stats.register(registry);
