@@ -1,7 +1,10 @@
 //! A business event as an upstream service published it (DESIGN 4.1).
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{EventId, EventType, TenantId, Timestamp};
 
@@ -45,6 +48,56 @@ pub enum Rejection {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The event fired before or after what is accepted.
+    #[error("timestamp: {timestamp} is not {span}")]
+    OutOfRange {
+        /// When the event fired.
+        timestamp: Timestamp,
+        /// What is accepted.
+        span: AcceptedSpan,
+    },
+}
+
+/// When an event may have fired that is accepted now: within what is kept, and a day ahead at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptedSpan {
+    earliest: OffsetDateTime,
+    latest: OffsetDateTime,
+}
+
+/// How far the clock of an upstream service may be ahead.
+const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl AcceptedSpan {
+    /// At `now`, by the database's clock, when events are kept for `keep`.
+    #[must_use]
+    pub fn at(now: OffsetDateTime, keep: Duration) -> Self {
+        let keep = time::Duration::try_from(keep).unwrap_or(time::Duration::MAX);
+        Self {
+            earliest: now.checked_sub(keep).unwrap_or(OffsetDateTime::UNIX_EPOCH),
+            latest: now.checked_add(AHEAD.try_into().unwrap_or_default()).unwrap_or(now),
+        }
+    }
+
+    /// Whether an event that fired then is accepted.
+    ///
+    /// # Errors
+    /// [`Rejection::OutOfRange`].
+    pub fn check(self, timestamp: Timestamp) -> Result<(), Rejection> {
+        if (self.earliest..=self.latest).contains(&timestamp.as_datetime()) {
+            Ok(())
+        } else {
+            Err(Rejection::OutOfRange { timestamp, span: self })
+        }
+    }
+}
+
+impl std::fmt::Display for AcceptedSpan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let second = |moment: OffsetDateTime| moment.replace_nanosecond(0).unwrap_or(moment).format(&Rfc3339);
+        let (earliest, latest) = (second(self.earliest).unwrap_or_default(), second(self.latest).unwrap_or_default());
+        write!(f, "between {earliest} (retention.keep ago) and {latest} (a day ahead), by the database's clock")
+    }
 }
 
 impl Rejection {
@@ -55,11 +108,13 @@ impl Rejection {
             Self::Malformed(_) => "malformed_json",
             Self::Invalid { .. } => "invalid_member",
             Self::TooLarge { .. } => "data_too_large",
+            Self::OutOfRange { .. } => "timestamp_out_of_range",
         }
     }
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an event")]
 struct Wire<'m> {
     #[serde(borrow)]
     event_id: Option<&'m RawValue>,
@@ -81,6 +136,10 @@ impl<'m> Event<'m> {
     pub fn parse(message: &'m [u8], data_limit: usize) -> Result<Self, Rejection> {
         let wire: Wire<'m> =
             serde_json::from_slice(message).map_err(|error| Rejection::Malformed(brief(&error.to_string())))?;
+        // A structure is also read from an array of its members' values: only an object is an event.
+        if message.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Rejection::Malformed("it is an array".to_owned()));
+        }
         let data = wire.data.ok_or_else(|| missing("data"))?;
         if !data.get().starts_with('{') {
             return Err(invalid("data", "not an object"));
@@ -167,12 +226,35 @@ mod tests {
 
     #[test]
     fn what_is_not_a_json_object_is_malformed() {
-        for garbage in ["", "null", "[]", "7", "\"text\"", "{", "{\"data\":{\"a\":}}", "\u{0}\u{1}"] {
+        for garbage in ["", "null", "[]", "7", "\"text\"", "{", "{\"data\":{\"a\":}}", "\u{0}\u{1}", "\u{feff}{}"] {
             assert_eq!(rejection(garbage).reason(), "malformed_json", "{garbage:?}");
         }
+        let values = r#"["0192f0c1-0000-7000-8000-000000000001","quote.closed","5b0e0000-0000-4000-8000-000000000001",
+            "2026-03-01T09:30:00Z",{}]"#;
+        assert_eq!(rejection(values).reason(), "malformed_json", "the five values in an array");
+        assert!(Event::parse(format!("\n\t {GOOD}").as_bytes(), 1000).is_ok(), "white space is no harm");
         assert_eq!(Event::parse(b"{\"data\":\"\xff\xfe\"}", 1000).unwrap_err().reason(), "malformed_json");
         let twice = GOOD.replace("\"more\":1e400", "\"data\":{}");
         assert!(rejection(&twice).to_string().contains("duplicate"));
+    }
+
+    #[test]
+    fn an_event_fired_within_what_is_kept_and_a_day_ahead_at_the_most() {
+        const DAY: time::Duration = time::Duration::DAY;
+        let now = time::macros::datetime!(2026-03-31 09:30 UTC);
+        let span = AcceptedSpan::at(now, Duration::from_secs(30 * 24 * 60 * 60));
+        let check = |moment: OffsetDateTime| span.check(moment.try_into().unwrap());
+        let (second, millisecond) = (time::Duration::SECOND, time::Duration::MILLISECOND);
+        for good in [now, now - DAY * 30, now + DAY] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in [now - DAY * 30 - millisecond, now + DAY + second, OffsetDateTime::UNIX_EPOCH] {
+            let refused = check(bad).unwrap_err();
+            assert_eq!(refused.reason(), "timestamp_out_of_range");
+            let words = "between 2026-03-01T09:30:00Z (retention.keep ago) and 2026-04-01T09:30:00Z (a day ahead)";
+            assert!(refused.to_string().contains(words), "{refused}");
+        }
+        assert_eq!(AcceptedSpan::at(now, Duration::MAX).check("1970-01-01T00:00:00Z".parse().unwrap()), Ok(()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::timestamp::Timestamp;
+use crate::{event_type::EventType, timestamp::Timestamp};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -64,12 +64,11 @@ id!(
 
 impl DeliveryId {
     /// The id of the delivery of an event to a webhook. Deterministic, so the same event published twice makes the same
-    /// delivery: a `UUIDv8` of the event's 48-bit Unix milliseconds, then bits of SHA-256(webhook id ‖ event id).
+    /// delivery: a `UUIDv8` of the event's 48-bit Unix milliseconds, then bits of
+    /// SHA-256(webhook id ‖ event id ‖ event type).
     #[must_use]
-    pub fn derive(webhook: WebhookId, event: EventId, timestamp: Timestamp) -> Self {
-        let mut source = [0; 32];
-        source[..16].copy_from_slice(webhook.0.as_bytes());
-        source[16..].copy_from_slice(event.0.as_bytes());
+    pub fn derive(webhook: WebhookId, event: EventId, event_type: EventType, timestamp: Timestamp) -> Self {
+        let source = [webhook.0.as_bytes(), event.0.as_bytes(), event_type.as_str().as_bytes()].concat();
         let hash = digest(&SHA256, &source);
         let mut bytes = [0; 16];
         bytes[..6].copy_from_slice(&timestamp.unix_millis().to_be_bytes()[2..]);
@@ -100,6 +99,7 @@ mod tests {
         DeliveryId::derive(
             "11111111-2222-4333-8444-555555555555".parse().unwrap(),
             "0192f0c1-0000-7000-8000-000000000001".parse().unwrap(),
+            EventType::QuoteClosed,
             millis_text.parse().unwrap(),
         )
     }
@@ -113,12 +113,13 @@ mod tests {
         assert_ne!(id, sample("2026-03-01T09:30:00.124Z"));
     }
 
-    /// Computed apart: `printf %s 11111111222243338444555555555555 0192f0c1000070008000000000000001 | xxd -r -p | sha256sum`.
+    /// Computed apart: `(printf %s 11111111222243338444555555555555 0192f0c1000070008000000000000001 | xxd -r -p;
+    /// printf quote.closed) | sha256sum`.
     #[test]
     fn the_id_is_the_time_and_then_the_hash() {
         let id = sample("2026-03-01T09:30:00.123Z").to_string();
 
-        assert_eq!(id, "019ca8bb-b63b-81e0-9e67-8295475fb864");
+        assert_eq!(id, "019ca8bb-b63b-891e-85b1-b663072da299");
     }
 
     #[test]

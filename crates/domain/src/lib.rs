@@ -17,7 +17,7 @@ mod webhook_url;
 pub use address::{AddressPolicy, RefusedAddress};
 pub use destinations::{Destinations, DestinationsError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 pub use envelope::envelope;
-pub use event::{Event, Rejection};
+pub use event::{AcceptedSpan, Event, Rejection};
 pub use event_type::{EventType, UnknownEventType};
 pub use ids::{DeliveryId, EventId, TenantId, WebhookId};
 pub use job::{Job, JobError};

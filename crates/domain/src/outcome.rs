@@ -13,11 +13,11 @@ pub enum OutcomeClass {
     Timeout,
     /// No TCP connection: refused, reset or unreachable.
     Connect,
-    /// The host name did not resolve.
+    /// The host name did not resolve to an address that the egress policy allows.
     Dns,
     /// The TLS handshake failed: certificate, name, version or cipher.
     Tls,
-    /// The egress policy refuses the address.
+    /// The egress policy refuses the host, the port or the address in the URL.
     RefusedAddress,
     /// The peer did not speak HTTP/1.1, or broke off in the middle of it.
     Protocol,
