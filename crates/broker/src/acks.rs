@@ -47,6 +47,11 @@ impl Acks {
         self.lock().channel.as_ref().is_some_and(|channel| channel.status().connected())
     }
 
+    /// Whether all messages up to a tag are acknowledged.
+    pub(crate) fn are_done(&self, tag: u64) -> bool {
+        self.lock().tracker.are_done(tag)
+    }
+
     /// Lets the channel close: nothing is acknowledged any more.
     pub(crate) fn end(&self) {
         let channel = self.lock().channel.take();

@@ -1,8 +1,11 @@
 //! Consuming in batches of whatever has arrived.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use futures_util::{StreamExt, future::try_join_all};
@@ -164,7 +167,7 @@ impl Worker {
 
     async fn attach(&self) -> Result<(Connection, Channel, Consumer), BrokerError> {
         let (connection, channel) = self.broker.connect("consume").await?;
-        let consumer = self.consume(&channel, TAG, self.prefetch.always()).await?;
+        let consumer = self.consume(&channel, TAG, self.prefetch.few()).await?;
         Ok((connection, channel, consumer))
     }
 
@@ -176,53 +179,57 @@ impl Worker {
     }
 
     /// Hands messages on until the consumer ends, by a failure or by the stop. While bodies are small, a second one takes
-    /// further messages; each has a tag of its own, as one that was cancelled keeps its tag until all is acknowledged.
+    /// further messages; each has a tag of its own, as one that was cancelled keeps its tag until all is acknowledged. When
+    /// nothing came for a while and all that came is acknowledged, nothing is known of what comes next, and the second one
+    /// ends.
     async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
         let mut sizes = Sizes::new(self.prefetch);
-        // The second one's tag until it is cancelled, and its messages until the last of them has come.
-        let (mut extra, mut messages, mut opened) = (None::<String>, None::<Consumer>, 0_u64);
+        let (mut second, mut last) = (Second::default(), 0);
         loop {
             let next = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => {
-                    cancel_all(channel, extra.iter().map(String::as_str).chain([TAG])).await;
+                    cancel_all(channel, second.tag.as_deref().into_iter().chain([TAG])).await;
                     return;
                 }
                 next = consumer.next() => match next {
-                    Some(next) => next,
+                    Some(next) => Some(next),
                     None => return,
                 },
-                next = async { messages.as_mut()?.next().await }, if messages.is_some() => match next {
-                    Some(next) => next,
-                    None if extra.is_some() => return,
+                next = async { second.consumer.as_mut()?.next().await }, if second.consumer.is_some() => match next {
+                    Some(next) => Some(next),
+                    None if second.tag.is_some() => return,
                     None => {
-                        messages = None;
+                        second.consumer = None;
                         continue;
                     }
                 },
+                () = tokio::time::sleep(IDLE), if sizes.any() => None,
             };
-            let Ok(delivery) = next.inspect_err(|error| tracing::warn!(%error, "consuming failed")) else { return };
-            let further = sizes.count(delivery.data.len());
-            if self.sender.send(Received::new(delivery, acks)).await.is_err() {
-                return;
-            }
-            let is_as_wanted = if further { messages.is_some() } else { extra.is_none() };
-            if is_as_wanted {
+            let wanted = match next {
+                Some(Ok(delivery)) => {
+                    let wanted = sizes.count(delivery.data.len());
+                    last = delivery.delivery_tag;
+                    if self.sender.send(Received::new(delivery, acks)).await.is_err() {
+                        return;
+                    }
+                    wanted
+                }
+                Some(Err(error)) => return tracing::warn!(%error, "consuming failed"),
+                None if acks.are_done(last) => {
+                    sizes = Sizes::new(self.prefetch);
+                    0
+                }
+                None => continue,
+            };
+            // The last of those of one that was cancelled have to come before there is another.
+            if wanted == second.messages || (second.tag.is_none() && second.consumer.is_some()) {
                 continue;
             }
-            let changed = async {
-                if let Some(tag) = extra.take() {
-                    return Ok(cancel(channel, &tag).await?);
-                }
-                opened += 1;
-                let tag = extra.insert(format!("{TAG}-{opened}"));
-                messages = Some(self.consume(channel, tag, self.prefetch.further()).await?);
-                Ok(())
-            };
             let changed = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => continue,
-                changed = in_time(changed) => changed,
+                changed = in_time(self.change(channel, &mut second, wanted)) => changed,
             };
             if let Err(error) = changed {
                 tracing::warn!(
@@ -233,6 +240,31 @@ impl Worker {
             }
         }
     }
+
+    /// Cancels the second consumer, or opens one for so many messages.
+    async fn change(&self, channel: &Channel, second: &mut Second, messages: u16) -> Result<(), BrokerError> {
+        if let Some(tag) = second.tag.take() {
+            second.messages = 0;
+            return Ok(cancel(channel, &tag).await?);
+        }
+        (second.opened, second.messages) = (second.opened + 1, messages);
+        let tag = second.tag.insert(format!("{TAG}-{}", second.opened));
+        second.consumer = Some(self.consume(channel, tag, messages).await?);
+        Ok(())
+    }
+}
+
+/// The second consumer.
+#[derive(Default)]
+struct Second {
+    /// Until it is cancelled.
+    tag: Option<String>,
+    /// How many it may have; none once it is cancelled.
+    messages: u16,
+    /// Until the last of its messages has come.
+    consumer: Option<Consumer>,
+    /// How many there were.
+    opened: u64,
 }
 
 /// Ends consumers, or gives up soon.
@@ -249,3 +281,5 @@ async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
 }
 
 const TAG: &str = "webhooks";
+/// Nothing came for so long: what comes next may be of any size.
+const IDLE: Duration = Duration::from_secs(5);

@@ -16,11 +16,27 @@ pub enum BrokerError {
     Amqp(#[from] lapin::Error),
     /// Publishing failed.
     #[error(transparent)]
-    Publish(#[from] PublishError),
+    Publish(#[from] Unconfirmed),
+}
+
+/// Messages of one call that are not known to be with the broker: keep their sources unacknowledged and publish them again.
+/// The call's other messages are confirmed.
+#[derive(Debug, thiserror::Error)]
+#[error("{} of {all} messages are not confirmed, the first of them to {queue}", places.len())]
+pub struct Unconfirmed {
+    /// Their places among the messages of the call, ascending; at least one.
+    pub places: Vec<usize>,
+    /// How many messages the call had.
+    pub all: usize,
+    /// The queue of the first.
+    pub queue: String,
+    /// What became of the first.
+    #[source]
+    pub error: Box<PublishError>,
 }
 
 /// A message is not known to be with the broker: keep its source unacknowledged and publish it again.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum PublishError {
     /// There was no connection.
     #[error("not connected to the broker")]
@@ -31,7 +47,7 @@ pub enum PublishError {
     /// The broker takes no messages for now, for want of memory or disk.
     #[error("the broker takes no messages: it has blocked the connection")]
     Blocked,
-    /// The broker refused the message.
+    /// The broker refused the message: its queue is full, or cannot take it.
     #[error("the broker refused a message")]
     Refused,
     /// No queue takes the message.

@@ -17,13 +17,12 @@ impl Names {
         Outgoing { queue: self.deliveries(), body: job.to_bytes(), ..Default::default() }
     }
 
-    /// The messages that make `jobs` be done now, several with each: for a rush, as a message costs the broker and both ends
-    /// more than what is in it.
-    #[must_use]
-    pub fn jobs_together(&self, jobs: &[Job]) -> Vec<Outgoing> {
+    /// The messages that make `jobs` be done now, several with each: for high load, as a message costs the broker and both
+    /// ends more than what is in it. Each with its jobs.
+    pub fn jobs_together<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
         let message =
-            |jobs| Outgoing { queue: self.deliveries(), body: Job::many_to_bytes(jobs), ..Default::default() };
-        jobs.chunks(TOGETHER).map(message).collect()
+            |jobs| (Outgoing { queue: self.deliveries(), body: Job::many_to_bytes(jobs), ..Default::default() }, jobs);
+        jobs.chunks(TOGETHER).map(message)
     }
 
     /// The message that makes `job` come when it is `due`: from the queue of the retry delay that fits, or at once.
@@ -89,11 +88,12 @@ mod tests {
         for (count, expected) in [(0, vec![]), (1, vec![1]), (8, vec![8]), (20, vec![8, 8, 4])] {
             let jobs: Vec<_> =
                 (0..count).map(|n| Job { delivery: uuid::Uuid::from_u128(n).into(), attempt: 1 }).collect();
-            let messages = names.jobs_together(&jobs);
-            let read: Vec<_> = messages.iter().map(|message| Job::parse(&message.body).unwrap()).collect();
+            let messages: Vec<_> = names.jobs_together(&jobs).collect();
+            let read: Vec<_> = messages.iter().map(|(message, _)| Job::parse(&message.body).unwrap()).collect();
             assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), expected);
             assert_eq!(read.concat(), jobs);
-            assert!(messages.iter().all(|message| message.queue == "webhooks.deliveries"));
+            assert!(messages.iter().zip(read).all(|((_, jobs), read)| *jobs == read));
+            assert!(messages.iter().all(|(message, _)| message.queue == "webhooks.deliveries"));
         }
     }
 

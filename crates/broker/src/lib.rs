@@ -2,6 +2,7 @@
 
 mod acks;
 mod begun;
+mod confirms;
 mod consumer;
 mod depth;
 mod error;
@@ -16,7 +17,7 @@ mod stats;
 mod topology;
 
 pub use consumer::{Attachment, BatchLimit, Closing, Subscription};
-pub use error::{BrokerError, PublishError};
+pub use error::{BrokerError, PublishError, Unconfirmed};
 pub use link::{Broker, BrokerConfig};
 pub use message::{Acker, Outgoing, Received};
 pub use parking::Parked;

@@ -56,30 +56,51 @@ impl Broker {
         Ok(parked)
     }
 
+    /// Takes messages from a queue for good, oldest first: up to `most`, or those that are there at the start. Returns how
+    /// many.
+    ///
+    /// # Errors
+    /// When the broker fails; what was not taken stays where it is.
+    pub async fn parked_discard(&self, queue: &str, most: Option<usize>) -> Result<usize, BrokerError> {
+        self.parked_take("discard", queue, None, most).await
+    }
+
     /// Moves messages to another queue of the service, without their headers: each is confirmed there before it is
     /// acknowledged here. Moves up to `most`, or those that are there at the start. Returns how many.
     ///
     /// # Errors
     /// When the broker fails; what was not moved stays where it is.
     pub async fn parked_move(&self, from: &str, to: &str, most: Option<usize>) -> Result<usize, BrokerError> {
-        let (connection, channel) = self.connect("move").await?;
+        self.parked_take("move", from, Some(to), most).await
+    }
+
+    async fn parked_take(
+        &self,
+        purpose: &str,
+        from: &str,
+        to: Option<&str>,
+        most: Option<usize>,
+    ) -> Result<usize, BrokerError> {
+        let (connection, channel) = self.connect(purpose).await?;
         let stop = CancellationToken::new();
         let _stop_publisher = stop.clone().drop_guard();
-        let publisher = self.publisher(stop);
+        let to = to.map(|to| (to, self.publisher(stop)));
         let present = present(&channel, from).await?;
         let most = most.unwrap_or_else(|| usize::try_from(present).unwrap_or(usize::MAX));
         let acks = Acks::new(channel.clone(), self.stats());
-        let mut moved = 0;
-        while moved < most {
+        let mut taken = 0;
+        while taken < most {
             let Some(message) = channel.basic_get(from.into(), BasicGetOptions::default()).await? else { break };
             let received = Received::new(message.delivery, &acks);
-            let outgoing = Outgoing { queue: to.to_owned(), body: received.body, ..Default::default() };
-            publisher.publish(&[outgoing]).await?;
+            if let Some((to, publisher)) = &to {
+                let outgoing = Outgoing { queue: (*to).to_owned(), body: received.body, ..Default::default() };
+                publisher.publish(&[outgoing]).await?;
+            }
             received.acker.ack().await;
-            moved += 1;
+            taken += 1;
         }
         crate::link::close(&connection).await;
-        Ok(moved)
+        Ok(taken)
     }
 }
 

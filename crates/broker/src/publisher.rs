@@ -1,23 +1,26 @@
 //! Publishing with confirms.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    borrow::Borrow,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use lapin::{
-    Channel, Confirmation, Connection, ConnectionStatus, PublisherConfirm,
-    options::{BasicPublishOptions, ConfirmSelectOptions},
-};
+use futures_util::future::join_all;
+use lapin::{Channel, Connection, ConnectionStatus, options::ConfirmSelectOptions};
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    begun::{Begun, begun},
-    error::{BrokerError, PublishError},
+    confirms::{Answer, Confirms, queue, sent},
+    error::{BrokerError, PublishError, Unconfirmed},
     link::{Backoff, Broker, close, in_time},
     message::Outgoing,
 };
@@ -27,6 +30,8 @@ use crate::{
 const WINDOW: usize = 32;
 /// How often the supervisor looks whether the connection still stands.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long a channel serves at least that was refused something.
+const RENEW: Duration = Duration::from_secs(5);
 
 /// Publishes messages and waits until the broker has confirmed them. Cheap to clone.
 #[derive(Clone)]
@@ -42,8 +47,15 @@ struct Standing {
     /// Held while messages are numbered and queued. lapin does these one after the other: with two callers at once, one
     /// would take the other's confirm for its own.
     order: Arc<Mutex<()>>,
+    /// When the broker confirmed or refused something last.
+    answered: Arc<Mutex<Instant>>,
+    /// Whether a message was refused on the channel.
+    refused: Arc<AtomicBool>,
+    /// Told when nothing was answered for as long as a confirm may take.
+    silent: Arc<Notify>,
     connection: ConnectionStatus,
-    /// Cancelled when a publish failed on it. One per connection: a late failure never fells the next one.
+    /// Cancelled when it failed, or gave no further channel when it was asked for one. One per connection: a late failure
+    /// never fells the next one.
     suspect: CancellationToken,
 }
 
@@ -54,18 +66,67 @@ impl Publisher {
         Self { broker, standing }
     }
 
-    /// Publishes messages; returns once the broker has confirmed all of them.
+    /// Publishes messages; returns once the broker has confirmed all of them. Those of different queues do not wait for
+    /// one another; those of one leave in order.
     ///
     /// # Errors
-    /// When one of them is not known to be with the broker. Which of the others are is unknown then too.
-    pub async fn publish(&self, messages: &[Outgoing]) -> Result<(), PublishError> {
-        for window in messages.chunks(WINDOW) {
-            if let Err(error) = self.publish_window(window).await {
-                self.broker.shared.stats.publish_failures.inc();
-                return Err(error);
+    /// Says which messages are not known to be with the broker. A missing confirm is waited for as long as
+    /// [`crate::BrokerConfig::confirm_timeout`] says.
+    pub async fn publish<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
+        self.publish_within(messages, self.broker.shared.confirm_timeout).await
+    }
+
+    /// The same for a caller whom nobody waits for. A queue that has no leader takes messages, and confirms them once it
+    /// has one: another publish is another copy. So a missing confirm is waited for ten times as long, while the connection
+    /// answers others.
+    ///
+    /// # Errors
+    /// Says which messages are not known to be with the broker.
+    pub async fn publish_patiently<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
+        self.publish_within(messages, self.broker.shared.confirm_timeout * 10).await
+    }
+
+    async fn publish_within<M: Borrow<Outgoing>>(&self, messages: &[M], patience: Duration) -> Result<(), Unconfirmed> {
+        let mut queues = BTreeMap::<&str, Vec<usize>>::new();
+        for (place, message) in messages.iter().enumerate() {
+            queues.entry(&message.borrow().queue).or_default().push(place);
+        }
+        let queues = queues.into_values().map(|places| self.publish_in_order(messages, places, patience));
+        let mut failed: Vec<_> = join_all(queues).await.into_iter().flatten().collect();
+        failed.sort_unstable_by_key(|(place, _)| *place);
+        let places = failed.iter().map(|(place, _)| *place).collect();
+        let Some((first, error)) = failed.into_iter().next() else { return Ok(()) };
+        self.broker.shared.stats.publish_failures.inc();
+        let (all, queue, error) = (messages.len(), messages[first].borrow().queue.clone(), Box::new(error));
+        Err(Unconfirmed { places, all, queue, error })
+    }
+
+    /// Publishes the messages of one queue, at these places; returns those that failed. A refusal is an answer, and the
+    /// others may be taken. After anything else, the rest is not even tried.
+    async fn publish_in_order<M: Borrow<Outgoing>>(
+        &self,
+        messages: &[M],
+        places: Vec<usize>,
+        patience: Duration,
+    ) -> Vec<(usize, PublishError)> {
+        let (mut failed, mut hopeless) = (Vec::new(), None::<PublishError>);
+        for places in places.chunks(WINDOW) {
+            let answers = match hopeless.clone() {
+                Some(error) => vec![Err(error); places.len()],
+                None => {
+                    let window: Vec<_> = places.iter().map(|place| messages[*place].borrow()).collect();
+                    self.publish_window(&window, patience).await
+                }
+            };
+            for (place, answer) in places.iter().zip(answers) {
+                let Err(error) = answer else { continue };
+                if !matches!(error, PublishError::Refused) {
+                    hopeless.get_or_insert_with(|| error.clone());
+                }
+                failed.push((*place, error));
             }
         }
-        Ok(())
+        failed
     }
 
     /// Whether there is a connection, and the broker takes messages.
@@ -80,67 +141,79 @@ impl Publisher {
         }
     }
 
-    async fn publish_window(&self, window: &[Outgoing]) -> Result<(), PublishError> {
-        let patience = self.broker.shared.confirm_timeout;
-        let deadline = Instant::now() + patience;
-        let mut watched = self.standing.clone();
-        let standing = match timeout_at(deadline, watched.wait_for(Option::is_some)).await {
+    /// Publishes messages together; says of each what became of it.
+    async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<Answer> {
+        let timeout = self.broker.shared.confirm_timeout;
+        let (began, mut watched) = (Instant::now(), self.standing.clone());
+        let standing = match timeout_at(began + timeout, watched.wait_for(Option::is_some)).await {
             Ok(Ok(standing)) => standing.clone(),
             _ => None,
         };
-        let Standing { channel, order, connection, suspect } = standing.ok_or(PublishError::NotConnected)?;
-        if connection.blocked() {
-            return Err(PublishError::Blocked);
+        let Some(standing) = standing else { return vec![Err(PublishError::NotConnected); window.len()] };
+        if standing.connection.blocked() {
+            return vec![Err(PublishError::Blocked); window.len()];
         }
         let exchange = self.broker.names().exchange();
         let queued = {
-            let _order = order.lock().unwrap_or_else(PoisonError::into_inner);
-            queue(&channel, &exchange, window)
+            let _order = standing.order.lock().unwrap_or_else(PoisonError::into_inner);
+            queue(&standing.channel, &exchange, window)
         };
-        let published = timeout_at(deadline, confirmed(queued)).await;
-        let published = published.unwrap_or(Err(PublishError::Timeout(patience)));
-        if published.is_err() && !connection.blocked() {
-            suspect.cancel();
-        }
-        published
-    }
-}
-
-/// Queues messages, to be sent together: sent one by one, each would cost a change of threads there and back.
-fn queue<'a>(
-    channel: &'a Channel,
-    exchange: &str,
-    messages: &'a [Outgoing],
-) -> Vec<Begun<impl Future<Output = lapin::Result<PublisherConfirm>> + use<'a>>> {
-    let queue = |message: &'a Outgoing| {
-        // Nothing is ever returned, as the exchange has an alternate one; if it is, the channel is not what it seems.
-        let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-        let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
-        begun(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))
-    };
-    messages.iter().map(queue).collect()
-}
-
-/// Waits until messages are sent and confirmed. From the last one on: the others are done by then, and whoever waits is
-/// woken once.
-async fn confirmed<F>(queued: Vec<Begun<F>>) -> Result<(), PublishError>
-where
-    F: Future<Output = lapin::Result<PublisherConfirm>>,
-{
-    let mut confirms = Vec::with_capacity(queued.len());
-    for sent in queued.into_iter().rev() {
-        confirms.push(sent.done().await?);
-    }
-    for confirm in confirms {
-        match confirm.await? {
-            Confirmation::Ack(None) => {}
-            Confirmation::Ack(Some(returned)) => {
-                return Err(PublishError::Unroutable(returned.routing_key.to_string()));
+        let mut confirms = match timeout_at(began + timeout, sent(queued)).await {
+            Ok(Ok(confirms)) => confirms,
+            Ok(Err(error)) => return standing.failed(error.into(), window.len()),
+            Err(_) => return standing.failed(PublishError::Timeout(timeout), window.len()),
+        };
+        let mut deadline = began + timeout;
+        while timeout_at(deadline, confirms.wait()).await.is_err() {
+            confirms.take_those_there();
+            standing.note(&mut confirms);
+            // One queue that answers nothing is that queue's affair, as long as the connection answers.
+            if !standing.has_answered_since(deadline - timeout) {
+                standing.silent.notify_one();
             }
-            Confirmation::Nack(_) | Confirmation::NotRequested => return Err(PublishError::Refused),
+            if standing.suspect.is_cancelled() || deadline >= began + patience {
+                break;
+            }
+            deadline += timeout;
+        }
+        standing.note(&mut confirms);
+        confirms.into_answers(began.elapsed())
+    }
+}
+
+impl Standing {
+    /// A failure that is the connection's own.
+    fn failed(&self, error: PublishError, messages: usize) -> Vec<Answer> {
+        self.suspect();
+        vec![Err(error); messages]
+    }
+
+    fn suspect(&self) {
+        if !self.connection.blocked() {
+            self.suspect.cancel();
         }
     }
-    Ok(())
+
+    /// Notes what the answers say about the connection.
+    fn note(&self, confirms: &mut Confirms) {
+        if confirms.take_news() {
+            self.answers();
+        }
+        if confirms.any_refused() {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        if confirms.is_faulty() {
+            self.suspect();
+        }
+    }
+
+    fn answers(&self) {
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn has_answered_since(&self, moment: Instant) -> bool {
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) >= moment
+    }
 }
 
 async fn supervise(broker: Broker, sender: watch::Sender<Option<Standing>>, stop: CancellationToken) {
@@ -150,9 +223,11 @@ async fn supervise(broker: Broker, sender: watch::Sender<Option<Standing>>, stop
             Ok((connection, channel)) => {
                 backoff = Backoff::new();
                 let (status, suspect) = (connection.status().clone(), CancellationToken::new());
-                let standing = Standing { channel, order: Arc::default(), connection: status, suspect };
+                let answered = Arc::new(Mutex::new(Instant::now()));
+                let (order, refused, silent) = (Arc::default(), Arc::default(), Arc::default());
+                let standing = Standing { channel, order, answered, refused, silent, connection: status, suspect };
                 sender.send_replace(Some(standing.clone()));
-                stand(&standing, &stop).await;
+                stand(&connection, standing, &sender, &stop).await;
                 sender.send_replace(None);
                 if stop.is_cancelled() {
                     close(&connection).await;
@@ -176,19 +251,50 @@ async fn open(broker: &Broker) -> Result<(Connection, Channel), BrokerError> {
     Ok((connection, channel))
 }
 
-/// Returns when the connection no longer stands, when a publish failed on it, or at the stop. A blocked connection is
-/// kept whatever failed: another one would be blocked as well, and this one could not even be closed.
-async fn stand(standing: &Standing, stop: &CancellationToken) {
-    let Standing { channel, connection, suspect, .. } = standing;
-    let mut look = tokio::time::interval(LOOK);
+/// Returns when the connection no longer stands, when it is suspected, or at the stop. A blocked connection is kept
+/// whatever failed: another one would be blocked as well, and this one could not even be closed.
+///
+/// A connection on which nothing was answered for long is asked for a further channel, and kept if it gives one: a queue
+/// without a leader answers nothing, and holds up its channel.
+///
+/// A channel to which a queue refused something may never hear that the queue takes messages again: RabbitMQ forgets to
+/// say so when a limit is lifted. So another channel takes its place now and then; whoever uses the old one ends there.
+async fn stand(
+    connection: &Connection,
+    mut standing: Standing,
+    sender: &watch::Sender<Option<Standing>>,
+    stop: &CancellationToken,
+) {
+    let (mut look, mut renewed) = (tokio::time::interval(LOOK), Instant::now());
     loop {
-        tokio::select! {
+        let is_silent = tokio::select! {
             () = stop.cancelled() => return,
-            _ = look.tick() => {}
-            () = suspect.cancelled(), if !connection.blocked() => return,
-        }
-        if !connection.connected() || !channel.status().connected() {
+            _ = look.tick() => false,
+            () = standing.suspect.cancelled(), if !standing.connection.blocked() => return,
+            () = standing.silent.notified(), if !standing.connection.blocked() => true,
+        };
+        if !standing.connection.connected() || !standing.channel.status().connected() {
             return;
         }
+        let is_refused = standing.refused.load(Ordering::Relaxed) && renewed.elapsed() >= RENEW;
+        if (is_silent || is_refused) && !standing.connection.blocked() {
+            if is_silent {
+                // Nothing is published on it until it is known to be well.
+                sender.send_replace(None);
+            }
+            // A connection that answers this is well, however silent a queue.
+            let Ok(channel) = in_time(confirming(connection)).await else { return standing.suspect() };
+            standing = Standing { channel, order: Arc::default(), refused: Arc::default(), ..standing };
+            standing.answers();
+            sender.send_replace(Some(standing.clone()));
+            renewed = Instant::now();
+        }
     }
+}
+
+/// A further channel on which messages are confirmed.
+async fn confirming(connection: &Connection) -> Result<Channel, BrokerError> {
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok(channel)
 }

@@ -20,7 +20,7 @@ impl Stats {
         );
         registry.register(
             "webhooks_broker_publish_failures",
-            "Batches that were published but not confirmed in time",
+            "Calls to publish of which not every message was confirmed",
             self.publish_failures.clone(),
         );
         registry.register(

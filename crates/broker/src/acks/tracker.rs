@@ -44,6 +44,11 @@ impl Tracker {
         bulk.into_iter().chain(single.into_iter().map(|tag| Ack { tag, messages: 1 })).collect()
     }
 
+    /// Whether all tags up to one are done.
+    pub(super) const fn are_done(&self, tag: u64) -> bool {
+        tag < self.lowest
+    }
+
     /// Whether it was not done before.
     fn mark(&mut self, tag: u64) -> bool {
         let place = tag.checked_sub(self.lowest).and_then(|place| usize::try_from(place).ok());
@@ -105,8 +110,10 @@ mod tests {
         let mut tracker = Tracker::default();
         tracker.done(&(2..=50_000).collect::<Vec<_>>());
         assert_eq!(tracker.done.len(), 50_000);
+        assert!(!tracker.are_done(50_000));
         tracker.done(&[1]);
         assert_eq!((tracker.lowest, tracker.done.len()), (50_001, 0));
+        assert!(tracker.are_done(50_000) && !tracker.are_done(50_001));
     }
 
     /// The broker's side of a channel: tags that are not acknowledged.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use broker::{Broker, Outgoing, PublishError, Publisher};
+use broker::{Broker, Outgoing, PublishError, Publisher, Unconfirmed};
 use lapin::{
     Connection,
     options::{QueueBindOptions, QueueDeclareOptions},
@@ -11,7 +11,7 @@ use lapin::{
 use tokio::sync::Barrier;
 use tokio_util::sync::CancellationToken;
 
-use crate::{connected, with_broker};
+use crate::{connected, counters, wait_for_depth, with_broker};
 
 /// As many messages as are sent together.
 const TOGETHER: usize = 32;
@@ -39,33 +39,54 @@ async fn full(broker: &Broker) -> (Connection, String) {
 }
 
 /// Publishes once all callers are ready to.
-async fn published(publisher: Publisher, queue: String, all: Arc<Barrier>) -> Result<(), PublishError> {
+async fn published(publisher: Publisher, queue: String, all: Arc<Barrier>) -> Result<(), Unconfirmed> {
     let messages = messages(&queue);
     all.wait().await;
     publisher.publish(&messages).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_callers_at_once_only_the_one_whose_messages_were_refused_is_told_so() {
+async fn of_callers_at_once_only_the_one_whose_messages_were_refused_is_told_so_and_the_connection_stays() {
     with_broker(async |broker| {
         let stop = CancellationToken::new();
         let good = broker.names().deliveries();
-        broker.publisher(stop.clone()).publish(&messages(&good)).await.unwrap();
+        let publisher = broker.publisher(stop.clone());
+        publisher.publish(&messages(&good)).await.unwrap();
         let (_connection, full) = full(broker).await;
         for _ in 0..ROUNDS {
-            // A publisher that was refused connects anew.
-            let publisher = broker.publisher(stop.clone());
-            publisher.publish(&messages(&good)).await.unwrap();
             let all = Arc::new(Barrier::new(OTHERS + 1));
             let caller = |queue: &str| tokio::spawn(published(publisher.clone(), queue.to_owned(), Arc::clone(&all)));
             let (refused, others) = (caller(&full), [(); OTHERS].map(|()| caller(&good)));
-            let refused = refused.await.unwrap();
-            assert!(matches!(refused, Err(PublishError::Refused)), "{refused:?}");
+            let refused = refused.await.unwrap().unwrap_err();
+            assert!(matches!(*refused.error, PublishError::Refused), "{refused:?}");
+            assert_eq!(refused.places.len(), TOGETHER);
             for other in others {
-                let other = other.await.unwrap();
-                assert!(!matches!(other, Err(PublishError::Refused)), "what was taken is told as refused");
+                other.await.unwrap().expect("what was taken is told as refused");
             }
         }
+        assert!(counters(broker).contains("reconnects_total 0"), "{}", counters(broker));
+        stop.cancel();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_one_call_it_is_told_which_messages_were_refused_and_the_others_are_there_once() {
+    with_broker(async |broker| {
+        let stop = CancellationToken::new();
+        let publisher = broker.publisher(stop.clone());
+        publisher.publish(&messages(&broker.names().dead())).await.unwrap();
+        let (_connection, full) = full(broker).await;
+        let to = |number: usize| if number.is_multiple_of(3) { full.clone() } else { broker.names().deliveries() };
+        let message = |number: usize| Outgoing { queue: to(number), body: b"{}".to_vec(), ..Default::default() };
+        let messages: Vec<_> = (0..4 * TOGETHER).map(message).collect();
+        let refused: Vec<_> = (0..messages.len()).step_by(3).collect();
+        for round in 1..=3 {
+            let unconfirmed = publisher.publish(&messages).await.unwrap_err();
+            assert_eq!((&unconfirmed.places, unconfirmed.all, &unconfirmed.queue), (&refused, messages.len(), &full));
+            wait_for_depth(broker, round * (messages.len() - refused.len()) as u32).await;
+        }
+        assert!(counters(broker).contains("reconnects_total 0"), "{}", counters(broker));
         stop.cancel();
     })
     .await;

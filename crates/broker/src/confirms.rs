@@ -1,0 +1,122 @@
+//! What the broker answers to messages that were published together.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use lapin::{Channel, Confirmation, PublisherConfirm, options::BasicPublishOptions};
+
+use crate::{
+    begun::{Begun, begun},
+    error::PublishError,
+    message::Outgoing,
+};
+
+/// What became of one message.
+pub(crate) type Answer = Result<(), PublishError>;
+
+/// The confirms of a window, in the order of its messages.
+pub(crate) struct Confirms {
+    waiting: Vec<Option<PublisherConfirm>>,
+    /// Those that came.
+    answers: Vec<Option<Answer>>,
+    /// Whether the broker returned a message.
+    returned: Option<String>,
+    /// Whether the broker confirmed or refused one since it was asked.
+    news: bool,
+}
+
+/// Queues messages, to be sent together: sent one by one, each would cost a change of threads there and back.
+pub(crate) fn queue<'a>(
+    channel: &'a Channel,
+    exchange: &str,
+    messages: &[&'a Outgoing],
+) -> Vec<Begun<impl Future<Output = lapin::Result<PublisherConfirm>> + use<'a>>> {
+    let queue = |message: &&'a Outgoing| {
+        // Nothing is ever returned, as the exchange has an alternate one; if it is, the channel is not what it seems.
+        let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+        let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
+        begun(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))
+    };
+    messages.iter().map(queue).collect()
+}
+
+/// Waits until messages are sent. From the last one on: the others are sent by then, and whoever waits is woken once.
+pub(crate) async fn sent<F>(queued: Vec<Begun<F>>) -> lapin::Result<Confirms>
+where
+    F: Future<Output = lapin::Result<PublisherConfirm>>,
+{
+    let mut waiting = Vec::with_capacity(queued.len());
+    for sent in queued.into_iter().rev() {
+        waiting.push(Some(sent.done().await?));
+    }
+    waiting.reverse();
+    let answers = waiting.iter().map(|_| None).collect();
+    Ok(Confirms { waiting, answers, returned: None, news: false })
+}
+
+impl Confirms {
+    /// Waits until all of them are there; what came is kept when that is given up. From the last one on.
+    pub(crate) async fn wait(&mut self) {
+        for place in (0..self.waiting.len()).rev() {
+            if let Some(confirm) = &mut self.waiting[place] {
+                let confirmation = confirm.await;
+                self.note(place, confirmation);
+            }
+        }
+    }
+
+    /// Takes those that came though one that is missing was waited for.
+    pub(crate) fn take_those_there(&mut self) {
+        for place in 0..self.waiting.len() {
+            if let Some(confirmation) = self.waiting[place].as_mut().and_then(FutureExt::now_or_never) {
+                self.note(place, confirmation);
+            }
+        }
+    }
+
+    fn note(&mut self, place: usize, confirmation: lapin::Result<Confirmation>) {
+        self.waiting[place] = None;
+        self.answers[place] = Some(match confirmation {
+            Ok(Confirmation::Ack(None)) => Ok(()),
+            Ok(Confirmation::Nack(None)) => Err(PublishError::Refused),
+            Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned))) => {
+                let key = returned.routing_key.to_string();
+                self.returned = Some(key.clone());
+                Err(PublishError::Unroutable(key))
+            }
+            Ok(Confirmation::NotRequested) => Err(PublishError::NotConnected),
+            Err(error) => Err(error.into()),
+        });
+        self.news |= matches!(self.answers[place], Some(Ok(()) | Err(PublishError::Refused)));
+    }
+
+    /// Whether the broker confirmed or refused one of them since this was asked.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Whether the broker refused one of them.
+    pub(crate) fn any_refused(&self) -> bool {
+        self.answers.iter().flatten().any(|answer| matches!(answer, Err(PublishError::Refused)))
+    }
+
+    /// Whether one of the answers shows that the connection or the channel is at fault. A refusal does not.
+    pub(crate) fn is_faulty(&self) -> bool {
+        let is_faulty = |answer: &Answer| matches!(answer, Err(error) if !matches!(error, PublishError::Refused));
+        self.answers.iter().flatten().any(is_faulty)
+    }
+
+    /// What became of each message; those without an answer waited so long for it. lapin may give a returned message to
+    /// another one's confirm, so with one of them none of the messages is known to have a queue.
+    pub(crate) fn into_answers(self, waited: Duration) -> Vec<Answer> {
+        let missing: Vec<_> = self.waiting.into_iter().flatten().collect();
+        if !missing.is_empty() {
+            // lapin keeps the confirms that nobody waits for, as long as the channel lives.
+            tokio::spawn(futures_util::future::join_all(missing));
+        }
+        if let Some(key) = self.returned {
+            return vec![Err(PublishError::Unroutable(key)); self.answers.len()];
+        }
+        self.answers.into_iter().map(|answer| answer.unwrap_or(Err(PublishError::Timeout(waited)))).collect()
+    }
+}
