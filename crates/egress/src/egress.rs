@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Answer, EgressConfig, EgressError, Post, body, census::Census, connector::Connector, failure::Failure, request,
-    resolver::Resolver, tls, vetted_tcp::VettedTcp, words,
+    Answer, EgressConfig, EgressError, Post, body, census::Census, connector::Connector, failure::Failure,
+    limited::limited, request, resolver::Resolver, tls, vetted_tcp::VettedTcp, words,
 };
 
 /// How large an answer's header may be, in bytes.
@@ -97,6 +97,8 @@ impl Egress {
                 (class, None, Some(words))
             }
         };
+        // Each text is short where it is made; none that is forgotten there goes on from here.
+        let error = error.map(limited);
         Answer { class, status, head, error, started_at, elapsed: start.elapsed() }
     }
 }

@@ -59,11 +59,13 @@ impl Failure {
 
 fn connect(fault: &ConnectFault, timeout: Duration) -> (OutcomeClass, String) {
     let class = match fault {
-        ConnectFault::InvalidName { .. } | ConnectFault::Unresolved { .. } => OutcomeClass::Dns,
-        ConnectFault::RefusedHost(_)
-        | ConnectFault::RefusedPort(_)
-        | ConnectFault::RefusedLiteral(_)
-        | ConnectFault::RefusedName { .. } => OutcomeClass::RefusedAddress,
+        // A name that leads to refused addresses only is told like one that leads nowhere.
+        ConnectFault::InvalidName { .. } | ConnectFault::Unresolved { .. } | ConnectFault::RefusedName { .. } => {
+            OutcomeClass::Dns
+        }
+        ConnectFault::RefusedHost(_) | ConnectFault::RefusedPort(_) | ConnectFault::RefusedLiteral(_) => {
+            OutcomeClass::RefusedAddress
+        }
         ConnectFault::Tcp { source, .. } if source.kind() == io::ErrorKind::TimedOut => OutcomeClass::Timeout,
         ConnectFault::Tcp { .. } => OutcomeClass::Connect,
         ConnectFault::Slow => OutcomeClass::Timeout,

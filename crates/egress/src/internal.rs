@@ -10,12 +10,12 @@ use hyper::{
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{self, Client, connect::HttpConnector},
+    client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
 use tokio::time::timeout;
 
-use crate::{EgressError, causes, tls};
+use crate::{EgressError, causes, limited::Explained, tls};
 
 /// How much of an answer is read, in bytes.
 const BODY_LIMIT: usize = 64 * 1024;
@@ -51,7 +51,7 @@ pub struct InternalAnswer {
     pub body: Bytes,
 }
 
-/// Why there is no answer. Nothing of what was sent is in it.
+/// Why there is no answer. Nothing of what was sent is in it, and each text has at most 300 characters.
 #[derive(Debug, thiserror::Error)]
 pub enum InternalError {
     /// The header's value holds characters that a header cannot carry.
@@ -62,10 +62,10 @@ pub enum InternalError {
     Timeout(Duration),
     /// No connection, or one that broke before the answer's head.
     #[error("the request failed")]
-    Request(#[source] legacy::Error),
+    Request(#[source] Explained),
     /// The answer broke off.
     #[error("the answer broke off")]
-    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Body(#[source] Explained),
     /// The answer is larger than 64 KiB.
     #[error("the answer is larger than {BODY_LIMIT} bytes")]
     TooLarge,
@@ -116,16 +116,18 @@ impl Internal {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, self.user_agent.clone());
         headers.insert(name, value);
-        let response = self.client.request(request).await.map_err(InternalError::Request)?;
+        let response =
+            self.client.request(request).await.map_err(|error| InternalError::Request(Explained::of(&error)))?;
         let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await.map_err(too_large_or_broken)?;
+        let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await;
+        let body = body.map_err(|error| too_large_or_broken(error.as_ref()))?;
         Ok(InternalAnswer { status, body: body.to_bytes() })
     }
 }
 
-fn too_large_or_broken(error: Box<dyn std::error::Error + Send + Sync>) -> InternalError {
-    match causes::find::<LengthLimitError>(error.as_ref()) {
+fn too_large_or_broken(error: &(dyn std::error::Error + 'static)) -> InternalError {
+    match causes::find::<LengthLimitError>(error) {
         Some(_) => InternalError::TooLarge,
-        None => InternalError::Body(error),
+        None => InternalError::Body(Explained::of(error)),
     }
 }

@@ -34,7 +34,7 @@ pub struct Answer {
     pub status: Option<u16>,
     /// The first bytes of the answer's body, at most 1,024, as they came.
     pub head: Vec<u8>,
-    /// What went wrong, in words for the webhook's administrator. None on success.
+    /// What went wrong, in words for the webhook's administrator, at most 300 characters. None on success.
     pub error: Option<String>,
     /// When the attempt began, UTC.
     pub started_at: OffsetDateTime,

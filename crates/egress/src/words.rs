@@ -1,6 +1,7 @@
 //! The words in which a failure is told to the webhook's administrator.
 //!
 //! They say what the administrator can act on, and nothing of what was sent, nor where in a private network a name led.
+//! What a peer can influence is `limited` where it is written.
 
 use std::{error::Error, io::ErrorKind, time::Duration};
 
@@ -12,6 +13,7 @@ use time::OffsetDateTime;
 use crate::{
     causes::{find_tls, io_kind},
     fault::ConnectFault,
+    limited::{limited, quoted},
     resolver::LookupFault,
 };
 
@@ -37,19 +39,13 @@ pub(crate) const fn is_broken(kind: ErrorKind) -> bool {
 
 pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
     match fault {
-        ConnectFault::InvalidName { host } => format!("{host:?} is not a valid host name"),
-        ConnectFault::Unresolved { host, source } => match source {
-            LookupFault::NotAName => format!("{host:?} is not a valid host name"),
-            LookupFault::NoAddress => format!("the host name {host:?} does not resolve"),
-            LookupFault::Failed => format!("the host name {host:?} does not resolve: its name servers fail"),
-            LookupFault::Silent => format!("the host name {host:?} does not resolve: no name server answered in time"),
-        },
-        ConnectFault::RefusedHost(refused) => format!("{} ({:?})", refused.why(), refused.host),
+        ConnectFault::InvalidName { host } => format!("{} is not a valid host name", quoted(host)),
+        ConnectFault::Unresolved { host, source } => unresolved(&quoted(host), *source),
+        ConnectFault::RefusedHost(refused) => format!("{} ({})", refused.why(), quoted(&refused.host)),
         ConnectFault::RefusedPort(refused) => format!("{} ({})", refused.why(), refused.port),
         ConnectFault::RefusedLiteral(refused) => refused.to_string(),
-        ConnectFault::RefusedName { host, source } => {
-            format!("the address of {host:?} is not a public address ({})", source.kind)
-        }
+        // Said as if there were no such name: whoever may write a name is not told which internal ones there are.
+        ConnectFault::RefusedName { host, .. } => unresolved(&quoted(host), LookupFault::NoAddress),
         ConnectFault::Tcp { address, others, source } => {
             let others = if *others == 0 { String::new() } else { format!(" (and {others} other addresses)") };
             match source.kind() {
@@ -58,7 +54,7 @@ pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
                 ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
                     format!("{address}{others} is unreachable")
                 }
-                _ => format!("no connection to {address}{others}: {source}"),
+                _ => limited(format_args!("no connection to {address}{others}: {source}")),
             }
         }
         ConnectFault::Slow => timeout(limit),
@@ -75,6 +71,15 @@ pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
     }
 }
 
+fn unresolved(host: &str, fault: LookupFault) -> String {
+    match fault {
+        LookupFault::NotAName => format!("{host} is not a valid host name"),
+        LookupFault::NoAddress => format!("the host name {host} does not resolve to a public address"),
+        LookupFault::Failed => format!("the host name {host} does not resolve: its name servers fail"),
+        LookupFault::Silent => format!("the host name {host} does not resolve: no name server answered in time"),
+    }
+}
+
 pub(crate) fn tls(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(fault) => certificate(fault),
@@ -85,7 +90,7 @@ pub(crate) fn tls(error: &rustls::Error) -> String {
         | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
             "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3".to_owned()
         }
-        other => format!("the TLS handshake failed: {other}"),
+        other => limited(format_args!("the TLS handshake failed: {other}")),
     }
 }
 
@@ -101,11 +106,14 @@ fn certificate(fault: &CertificateError) -> String {
         }
         CertificateError::UnknownIssuer => "the certificate is signed by an unknown authority".to_owned(),
         CertificateError::NotValidForNameContext { expected, .. } => {
-            format!("the certificate is not valid for the name {:?}", expected.to_str())
+            format!("the certificate is not valid for the name {}", quoted(&expected.to_str()))
         }
         CertificateError::NotValidForName => "the certificate is not valid for the host's name".to_owned(),
-        CertificateError::Other(other) => format!("the certificate was rejected: {other}"),
-        other => format!("the certificate was rejected: {other}"),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "the certificate is not meant for servers: its extended key usage does not allow it".to_owned()
+        }
+        CertificateError::Other(other) => limited(format_args!("the certificate was rejected: {other}")),
+        other => limited(format_args!("the certificate was rejected: {other}")),
     }
 }
 
@@ -120,12 +128,12 @@ fn date(time: UnixTime) -> String {
 /// hyper's own error texts are fixed: nothing that the receiver sent is in them.
 pub(crate) fn protocol(hyper: Option<&hyper::Error>, io: Option<ErrorKind>) -> String {
     match hyper {
-        Some(error) if error.is_parse() => format!("the answer is not HTTP/1.1: {error}"),
+        Some(error) if error.is_parse() => limited(format_args!("the answer is not HTTP/1.1: {error}")),
         Some(error) if error.is_incomplete_message() || io == Some(ErrorKind::UnexpectedEof) => {
             "the receiver closed the connection before it had answered".to_owned()
         }
         _ if io.is_some_and(is_broken) => "the receiver reset the connection before it had answered".to_owned(),
-        Some(error) => format!("the receiver did not answer: {error}"),
+        Some(error) => limited(format_args!("the receiver did not answer: {error}")),
         None => "the receiver did not answer".to_owned(),
     }
 }

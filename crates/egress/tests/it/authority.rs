@@ -9,6 +9,7 @@ use tokio_rustls::{
         ServerConfig,
         crypto::ring,
         pki_types::{CertificateDer, PrivatePkcs8KeyDer},
+        sign::{CertifiedKey, SingleCertAndKey},
     },
 };
 
@@ -47,8 +48,15 @@ impl Authority {
 
 /// Accepts with a certificate that is signed by itself.
 pub(crate) fn self_signed(names: &[&str]) -> TlsAcceptor {
+    self_signed_with(names, |_| {})
+}
+
+/// The same, with a certificate that is odd in some way.
+pub(crate) fn self_signed_with(names: &[&str], oddity: impl FnOnce(&mut CertificateParams)) -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
-    acceptor(params(names).self_signed(&key).unwrap().der().clone(), &key)
+    let mut params = params(names);
+    oddity(&mut params);
+    acceptor(params.self_signed(&key).unwrap().der().clone(), &key)
 }
 
 fn params(names: &[&str]) -> CertificateParams {
@@ -57,11 +65,12 @@ fn params(names: &[&str]) -> CertificateParams {
 
 fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+    // Not checked against its key: an odd certificate is what the client is to meet.
+    let key = CertifiedKey::new(vec![certificate], ring::sign::any_supported_type(&key).unwrap());
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
     TlsAcceptor::from(Arc::new(config))
 }

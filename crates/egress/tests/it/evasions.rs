@@ -21,10 +21,12 @@ enum Fate {
     Invalid(&'static str),
     /// It is an address: refused at registration and again at the connection, with this kind.
     Address(&'static str),
+    /// It is a name that always means loopback: refused at registration, and at the connection told as leading nowhere.
+    Loopback,
     /// It is a name that may be registered, and leads nowhere.
     Nowhere,
 }
-use Fate::{Address, Invalid, Nowhere};
+use Fate::{Address, Invalid, Loopback, Nowhere};
 
 const LITERALS: &[(&str, Fate)] = &[
     // IPv4 in the spellings of the URL standard.
@@ -93,14 +95,14 @@ const LITERALS: &[(&str, Fate)] = &[
     ("https://[2606:4700::5efe:127.0.0.1]:{}/", Address("IPv4 in IPv6, ISATAP")),
     ("https://[2606:4700::200:5efe:7f00:1]:{}/", Address("IPv4 in IPv6, ISATAP")),
     // The name that is an address.
-    ("https://localhost:{}/", Address("loopback")),
-    ("https://LOCALHOST:{}/", Address("loopback")),
-    ("https://LocalHost.:{}/", Address("loopback")),
-    ("https://a.b.localhost:{}/", Address("loopback")),
-    ("https://%6c%6F%63alhost:{}/", Address("loopback")),
-    ("https://\u{ff4c}\u{ff4f}\u{ff43}\u{ff41}\u{ff4c}host:{}/", Address("loopback")),
-    ("https://local\u{ad}host:{}/", Address("loopback")),
-    ("https://local\u{200b}host:{}/", Address("loopback")),
+    ("https://localhost:{}/", Loopback),
+    ("https://LOCALHOST:{}/", Loopback),
+    ("https://LocalHost.:{}/", Loopback),
+    ("https://a.b.localhost:{}/", Loopback),
+    ("https://%6c%6F%63alhost:{}/", Loopback),
+    ("https://\u{ff4c}\u{ff4f}\u{ff43}\u{ff41}\u{ff4c}host:{}/", Loopback),
+    ("https://local\u{ad}host:{}/", Loopback),
+    ("https://local\u{200b}host:{}/", Loopback),
     // One host that is read as another.
     ("https://127.0.0.1:{}\\@public.example/", Address("loopback")),
     ("https://127.0.0.1:{}?@public.example/", Address("loopback")),
@@ -214,6 +216,10 @@ async fn no_spelling_of_a_private_address_is_connected_to() {
                 assert_eq!(answer.class, OutcomeClass::RefusedAddress, "{url:?}: {error}");
                 assert!(error.ends_with(&format!("is not a public address ({kind})")), "{url:?}: {error}");
             }
+            Loopback => {
+                assert_eq!(code(&url), Err("refused_address"), "{url:?}");
+                assert_eq!(egress.post(post(&url)).await.class, OutcomeClass::Dns, "{url:?}");
+            }
             Nowhere => {
                 assert!(code(&url).is_ok(), "{url:?}");
                 assert_eq!(egress.post(post(&url)).await.class, OutcomeClass::Dns, "{url:?}");
@@ -250,8 +256,10 @@ async fn no_name_leads_to_a_private_address() {
             assert!(code(&url).is_ok(), "{url}");
             let answer = egress.post(post(&url)).await;
             let error = answer.error.unwrap_or_default();
-            assert_eq!(answer.class, OutcomeClass::RefusedAddress, "{url}: {error}");
-            assert!(error.ends_with(&format!("is not a public address ({kind})")), "{url}: {error}");
+            assert_eq!(answer.class, OutcomeClass::Dns, "{url}: {error}");
+            let host = format!("{name}.{}", domain.to_lowercase());
+            let missing = format!("the host name {host:?} does not resolve to a public address");
+            assert_eq!(error, missing, "{kind}: told like a name that there is not");
             assert_eq!(listener.accepted(), 0, "{url} was connected to");
         }
     }
@@ -261,6 +269,7 @@ async fn no_name_leads_to_a_private_address() {
 #[tokio::test]
 async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
     let name_server = NameServer::start(|name, _| match name {
+        "private.example" => Say::Addresses(vec![[10, 0, 0, 1].into()]),
         "empty.example" => Say::Addresses(Vec::new()),
         "broken.example" => Say::Failure,
         "silent.example" => Say::Silence,
@@ -270,12 +279,14 @@ async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
     })
     .await;
     let name_servers = vec![name_server.address()];
-    let egress = Client::new(EgressConfig { name_servers, ..config(&Authority::new(), SHORT) });
+    let destinations = Destinations::default();
+    let egress = Client::new(EgressConfig { name_servers, destinations, ..config(&Authority::new(), SHORT) });
     for (name, words) in [
-        ("missing.example", ""),
-        ("empty.example", ""),
+        ("missing.example", " to a public address"),
+        ("empty.example", " to a public address"),
+        ("private.example", " to a public address"),
         ("broken.example", ": its name servers fail"),
-        ("loop.example", ""),
+        ("loop.example", " to a public address"),
         ("silent.example", ": no name server answered in time"),
     ] {
         let answer = egress.post(post(&format!("https://{name}/"))).await;
@@ -299,6 +310,6 @@ async fn a_thousand_lookups_that_hang_do_not_hold_up_another() {
         tokio::task::yield_now().await;
     }
     let answer = egress.post(post("https://fast.example/")).await;
-    assert_eq!(answer.error.unwrap(), "the host name \"fast.example\" does not resolve");
+    assert_eq!(answer.error.unwrap(), "the host name \"fast.example\" does not resolve to a public address");
     assert!(hanging.try_join_next().is_none(), "they hang no more");
 }

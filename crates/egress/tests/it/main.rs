@@ -6,6 +6,7 @@ mod authority;
 mod bodies;
 mod evasions;
 mod internal;
+mod lengths;
 #[path = "../../../../tests/src/name_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it belongs to the end-to-end package")]
 mod name_server;

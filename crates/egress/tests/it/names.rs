@@ -91,7 +91,7 @@ async fn a_name_that_leads_elsewhere_the_second_time_is_vetted_the_second_time()
             outcomes.push(ask(&egress, &receiver, name).await);
         }
         assert!(outcomes.len() > refused_from, "{outcomes:?}");
-        assert_eq!(outcomes.pop(), Some(RefusedAddress));
+        assert_eq!(outcomes.pop(), Some(OutcomeClass::Dns));
         assert_eq!(
             all(calls),
             vec![PUBLIC.parse::<IpAddr>().unwrap(); outcomes.len()],

@@ -1,0 +1,107 @@
+//! The limit on texts that receivers, their certificates and their name servers can influence.
+
+use std::{
+    error::Error,
+    fmt::{self, Write},
+};
+
+/// How long an error's text may be, in characters: as much as an administrator reads.
+pub(crate) const TEXT: usize = 300;
+
+/// How much of a host's name is quoted in such a text, in characters.
+pub(crate) const HOST: usize = 128;
+
+/// Writes a text and stops at the limit, with an ellipsis as the last character. What lies beyond is never made.
+pub(crate) fn limited(text: impl fmt::Display) -> String {
+    cut(TEXT, text)
+}
+
+/// A host's name in quotes, as long as it may be.
+pub(crate) fn quoted(host: &str) -> String {
+    format!("{:?}", cut(HOST, host))
+}
+
+/// An error with its causes, as long as they may be: a source that can be kept and logged.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Explained(String);
+
+impl Explained {
+    pub(crate) fn of(error: &dyn Error) -> Self {
+        Self(limited(Chain(error)))
+    }
+}
+
+struct Chain<'a>(&'a dyn Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut next = self.0.source();
+        while let Some(cause) = next {
+            write!(f, ": {cause}")?;
+            next = cause.source();
+        }
+        Ok(())
+    }
+}
+
+fn cut(most: usize, text: impl fmt::Display) -> String {
+    let mut limited = Limited { text: String::new(), left: most };
+    if write!(limited, "{text}").is_err() {
+        limited.text.pop();
+        limited.text.push('…');
+    }
+    limited.text
+}
+
+struct Limited {
+    text: String,
+    left: usize,
+}
+
+impl Write for Limited {
+    /// Fails at the limit, which ends the writing.
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for character in part.chars() {
+            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
+            self.text.push(character);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_at_a_character_and_says_so() {
+        for (characters, kept) in [(0, 0), (TEXT - 1, TEXT - 1), (TEXT, TEXT), (TEXT + 1, TEXT - 1)] {
+            let text = limited("é".repeat(characters));
+            assert_eq!((text.chars().count().min(kept), text.ends_with('…')), (kept, characters > TEXT));
+            assert_eq!(text.trim_end_matches('…'), "é".repeat(kept));
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_the_limit_is_not_written() {
+        struct Endless;
+
+        impl fmt::Display for Endless {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                loop {
+                    f.write_str("again ")?;
+                }
+            }
+        }
+
+        assert_eq!(limited(Endless).chars().count(), TEXT);
+    }
+
+    #[test]
+    fn a_quoted_name_is_short_too() {
+        assert_eq!(quoted("a.example"), "\"a.example\"");
+        assert_eq!(quoted(&"a".repeat(5000)).chars().count(), HOST + 2);
+    }
+}
