@@ -1,17 +1,26 @@
 //! What came of jobs: one statement per batch (DESIGN 1).
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use diesel::{
     prelude::*,
-    sql_types::{BigInt, Binary, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, DeliveryState, OutcomeClass, Progress, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, tables::deliveries};
+use crate::{
+    batch::batch_statement,
+    due::{ProgressRow, occurred_at, read_progress, read_state},
+    error::LedgerError,
+    pool::Ledger,
+    tables::deliveries,
+};
 
 /// An attempt that was made.
 #[derive(Clone, Debug)]
@@ -24,8 +33,8 @@ pub struct Attempted {
     pub progress: Progress,
     /// Where it was sent.
     pub url: String,
-    /// The signature header that was sent.
-    pub signature: String,
+    /// The `t` of the signature that was sent, in whole seconds. The signature itself is kept nowhere.
+    pub signed_at: OffsetDateTime,
     /// When the attempt began.
     pub started_at: OffsetDateTime,
     /// How long it took.
@@ -40,15 +49,31 @@ pub struct Attempted {
     pub error: Option<String>,
 }
 
-/// What the ledger says of a delivery once an attempt is recorded.
+/// What became of an attempt that was to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The delivery.
     pub id: DeliveryId,
-    /// Its state now.
-    pub state: DeliveryState,
-    /// When the next attempt is due, if it waits for one and not at once.
-    pub next_attempt_at: Option<OffsetDateTime>,
+    /// The attempt's number.
+    pub attempt: u16,
+    /// Whether the ledger has it.
+    pub record: Record,
+}
+
+/// Whether the ledger has an attempt, and how far its delivery is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The ledger has this very attempt, from this call or from an earlier try of it whose answer got lost.
+    Taken {
+        /// The delivery's state now.
+        state: DeliveryState,
+        /// When the next attempt is due, if it waits for one and not at once.
+        next_attempt_at: Option<OffsetDateTime>,
+    },
+    /// The ledger did not expect this attempt, or has gone on since: somebody else recorded one of that number.
+    Superseded(Progress),
+    /// The ledger has no such delivery.
+    Unknown,
 }
 
 // The deliveries are "inserted", and the conflict updates them: that finds each row's partition and place by its id alone,
@@ -77,7 +102,7 @@ batch_statement! {
         started_at: OffsetDateTime => Timestamptz, finished_at: OffsetDateTime => Timestamptz,
         duration_us: i64 => BigInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
         answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
-        url: String => Text, signature: String => Text,
+        url: String => Text, signed_at: OffsetDateTime => Timestamptz,
     };
     ", done AS ( \
         INSERT INTO deliveries AS d (id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, \
@@ -117,20 +142,36 @@ batch_statement! {
                 WHERE failure.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity')) \
       ), logged AS ( \
         INSERT INTO attempts \
-            (delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error) \
-        SELECT delivery_id, attempt, url, signature, started_at, duration_us, outcome, status, answer_head, error \
+            (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head, error) \
+        SELECT delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head, error \
         FROM counted \
       ) SELECT id, state, next_attempt_at FROM done \
         WHERE event_type <> '' OR ('unknown delivery: ' || id)::boolean"
 }
+
+// The attempt is the caller's own if it began at the same microsecond and took as many. Times are compared by the server,
+// as it may keep less of them than the caller has.
+batch_statement! {
+    FindRecorded -> (SqlUuid, (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>), Bool);
+    made {
+        delivery_id: Uuid => SqlUuid, attempt: i16 => SmallInt,
+        started_at: OffsetDateTime => Timestamptz, duration_us: i64 => BigInt,
+    };
+    " SELECT d.id, d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at, \
+             EXISTS (SELECT FROM attempts AS a WHERE a.delivery_id = d.id AND a.attempt = made.attempt \
+                     AND a.started_at = made.started_at AND a.duration_us = made.duration_us) \
+      FROM made CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.delivery_id LIMIT 1) AS d"
+}
+
+type Found = (Uuid, ProgressRow, bool);
 
 /// What the server says when the statement was ended by a delivery that is gone.
 const UNKNOWN: &str = "unknown delivery: ";
 
 impl Ledger {
     /// Records attempts, the deliveries' progress and the webhooks' health in one transaction; one more for each further
-    /// attempt at the same delivery. Returns what became of those deliveries for which this was the attempt that the
-    /// ledger expected; for the others nothing changes.
+    /// attempt at the same delivery. Only an attempt that the ledger expects changes anything. Returns what became of
+    /// each; a call that is repeated returns the same.
     ///
     /// # Errors
     /// When the database does not answer; whether it was recorded is unknown then, and the call can be repeated.
@@ -139,14 +180,24 @@ impl Ledger {
         rest.sort_by_key(|attempted| attempted.progress.attempts);
         while !rest.is_empty() {
             let mut named = HashSet::with_capacity(rest.len());
-            let (now, later) = rest.into_iter().partition(|attempted| named.insert(attempted.id));
-            outcomes.extend(self.record_distinct(now).await?);
+            let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|attempted| named.insert(attempted.id));
+            let mut records = self.record_distinct(now.clone()).await?;
+            let missed: Vec<_> = now.iter().filter(|one| !records.contains_key(&one.id)).copied().collect();
+            if !missed.is_empty() {
+                records.extend(self.records_find(&missed).await?);
+            }
+            outcomes.extend(now.into_iter().map(|attempted| Outcome {
+                id: attempted.id,
+                attempt: attempted.progress.attempts,
+                record: records.get(&attempted.id).copied().unwrap_or(Record::Unknown),
+            }));
             rest = later;
         }
         Ok(outcomes)
     }
 
-    async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<Vec<Outcome>, LedgerError> {
+    /// Records those attempts that the ledger expects.
+    async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<HashMap<DeliveryId, Record>, LedgerError> {
         // Whoever locks several deliveries does so in the order of ids.
         made.sort_unstable_by_key(|attempted| attempted.id);
         loop {
@@ -154,8 +205,17 @@ impl Ledger {
             for attempted in &made {
                 statement.push(attempted);
             }
-            match self.run(async |conn| statement.load(conn).await).await {
-                Ok(rows) => return rows.into_iter().map(outcome).collect(),
+            let rows: Result<Vec<(Uuid, String, _)>, _> = self.run(async |conn| statement.load(conn).await).await;
+            match rows {
+                Ok(rows) => {
+                    let taken = |(id, state, next_attempt_at): (Uuid, String, _)| {
+                        Ok((
+                            id.into(),
+                            Record::Taken { state: read_state(&state).map_err(unreadable)?, next_attempt_at },
+                        ))
+                    };
+                    return rows.into_iter().map(taken).collect();
+                }
                 Err(LedgerError::Query(error)) if error.to_string().contains(UNKNOWN) => {
                     let known = self.deliveries_known(&made).await?;
                     made.retain(|attempted| known.contains(&attempted.id.as_uuid()));
@@ -163,7 +223,13 @@ impl Ledger {
                         return Err(LedgerError::Query(error));
                     }
                 }
-                Err(error) => return Err(error),
+                // As after an interrupted making of the day, or its drop meanwhile.
+                Err(error) => {
+                    let moments: Vec<_> = made.iter().map(|attempted| occurred_at(attempted.id)).collect();
+                    if !self.days_made(&error, &moments).await? {
+                        return Err(error);
+                    }
+                }
             }
         }
     }
@@ -174,28 +240,59 @@ impl Ledger {
         let known: Vec<Uuid> = self.run(async |conn| known.load(conn).await).await?;
         Ok(known.into_iter().collect())
     }
+
+    /// What the ledger has of attempts that it did not expect.
+    async fn records_find(&self, made: &[&Attempted]) -> Result<HashMap<DeliveryId, Record>, LedgerError> {
+        let mut statement = FindRecorded::default();
+        for attempted in made {
+            statement.delivery_id.push(attempted.id.as_uuid());
+            statement.attempt.push(attempt_number(attempted));
+            statement.started_at.push(attempted.started_at);
+            statement.duration_us.push(microseconds(attempted.elapsed));
+        }
+        let rows: Vec<Found> = self.run(async |conn| statement.load(conn).await).await?;
+        let numbers: HashMap<_, _> = made.iter().map(|one| (one.id, one.progress.attempts)).collect();
+        let read = |(id, progress, is_own): Found| {
+            let (id, progress) = (DeliveryId::from(id), read_progress(progress).map_err(unreadable)?);
+            let Progress { state, next_attempt_at, .. } = progress;
+            let is_latest = numbers.get(&id) == Some(&progress.attempts);
+            let record = match is_own && is_latest {
+                true => Record::Taken { state, next_attempt_at },
+                false => Record::Superseded(progress),
+            };
+            Ok((id, record))
+        };
+        rows.into_iter().map(read).collect()
+    }
 }
 
-fn outcome((id, state, next_attempt_at): (Uuid, String, Option<OffsetDateTime>)) -> Result<Outcome, LedgerError> {
-    let state = state.parse().map_err(|_| LedgerError::Unreadable { column: "deliveries.state" })?;
-    Ok(Outcome { id: id.into(), state, next_attempt_at })
+fn unreadable(column: &'static str) -> LedgerError {
+    LedgerError::Unreadable { column }
+}
+
+fn attempt_number(attempted: &Attempted) -> i16 {
+    i16::try_from(attempted.progress.attempts).unwrap_or(i16::MAX)
+}
+
+fn microseconds(elapsed: Duration) -> i64 {
+    i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl RecordAttempts {
     fn push(&mut self, attempted: &Attempted) {
-        let Progress { state, attempts, run_base, first_failed_at, next_attempt_at } = attempted.progress;
+        let Progress { state, run_base, first_failed_at, next_attempt_at, .. } = attempted.progress;
         self.delivery_id.push(attempted.id.as_uuid());
         self.webhook_id.push(attempted.webhook.as_uuid());
-        self.attempt.push(i16::try_from(attempts).unwrap_or(i16::MAX));
+        self.attempt.push(attempt_number(attempted));
         self.run.push(i16::try_from(run_base).unwrap_or(i16::MAX));
         self.new_state.push(state.to_string());
         self.url.push(attempted.url.clone());
-        self.signature.push(attempted.signature.clone());
+        self.signed_at.push(attempted.signed_at);
         self.first_failed_at.push(first_failed_at);
         self.next_attempt_at.push(next_attempt_at);
         self.started_at.push(attempted.started_at);
         self.finished_at.push(attempted.started_at + attempted.elapsed);
-        self.duration_us.push(i64::try_from(attempted.elapsed.as_micros()).unwrap_or(i64::MAX));
+        self.duration_us.push(microseconds(attempted.elapsed));
         self.outcome.push(attempted.class.to_string());
         self.status.push(attempted.status.and_then(|status| i16::try_from(status).ok()));
         self.answer_head.push(attempted.answer_head.clone());

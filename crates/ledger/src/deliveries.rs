@@ -48,8 +48,8 @@ pub struct Attempt {
     pub attempt: u16,
     /// Where it was sent.
     pub url: String,
-    /// The signature header that was sent.
-    pub signature: String,
+    /// The `t` of the signature that was sent. Of attempts that an older version made, the second in which they began.
+    pub signed_at: OffsetDateTime,
     /// When it began.
     pub started_at: OffsetDateTime,
     /// How long it took.
@@ -96,7 +96,7 @@ struct Row {
 struct AttemptRow {
     attempt: i16,
     url: String,
-    signature: String,
+    signed_at: Option<OffsetDateTime>,
     started_at: OffsetDateTime,
     duration_us: i64,
     outcome: String,
@@ -171,7 +171,8 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn body_find(&self, tenant: TenantId, delivery: &Delivery) -> Result<Option<Vec<u8>>, LedgerError> {
-        let key = (occurred_at(delivery.id), delivery.event.as_uuid(), tenant.as_uuid());
+        let event_type = delivery.event_type.as_str();
+        let key = (occurred_at(delivery.id), delivery.event.as_uuid(), tenant.as_uuid(), event_type);
         let query = events::table.find(key).select(events::body);
         self.run(async |conn| query.first(conn).await.optional()).await
     }
@@ -201,7 +202,7 @@ impl AttemptRow {
         Attempt {
             attempt: u16::try_from(self.attempt).unwrap_or_default(),
             url: self.url,
-            signature: self.signature,
+            signed_at: self.signed_at.unwrap_or_else(|| whole_seconds(self.started_at)),
             started_at: self.started_at,
             elapsed: Duration::from_micros(u64::try_from(self.duration_us).unwrap_or_default()),
             outcome: self.outcome,
@@ -210,4 +211,8 @@ impl AttemptRow {
             error: self.error,
         }
     }
+}
+
+fn whole_seconds(moment: OffsetDateTime) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(moment.unix_timestamp()).unwrap_or(moment)
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, EventType, Progress, TenantId, WebhookId};
+use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, WebhookId};
 use time::{OffsetDateTime, PrimitiveDateTime};
 use uuid::Uuid;
 
@@ -90,7 +90,7 @@ macro_rules! from_jobs {
                               AND deliveries.id BETWEEN ($1)[1] AND ($1)[cardinality($1)] LIMIT 1) AS d \
           CROSS JOIN LATERAL (SELECT * FROM webhooks WHERE webhooks.id = d.webhook_id LIMIT 1) AS w \
           CROSS JOIN LATERAL (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id \
-                              AND events.tenant_id = w.tenant_id \
+                              AND events.tenant_id = w.tenant_id AND events.event_type = d.event_type \
                               AND events.occurred_at BETWEEN ($2)[1] AND ($2)[cardinality($2)] LIMIT 1) AS e"
     };
 }
@@ -100,7 +100,8 @@ pub(crate) use from_jobs;
 // The length of a body that is stored apart is known without reading it.
 batch_statement! {
     LoadDue -> (
-        (SqlUuid, Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
+        SqlUuid,
+        (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
         (Timestamptz, Text, BigInt, Nullable<Binary>),
         (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
     );
@@ -113,8 +114,12 @@ batch_statement! {
     )
 }
 
+/// A delivery's state, attempts, beginning of its run, first failure and next attempt.
+pub(crate) type ProgressRow = (String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>);
+
 type DueRow = (
-    (Uuid, String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>),
+    Uuid,
+    ProgressRow,
     (OffsetDateTime, String, i64, Option<Vec<u8>>),
     (Uuid, Uuid, String, bool, bool, String, Vec<u8>),
 );
@@ -132,7 +137,7 @@ impl Ledger {
         let rows: Vec<DueRow> = self.run(async |conn| statement.load(conn).await).await?;
         let mut loaded = Loaded::default();
         for row in rows {
-            let id = row.0.0.into();
+            let id = row.0.into();
             match due(row) {
                 Ok(due) => loaded.due.push(due),
                 Err(column) => loaded.unreadable.push(Unreadable { id, column }),
@@ -150,8 +155,7 @@ pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
 }
 
 /// Reads a row, or says which column cannot be read.
-fn due((delivery, event, webhook): DueRow) -> Result<Due, &'static str> {
-    let (id, state, attempts, run_base, first_failed_at, next_attempt_at) = delivery;
+fn due((id, progress, event, webhook): DueRow) -> Result<Due, &'static str> {
     let (occurred_at, event_type, length, body) = event;
     let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
     let standing = match (is_active, is_deleted) {
@@ -162,13 +166,7 @@ fn due((delivery, event, webhook): DueRow) -> Result<Due, &'static str> {
     let length = usize::try_from(length).map_err(|_| "events.body")?;
     Ok(Due {
         id: id.into(),
-        progress: Progress {
-            state: state.parse().map_err(|_| "deliveries.state")?,
-            attempts: u16::try_from(attempts).map_err(|_| "deliveries.attempts")?,
-            run_base: u16::try_from(run_base).map_err(|_| "deliveries.run_base")?,
-            first_failed_at,
-            next_attempt_at,
-        },
+        progress: read_progress(progress)?,
         occurred_at,
         event_type: event_type.parse().map_err(|_| "events.event_type")?,
         body: body.map_or(StoredBody::Long(length), |body| StoredBody::Here(body.into())),
@@ -180,4 +178,20 @@ fn due((delivery, event, webhook): DueRow) -> Result<Due, &'static str> {
             secret: SealedSecret { key_id, sealed },
         },
     })
+}
+
+/// Reads how far a delivery has come, or says which column cannot be read.
+pub(crate) fn read_progress(row: ProgressRow) -> Result<Progress, &'static str> {
+    let (state, attempts, run_base, first_failed_at, next_attempt_at) = row;
+    Ok(Progress {
+        state: read_state(&state)?,
+        attempts: u16::try_from(attempts).map_err(|_| "deliveries.attempts")?,
+        run_base: u16::try_from(run_base).map_err(|_| "deliveries.run_base")?,
+        first_failed_at,
+        next_attempt_at,
+    })
+}
+
+pub(crate) fn read_state(state: &str) -> Result<DeliveryState, &'static str> {
+    state.parse().map_err(|_| "deliveries.state")
 }

@@ -11,6 +11,12 @@ pub enum LedgerError {
     /// No connection could be had: the database is away or full.
     #[error("no connection to the database")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The database answers and takes no writes: a standby, or a primary that was demoted. The connection is closed.
+    #[error("the database is read-only")]
+    ReadOnly,
+    /// The leader's connection was lost while nothing was asked over it.
+    #[error("the leader's connection is lost")]
+    Lost,
     /// The database did not answer in time.
     #[error("the database did not answer within {0:?}")]
     Timeout(Duration),
@@ -20,6 +26,9 @@ pub enum LedgerError {
     /// Migrations failed.
     #[error("the migrations failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A secret cannot be sealed.
+    #[error("the system has no randomness")]
+    Randomness,
     /// A row holds what this version does not know.
     #[error("unreadable value in {column}")]
     Unreadable {
@@ -32,6 +41,6 @@ impl LedgerError {
     /// Whether the connection is of no more use, rather than one statement wrong.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Timeout(_))
+        matches!(self, Self::Unavailable(_) | Self::ReadOnly | Self::Lost | Self::Timeout(_))
     }
 }

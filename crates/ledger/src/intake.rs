@@ -1,7 +1,10 @@
 //! Events in, deliveries out: one statement per batch (DESIGN 1).
 
 use bytes::Bytes;
-use diesel::sql_types::{Binary, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::{
+    QueryableByName,
+    sql_types::{Binary, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp};
 use time::OffsetDateTime;
@@ -37,62 +40,121 @@ pub struct Stored {
     pub unwanted: Vec<usize>,
 }
 
-/// [`DeliveryId::derive`] as SQL, for a `webhook` and event number `n`, whose moment (`$7`) is
-/// [`DeliveryId::bound_at_millis`]: the hash goes behind the milliseconds, and the bits of version (8) and variant
-/// (RFC 9562) into the hash.
+/// [`DeliveryId::derive`] as SQL: the hash of a `source` goes behind the milliseconds of a `moment`, which is
+/// [`DeliveryId::bound_at_millis`], and the bits of version (8) and variant (RFC 9562) into the hash.
 macro_rules! derived_id {
-    () => {
-        "encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit( \
-            overlay(uuid_send(($7)[n]) PLACING substring(sha256(uuid_send(webhook) || uuid_send(($6)[n])) FOR 10) FROM 7), \
-            55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid"
+    ($moment:literal, $source:literal) => {
+        concat!(
+            "encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(overlay(uuid_send(",
+            $moment,
+            ") PLACING substring(sha256(",
+            $source,
+            ") FOR 10) FROM 7), 55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid"
+        )
     };
 }
 
 // The events come grouped by tenant and type, so that each pair is looked up once; a pair's are those numbered from `first`
 // to `last`. Their columns stay arrays ($5 to $8; the CTE of theirs only gives them types), as a row source would copy the
 // bodies. Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same events wait for
-// one another and do not deadlock (unless ids come once more with other types): a set-returning function in a list of
-// columns leaves the planner no other order, and the `OFFSET` no other way than to look a pair up.
-batch_statement! {
-    StoreEvents -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Int4>, Nullable<Int4>);
-    pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
-    event {
-        occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
-        body: Blob => Binary,
+// one another and do not deadlock: a set-returning function in a list of columns leaves the planner no other order, and the
+// `OFFSET` no other way than to look a pair up.
+macro_rules! store_events {
+    ($which_deliveries:expr) => {
+        concat!(
+            ", wanted AS MATERIALIZED ( \
+                SELECT pair.*, ARRAY( \
+                    SELECT id FROM (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
+                                    AND pair.event_type = ANY (events) OFFSET 0) AS found ORDER BY id \
+                ) AS webhooks FROM pair \
+              ), stored AS ( \
+                INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
+                SELECT ($5)[n], ($6)[n], tenant, event_type, ($8)[n] \
+                FROM (SELECT *, generate_series(first, last) AS n FROM wanted WHERE webhooks <> '{}') AS event \
+                ON CONFLICT DO NOTHING \
+              ), made AS ( \
+                INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
+                SELECT ",
+            derived_id!("($7)[n]", "uuid_send(webhook) || uuid_send(($6)[n]) || convert_to(event_type, 'UTF8')"),
+            ", webhook, ($6)[n], event_type \
+                FROM (SELECT *, unnest(webhooks) AS webhook \
+                      FROM (SELECT *, generate_series(first, last) AS n FROM wanted) AS event) AS delivery ",
+            $which_deliveries,
+            " ON CONFLICT DO NOTHING RETURNING id, event_id \
+              ) \
+              SELECT id, event_id, NULL, NULL FROM made \
+              UNION ALL \
+              SELECT NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'"
+        )
     };
+}
+
+macro_rules! store_events_statement {
+    ($(#[$doc:meta])* $name:ident, $which_deliveries:expr) => {
+        batch_statement! {
+            $(#[$doc])*
+            $name -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Int4>, Nullable<Int4>);
+            pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
+            event {
+                occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
+                body: Blob => Binary,
+            };
+            store_events!($which_deliveries)
+        }
+    };
+}
+
+store_events_statement!(StoreEvents, "");
+
+store_events_statement!(
+    /// Of events that may have been stored when ids were derived without types: a delivery with such an id keeps it.
+    StoreOldEvents,
     concat!(
-        ", wanted AS MATERIALIZED ( \
-            SELECT pair.*, ARRAY( \
-                SELECT id FROM (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
-                                AND pair.event_type = ANY (events) OFFSET 0) AS found ORDER BY id \
-            ) AS webhooks FROM pair \
-          ), stored AS ( \
-            INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
-            SELECT ($5)[n], ($6)[n], tenant, event_type, ($8)[n] \
-            FROM (SELECT *, generate_series(first, last) AS n FROM wanted WHERE webhooks <> '{}') AS event \
-            ON CONFLICT DO NOTHING \
-          ), made AS ( \
-            INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
-            SELECT ", derived_id!(), ", webhook, ($6)[n], event_type \
-            FROM (SELECT *, unnest(webhooks) AS webhook \
-                  FROM (SELECT *, generate_series(first, last) AS n FROM wanted) AS event) AS delivery \
-            ON CONFLICT DO NOTHING RETURNING id, event_id \
-          ) \
-          SELECT id, event_id, NULL, NULL FROM made \
-          UNION ALL \
-          SELECT NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'"
+        "WHERE NOT EXISTS (SELECT FROM deliveries AS old WHERE old.event_type = delivery.event_type AND old.id = ",
+        derived_id!("($7)[n]", "uuid_send(webhook) || uuid_send(($6)[n])"),
+        ")"
     )
+);
+
+impl From<StoreEvents> for StoreOldEvents {
+    fn from(events: StoreEvents) -> Self {
+        let StoreEvents { tenant, event_type, first, last, occurred_at, event_id, moment, body } = events;
+        Self { tenant, event_type, first, last, occurred_at, event_id, moment, body }
+    }
+}
+
+/// The statement for a batch: the other one when it has events that may have been stored already under ids without types.
+enum Store {
+    Events(StoreEvents),
+    Old(StoreOldEvents),
 }
 
 /// A new delivery and its event, or the numbers of a pair's events that nobody wants.
 type StoredRow = (Option<Uuid>, Option<Uuid>, Option<i32>, Option<i32>);
 
+// A delivery of such an event has one of few ids: of the webhooks that its tenant has or had, with and without the type.
 batch_statement! {
     FindUntried -> (SqlUuid,);
-    asked { first: Uuid => SqlUuid, beyond: Uuid => SqlUuid, event: Uuid => SqlUuid };
-    " SELECT found.id FROM asked CROSS JOIN LATERAL \
-        (SELECT id FROM deliveries WHERE id >= asked.first AND id < asked.beyond AND event_id = asked.event \
-         AND state = 'pending' AND attempts = 0 OFFSET 0) AS found"
+    event {
+        tenant: Uuid => SqlUuid, event_type: String => Text, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid
+    };
+    concat!(
+        " SELECT found.id FROM event \
+          CROSS JOIN LATERAL (SELECT id AS webhook FROM webhooks WHERE tenant_id = event.tenant OFFSET 0) AS any_webhook \
+          CROSS JOIN LATERAL unnest(ARRAY[",
+        derived_id!("moment", "uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')"),
+        ", ",
+        derived_id!("moment", "uuid_send(webhook) || uuid_send(event_id)"),
+        "]) AS candidate(id) \
+          CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE deliveries.id = candidate.id AND \
+            deliveries.event_type = event.event_type AND state = 'pending' AND attempts = 0 LIMIT 1) AS found"
+    )
+}
+
+#[derive(QueryableByName)]
+struct Until {
+    #[diesel(sql_type = Timestamptz)]
+    until: OffsetDateTime,
 }
 
 impl Ledger {
@@ -102,52 +164,88 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer; nothing is stored then, or all is.
     pub async fn events_store(&self, events: &[NewEvent]) -> Result<Stored, LedgerError> {
-        let pair = |event: &NewEvent| (event.tenant, event.event_type);
-        let mut sorted: Vec<_> = events.iter().enumerate().collect();
-        sorted.sort_unstable_by_key(|(_, event)| (pair(event), milliseconds(event.timestamp), event.id));
-        let (mut statement, mut number) = (StoreEvents::default(), 0);
-        for group in sorted.chunk_by(|(_, one), (_, next)| pair(one) == pair(next)) {
-            let (tenant, event_type) = pair(group[0].1);
-            statement.tenant.push(tenant.as_uuid());
-            statement.event_type.push(event_type.to_string());
-            statement.first.push(number + 1);
-            for (_, event) in group {
-                number += 1;
-                statement.occurred_at.push(milliseconds(event.timestamp));
-                statement.event_id.push(event.id.as_uuid());
-                statement.moment.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
-                statement.body.push(Blob(event.body.clone()));
-            }
-            statement.last.push(number);
+        let (numbered, statement) = numbered(events);
+        let moments = statement.occurred_at.clone();
+        let until = self.ids_without_types_until().await?;
+        let statement = match moments.iter().all(|moment| *moment > until) {
+            true => Store::Events(statement),
+            false => Store::Old(statement.into()),
+        };
+        let rows = match self.store(&statement).await {
+            Err(error) if self.days_made(&error, &moments).await? => self.store(&statement).await?,
+            done => done?,
+        };
+        Ok(stored(rows, &numbered))
+    }
+
+    async fn store(&self, statement: &Store) -> Result<Vec<StoredRow>, LedgerError> {
+        match statement {
+            Store::Events(statement) => self.run(async |conn| statement.load(conn).await).await,
+            Store::Old(statement) => self.run(async |conn| statement.load(conn).await).await,
         }
-        let rows: Vec<StoredRow> = self.run(async |conn| statement.load(conn).await).await?;
-        let mut stored = Stored::default();
-        for row in rows {
-            if let (Some(id), Some(event), ..) = row {
-                stored.deliveries.push((event.into(), id.into()));
-            } else if let (.., Some(first), Some(last)) = row {
-                let places = (first..=last).filter_map(|number| usize::try_from(number - 1).ok());
-                stored.unwanted.extend(places.filter_map(|place| Some(sorted.get(place)?.0)));
-            }
-        }
-        Ok(stored)
     }
 
     /// The deliveries of these events that still wait for their first attempt, to whichever webhook.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn deliveries_untried(&self, events: &[(EventId, Timestamp)]) -> Result<Vec<DeliveryId>, LedgerError> {
+    pub async fn deliveries_untried(&self, events: &[&NewEvent]) -> Result<Vec<DeliveryId>, LedgerError> {
         let mut statement = FindUntried::default();
-        for (event, timestamp) in events {
-            // All deliveries of one millisecond lie side by side.
-            statement.first.push(DeliveryId::bound_at_millis(timestamp.unix_millis()));
-            statement.beyond.push(DeliveryId::bound_at_millis(timestamp.unix_millis() + 1));
-            statement.event.push(event.as_uuid());
+        for event in events {
+            statement.tenant.push(event.tenant.as_uuid());
+            statement.event_type.push(event.event_type.to_string());
+            statement.event_id.push(event.id.as_uuid());
+            statement.moment.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
         }
         let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(rows.into_iter().map(|(id,)| id.into()).collect())
     }
+
+    /// Up to when events may have deliveries whose ids were derived without types; it never changes.
+    async fn ids_without_types_until(&self) -> Result<OffsetDateTime, LedgerError> {
+        let read = "SELECT greatest(without_types_until, '0001-01-01 00:00 UTC') AS until FROM delivery_ids";
+        let until = self.ids_without_types_until.get_or_try_init(|| async {
+            let row: Until = self.run(async |conn| diesel::sql_query(read).get_result(conn).await).await?;
+            Ok::<_, LedgerError>(row.until)
+        });
+        until.await.copied()
+    }
+}
+
+/// The events in the order of pairs, moments and ids, by their index, and the statement that stores them.
+fn numbered(events: &[NewEvent]) -> (Vec<usize>, StoreEvents) {
+    let pair = |event: &NewEvent| (event.tenant, event.event_type);
+    let mut sorted: Vec<_> = events.iter().enumerate().collect();
+    sorted.sort_unstable_by_key(|(_, event)| (pair(event), milliseconds(event.timestamp), event.id));
+    let (mut statement, mut number) = (StoreEvents::default(), 0);
+    for group in sorted.chunk_by(|(_, one), (_, next)| pair(one) == pair(next)) {
+        let (tenant, event_type) = pair(group[0].1);
+        statement.tenant.push(tenant.as_uuid());
+        statement.event_type.push(event_type.to_string());
+        statement.first.push(number + 1);
+        for (_, event) in group {
+            number += 1;
+            statement.occurred_at.push(milliseconds(event.timestamp));
+            statement.event_id.push(event.id.as_uuid());
+            statement.moment.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
+            statement.body.push(Blob(event.body.clone()));
+        }
+        statement.last.push(number);
+    }
+    (sorted.into_iter().map(|(index, _)| index).collect(), statement)
+}
+
+fn stored(rows: Vec<StoredRow>, numbered: &[usize]) -> Stored {
+    let mut stored = Stored::default();
+    for row in rows {
+        if let (Some(id), Some(event), ..) = row {
+            stored.deliveries.push((event.into(), id.into()));
+        } else if let (.., Some(first), Some(last)) = row {
+            let places = (first..=last).filter_map(|number| usize::try_from(number - 1).ok());
+            stored.unwanted.extend(places.filter_map(|place| numbered.get(place).copied()));
+        }
+    }
+    stored
 }
 
 /// The event's timestamp cut to milliseconds: what its delivery ids carry too.

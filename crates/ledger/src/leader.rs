@@ -1,12 +1,20 @@
 //! The one process at a time that looks after the ledger: reconciles it with the queues, makes and drops partitions.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use diesel::{QueryableByName, result::Error, sql_types::Bool};
 use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use tokio::{
+    sync::{Mutex, watch},
+    task::AbortHandle,
+};
 
 use crate::{
     error::LedgerError,
+    leftovers::Cursors,
     pool::{Ledger, failed},
 };
 
@@ -14,52 +22,111 @@ use crate::{
 const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
 /// The leader gives up what takes longer. Above the statements' own limit.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// While the leader waits for a lock, everybody else waits behind it: so it hardly waits.
-const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off";
+/// Well below the session's limits: a leader with nothing to do is heard of so often.
+const BEAT: Duration = Duration::from_secs(5);
+/// While the leader waits for a lock, everybody else waits behind it: so it hardly waits. The server ends the session of a
+/// process whose host vanished, and frees the lock: an idle session after 20 s, one whose answer nobody takes as well.
+const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; \
+     SET idle_session_timeout = '20s'; SET tcp_user_timeout = '20s'; \
+     SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2";
 
 /// A process that would lead: a connection of its own.
 pub struct Candidate(AsyncPgConnection);
 
 /// The leader. All that it does goes over the connection that holds the lock: without the lock it can do nothing.
-pub struct Leader(AsyncPgConnection);
+pub struct Leader {
+    conn: Arc<Mutex<AsyncPgConnection>>,
+    lost: watch::Receiver<bool>,
+    heart: AbortHandle,
+    pub(crate) leftovers: Cursors,
+}
 
 impl Ledger {
-    /// Makes the connection that a leader needs; it does not count among the pool's.
+    /// Makes the connection that a leader needs; it does not count among the pool's. The server closes it when it is not
+    /// used for 20 s.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
-        conn.batch_execute(SESSION).await?;
+        conn.batch_execute(SESSION).await.map_err(|error| failed(error, &mut conn))?;
         Ok(Candidate(conn))
     }
 }
 
 impl Candidate {
-    /// Becomes the leader, unless another process is.
+    /// Becomes the leader, unless another process is. Call it inside the runtime that runs the leader.
     ///
     /// # Errors
-    /// When the database does not answer: then the connection is of no more use.
+    /// When the database does not answer or takes no writes: then the connection is of no more use.
     pub async fn lead(mut self) -> Result<Result<Leader, Self>, LedgerError> {
         #[derive(QueryableByName)]
         struct Got {
             #[diesel(sql_type = Bool)]
             got: bool,
+            #[diesel(sql_type = Bool)]
+            is_read_only: bool,
         }
-        let claim = format!("SELECT pg_try_advisory_lock({LEADER_LOCK}) AS got");
-        let claimed = in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.0)).await??;
-        Ok(if claimed.got { Ok(Leader(self.0)) } else { Err(self) })
+        let claim = format!(
+            "SELECT pg_try_advisory_lock({LEADER_LOCK}) AS got, \
+                    current_setting('transaction_read_only')::boolean AS is_read_only"
+        );
+        let claimed = in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.0)).await?;
+        let claimed = claimed.map_err(|error| failed(error, &mut self.0))?;
+        if claimed.is_read_only {
+            return Err(LedgerError::ReadOnly);
+        }
+        Ok(if claimed.got { Ok(Leader::new(self.0)) } else { Err(self) })
     }
 }
 
 impl Leader {
+    fn new(conn: AsyncPgConnection) -> Self {
+        let conn = Arc::new(Mutex::new(conn));
+        let (sender, lost) = watch::channel(false);
+        let heart = tokio::spawn(beat(Arc::downgrade(&conn), sender)).abort_handle();
+        Self { conn, lost, heart, leftovers: Cursors::default() }
+    }
+
+    /// Ends when the connection is lost, even while the leader has nothing to do: another process may lead then.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut lost = self.lost.clone();
+        async move {
+            let _ = lost.wait_for(|lost| *lost).await;
+        }
+    }
+
     /// Runs statements on the leader's connection, with a deadline.
     pub(crate) async fn run<T, F>(&mut self, statements: F) -> Result<T, LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
-        let result = in_time(statements(&mut self.0)).await?;
-        result.map_err(|error| failed(error, &mut self.0))
+        in_time(async {
+            let mut conn = self.conn.lock().await;
+            statements(&mut conn).await.map_err(|error| failed(error, &mut conn))
+        })
+        .await?
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.heart.abort();
+    }
+}
+
+/// Keeps the session from being idle for long, whatever the leader waits for, until the leader is gone or the connection.
+async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, lost: watch::Sender<bool>) {
+    loop {
+        tokio::time::sleep(BEAT).await;
+        // The connection is dropped with the leader: it is kept for no longer than a beat.
+        let Some(conn) = conn.upgrade() else { return };
+        // Somebody uses it: it is not idle.
+        let Ok(mut conn) = conn.try_lock() else { continue };
+        if !matches!(in_time(conn.batch_execute("SELECT 1")).await, Ok(Ok(()))) {
+            lost.send_replace(true);
+            return;
+        }
     }
 }
 

@@ -1,23 +1,21 @@
-//! The partitions by day: made ahead of time, also when rows of the day are in the default partition already.
+//! The partitions by day: made ahead of time, and by whoever stores something of a day that has none.
 
 use std::collections::BTreeSet;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{BigInt, Text},
-};
+use diesel::{QueryableByName, sql_types::Text};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::DeliveryId;
 use time::{Date, OffsetDateTime, macros::format_description};
 use uuid::Uuid;
 
-use crate::{error::LedgerError, leader::Leader, schema::SCHEMA_LOCK};
+use crate::{error::LedgerError, leader::Leader, pool::Ledger};
 
-/// Partitions exist from this many days back, for events that come late, to this many days ahead.
+/// Partitions are made ahead of time from this many days back, for events that come late, to this many days ahead.
 const DAYS_BACK: i64 = 2;
 const DAYS_AHEAD: i64 = 7;
-/// Rows that are moved from the default partition, while everybody waits: a fraction of a second.
-const MOVED: i64 = 5_000;
+const SECONDS: i64 = 24 * 60 * 60;
+/// Only one process at a time makes a partition.
+const PARTITIONS_LOCK: i64 = 0x7765_6268_7061_7274;
 
 /// A day, of which each of the three tables may have a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +25,6 @@ pub struct Day(Date);
 pub(crate) struct Name {
     #[diesel(sql_type = Text)]
     pub(crate) name: String,
-}
-
-#[derive(QueryableByName)]
-struct Count {
-    #[diesel(sql_type = BigInt)]
-    count: i64,
 }
 
 impl std::fmt::Display for Day {
@@ -58,44 +50,48 @@ impl Day {
         Date::parse(suffix, format_description!("[year][month][day]")).ok().map(Self)
     }
 
-    /// Its first moment.
-    pub(crate) const fn start(self) -> OffsetDateTime {
-        self.0.midnight().assume_utc()
+    /// Its first second, in Unix seconds.
+    const fn start(self) -> i64 {
+        self.0.midnight().assume_utc().unix_timestamp()
     }
 
-    /// The first moment after it.
-    pub(crate) fn end(self) -> OffsetDateTime {
-        self.start() + time::Duration::DAY
+    /// The first second after it, in Unix seconds: the day after the last one of 9999 has no date.
+    const fn end(self) -> i64 {
+        self.start() + SECONDS
+    }
+
+    /// Whether all of it was over at `moment`.
+    pub(crate) fn is_over(self, moment: OffsetDateTime) -> bool {
+        self.end() <= moment.unix_timestamp()
     }
 
     /// The ids of its deliveries: from the first to before the second.
     pub(crate) fn ids(self) -> (Uuid, Uuid) {
-        let bound = |moment: OffsetDateTime| {
-            DeliveryId::bound_at_millis(u64::try_from(moment.unix_timestamp()).unwrap_or_default() * 1000)
-        };
+        let bound = |second: i64| DeliveryId::bound_at_millis(u64::try_from(second).unwrap_or_default() * 1000);
         (bound(self.start()), bound(self.end()))
     }
 
-    /// Each table with its key and the bounds of this day.
-    fn tables(self) -> [(&'static str, &'static str, String, String); 3] {
+    /// Each table with the bounds of this day: in the opposite order of that in which rows come, so that a day that is made in
+    /// part is missed by the first of them.
+    fn tables(self) -> [(&'static str, String, String); 3] {
         let (first, beyond) = self.ids();
-        let moment = |moment: OffsetDateTime| format!("to_timestamp({})", moment.unix_timestamp());
+        let moment = |second: i64| format!("to_timestamp({second})");
         let id = |id: Uuid| format!("'{id}'::uuid");
         [
-            ("events", "occurred_at", moment(self.start()), moment(self.end())),
-            ("deliveries", "id", id(first), id(beyond)),
-            ("attempts", "delivery_id", id(first), id(beyond)),
+            ("attempts", id(first), id(beyond)),
+            ("deliveries", id(first), id(beyond)),
+            ("events", moment(self.start()), moment(self.end())),
         ]
     }
 }
 
 impl Leader {
-    /// Makes the partitions around `today` that are missing. Returns how many could not be made.
+    /// Makes the partitions around `today` that are missing.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn partitions_ensure(&mut self, today: Date) -> Result<usize, LedgerError> {
-        self.run(async |conn| make_partitions(conn, today).await).await
+    pub async fn partitions_ensure(&mut self, today: Date) -> Result<(), LedgerError> {
+        self.run(async |conn| make_partitions(conn, around(today)).await.map(|_| ())).await
     }
 
     /// Every day that has a partition, oldest first.
@@ -107,19 +103,43 @@ impl Leader {
     }
 }
 
-pub(crate) async fn make_partitions(conn: &mut AsyncPgConnection, today: Date) -> diesel::QueryResult<usize> {
-    let mut failed = 0;
-    for offset in -DAYS_BACK..=DAYS_AHEAD {
-        let Some(day) = today.checked_add(time::Duration::days(offset)) else { continue };
-        for table in Day(day).tables() {
-            if let Err(error) = make_partition(conn, Day(day), &table).await {
-                // Its rows go to the default partition: nothing is lost.
-                tracing::warn!(%day, table = table.0, %error, "a partition could not be made; trying again later");
-                failed += 1;
+impl Ledger {
+    /// Makes the partitions that are missing, as after a week without a leader, when `error` may come from that: the days of
+    /// `moments` have none. Whether there were any to make: then the statement that failed can be run again.
+    pub(crate) async fn days_made(&self, error: &LedgerError, moments: &[OffsetDateTime]) -> Result<bool, LedgerError> {
+        use diesel::result::{DatabaseErrorKind::CheckViolation, Error::DatabaseError};
+        if !matches!(error, LedgerError::Query(DatabaseError(CheckViolation, _))) {
+            return Ok(false);
+        }
+        let days: BTreeSet<_> = moments.iter().map(|moment| Day(moment.date())).collect();
+        let made = self.run(async |conn| make_partitions(conn, days.iter().copied()).await).await?;
+        tracing::info!(made, "partitions of days were missing: they are made now");
+        Ok(made > 0)
+    }
+}
+
+/// The days for which there are partitions ahead of time.
+pub(crate) fn around(today: Date) -> impl Iterator<Item = Day> {
+    (-DAYS_BACK..=DAYS_AHEAD).filter_map(move |offset| today.checked_add(time::Duration::days(offset))).map(Day)
+}
+
+/// Makes those partitions of the days that are missing, each by itself. Nobody waits for it: a partition is made apart and
+/// attached then, which locks out neither readers nor writers. Returns how many were missing.
+pub(crate) async fn make_partitions(
+    conn: &mut AsyncPgConnection,
+    days: impl IntoIterator<Item = Day>,
+) -> diesel::QueryResult<usize> {
+    let mut missing = 0;
+    for day in days {
+        for (table, from, to) in day.tables() {
+            let name = format!("{table}_{}", day.suffix());
+            if named(conn, &name).await?.is_empty() {
+                make_partition(conn, table, &name, &from, &to).await?;
+                missing += 1;
             }
         }
     }
-    Ok(failed)
+    Ok(missing)
 }
 
 /// Rows that are only added, and found by their keys, need neither vacuum nor statistics before their day goes.
@@ -131,48 +151,29 @@ macro_rules! only_added {
 
 async fn make_partition(
     conn: &mut AsyncPgConnection,
-    day: Day,
-    (table, key, from, to): &(&str, &str, String, String),
+    table: &str,
+    name: &str,
+    from: &str,
+    to: &str,
 ) -> diesel::QueryResult<()> {
-    let name = format!("{table}_{}", day.suffix());
-    if !named(conn, &name).await?.is_empty() {
-        return Ok(());
-    }
-    let storage = match *table {
+    let storage = match table {
         // Room for the same page to hold every row again: a batch often updates all rows of a page in one transaction.
-        "deliveries" => "WITH (fillfactor = 50)",
+        "deliveries" => "fillfactor = 50",
         // A body that fits into a page once it is compressed lies in its row: elsewhere it would be cut into pieces, each
         // with an entry in an index.
-        "events" => concat!("WITH (toast_tuple_target = 8160, ", only_added!(), ")"),
-        _ => concat!("WITH (", only_added!(), ")"),
+        "events" => concat!("toast_tuple_target = 8160, ", only_added!()),
+        _ => only_added!(),
     };
-    let create =
-        format!("CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} FOR VALUES FROM ({from}) TO ({to}) {storage}");
-    let these = format!("FROM {table}_default WHERE {key} >= {from} AND {key} < {to}");
     conn.transaction(async |conn| {
-        let lock = format!("SET LOCAL lock_timeout = '500ms'; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})");
-        conn.batch_execute(&lock).await?;
-        let count = format!("SELECT count(*) FROM (SELECT {these} LIMIT {}) AS few", MOVED + 1);
-        let Count { count } = diesel::sql_query(count).get_result(conn).await?;
-        match count {
-            0 => conn.batch_execute(&create).await,
-            1..=MOVED => {
-                tracing::info!(name, rows = count, "rows move from the default partition to their own");
-                conn.batch_execute(&format!(
-                    "LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE; \
-                     LOCK TABLE {table}_default IN ACCESS EXCLUSIVE MODE; \
-                     CREATE TEMPORARY TABLE moved (LIKE {table}) ON COMMIT DROP; \
-                     INSERT INTO moved SELECT * {these}; DELETE {these}; {create}; \
-                     INSERT INTO {table} SELECT * FROM moved"
-                ))
-                .await
-            }
-            // They stay where they are, and are found there. The day is not worth a long lock.
-            _ => {
-                tracing::warn!(name, "too many rows of this day are in the default partition: it gets none of its own");
-                Ok(())
-            }
+        conn.batch_execute(&format!("SELECT pg_advisory_xact_lock({PARTITIONS_LOCK})")).await?;
+        if !named(conn, name).await?.is_empty() {
+            return Ok(());
         }
+        conn.batch_execute(&format!(
+            "CREATE TABLE {name} (LIKE {table} INCLUDING ALL) WITH ({storage}); \
+             ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({from}) TO ({to})"
+        ))
+        .await
     })
     .await
 }

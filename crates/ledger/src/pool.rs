@@ -1,16 +1,21 @@
 //! Connections.
 
-use std::{str::FromStr, time::Duration};
+use std::{error::Error as _, io, str::FromStr, sync::Arc, time::Duration};
 
-use diesel::ConnectionError;
+use diesel::{
+    ConnectionError,
+    result::{DatabaseErrorKind, Error},
+};
 use diesel_async::{
     AsyncPgConnection, SimpleAsyncConnection,
     pooled_connection::{
-        AsyncDieselConnectionManager, ManagerConfig, PoolableConnection, RecyclingMethod,
-        deadpool::{Object, Pool},
+        AsyncDieselConnectionManager, ManagerConfig, PoolError, PoolableConnection, RecyclingMethod,
+        deadpool::{Object, Pool, PoolError as NotHad},
     },
 };
-use tokio_postgres::{Config, NoTls};
+use time::OffsetDateTime;
+use tokio::sync::OnceCell;
+use tokio_postgres::{Config, NoTls, config::TargetSessionAttrs};
 
 use crate::error::LedgerError;
 
@@ -29,6 +34,8 @@ pub struct LedgerConfig {
 #[derive(Clone)]
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
+    /// Read once.
+    pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,40 +82,41 @@ impl Ledger {
             .recycle_timeout(Some(CONNECT_TIMEOUT))
             .build()
             .map_err(|error| LedgerError::Unavailable(error.into()))?;
-        Ok(Self { pool })
+        Ok(Self { pool, ids_without_types_until: Arc::default() })
     }
 
-    /// Whether the database answers.
-    ///
-    /// # Errors
-    /// When it does not.
-    pub async fn ping(&self) -> Result<(), LedgerError> {
-        self.run(async |conn| conn.batch_execute("SELECT 1").await).await
-    }
-
-    /// Runs statements on a connection of the pool, with a deadline. A connection that fell silent is thrown away.
+    /// Runs statements on a connection of the pool, with a deadline. A connection that fell silent is thrown away. So are all
+    /// that are idle when the database takes no writes any more: the next one may find the new primary.
     pub(crate) async fn run<T, F>(&self, statements: F) -> Result<T, LedgerError>
     where
-        F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, diesel::result::Error>,
+        F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
-        let mut conn = self.pool.get().await.map_err(|error| LedgerError::Unavailable(error.into()))?;
-        if let Ok(result) = tokio::time::timeout(STATEMENT_TIMEOUT, statements(&mut conn)).await {
-            return result.map_err(|error| failed(error, &mut conn));
+        let mut conn = self.pool.get().await.map_err(not_had)?;
+        let error = match tokio::time::timeout(STATEMENT_TIMEOUT, statements(&mut conn)).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => failed(error, &mut conn),
+            Err(_) => LedgerError::Timeout(STATEMENT_TIMEOUT),
+        };
+        match error {
+            LedgerError::Timeout(_) => drop(Object::take(conn)),
+            LedgerError::ReadOnly => {
+                drop(Object::take(conn));
+                self.pool.retain(|_, _| false);
+            }
+            _ => {}
         }
-        drop(Object::take(conn));
-        Err(LedgerError::Timeout(STATEMENT_TIMEOUT))
+        Err(error)
     }
 
     /// A connection of one's own.
     pub(crate) async fn connection(&self) -> Result<AsyncPgConnection, LedgerError> {
-        let conn = self.pool.get().await.map_err(|error| LedgerError::Unavailable(error.into()))?;
+        let conn = self.pool.get().await.map_err(not_had)?;
         Ok(Object::take(conn))
     }
 }
 
 /// Whether a statement failed because the connection, or the server behind it, went away.
-fn is_lost(error: &diesel::result::Error, conn: &mut AsyncPgConnection) -> bool {
-    use diesel::result::{DatabaseErrorKind, Error};
+fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
     let sent = !matches!(
         error,
         Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection, _)
@@ -116,9 +124,27 @@ fn is_lost(error: &diesel::result::Error, conn: &mut AsyncPgConnection) -> bool 
     !sent || (matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, _)) && conn.is_broken())
 }
 
-/// Tells a statement that failed from a connection that did.
-pub(crate) fn failed(error: diesel::result::Error, conn: &mut AsyncPgConnection) -> LedgerError {
-    if is_lost(&error, conn) { LedgerError::Unavailable(error.into()) } else { LedgerError::Query(error) }
+/// Tells a statement that failed from a connection that did, and from a server that takes no writes.
+pub(crate) fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError {
+    match error {
+        Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => LedgerError::ReadOnly,
+        error if is_lost(&error, conn) => LedgerError::Unavailable(error.into()),
+        error => LedgerError::Query(error),
+    }
+}
+
+/// What the server answers to a write that it does not take.
+pub(crate) fn read_only() -> Error {
+    Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, Box::new("the database takes no writes".to_owned()))
+}
+
+fn not_had(error: NotHad) -> LedgerError {
+    match error {
+        NotHad::Backend(PoolError::ConnectionError(ConnectionError::CouldntSetupConfiguration(
+            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _),
+        ))) => LedgerError::ReadOnly,
+        error => LedgerError::Unavailable(error.into()),
+    }
 }
 
 fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
@@ -126,6 +152,8 @@ fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
     settings
         .application_name(config.application_name)
         .connect_timeout(CONNECT_TIMEOUT)
+        // Of several hosts, whichever is the primary.
+        .target_session_attrs(TargetSessionAttrs::ReadWrite)
         .keepalives_idle(Duration::from_secs(10))
         .tcp_user_timeout(Duration::from_secs(20));
     Ok(settings)
@@ -142,8 +170,13 @@ async fn establish(settings: &Config) -> Result<AsyncPgConnection, ConnectionErr
 }
 
 fn refused(error: &tokio_postgres::Error) -> ConnectionError {
-    use std::error::Error;
-    ConnectionError::BadConnection(
-        error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
-    )
+    let cause = error.source();
+    // The client's own error, unlike the system's, has no number.
+    let is_read_only = cause
+        .and_then(|cause| cause.downcast_ref::<io::Error>())
+        .is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none());
+    if is_read_only {
+        return ConnectionError::CouldntSetupConfiguration(read_only());
+    }
+    ConnectionError::BadConnection(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
 }

@@ -33,6 +33,19 @@ impl Promised {
         &self.jobs
     }
 
+    /// The same without some of the jobs, by their places: those are still promised.
+    #[must_use]
+    pub fn without(&self, places: &[usize]) -> Self {
+        let unpublished: Vec<_> =
+            places.iter().filter_map(|place| self.jobs.get(*place)).map(|job| job.delivery.as_uuid()).collect();
+        let is_published = |id: &Uuid| !unpublished.contains(id);
+        Self {
+            ids: self.ids.iter().copied().filter(is_published).collect(),
+            until: self.until,
+            jobs: self.jobs.iter().copied().filter(|job| is_published(&job.delivery.as_uuid())).collect(),
+        }
+    }
+
     /// Whether there is nothing to publish and nothing to keep.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     QueryableByName,
-    sql_types::{Array, BigInt, Bool, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Bool, Double, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, Job, WebhookId};
@@ -88,6 +88,10 @@ const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeue
      ON CONFLICT (delivery_id) DO UPDATE SET attempt = excluded.attempt, requeued_at = excluded.requeued_at, \
         times = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.times + 1, 100) ELSE 1 END";
 
+const SLOW_FORGET: &str = "DELETE FROM slow_webhooks WHERE stamped_at < now() - $1 * interval '1 second'";
+const SLOW_FORGET_WHILE_TAKEN: &str = "DELETE FROM slow_webhooks WHERE stamped_at < now() - $1 * interval '1 second' \
+     AND EXISTS (SELECT FROM slow_webhooks WHERE stamped_at > now() - interval '1 minute')";
+
 impl Leader {
     /// Deliveries that wait, among the next `rows` after an id, and whose job was not certainly published since `since`.
     ///
@@ -151,13 +155,26 @@ impl Leader {
         self.run(async |conn| remember.execute(conn).await.map(|_| ())).await
     }
 
-    /// Forgets that webhooks had jobs in the slow lane, once its queue was seen empty: those stamped before `before`.
+    /// Forgets that webhooks had jobs in the slow lane, once its queue was seen empty: those whose stamp was not renewed for
+    /// `age`.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn slow_forget(&mut self, before: OffsetDateTime) -> Result<(), LedgerError> {
-        let forget =
-            diesel::sql_query("DELETE FROM slow_webhooks WHERE stamped_at < $1").bind::<Timestamptz, _>(before);
+    pub async fn slow_forget(&mut self, age: Duration) -> Result<(), LedgerError> {
+        self.forget(SLOW_FORGET, age).await
+    }
+
+    /// The same while its queue is not empty: nothing happens unless a stamp was renewed in the last minute, as nobody takes
+    /// anything from there then.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn slow_forget_while_taken(&mut self, age: Duration) -> Result<(), LedgerError> {
+        self.forget(SLOW_FORGET_WHILE_TAKEN, age).await
+    }
+
+    async fn forget(&mut self, forget: &str, age: Duration) -> Result<(), LedgerError> {
+        let forget = diesel::sql_query(forget).bind::<Double, _>(age.as_secs_f64());
         self.run(async |conn| forget.execute(conn).await.map(|_| ())).await
     }
 }

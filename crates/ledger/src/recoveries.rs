@@ -1,6 +1,8 @@
 //! Recoveries: every dropped delivery of a webhook since a time is sent again, bit by bit, however often the process that
 //! does it dies.
 
+use std::time::Duration;
+
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
@@ -11,7 +13,7 @@ use crate::{
     error::LedgerError,
     pool::Ledger,
     promises::{Promised, promise},
-    resends::begin,
+    resends::{begin, first_kept},
     tables::{deliveries, recoveries},
     webhooks::{OwnWebhook, lock},
 };
@@ -90,12 +92,17 @@ impl Ledger {
     }
 
     /// Takes one step of any running recovery that nobody else is at: up to `most` dropped deliveries begin a fresh run,
-    /// and their jobs are promised. The recovery's next step comes after `pause`, whoever takes it. `None` when there is
-    /// nothing to do.
+    /// and their jobs are promised. Those older than `keep` are passed over. The recovery's next step comes after `pause`,
+    /// whoever takes it. `None` when there is nothing to do.
     ///
     /// # Errors
     /// When the database does not answer; the step is taken then, or not at all.
-    pub async fn recovery_step(&self, most: u16, pause: std::time::Duration) -> Result<Option<Promised>, LedgerError> {
+    pub async fn recovery_step(
+        &self,
+        most: u16,
+        pause: Duration,
+        keep: Duration,
+    ) -> Result<Option<Promised>, LedgerError> {
         let now = OffsetDateTime::now_utc();
         let next = recoveries::table
             .filter(recoveries::finished_at.is_null().and(recoveries::leased_until.le(now)))
@@ -106,7 +113,8 @@ impl Ledger {
         self.run(async |conn| {
             conn.transaction(async |conn| {
                 let Some(running) = next.first(conn).await.optional()? else { return Ok(None) };
-                let found = running.next(conn, most).await?;
+                let first = first_kept(conn, keep).await?;
+                let found = running.next(conn, first, most).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
                 let promised = promise(conn, &found).await?;
@@ -130,10 +138,11 @@ impl Ledger {
 
 impl Running {
     /// The next dropped deliveries in the order of their ids, with their attempts. Those that were made after the
-    /// recovery was asked for are not its business.
-    async fn next(&self, conn: &mut AsyncPgConnection, most: u16) -> QueryResult<Vec<(Uuid, i16)>> {
+    /// recovery was asked for are not its business, nor those before `first`.
+    async fn next(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<(Uuid, i16)>> {
         deliveries::table
             .filter(deliveries::webhook_id.eq(self.webhook_id).and(deliveries::id.gt(self.reached)))
+            .filter(deliveries::id.ge(first))
             .filter(deliveries::state.eq(DeliveryState::Dropped.as_str()))
             .filter(deliveries::created_at.le(self.created_at))
             .order(deliveries::id)

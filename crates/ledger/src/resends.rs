@@ -1,5 +1,7 @@
 //! Deliveries that are sent again, one by one.
 
+use std::time::Duration;
+
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
@@ -7,6 +9,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
+    clock::now,
     error::LedgerError,
     pool::Ledger,
     promises::{Promised, promise, share, take_back},
@@ -19,6 +22,8 @@ use crate::{
 pub enum Resend {
     /// The tenant has no such webhook, or the webhook no such delivery.
     NotFound,
+    /// Its day has been over for longer than history is kept, and may be dropped at any moment.
+    TooOld,
     /// It waits for the first attempt of a run already: this request has joined the one that began it.
     Waiting,
     /// A fresh run begins.
@@ -46,7 +51,8 @@ struct Before {
 }
 
 impl Ledger {
-    /// Begins a fresh run of the schedule for a delivery. Two requests at once begin one.
+    /// Begins a fresh run of the schedule for a delivery, unless it is older than `keep` by the database's clock. Two
+    /// requests at once begin one.
     ///
     /// # Errors
     /// When the database does not answer; nothing has happened then, or all of it.
@@ -55,6 +61,7 @@ impl Ledger {
         tenant: TenantId,
         webhook: WebhookId,
         id: DeliveryId,
+        keep: Duration,
     ) -> Result<Resend, LedgerError> {
         let query = deliveries::table
             .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.as_uuid())))
@@ -66,6 +73,9 @@ impl Ledger {
                     return Ok(Resend::NotFound);
                 }
                 let Some(before) = query.first(conn).await.optional()? else { return Ok(Resend::NotFound) };
+                if before.id < first_kept(conn, keep).await? {
+                    return Ok(Resend::TooOld);
+                }
                 if before.state == DeliveryState::Pending.as_str() {
                     share(conn, before.id).await?;
                     return Ok(Resend::Waiting);
@@ -114,6 +124,17 @@ impl Ledger {
     }
 }
 
+/// The smallest id that a delivery of the days that are kept can have, by the database's clock. A day goes as a whole once
+/// it has been over for `keep`.
+pub(crate) async fn first_kept(conn: &mut AsyncPgConnection, keep: Duration) -> QueryResult<Uuid> {
+    Ok(first_kept_at(now(conn).await?, keep))
+}
+
+fn first_kept_at(now: OffsetDateTime, keep: Duration) -> Uuid {
+    let midnight = (now - keep).date().midnight().assume_utc();
+    DeliveryId::bound_at_millis(u64::try_from(midnight.unix_timestamp()).unwrap_or_default() * 1000)
+}
+
 /// Lets a fresh run of the schedule begin, which counts its attempts from here.
 pub(crate) async fn begin(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
     diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids.to_vec())))
@@ -125,4 +146,26 @@ pub(crate) async fn begin(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryRe
         ))
         .execute(conn)
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::partitions::Day;
+
+    #[test]
+    fn the_first_id_that_is_kept_is_that_of_the_oldest_day_that_is_not_dropped() {
+        let keep = Duration::from_secs(2 * 86_400);
+        for now in
+            [datetime!(2026-03-05 00:00 UTC), datetime!(2026-03-05 00:00:01 UTC), datetime!(2026-03-05 23:59 UTC)]
+        {
+            let first = first_kept_at(now, keep);
+            for back in 0..6 {
+                let day = Day::from(now.date() - time::Duration::days(back));
+                assert_eq!(day.ids().0 < first, day.is_over(now - keep), "{day} at {now}");
+            }
+        }
+    }
 }

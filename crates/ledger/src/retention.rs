@@ -4,31 +4,48 @@ use std::time::Duration;
 
 use diesel::{
     QueryableByName,
-    sql_types::{BigInt, Nullable, Timestamptz, Uuid as SqlUuid},
+    sql_types::{BigInt, Bool, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
+    clock::now,
     error::LedgerError,
     leader::Leader,
     partitions::{Day, Name, named},
 };
 
-/// Rows that one statement looks at.
+/// Rows that one statement deletes.
 const BITE: i64 = 1_000;
-/// Deleted webhooks that one statement forgets.
-const WEBHOOKS: i64 = 100;
+/// Rows that one statement searches for what waits.
+const SEARCHED: i64 = 10_000;
+/// Whoever has found a day to be young enough has stored or revived a delivery of it after so long at the latest.
+const MARGIN: Duration = Duration::from_secs(60 * 60);
 
-/// What became of a day that is older than anything is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
-    /// Its partitions are gone.
-    Gone,
-    /// A delivery of it still waits: it has to be cleaned of everything else.
-    Waiting,
+/// The search of a day that is older than anything is kept for deliveries that still wait, and how far it has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    day: Day,
+    reached: Uuid,
 }
+
+/// What a step of a search has found.
+#[derive(Debug)]
+pub enum Searched {
+    /// Nothing so far.
+    Further(Search),
+    /// A delivery waits: the day has to stay, and to be cleaned of everything else.
+    Waiting(Day),
+    /// Nothing waits in all of the day.
+    Nothing(Finished),
+}
+
+/// Proof that nothing waits in a day. Nothing will, as events that fired then are no longer taken, and deliveries of theirs
+/// not sent again.
+#[derive(Debug)]
+pub struct Finished(Day);
 
 /// The cleaning of one partition of deliveries and events, and how far it has come.
 #[derive(Clone, Debug)]
@@ -38,15 +55,15 @@ pub struct Cleaning {
     stage: Stage,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     Deliveries(Uuid),
     Events(EventKey),
 }
 
-type EventKey = (OffsetDateTime, Uuid, Uuid);
+type EventKey = (OffsetDateTime, Uuid, Uuid, String);
 
-/// A bite of a cleaning.
+/// A step of a cleaning.
 #[derive(Clone, Debug)]
 pub struct Cleaned {
     /// Rows that are gone, without attempts.
@@ -55,18 +72,43 @@ pub struct Cleaned {
     pub rest: Option<Cleaning>,
 }
 
+/// Partitions that an upgrade made for events with odd timestamps: of before 2000, and of after 2099.
+const ODD: [&str; 2] = ["before", "after"];
+
+impl From<Day> for Search {
+    fn from(day: Day) -> Self {
+        Self { day, reached: Uuid::nil() }
+    }
+}
+
+impl Finished {
+    /// The day.
+    #[must_use]
+    pub const fn day(&self) -> Day {
+        self.0
+    }
+}
+
 impl Cleaning {
     /// Of a day whose partitions have to stay.
     #[must_use]
     pub fn of_day(day: Day, before: OffsetDateTime) -> Self {
-        Self { part: day.suffix(), before, stage: Stage::Deliveries(Uuid::nil()) }
+        Self::of(day.suffix(), before)
     }
 
-    /// Of the default partitions, in which events with odd timestamps are: they count by when they came.
-    #[must_use]
-    pub fn of_default(before: OffsetDateTime) -> Self {
-        Self { part: "default".to_owned(), before, stage: Stage::Deliveries(Uuid::nil()) }
+    const fn of(part: String, before: OffsetDateTime) -> Self {
+        Self { part, before, stage: Stage::Deliveries(Uuid::nil()) }
     }
+}
+
+#[derive(QueryableByName)]
+struct SearchRow {
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    reached: Option<Uuid>,
+    #[diesel(sql_type = BigInt)]
+    looked: i64,
+    #[diesel(sql_type = Bool)]
+    waits: bool,
 }
 
 #[derive(QueryableByName)]
@@ -87,6 +129,8 @@ struct EventsBite {
     id: Option<Uuid>,
     #[diesel(sql_type = Nullable<SqlUuid>)]
     tenant_id: Option<Uuid>,
+    #[diesel(sql_type = Nullable<Text>)]
+    event_type: Option<String>,
     #[diesel(sql_type = BigInt)]
     looked: i64,
     #[diesel(sql_type = BigInt)]
@@ -94,56 +138,103 @@ struct EventsBite {
 }
 
 impl Leader {
-    /// The days that were over for `keep` at `now`, oldest first.
+    /// The time, by the database's clock: a leader whose own is ahead must not drop what is young.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn now(&mut self) -> Result<OffsetDateTime, LedgerError> {
+        self.run(async |conn| now(conn).await).await
+    }
+
+    /// The days that were over for `keep` at `now` and an hour more, oldest first.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn days_old(&mut self, now: OffsetDateTime, keep: Duration) -> Result<Vec<Day>, LedgerError> {
-        let before = now - keep;
-        Ok(self.days().await?.into_iter().take_while(|day| day.end() <= before).collect())
+        let before = now - keep - MARGIN;
+        Ok(self.days().await?.into_iter().take_while(|day| day.is_over(before)).collect())
     }
 
-    /// Drops a day's partitions, all at once, unless a delivery in them still waits.
+    /// Searches the next 10,000 deliveries of a day for one that waits.
+    ///
+    /// # Errors
+    /// When the database does not answer: the step can be taken again.
+    pub async fn day_search(&mut self, Search { day, reached }: Search) -> Result<Searched, LedgerError> {
+        let table = format!("deliveries_{}", day.suffix());
+        let search = diesel::sql_query(format!(
+            "WITH step AS MATERIALIZED (SELECT id, state FROM {table} WHERE id > $1 ORDER BY id LIMIT {SEARCHED}) \
+             SELECT (SELECT id FROM step ORDER BY id DESC LIMIT 1) AS reached, (SELECT count(*) FROM step) AS looked, \
+                    EXISTS (SELECT FROM step WHERE state IN ('pending', 'retrying')) AS waits"
+        ))
+        .bind::<SqlUuid, _>(reached);
+        let found: Option<SearchRow> = self
+            .run(async |conn| match named(conn, &table).await?.is_empty() {
+                true => Ok(None),
+                false => search.get_result(conn).await.map(Some),
+            })
+            .await?;
+        Ok(match found {
+            Some(SearchRow { waits: true, .. }) => Searched::Waiting(day),
+            Some(SearchRow { reached: Some(reached), looked: SEARCHED, .. }) => {
+                Searched::Further(Search { day, reached })
+            }
+            _ => Searched::Nothing(Finished(day)),
+        })
+    }
+
+    /// Drops a day's partitions, all at once.
     ///
     /// # Errors
     /// When the database does not answer, or somebody reads the day just now: nothing has happened then.
-    pub async fn day_drop(&mut self, day: Day) -> Result<Dropped, LedgerError> {
+    pub async fn day_drop(&mut self, Finished(day): &Finished) -> Result<(), LedgerError> {
         let suffix = day.suffix();
-        let deliveries = format!("deliveries_{suffix}");
-        let (first, beyond) = day.ids();
-        let waits = diesel::sql_query(
-            "SELECT 'waits' AS name WHERE EXISTS \
-               (SELECT FROM deliveries WHERE id >= $1 AND id < $2 AND state IN ('pending', 'retrying'))",
-        )
-        .bind::<SqlUuid, _>(first)
-        .bind::<SqlUuid, _>(beyond);
-        self.run(async |conn| {
-            conn.transaction(async |conn| {
-                // While this day is looked through, only those who would revive a delivery of it wait: a resend. The
-                // tables themselves are locked by the drop alone, which takes no time.
-                if !named(conn, &deliveries).await?.is_empty() {
-                    conn.batch_execute(&format!("LOCK TABLE {deliveries} IN SHARE MODE")).await?;
-                }
-                if !waits.load::<Name>(conn).await?.is_empty() {
-                    return Ok(Dropped::Waiting);
-                }
-                conn.batch_execute(&format!("DROP TABLE IF EXISTS attempts_{suffix}, {deliveries}, events_{suffix}"))
-                    .await?;
-                Ok(Dropped::Gone)
-            })
-            .await
-        })
-        .await
+        let drop = format!("DROP TABLE IF EXISTS attempts_{suffix}, deliveries_{suffix}, events_{suffix}");
+        self.run(async |conn| conn.batch_execute(&drop).await).await
     }
 
-    /// Takes one bite of a cleaning: first deliveries that are finished, with their attempts, then events that no delivery
+    /// The cleanings of partitions for odd timestamps, if there are any: what is in them counts by when it came. Drops those
+    /// that are empty.
+    ///
+    /// # Errors
+    /// When the database does not answer, or somebody reads such a partition just now.
+    pub async fn odd_days_clean(&mut self, before: OffsetDateTime) -> Result<Vec<Cleaning>, LedgerError> {
+        let mut cleanings = Vec::new();
+        for part in ODD {
+            let is_there = format!("deliveries_{part}");
+            if self.run(async |conn| named(conn, &is_there).await).await?.is_empty() {
+                continue;
+            }
+            let lock = format!("LOCK TABLE deliveries_{part}, events_{part} IN SHARE MODE");
+            let some = format!(
+                "SELECT 'some' AS name WHERE EXISTS (SELECT FROM deliveries_{part}) OR EXISTS (SELECT FROM events_{part})"
+            );
+            let drop = format!("DROP TABLE attempts_{part}, deliveries_{part}, events_{part}");
+            let is_empty = self.run(async |conn| {
+                conn.transaction(async |conn| {
+                    conn.batch_execute(&lock).await?;
+                    let is_empty = diesel::sql_query(some).load::<Name>(conn).await?.is_empty();
+                    if is_empty {
+                        conn.batch_execute(&drop).await?;
+                    }
+                    Ok(is_empty)
+                })
+                .await
+            });
+            if !is_empty.await? {
+                cleanings.push(Cleaning::of(part.to_owned(), before));
+            }
+        }
+        Ok(cleanings)
+    }
+
+    /// Takes one step of a cleaning: first deliveries that are finished, with their attempts, then events that no delivery
     /// refers to.
     ///
     /// # Errors
-    /// When the database does not answer, or a row is locked: the bite can be taken again.
+    /// When the database does not answer, or a row is locked: the step can be taken again.
     pub async fn clean(&mut self, cleaning: &Cleaning) -> Result<Cleaned, LedgerError> {
-        let (gone, stage) = match cleaning.stage {
-            Stage::Deliveries(after) => self.clean_deliveries(cleaning, after).await?,
+        let (gone, stage) = match &cleaning.stage {
+            Stage::Deliveries(after) => self.clean_deliveries(cleaning, *after).await?,
             Stage::Events(after) => self.clean_events(cleaning, after).await?,
         };
         let rest = stage.map(|stage| Cleaning { stage, ..cleaning.clone() });
@@ -168,71 +259,46 @@ impl Leader {
         let bite: DeliveriesBite = self.run(async |conn| bite.get_result(conn).await).await?;
         let stage = match bite.reached {
             Some(reached) if bite.looked == BITE => Stage::Deliveries(reached),
-            _ => Stage::Events((ANCIENT, Uuid::nil(), Uuid::nil())),
+            _ => Stage::Events((ANCIENT, Uuid::nil(), Uuid::nil(), String::new())),
         };
         Ok((bite.gone, Some(stage)))
     }
 
+    // The events that deliveries refer to are gathered once, however many fired in one millisecond.
     async fn clean_events(
         &mut self,
         Cleaning { part, before, .. }: &Cleaning,
-        (at, id, tenant): EventKey,
+        (at, id, tenant, event_type): &EventKey,
     ) -> Result<(i64, Option<Stage>), LedgerError> {
         let bite = diesel::sql_query(format!(
             "WITH bite AS MATERIALIZED ( \
-               SELECT occurred_at, id, tenant_id, received_at, \
+               SELECT occurred_at, id, tenant_id, event_type, received_at, \
                       greatest(0, (extract(epoch FROM occurred_at) * 1000)::bigint) AS millis FROM events_{part} \
-               WHERE (occurred_at, id, tenant_id) > ($1, $2, $3) ORDER BY occurred_at, id, tenant_id LIMIT {BITE} \
+               WHERE (occurred_at, id, tenant_id, event_type) > ($1, $2, $3, $4) \
+               ORDER BY occurred_at, id, tenant_id, event_type LIMIT {BITE} \
              ), gone AS ( \
                DELETE FROM events_{part} AS e USING bite WHERE e.occurred_at = bite.occurred_at AND e.id = bite.id \
-                 AND e.tenant_id = bite.tenant_id AND bite.received_at < $4 AND NOT EXISTS ( \
-                   SELECT FROM deliveries AS d WHERE d.event_id = bite.id AND \
-                     d.id >= (lpad(to_hex(millis), 12, '0') || repeat('0', 20))::uuid AND \
-                     d.id < (lpad(to_hex(millis + 1), 12, '0') || repeat('0', 20))::uuid) \
+                 AND e.tenant_id = bite.tenant_id AND e.event_type = bite.event_type AND bite.received_at < $5 \
+                 AND (bite.id, bite.event_type) NOT IN ( \
+                   SELECT event_id, event_type FROM deliveries_{part} AS d WHERE \
+                     d.id >= (SELECT (lpad(to_hex(min(millis)), 12, '0') || repeat('0', 20))::uuid FROM bite) AND \
+                     d.id < (SELECT (lpad(to_hex(max(millis) + 1), 12, '0') || repeat('0', 20))::uuid FROM bite)) \
                RETURNING e.id \
-             ) SELECT last.occurred_at, last.id, last.tenant_id, \
+             ) SELECT last.occurred_at, last.id, last.tenant_id, last.event_type, \
                       (SELECT count(*) FROM bite) AS looked, (SELECT count(*) FROM gone) AS gone \
              FROM (SELECT 1) AS one LEFT JOIN \
-                  (SELECT * FROM bite ORDER BY occurred_at DESC, id DESC, tenant_id DESC LIMIT 1) AS last ON true"
+                  (SELECT * FROM bite ORDER BY occurred_at DESC, id DESC, tenant_id DESC, event_type DESC LIMIT 1) AS last \
+                  ON true"
         ))
         .bind::<Timestamptz, _>(at)
         .bind::<SqlUuid, _>(id)
         .bind::<SqlUuid, _>(tenant)
+        .bind::<Text, _>(event_type)
         .bind::<Timestamptz, _>(*before);
         let bite: EventsBite = self.run(async |conn| bite.get_result(conn).await).await?;
-        let reached = bite.occurred_at.zip(bite.id).zip(bite.tenant_id).map(|((at, id), tenant)| (at, id, tenant));
-        Ok((bite.gone, reached.filter(|_| bite.looked == BITE).map(Stage::Events)))
-    }
-
-    /// Forgets a bounded number of deleted webhooks of which no delivery is left (with their health), of finished
-    /// recoveries and of jobs that were enqueued again, older than `before`. Returns how many of these are gone.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn leftovers_clean(&mut self, before: OffsetDateTime) -> Result<usize, LedgerError> {
-        let statements = [
-            format!(
-                "WITH gone AS (DELETE FROM webhooks WHERE id = ANY (ARRAY( \
-                   SELECT id FROM webhooks AS w WHERE deleted_at < $1 \
-                   AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT {WEBHOOKS})) RETURNING id \
-                 ), health AS (DELETE FROM webhook_health AS h USING gone WHERE h.webhook_id = gone.id) \
-                 SELECT id FROM gone"
-            ),
-            format!(
-                "DELETE FROM recoveries WHERE id = ANY (ARRAY( \
-                   SELECT id FROM recoveries WHERE finished_at < $1 LIMIT {BITE}))"
-            ),
-            format!(
-                "DELETE FROM requeued_jobs WHERE delivery_id = ANY (ARRAY( \
-                   SELECT delivery_id FROM requeued_jobs WHERE requeued_at < $1 LIMIT {BITE}))"
-            ),
-        ];
-        let mut gone = 0;
-        for statement in statements {
-            let delete = diesel::sql_query(statement).bind::<Timestamptz, _>(before);
-            gone += self.run(async |conn| delete.execute(conn).await).await?;
-        }
-        Ok(gone)
+        let reached = bite.occurred_at.zip(bite.id).zip(bite.tenant_id).zip(bite.event_type);
+        let reached = reached.map(|(((at, id), tenant), event_type)| Stage::Events((at, id, tenant, event_type)));
+        Ok((bite.gone, reached.filter(|_| bite.looked == BITE)))
     }
 }
 

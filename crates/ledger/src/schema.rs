@@ -1,16 +1,33 @@
 //! The schema's age.
 
-use diesel::{QueryableByName, migration::MigrationSource, pg::Pg, sql_types::Text};
-use diesel_async::{AsyncMigrationHarness, RunQueryDsl, SimpleAsyncConnection};
-use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
-use time::Date;
+use std::time::Duration;
 
-use crate::{error::LedgerError, partitions::make_partitions, pool::Ledger};
+use diesel::{
+    QueryableByName,
+    migration::{Migration, MigrationSource},
+    pg::Pg,
+    sql_types::{Bool, Text},
+};
+use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use crate::{
+    clock::now,
+    error::LedgerError,
+    partitions::{around, make_partitions},
+    pool::Ledger,
+};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
-/// Only one process at a time migrates or makes partitions.
-pub(crate) const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
+/// Only one process at a time migrates.
+const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
+
+/// How often a process that waits for another one to migrate looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The migration that needs the new key of `events` on every partition.
+const NEEDS_KEY: &str = "20261123000008";
 
 /// How the database's schema compares with what this program was built for.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,18 +39,25 @@ pub enum SchemaState {
 }
 
 impl Ledger {
-    /// Applies the migrations that are missing and makes the partitions around `today`. Returns the applied ones.
+    /// Applies the migrations that are missing and makes the partitions around today, by the database's clock. Returns the
+    /// applied ones. One that was interrupted goes on when it is called again.
     ///
     /// # Errors
     /// When the database does not answer or refuses a migration.
-    pub async fn migrate(&self, today: Date) -> Result<Vec<String>, LedgerError> {
+    pub async fn migrate(&self) -> Result<Vec<String>, LedgerError> {
         let mut conn = self.connection().await?;
-        conn.batch_execute(&format!("SET statement_timeout = 0; SELECT pg_advisory_lock({SCHEMA_LOCK})")).await?;
-        let mut harness = AsyncMigrationHarness::new(conn);
-        let applied = harness.run_pending_migrations(MIGRATIONS).map_err(LedgerError::Migration)?;
-        let applied = applied.iter().map(ToString::to_string).collect();
-        let mut conn = harness.into_inner();
-        make_partitions(&mut conn, today).await?;
+        conn.batch_execute("SET statement_timeout = 0").await?;
+        // Who waited in a statement would hold a snapshot, for which the building of an index waits.
+        let lock = format!("SELECT pg_try_advisory_lock({SCHEMA_LOCK}) AS had");
+        while !diesel::sql_query(&lock).get_result::<Lock>(&mut conn).await?.had {
+            tokio::time::sleep(LOOK).await;
+        }
+        let (mut conn, mut applied) = run_migrations(conn, |version| version < NEEDS_KEY)?;
+        build_events_key(&mut conn).await?;
+        let (mut conn, rest) = run_migrations(conn, |_| true)?;
+        applied.extend(rest);
+        let today = now(&mut conn).await?.date();
+        make_partitions(&mut conn, around(today)).await?;
         Ok(applied)
     }
 
@@ -62,4 +86,66 @@ impl Ledger {
         let missing: Vec<_> = known.iter().map(|migration| migration.name().to_string()).filter(is_missing).collect();
         Ok(if missing.is_empty() { SchemaState::Current } else { SchemaState::Behind(missing) })
     }
+}
+
+#[derive(QueryableByName)]
+struct Lock {
+    #[diesel(sql_type = Bool)]
+    had: bool,
+}
+
+/// Runs those of the missing migrations whose versions are `wanted`, in their order. Returns the versions.
+fn run_migrations(
+    conn: AsyncPgConnection,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<(AsyncPgConnection, Vec<String>), LedgerError> {
+    let mut harness = AsyncMigrationHarness::new(conn);
+    let mut applied = Vec::new();
+    for migration in harness.pending_migrations(MIGRATIONS).map_err(LedgerError::Migration)? {
+        let version = migration.name().version().to_string();
+        if wanted(&version) {
+            harness.run_migration(&migration).map_err(LedgerError::Migration)?;
+            applied.push(version);
+        }
+    }
+    Ok((harness.into_inner(), applied))
+}
+
+/// A partition of `events` without the new key, or with one that a build left behind unfinished.
+#[derive(QueryableByName)]
+struct Unkeyed {
+    #[diesel(sql_type = Text)]
+    partition: String,
+    #[diesel(sql_type = Bool)]
+    is_built: bool,
+}
+
+/// The key's index on a partition is named after it.
+const UNKEYED: &str = "SELECT c.relname::text AS partition, coalesce(x.indisvalid, false) AS is_built \
+     FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
+     LEFT JOIN pg_index AS x ON x.indexrelid = to_regclass(c.relname || '_event_type_key') \
+     WHERE i.inhparent = 'events'::regclass AND NOT EXISTS ( \
+       SELECT FROM pg_inherits AS k JOIN pg_index AS p ON p.indexrelid = k.inhrelid \
+       WHERE k.inhparent = 'events_key'::regclass AND p.indrelid = c.oid) \
+     ORDER BY c.relname";
+
+/// Builds the new key on one partition after another. Each build reads its partition twice; nobody waits for it.
+async fn build_events_key(conn: &mut AsyncPgConnection) -> Result<(), LedgerError> {
+    let unkeyed: Vec<Unkeyed> = diesel::sql_query(UNKEYED).load(conn).await?;
+    for Unkeyed { partition, is_built } in unkeyed {
+        let index = format!("{partition}_event_type_key");
+        if !is_built {
+            conn.batch_execute(&format!("DROP INDEX IF EXISTS {index}")).await?;
+            let columns = "occurred_at, id, tenant_id, event_type";
+            conn.batch_execute(&format!("CREATE UNIQUE INDEX CONCURRENTLY {index} ON {partition} ({columns})")).await?;
+        }
+        // Who has planned a read of the partition meanwhile has locked the index.
+        conn.batch_execute(&format!(
+            "DO $$ BEGIN SET LOCAL lock_timeout = '500ms'; \
+               LOOP BEGIN ALTER INDEX events_key ATTACH PARTITION {index}; EXIT; \
+                    EXCEPTION WHEN lock_not_available THEN PERFORM pg_sleep(0.5); END; END LOOP; END $$"
+        ))
+        .await?;
+    }
+    Ok(())
 }

@@ -5,14 +5,17 @@ use std::{fmt, str::FromStr};
 use domain::WebhookId;
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    digest::{SHA256, digest},
     error::Unspecified,
     rand::{SecureRandom, SystemRandom},
 };
 use signing::SigningSecret;
+use zeroize::Zeroizing;
 
 /// The operator's keys: the first one seals, every one opens.
 pub struct SecretKeys {
     keys: Vec<(String, LessSafeKey)>,
+    fingerprints: Vec<String>,
 }
 
 /// What is wrong with the keys' text. It never holds any of the key.
@@ -50,7 +53,7 @@ impl FromStr for SecretKeys {
     type Err = SecretKeysError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut keys: Vec<(String, LessSafeKey)> = Vec::new();
+        let (mut keys, mut fingerprints): (Vec<(String, LessSafeKey)>, _) = (Vec::new(), Vec::new());
         for (index, entry) in text.split(',').map(str::trim).enumerate() {
             let malformed = || SecretKeysError::Malformed(index + 1);
             let (id, digits) = entry.split_once(':').ok_or_else(malformed)?;
@@ -63,9 +66,10 @@ impl FromStr for SecretKeys {
                 return Err(SecretKeysError::Repeated(id.to_owned()));
             }
             let key = UnboundKey::new(&AES_256_GCM, &bytes).map_err(|Unspecified| malformed())?;
+            fingerprints.push(hex::encode(&digest(&SHA256, &bytes).as_ref()[..4]));
             keys.push((id.to_owned(), LessSafeKey::new(key)));
         }
-        Ok(Self { keys })
+        Ok(Self { keys, fingerprints })
     }
 }
 
@@ -76,6 +80,17 @@ impl fmt::Debug for SecretKeys {
 }
 
 impl SecretKeys {
+    /// The keys' ids, that of the one that seals first.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|(id, _)| id.as_str())
+    }
+
+    /// Each key's id with the beginning of its SHA-256, in 8 hex digits: whether two hosts mean the same key by an id can be
+    /// seen by it, and nothing of the key.
+    pub fn fingerprints(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.keys.iter().zip(&self.fingerprints).map(|((id, _), fingerprint)| (id.as_str(), fingerprint.as_str()))
+    }
+
     /// Seals a webhook's secret with the first key.
     ///
     /// # Errors
@@ -97,16 +112,17 @@ impl SecretKeys {
         let unknown = || UnsealError::UnknownKey(secret.key_id.clone());
         let (_, key) = self.keys.iter().find(|(id, _)| *id == secret.key_id).ok_or_else(unknown)?;
         let opened = open(key, webhook, &secret.sealed);
-        opened.map(SigningSecret::from).ok_or_else(|| UnsealError::DoesNotOpen(secret.key_id.clone()))
+        opened.ok_or_else(|| UnsealError::DoesNotOpen(secret.key_id.clone()))
     }
 }
 
-fn open(key: &LessSafeKey, webhook: WebhookId, sealed: &[u8]) -> Option<String> {
+/// What is opened on the way is wiped: only the secret itself, which wipes itself, leaves this function.
+fn open(key: &LessSafeKey, webhook: WebhookId, sealed: &[u8]) -> Option<SigningSecret> {
     let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-    let mut text = text.to_vec();
-    let opened = key.open_in_place(nonce, aad(webhook), &mut text).ok()?;
-    String::from_utf8(opened.to_vec()).ok()
+    let mut text = Zeroizing::new(text.to_vec());
+    let opened = key.open_in_place(nonce, aad(webhook), text.as_mut_slice()).ok()?;
+    std::str::from_utf8(opened).ok().map(|text| SigningSecret::from(text.to_owned()))
 }
 
 fn aad(webhook: WebhookId) -> Aad<[u8; 16]> {

@@ -17,7 +17,7 @@ batch_statement! {
 
 impl Ledger {
     /// Stamps webhooks of which a job is about to be moved to the slow lane, or was found there. Who looks for lost jobs
-    /// leaves a stamped webhook alone until its stamp is old and the slow lane was seen empty.
+    /// leaves a stamped webhook alone until its stamp is old, and the slow lane was seen empty or has gone round since.
     ///
     /// # Errors
     /// When the database does not answer.

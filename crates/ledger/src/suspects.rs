@@ -17,6 +17,15 @@ batch_statement! {
       RETURNING tries"
 }
 
+// One that was parked and comes again all the same was begun at least once.
+batch_statement! {
+    CountTries -> (SmallInt,);
+    suspect { delivery: Uuid => SqlUuid };
+    " SELECT CASE WHEN s.parked_as IS NULL THEN s.tries ELSE greatest(s.tries, 1::smallint) END \
+      FROM suspect CROSS JOIN LATERAL (SELECT * FROM suspect_jobs WHERE delivery_id = suspect.delivery LIMIT 1) AS s \
+      WHERE s.marked_at >= now() - interval '1 day'"
+}
+
 batch_statement! {
     ClearSuspects -> (SqlUuid,);
     cleared { delivery: Uuid => SqlUuid };
@@ -48,6 +57,17 @@ impl Ledger {
         let statement = MarkSuspects { delivery: vec![delivery.as_uuid()] };
         let rows: Vec<(i16,)> = self.run(async |conn| statement.load(conn).await).await?;
         let (tries,) = rows.into_iter().next().unwrap_or((1,));
+        u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
+    }
+
+    /// How often a job was marked before without an end: its process died with it, or has not ended it yet.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn suspect_tries(&self, delivery: DeliveryId) -> Result<u16, LedgerError> {
+        let statement = CountTries { delivery: vec![delivery.as_uuid()] };
+        let rows: Vec<(i16,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let (tries,) = rows.into_iter().next().unwrap_or_default();
         u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
     }
 

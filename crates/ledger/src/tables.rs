@@ -59,7 +59,7 @@ diesel::table! {
         delivery_id -> Uuid,
         attempt -> SmallInt,
         url -> Text,
-        signature -> Text,
+        signed_at -> Nullable<Timestamptz>,
         started_at -> Timestamptz,
         duration_us -> BigInt,
         outcome -> Text,
@@ -70,7 +70,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    events (occurred_at, id, tenant_id) {
+    events (occurred_at, id, tenant_id, event_type) {
         occurred_at -> Timestamptz,
         id -> Uuid,
         tenant_id -> Uuid,

@@ -2,8 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, EventId, WebhookId};
-use time::OffsetDateTime;
+use domain::{DeliveryId, WebhookId};
 
 use crate::{
     error::LedgerError,
@@ -32,8 +31,6 @@ pub struct BegunTrial {
     pub delivery: DeliveryId,
     /// Its job.
     pub promised: Promised,
-    event: EventId,
-    occurred_at: OffsetDateTime,
 }
 
 impl Ledger {
@@ -42,26 +39,16 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn trial_create(&self, event: &NewEvent, webhook: WebhookId) -> Result<Trial, LedgerError> {
-        let delivery = DeliveryId::derive(webhook, event.id, event.timestamp);
-        self.run(async |conn| {
-            conn.transaction(async |conn| {
-                match lock(conn, event.tenant, webhook).await? {
-                    None => return Ok(Trial::NotFound),
-                    Some(Active::No) => return Ok(Trial::Paused),
-                    Some(Active::Yes) => {}
-                }
-                insert_event(conn, event).await?;
-                insert_delivery(conn, delivery, webhook, event).await?;
-                let promised = promise(conn, &[(delivery.as_uuid(), 0)]).await?;
-                let occurred_at = milliseconds(event.timestamp);
-                Ok(Trial::Begun(BegunTrial { delivery, promised, event: event.id, occurred_at }))
-            })
-            .await
-        })
-        .await
+        match self.run(async |conn| create(conn, event, webhook).await).await {
+            Err(error) if self.days_made(&error, &[milliseconds(event.timestamp)]).await? => {
+                self.run(async |conn| create(conn, event, webhook).await).await
+            }
+            done => done,
+        }
     }
 
-    /// Takes a test back whose job could not be published. `false` when it was attempted all the same, or a
+    /// Takes a test back whose job could not be published: its delivery is cancelled. It stays, as the job may be on the
+    /// queue all the same, and nobody must take it for one whose delivery was lost. `false` when it was attempted all the same, or a
     /// resend has joined it.
     ///
     /// # Errors
@@ -77,15 +64,30 @@ impl Ledger {
                 if !take_back(conn, &begun.promised).await? {
                     return Ok(false);
                 }
-                diesel::delete(deliveries::table.find(id)).execute(conn).await?;
-                let event = events::occurred_at.eq(begun.occurred_at).and(events::id.eq(begun.event.as_uuid()));
-                diesel::delete(events::table.filter(event)).execute(conn).await?;
+                let cancel = diesel::update(deliveries::table.find(id)).set(deliveries::state.eq("cancelled"));
+                cancel.execute(conn).await?;
                 Ok(true)
             })
             .await
         })
         .await
     }
+}
+
+async fn create(conn: &mut AsyncPgConnection, event: &NewEvent, webhook: WebhookId) -> QueryResult<Trial> {
+    let delivery = DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
+    conn.transaction(async |conn| {
+        match lock(conn, event.tenant, webhook).await? {
+            None => return Ok(Trial::NotFound),
+            Some(Active::No) => return Ok(Trial::Paused),
+            Some(Active::Yes) => {}
+        }
+        insert_event(conn, event).await?;
+        insert_delivery(conn, delivery, webhook, event).await?;
+        let promised = promise(conn, &[(delivery.as_uuid(), 0)]).await?;
+        Ok(Trial::Begun(BegunTrial { delivery, promised }))
+    })
+    .await
 }
 
 async fn insert_event(conn: &mut AsyncPgConnection, event: &NewEvent) -> QueryResult<()> {

@@ -57,6 +57,26 @@ pub struct NewWebhook {
     pub secret: SealedSecret,
 }
 
+/// How many webhooks a tenant may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// That are not deleted.
+    pub webhooks: u32,
+    /// That are deleted, and kept for their logs until retention takes them.
+    pub deleted: u32,
+}
+
+/// What came of a request to register a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Registration {
+    /// It is registered.
+    Made(Webhook),
+    /// The tenant has as many as it may have.
+    TooMany,
+    /// The tenant has deleted so many that no more are kept.
+    TooManyDeleted,
+}
+
 /// Which part of a list: at most `limit` entries that come after `after`.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<Key> {
@@ -87,27 +107,36 @@ struct HealthRow {
 }
 
 impl Ledger {
-    /// Registers a webhook, unless its tenant has `most` already: then nothing happens and `None` comes back.
+    /// Registers a webhook, unless its tenant has too many already: then nothing happens.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn webhook_create(&self, new: &NewWebhook, most: u32) -> Result<Option<Webhook>, LedgerError> {
-        let row = self
+    pub async fn webhook_create(&self, new: &NewWebhook, most: Most) -> Result<Registration, LedgerError> {
+        let made = self
             .run(async |conn| {
                 conn.transaction(async |conn| {
                     // One registration per tenant at a time, so that the count holds.
                     diesel::select(advisory_lock(tenant_key(new.tenant))).execute(conn).await?;
                     let mine = webhooks::table.filter(of(new.tenant));
-                    if mine.count().get_result::<i64>(conn).await? >= i64::from(most) {
-                        return Ok(None);
+                    if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {
+                        return Ok(Err(Registration::TooMany));
+                    }
+                    let id = new.tenant.as_uuid();
+                    let gone =
+                        webhooks::table.filter(webhooks::tenant_id.eq(id).and(webhooks::deleted_at.is_not_null()));
+                    if gone.count().get_result::<i64>(conn).await? >= i64::from(most.deleted) {
+                        return Ok(Err(Registration::TooManyDeleted));
                     }
                     let insert = diesel::insert_into(webhooks::table).values(NewRow::from(new));
-                    insert.returning(Row::as_returning()).get_result(conn).await.map(Some)
+                    insert.returning(Row::as_returning()).get_result(conn).await.map(Ok)
                 })
                 .await
             })
             .await?;
-        row.map(|row| row.read(None)).transpose()
+        match made {
+            Ok(row) => row.read(None).map(Registration::Made),
+            Err(refused) => Ok(refused),
+        }
     }
 
     /// The tenant's webhooks, oldest first.

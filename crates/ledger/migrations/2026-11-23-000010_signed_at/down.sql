@@ -1,0 +1,1 @@
+ALTER TABLE attempts DROP COLUMN signed_at, ADD COLUMN signature text NOT NULL DEFAULT '';

@@ -1,0 +1,64 @@
+//! The database's time, and whether it takes writes.
+
+use std::time::{Duration, Instant};
+
+use diesel::{
+    prelude::*,
+    sql_types::{Bool, Timestamptz},
+};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+
+use crate::{
+    error::LedgerError,
+    pool::{Ledger, read_only},
+};
+
+/// What the database said of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockReading {
+    /// Its time.
+    pub database: OffsetDateTime,
+    /// This machine's time at the same moment.
+    pub local: OffsetDateTime,
+    /// The moment, in the middle of the round trip: both times are right but for half of it.
+    pub at: Instant,
+    /// How long the question took.
+    pub round_trip: Duration,
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Timestamptz)]
+    now: OffsetDateTime,
+    #[diesel(sql_type = Bool)]
+    is_read_only: bool,
+}
+
+/// Each transaction of a standby is read-only too.
+const READ: &str = "SELECT clock_timestamp() AS now, current_setting('transaction_read_only')::boolean AS is_read_only";
+
+/// When the transaction began, by the database's clock.
+pub(crate) async fn now(conn: &mut AsyncPgConnection) -> QueryResult<OffsetDateTime> {
+    diesel::select(diesel::dsl::now.into_sql::<Timestamptz>()).get_result(conn).await
+}
+
+impl Ledger {
+    /// Asks the database for its time. It must take writes too.
+    ///
+    /// # Errors
+    /// [`LedgerError::ReadOnly`] when it takes none, and another one when it does not answer.
+    pub async fn clock(&self) -> Result<ClockReading, LedgerError> {
+        self.run(async |conn| {
+            let (began, local) = (Instant::now(), OffsetDateTime::now_utc());
+            let row: Row = diesel::sql_query(READ).get_result(conn).await?;
+            let round_trip = began.elapsed();
+            if row.is_read_only {
+                return Err(read_only());
+            }
+            let half = round_trip / 2;
+            Ok(ClockReading { database: row.now, local: local + half, at: began + half, round_trip })
+        })
+        .await
+    }
+}

@@ -1,0 +1,179 @@
+//! Which sealing keys are in use, and the change from one to another.
+
+use std::collections::HashMap;
+
+use diesel::{
+    QueryableByName,
+    sql_types::{BigInt, Binary, Bool, Text, Uuid as SqlUuid},
+};
+use diesel_async::RunQueryDsl;
+use domain::WebhookId;
+use uuid::Uuid;
+
+use crate::{
+    batch::batch_statement,
+    error::LedgerError,
+    pool::Ledger,
+    secrets::{SealedSecret, SecretKeys, UnsealError},
+};
+
+/// Secrets that one step looks at.
+const STEP: usize = 200;
+
+/// How many secrets a key seals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyUse {
+    /// The key's id.
+    pub key_id: String,
+    /// The secrets of all webhooks.
+    pub secrets: u64,
+    /// Those of deleted webhooks among them, which retention has not taken yet.
+    pub of_deleted: u64,
+    /// How many of the latest two hundred do not open with the configured key of this id. 0 where none is configured.
+    pub unopened: u64,
+}
+
+impl KeyUse {
+    /// Whether none of the latest opens: then the configured key has other digits than the one that sealed them.
+    #[must_use]
+    pub const fn is_wrong(&self) -> bool {
+        self.unopened > 0 && (self.unopened == self.secrets || self.unopened == STEP as u64)
+    }
+}
+
+/// What came of a step.
+#[derive(Debug, Default)]
+pub struct Resealed {
+    /// Secrets that the first key seals now.
+    pub resealed: u64,
+    /// Secrets that do not open.
+    pub unopened: Vec<Unopened>,
+    /// Where to go on; `None` at the end.
+    pub reached: Option<WebhookId>,
+}
+
+/// A secret that does not open: it stays as it is.
+#[derive(Debug)]
+pub struct Unopened {
+    /// Whose it is.
+    pub webhook: WebhookId,
+    /// Why.
+    pub error: UnsealError,
+}
+
+#[derive(QueryableByName)]
+struct UseRow {
+    #[diesel(sql_type = Text)]
+    key_id: String,
+    #[diesel(sql_type = BigInt)]
+    secrets: i64,
+    #[diesel(sql_type = BigInt)]
+    of_deleted: i64,
+}
+
+#[derive(QueryableByName)]
+struct SecretRow {
+    #[diesel(sql_type = SqlUuid)]
+    id: Uuid,
+    #[diesel(sql_type = Text)]
+    key_id: String,
+    #[diesel(sql_type = Binary)]
+    sealed: Vec<u8>,
+    #[diesel(sql_type = Bool)]
+    is_configured: bool,
+}
+
+// Only what still is as it was read; in the order of ids, so that two that reseal never deadlock.
+batch_statement! {
+    Reseal -> (SqlUuid,);
+    secrets { webhook: Uuid => SqlUuid, was: Vec<u8> => Binary, key_id: String => Text, sealed: Vec<u8> => Binary };
+    ", locked AS MATERIALIZED ( \
+       SELECT s.* FROM secrets AS s JOIN webhooks AS w ON w.id = s.webhook AND w.secret_sealed = s.was \
+       ORDER BY w.id FOR UPDATE OF w \
+     ) UPDATE webhooks AS w SET secret_key_id = s.key_id, secret_sealed = s.sealed FROM locked AS s \
+       WHERE w.id = s.webhook RETURNING w.id"
+}
+
+impl Ledger {
+    /// How many secrets each key seals, by the key's id. Those of deleted webhooks count, as their rows stay for a while.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn keys_used(&self, keys: &SecretKeys) -> Result<Vec<KeyUse>, LedgerError> {
+        let latest = "SELECT id, secret_key_id AS key_id, secret_sealed AS sealed, secret_key_id = ANY ($1) AS is_configured \
+                      FROM (SELECT *, row_number() OVER (PARTITION BY secret_key_id ORDER BY id DESC) AS number \
+                            FROM webhooks) AS numbered WHERE number <= $2";
+        let ids: Vec<&str> = keys.ids().collect();
+        let latest =
+            diesel::sql_query(latest).bind::<diesel::sql_types::Array<Text>, _>(&ids).bind::<BigInt, _>(STEP as i64);
+        let latest: Vec<SecretRow> = self.run(async |conn| latest.load(conn).await).await?;
+        let mut unopened = HashMap::<String, u64>::new();
+        for row in latest.into_iter().filter(|row| row.is_configured) {
+            let secret = SealedSecret { key_id: row.key_id, sealed: row.sealed };
+            if keys.open(row.id.into(), &secret).is_err() {
+                *unopened.entry(secret.key_id).or_default() += 1;
+            }
+        }
+        let count = "SELECT secret_key_id AS key_id, count(*) AS secrets, count(deleted_at) AS of_deleted \
+                     FROM webhooks GROUP BY secret_key_id ORDER BY secret_key_id";
+        let rows: Vec<UseRow> = self.run(async |conn| diesel::sql_query(count).load(conn).await).await?;
+        let number = |count: i64| u64::try_from(count).unwrap_or_default();
+        let used = |row: UseRow| KeyUse {
+            unopened: unopened.get(&row.key_id).copied().unwrap_or_default(),
+            key_id: row.key_id,
+            secrets: number(row.secrets),
+            of_deleted: number(row.of_deleted),
+        };
+        Ok(rows.into_iter().map(used).collect())
+    }
+
+    /// Takes a step: seals up to two hundred secrets after `after`, which other configured keys seal, with the first key. A
+    /// secret that is changed meanwhile is not touched: the same step is to be taken again then, and finds the change.
+    ///
+    /// # Errors
+    /// When the database does not answer, or the system has no randomness. The step can be taken again.
+    pub async fn secrets_reseal(&self, keys: &SecretKeys, after: Option<WebhookId>) -> Result<Resealed, LedgerError> {
+        let after = after.map_or(Uuid::nil(), WebhookId::as_uuid);
+        let read = "SELECT id, secret_key_id AS key_id, secret_sealed AS sealed, secret_key_id = ANY ($3) AS is_configured \
+                    FROM webhooks WHERE id > $1 AND secret_key_id <> $2 ORDER BY id LIMIT $4";
+        let ids: Vec<&str> = keys.ids().collect();
+        let first = keys.ids().next().unwrap_or_default();
+        let read = diesel::sql_query(read)
+            .bind::<SqlUuid, _>(after)
+            .bind::<Text, _>(first)
+            .bind::<diesel::sql_types::Array<Text>, _>(&ids)
+            .bind::<BigInt, _>(STEP as i64);
+        let rows: Vec<SecretRow> = self.run(async |conn| read.load(conn).await).await?;
+        let last = rows.last().filter(|_| rows.len() == STEP).map(|row| row.id);
+        let (mut statement, mut unopened) = (Reseal::default(), Vec::new());
+        for row in rows.into_iter().filter(|row| row.is_configured) {
+            let webhook = WebhookId::from(row.id);
+            let was = SealedSecret { key_id: row.key_id, sealed: row.sealed };
+            match keys.open(webhook, &was) {
+                Ok(secret) => {
+                    let SealedSecret { key_id, sealed } =
+                        keys.seal(webhook, &secret).map_err(|_| LedgerError::Randomness)?;
+                    statement.push(row.id, was.sealed, key_id, sealed);
+                }
+                Err(error) => unopened.push(Unopened { webhook, error }),
+            }
+        }
+        let tried = statement.webhook.len();
+        let resealed = if tried == 0 { Vec::new() } else { self.run(async |conn| statement.load(conn).await).await? };
+        let resealed: Vec<(Uuid,)> = resealed;
+        if resealed.len() < tried {
+            unopened.clear();
+            return Ok(Resealed { resealed: resealed.len() as u64, unopened, reached: Some(after.into()) });
+        }
+        Ok(Resealed { resealed: tried as u64, unopened, reached: last.map(WebhookId::from) })
+    }
+}
+
+impl Reseal {
+    fn push(&mut self, webhook: Uuid, was: Vec<u8>, key_id: String, sealed: Vec<u8>) {
+        self.webhook.push(webhook);
+        self.was.push(was);
+        self.key_id.push(key_id);
+        self.sealed.push(sealed);
+    }
+}
