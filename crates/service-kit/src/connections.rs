@@ -1,8 +1,8 @@
-//! The ledger and the broker, as the settings name them.
+//! The ledger, its keys and the broker, as the settings name them.
 
 use backon::BackoffBuilder;
 use broker::{Broker, BrokerConfig, Names, Publisher};
-use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState};
+use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -22,6 +22,14 @@ pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, Sett
         application_name: process,
     };
     Ledger::new(&config).map_err(|error| SettingsError::invalid("database.url", error))
+}
+
+/// The keys that seal signing secrets.
+///
+/// # Errors
+/// [`SettingsError`] for `secrets.keys`.
+pub fn secret_keys(settings: &Settings) -> Result<SecretKeys, SettingsError> {
+    settings.secret_keys()?.parse().map_err(|error| SettingsError::invalid("secrets.keys", error))
 }
 
 /// The broker, with the topology that the settings ask for. Nothing is connected yet.
@@ -76,10 +84,17 @@ pub fn readiness(ledger: &Ledger, publisher: &Publisher, shutdown: CancellationT
     Readiness::new()
         .check("database", move || {
             let ledger = ledger.clone();
-            async move { ledger.ping().await.map_err(|error| error.to_string()) }
+            async move { ledger.clock().await.map(drop).map_err(|error| database_fault(&error)) }
         })
         .check("broker", move || std::future::ready(publisher.check()))
         .draining(shutdown)
+}
+
+fn database_fault(error: &LedgerError) -> String {
+    match error {
+        LedgerError::ReadOnly => "read-only".to_owned(),
+        error => error.to_string(),
+    }
 }
 
 /// Does `step` until it succeeds, waiting a little longer after each failure, for as long as it takes. Every failure is

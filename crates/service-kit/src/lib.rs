@@ -3,14 +3,17 @@
 mod backoff;
 pub mod buckets;
 pub mod connections;
+mod database_watch;
 pub mod logs;
 pub mod ops;
 pub mod process;
+pub mod publishing;
 pub mod readiness;
 pub mod settings;
 pub mod shutdown;
 
 pub use backoff::backoff;
+pub use database_watch::DatabaseWatch;
 pub use ops::{OpsError, OpsServer};
 pub use readiness::Readiness;
 pub use settings::{Sensitive, Settings, SettingsError};

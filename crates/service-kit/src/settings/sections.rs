@@ -92,7 +92,7 @@ pub struct Ops {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secrets {
-    /// `id:64 hex digits`, comma separated; read it by [`Settings::secret_keys`](super::Settings::secret_keys).
+    /// `id:64 hex digits`, comma separated; read them by [`secret_keys`](crate::connections::secret_keys).
     pub keys: Option<Sensitive>,
 }
 

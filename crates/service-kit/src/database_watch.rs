@@ -1,0 +1,155 @@
+//! The database's clock, read now and then.
+
+use std::{
+    sync::atomic::AtomicU64,
+    time::{Duration, Instant},
+};
+
+use ledger::{ClockReading, Ledger, LedgerError};
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use time::OffsetDateTime;
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How often the clock is read.
+const EVERY: Duration = Duration::from_secs(5);
+/// The clocks of two machines that are looked after differ by less.
+const TOLERANCE: Duration = Duration::from_secs(5);
+/// A reading that took longer says too little of the time. It counts only when there is none yet.
+const PROMPT: Duration = Duration::from_secs(1);
+
+/// The database's time, without asking it each time. A clone shows the same.
+#[derive(Clone, Debug)]
+pub struct DatabaseWatch {
+    last: watch::Receiver<Option<ClockReading>>,
+}
+
+impl DatabaseWatch {
+    /// Reads the clock at once and every five seconds from then on, in the background, until `stop`. Shows in `registry`
+    /// how far the local clock is off, and warns once when that is more than five seconds.
+    #[must_use]
+    pub fn start(ledger: &Ledger, registry: &mut Registry, stop: CancellationToken) -> Self {
+        let offset = Gauge::<f64, AtomicU64>::default();
+        registry.register(
+            "webhooks_database_clock_offset_seconds",
+            "This machine's time less the database's",
+            offset.clone(),
+        );
+        let (sender, last) = watch::channel(None);
+        let clock = Clock { ledger: ledger.clone(), offset, sender, is_off: false };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = clock.read_for_ever() => {}
+            }
+        });
+        Self { last }
+    }
+
+    /// The database's time now: the last reading, carried forward by the monotonic clock, so that a step of this
+    /// machine's time changes nothing. `None` before the first reading. A database that is away changes nothing.
+    #[must_use]
+    pub fn now(&self) -> Option<OffsetDateTime> {
+        self.last.borrow().map(|reading| carried(&reading, Instant::now()))
+    }
+
+    /// Waits until the time is known: from then on [`DatabaseWatch::now`] has it.
+    pub async fn known(&self) {
+        // The readings end with the process only.
+        let _ = self.last.clone().wait_for(Option::is_some).await;
+    }
+}
+
+struct Clock {
+    ledger: Ledger,
+    offset: Gauge<f64, AtomicU64>,
+    sender: watch::Sender<Option<ClockReading>>,
+    is_off: bool,
+}
+
+impl Clock {
+    async fn read_for_ever(mut self) {
+        let mut times = interval(EVERY);
+        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = None;
+        loop {
+            times.tick().await;
+            let read = self.ledger.clock().await;
+            tell(&mut told, &read);
+            match read {
+                Ok(reading) if reading.round_trip <= PROMPT || self.sender.borrow().is_none() => self.take(reading),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no reading of its clock"),
+            }
+        }
+    }
+
+    fn take(&mut self, reading: ClockReading) {
+        let offset = reading.local - reading.database;
+        self.offset.set(offset.as_seconds_f64());
+        let is_off = offset.unsigned_abs() > TOLERANCE;
+        if is_off != self.is_off {
+            self.is_off = is_off;
+            let seconds = offset.as_seconds_f64();
+            match is_off {
+                true => tracing::warn!(seconds, "this machine's clock is not the database's"),
+                false => tracing::info!(seconds, "this machine's clock is the database's again"),
+            }
+        }
+        self.sender.send_replace(Some(reading));
+    }
+}
+
+/// What the log was told of the database last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Well,
+    ReadOnly,
+    Away,
+}
+
+/// Tells the log when the database goes away or takes no writes any more, and when it is well again: once each.
+fn tell(told: &mut Option<Told>, read: &Result<ClockReading, LedgerError>) {
+    let now = match read {
+        Ok(_) => Told::Well,
+        Err(LedgerError::ReadOnly) => Told::ReadOnly,
+        Err(_) => Told::Away,
+    };
+    match (told.replace(now), now) {
+        (before, now) if before == Some(now) => {}
+        (None, Told::Well) => {}
+        (_, Told::Well) => tracing::info!("the database is well again"),
+        (_, Told::ReadOnly) => tracing::warn!("the database takes no writes: waiting until it does"),
+        (_, Told::Away) => tracing::warn!(
+            error = read.as_ref().err().map(|error| error as &dyn std::error::Error),
+            "the database does not answer: waiting until it does"
+        ),
+    }
+}
+
+fn carried(reading: &ClockReading, now: Instant) -> OffsetDateTime {
+    reading.database + now.saturating_duration_since(reading.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_reading_is_carried_forward_by_the_monotonic_clock_alone() {
+        let at = Instant::now();
+        let reading = ClockReading {
+            database: datetime!(2026-03-01 12:00 UTC),
+            local: datetime!(1999-01-01 00:00 UTC),
+            at,
+            round_trip: Duration::from_millis(2),
+        };
+        assert_eq!(carried(&reading, at + Duration::from_secs(7)), datetime!(2026-03-01 12:00:07 UTC));
+        assert_eq!(carried(&reading, at), reading.database);
+    }
+}

@@ -1,0 +1,131 @@
+//! Publishing what messages leave behind, before they are acknowledged.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBackoff};
+use broker::{Outgoing, Publisher, Unconfirmed};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::backoff;
+
+/// How long what is confirmed waits for the rest, to be acknowledged with it: runs of acknowledgements are cheap.
+const TOGETHER: Duration = Duration::from_millis(500);
+
+/// A message to be published, and the sources that are done only when it is confirmed: a source is the right to
+/// acknowledge. It is done when the last follow-up that holds it is confirmed.
+pub struct FollowUp<S, T> {
+    /// Whose it is; nobody's when nothing waits for it.
+    pub sources: Vec<Arc<S>>,
+    /// What the message is made of.
+    pub content: T,
+}
+
+/// Publishes follow-ups until the broker has confirmed each.
+pub struct Publishing<'a> {
+    /// What it is, for the log.
+    pub what: &'static str,
+    /// Publishes.
+    pub publisher: &'a Publisher,
+    /// Cancelled when nothing is tried any more.
+    pub abandon: &'a CancellationToken,
+}
+
+impl Publishing<'_> {
+    /// Publishes, and tries what was not confirmed again, for as long as it takes. A queue that refuses holds up nothing
+    /// but the sources of its own messages: what is confirmed is not sent again, and goes to `done`.
+    ///
+    /// `message` makes the message at each try, or none when nobody wants it any more: then its sources are dropped. `done`
+    /// is given the sources that are done, with `ready`, which were from the beginning: all of them together, or, when
+    /// something is held up, those that are done by then, of which there may be none, and the others as they come.
+    ///
+    /// `None` when it was abandoned: what was not given to `done` must not be acknowledged.
+    pub async fn all<S, T, F: Future<Output = ()>>(
+        &self,
+        follow_ups: Vec<FollowUp<S, T>>,
+        mut ready: Vec<S>,
+        message: impl for<'t> Fn(&'t FollowUp<S, T>) -> Option<Cow<'t, Outgoing>>,
+        done: impl Fn(Vec<S>) -> F,
+    ) -> Option<()> {
+        let mut queues = HashMap::<String, Vec<FollowUp<S, T>>>::new();
+        for follow_up in follow_ups {
+            let Some(queue) = message(&follow_up).map(|message| message.queue.clone()) else { continue };
+            queues.entry(queue).or_default().push(follow_up);
+        }
+        let part = |(_, follow_ups)| Part { follow_ups, confirmed: Vec::new(), tries: 0, delays: backoff().build() };
+        let mut tries: FuturesUnordered<_> = queues.into_iter().map(|queue| self.one(part(queue), &message)).collect();
+        let (mut is_held_up, together) = (false, Instant::now() + TOGETHER);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.abandon.cancelled() => return None,
+                tried = tries.next() => match tried {
+                    Some(mut part) => {
+                        let sources = part.confirmed.drain(..).flat_map(|follow_up| follow_up.sources);
+                        ready.extend(sources.filter_map(Arc::into_inner));
+                        if !part.follow_ups.is_empty() {
+                            is_held_up = true;
+                            tries.push(self.one(part, &message));
+                        }
+                    }
+                    None => {
+                        done(ready).await;
+                        return Some(());
+                    }
+                },
+                () = sleep_until(together), if !is_held_up => is_held_up = true,
+            }
+            if is_held_up && !tries.is_empty() {
+                done(std::mem::take(&mut ready)).await;
+            }
+        }
+    }
+
+    /// One try, after a pause unless it is the first.
+    async fn one<S, T>(
+        &self,
+        mut part: Part<S, T>,
+        message: &impl for<'t> Fn(&'t FollowUp<S, T>) -> Option<Cow<'t, Outgoing>>,
+    ) -> Part<S, T> {
+        if part.tries > 0 {
+            sleep(part.delays.next().unwrap_or_default()).await;
+        }
+        part.tries += 1;
+        let wanted = part.follow_ups.iter().enumerate().filter_map(|(place, one)| Some((place, message(one)?)));
+        let (places, messages): (Vec<_>, Vec<_>) = wanted.unzip();
+        let left = match self.publisher.publish_patiently(&messages).await {
+            Ok(()) => Vec::new(),
+            Err(error) => {
+                // The same again and again, of a queue that may refuse for hours.
+                if part.tries.is_power_of_two() {
+                    self.warn(&error, part.tries);
+                }
+                error.places
+            }
+        };
+        drop(messages);
+        for (place, follow_up) in std::mem::take(&mut part.follow_ups).into_iter().enumerate() {
+            match places.binary_search(&place) {
+                Ok(at) if left.binary_search(&at).is_ok() => part.follow_ups.push(follow_up),
+                Ok(_) => part.confirmed.push(follow_up),
+                Err(_) => {}
+            }
+        }
+        part
+    }
+
+    fn warn(&self, error: &Unconfirmed, tries: u32) {
+        let what = self.what;
+        tracing::warn!(error = error as &dyn std::error::Error, tries, "{what} failed; trying again");
+    }
+}
+
+/// The follow-ups that went to one queue at the first try.
+struct Part<S, T> {
+    follow_ups: Vec<FollowUp<S, T>>,
+    /// Those that the last try had confirmed.
+    confirmed: Vec<FollowUp<S, T>>,
+    tries: u32,
+    delays: ExponentialBackoff,
+}
