@@ -12,7 +12,7 @@ use domain::RetrySchedule;
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
 use service_kit::{
-    OpsError, OpsServer, Settings, SettingsError,
+    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
     settings::{Reconcile, Retention},
 };
@@ -95,13 +95,17 @@ impl App {
         let finished = CancellationToken::new();
         let _stop_helpers = finished.clone().drop_guard();
         let mut registry = Registry::default();
+        let database = DatabaseWatch::start(&self.ledger, &mut registry, finished.clone());
         let intake = Intake {
             ledger: self.ledger.clone(),
+            database,
             publisher: self.broker.publisher(finished.clone()),
             names: self.broker.names().clone(),
             metrics: Metrics::register(&mut registry, self.broker.stats()),
             data_limit: self.data_limit,
+            keep: self.retention.keep,
             rush: Rush::above(self.rush, Instant::now()),
+            turns: Arc::new(Semaphore::new(1)),
             abandon: CancellationToken::new(),
         };
         let maintenance = Maintenance {
@@ -121,6 +125,10 @@ impl App {
 
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
         tokio::spawn(maintenance.run(finished));
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = intake.database.known() => {}
+        }
         let queue = self.broker.names().events();
         let subscription = self.broker.subscribe(queue, self.prefetch, attachment);
         consume(subscription, intake, self.batch, self.deadline, shutdown).await;

@@ -2,19 +2,25 @@
 
 use std::{
     collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use broker::{Acker, Names, Outgoing, Publisher, Received};
-use domain::{Job, Redelivered};
-use ledger::Ledger;
-use service_kit::connections::persist;
+use broker::{Acker, Names, Publisher, Received};
+use domain::{AcceptedSpan, DeliveryId, Job, Redelivered};
+use ledger::{Ledger, LedgerError, NewEvent, Stored};
+use service_kit::{
+    DatabaseWatch,
+    connections::persist,
+    publishing::{FollowUp, Publishing},
+};
 use time::OffsetDateTime;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::Metrics,
+    moments::{FollowUps, Moments, content},
     plan::{Plan, Usable, rejected},
     rush::Rush,
 };
@@ -24,22 +30,28 @@ use crate::{
 /// events a second the median takes 5 % longer without it.
 const ACK_DELAY: Duration = Duration::from_millis(1);
 
+/// Events whose deliveries are looked for at a time: for each, those of all webhooks that its tenant ever had.
+const UNTRIED: usize = 16;
+
 #[derive(Clone)]
 pub(crate) struct Intake {
     pub(crate) ledger: Ledger,
+    pub(crate) database: DatabaseWatch,
     pub(crate) publisher: Publisher,
     pub(crate) names: Names,
     pub(crate) metrics: Metrics,
     pub(crate) data_limit: usize,
+    /// How long events are kept.
+    pub(crate) keep: Duration,
     pub(crate) rush: Rush,
+    /// Of batches that could not be stored at once: one is tried at a time.
+    pub(crate) turns: Arc<Semaphore>,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
 
 impl Intake {
-    /// Takes a batch to its end. Gives the permit to store, which there is in a rush only, back once it is stored, and the
-    /// other once there is nothing left to do but to acknowledge. When that is abandoned, nothing is acknowledged and every
-    /// message comes again.
+    /// Takes a batch to its end. When that is abandoned, what is not acknowledged comes again.
     pub(crate) async fn take(
         self,
         batch: Vec<Received>,
@@ -48,64 +60,160 @@ impl Intake {
     ) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
-        let (mut usable, mut outgoing, mut ackers) = (Vec::new(), Vec::new(), Vec::new());
-        for message in batch {
-            ackers.push(message.acker);
-            match Usable::parse(&message.body, Redelivered::from(message.redelivered), self.data_limit) {
-                Ok(event) => usable.push(event),
+        let span = AcceptedSpan::at(self.database.now().unwrap_or_else(OffsetDateTime::now_utc), self.keep);
+        let (mut usable, mut unusable) = (Vec::new(), Vec::new());
+        for Received { body, routing_key, redelivered, acker, .. } in batch {
+            match Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, span) {
+                Ok(event) => usable.push((event, acker)),
                 Err(rejection) => {
                     tracing::warn!(reason = rejection.reason(), detail = %rejection, "an unusable event is parked");
                     self.metrics.event("rejected");
                     let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
-                    outgoing.push(rejected(queue, message.body, message.routing_key, &rejection, now));
+                    let content = rejected(queue, body, routing_key, &rejection, now);
+                    unusable.push(FollowUp { sources: vec![Arc::new(vec![acker])], content });
                 }
             }
         }
-        let Some(jobs) = self.store(usable).await else { return };
-        drop(storing);
-        outgoing.extend(jobs);
-        let published = persist("publishing jobs", &self.abandon, || self.publisher.publish(&outgoing));
-        if published.await.is_none() {
-            return;
-        }
+        let under_way = Arc::new(under_way);
+        tokio::join!(self.deliver(usable, Some(Arc::clone(&under_way)), storing), self.park(unusable, under_way));
         self.metrics.batch_seconds.observe(began.elapsed().as_secs_f64());
-        if !outgoing.is_empty() && !self.rush.is_on(Instant::now()) {
-            drop(under_way);
-            tokio::time::sleep(ACK_DELAY).await;
-        }
-        Acker::ack_all(ackers).await;
     }
 
-    /// Stores events and deliveries; returns the jobs to be published.
-    async fn store(&self, usable: Vec<Usable>) -> Option<Vec<Outgoing>> {
-        if usable.is_empty() {
-            return Some(Vec::new());
+    /// Parks unusable events. Beside the others, which do not wait for a queue that may refuse.
+    async fn park(&self, unusable: FollowUps<Acker>, under_way: Arc<OwnedSemaphorePermit>) {
+        if !unusable.is_empty() {
+            self.publish("parking events", unusable, Vec::new(), Some(under_way)).await;
         }
-        let (ledger, abandon) = (&self.ledger, &self.abandon);
-        let (plan, mut tries) = (Plan::new(usable), 0_u32);
+    }
+
+    /// Stores usable events and publishes their jobs. Returns the permit to store once they are stored: there is one under
+    /// high load only.
+    ///
+    /// A batch that cannot be stored is halved, and neither half waits for the other: what is too much for one statement is
+    /// stored in several, and an event that cannot be stored at all holds up no other. What is left of it is bounded by the
+    /// prefetch, so it returns its permits.
+    async fn deliver(
+        &self,
+        mut usable: Vec<(Usable, Acker)>,
+        under_way: Option<Arc<OwnedSemaphorePermit>>,
+        storing: Option<OwnedSemaphorePermit>,
+    ) {
+        if usable.is_empty() {
+            return;
+        }
+        let plan = Plan::new(usable.iter().map(|(event, _)| event));
+        let tried = if under_way.is_some() { Tried::Never } else { Tried::InVain };
+        let stored = match self.store(&plan, tried).await {
+            Some(Tries { stored: Some(stored), is_doubtful }) => self.jobs(&plan, stored, is_doubtful).await,
+            Some(_) => {
+                drop((plan, under_way, storing));
+                let other = usable.split_off(usable.len() / 2);
+                let [one, other] = [usable, other].map(|half| Box::pin(self.deliver(half, None, None)));
+                tokio::join!(one, other);
+                return;
+            }
+            None => None,
+        };
+        let Some(jobs) = stored else { return };
+        drop((plan, storing));
+        let mut moments = Moments::default();
+        for (event, acker) in usable {
+            moments.add(event.unix_millis(), acker);
+        }
+        let (jobs, ready) = match self.rush.count(jobs.len(), Instant::now()) {
+            true => moments.follow_ups(self.names.jobs_together(&jobs)),
+            false => moments.follow_ups(jobs.iter().map(|job| (self.names.job(*job), std::slice::from_ref(job)))),
+        };
+        self.publish("publishing jobs", jobs, ready, under_way).await;
+    }
+
+    /// Publishes messages and acknowledges the events that wait for them. Returns the permit once there is nothing left to do
+    /// but to acknowledge, or to wait for a queue that refuses: what waits for one is bounded by the prefetch.
+    async fn publish(
+        &self,
+        what: &'static str,
+        messages: FollowUps<Acker>,
+        ready: Vec<Vec<Acker>>,
+        under_way: Option<Arc<OwnedSemaphorePermit>>,
+    ) {
+        let (publishes, under_way) = (!messages.is_empty(), Mutex::new(under_way));
+        let acknowledge = |sources: Vec<Vec<Acker>>| {
+            drop(under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let is_urgent = !publishes || sources.is_empty() || self.rush.is_on(Instant::now());
+            async move {
+                if !is_urgent {
+                    tokio::time::sleep(ACK_DELAY).await;
+                }
+                Acker::ack_all(sources.into_iter().flatten().collect()).await;
+            }
+        };
+        let publishing = Publishing { what, publisher: &self.publisher, abandon: &self.abandon };
+        publishing.all(messages, ready, content, acknowledge).await;
+    }
+
+    /// Stores events and deliveries, for as long as it takes; tries once only where less may succeed.
+    async fn store(&self, plan: &Plan, tried: Tried) -> Option<Tries> {
+        let mut tries = 0_u32;
         let store = || {
             tries += 1;
-            ledger.events_store(&plan.events)
+            async {
+                // One at a time of what failed before: the others need the ledger's connections.
+                let _turn = match tried {
+                    Tried::Never => None,
+                    Tried::InVain => self.turns.acquire().await.ok(),
+                };
+                match self.ledger.events_store(&plan.events).await {
+                    Err(error) if plan.events.len() > 1 && may_be_less(&error) => {
+                        let error: &(dyn std::error::Error + 'static) = &error;
+                        tracing::warn!(
+                            error,
+                            events = plan.events.len(),
+                            "events could not be stored: tried in halves"
+                        );
+                        Ok(None)
+                    }
+                    done => done.map(Some),
+                }
+            }
         };
-        let stored = persist("storing events", abandon, store).await?;
+        let stored = persist("storing events", &self.abandon, store).await?;
+        Some(Tries { stored, is_doubtful: tries > 1 || tried == Tried::InVain })
+    }
+
+    /// The jobs of what is stored: of the deliveries that are new, and, where it is doubtful whose doing they are, of those
+    /// that wait untried.
+    async fn jobs(&self, plan: &Plan, stored: Stored, is_doubtful: bool) -> Option<Vec<Job>> {
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());
-        let mut due: HashSet<_> = stored.deliveries.into_iter().map(|(_, id)| id).collect();
+        let mut due: HashSet<DeliveryId> = stored.deliveries.into_iter().map(|(_, id)| id).collect();
         // A try whose answer got lost may have stored what the last one found there already.
-        let mut doubtful = plan.again();
-        if tries > 1 {
-            doubtful.extend(plan.all());
+        let doubtful: Vec<&NewEvent> = if is_doubtful { plan.events.iter().collect() } else { plan.again() };
+        for some in doubtful.chunks(UNTRIED) {
+            let find = || self.ledger.deliveries_untried(some);
+            due.extend(persist("finding untried deliveries", &self.abandon, find).await?);
         }
-        if !doubtful.is_empty() {
-            let find = || ledger.deliveries_untried(&doubtful);
-            due.extend(persist("finding untried deliveries", abandon, find).await?);
-        }
-        let jobs: Vec<_> = due.into_iter().map(|id| Job { delivery: id, attempt: 1 }).collect();
-        match self.rush.count(jobs.len(), Instant::now()) {
-            true => Some(self.names.jobs_together(&jobs)),
-            false => Some(jobs.into_iter().map(|job| self.names.job(job)).collect()),
-        }
+        Some(due.into_iter().map(|id| Job { delivery: id, attempt: 1 }).collect())
     }
+}
+
+/// Whether events were tried to be stored before, with others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Never,
+    InVain,
+}
+
+/// What came of storing events.
+struct Tries {
+    /// `None` when it failed, and fewer may be stored.
+    stored: Option<Stored>,
+    /// Whether a call failed whose effect is unknown.
+    is_doubtful: bool,
+}
+
+/// Whether fewer events may be stored: not where there is no connection.
+const fn may_be_less(error: &LedgerError) -> bool {
+    matches!(error, LedgerError::Query(_) | LedgerError::Timeout(_))
 }

@@ -4,6 +4,7 @@ mod app;
 mod intake;
 mod maintenance;
 mod metrics;
+mod moments;
 mod plan;
 mod rush;
 

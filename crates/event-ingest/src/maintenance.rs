@@ -10,7 +10,7 @@ mod retention;
 
 use std::time::Duration;
 
-use broker::{Broker, BrokerError, PublishError};
+use broker::{Broker, BrokerError, Unconfirmed};
 use domain::RetrySchedule;
 use ledger::{Leader, Ledger, LedgerError};
 use tokio::time::MissedTickBehavior;
@@ -18,6 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::metrics::Metrics;
 use self::{reconciler::Reconciler, retention::Retention};
+
+/// Nobody looks after the ledger for longer than this because of those who wait for their turn. The server closes their
+/// connections when they ask too rarely.
+const ASK: Duration = Duration::from_secs(5);
 
 pub(crate) struct Maintenance {
     pub(crate) ledger: Ledger,
@@ -37,7 +41,7 @@ pub(crate) enum Trouble {
     #[error(transparent)]
     Broker(#[from] BrokerError),
     #[error(transparent)]
-    Publish(#[from] PublishError),
+    Publish(#[from] Unconfirmed),
 }
 
 impl Maintenance {
@@ -55,7 +59,7 @@ impl Maintenance {
                 let error: &(dyn std::error::Error + 'static) = &error;
                 tracing::warn!(error, "the connection for maintenance failed; trying again");
             }
-            tokio::time::sleep(self.interval).await;
+            tokio::time::sleep(self.interval.min(ASK)).await;
         }
     }
 
@@ -64,10 +68,16 @@ impl Maintenance {
         let mut candidate = self.ledger.candidate().await?;
         loop {
             candidate = match candidate.lead().await? {
-                Ok(leader) => return self.lead(leader).await,
+                Ok(leader) => {
+                    let lost = leader.lost();
+                    return tokio::select! {
+                        ended = self.lead(leader) => ended,
+                        () = lost => Err(LedgerError::Lost),
+                    };
+                }
                 Err(again) => again,
             };
-            tokio::time::sleep(self.interval).await;
+            tokio::time::sleep(self.interval.min(ASK)).await;
         }
     }
 

@@ -1,9 +1,9 @@
 //! What a batch of messages asks for, decided without asking anybody.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use broker::Outgoing;
-use domain::{Event, EventId, Redelivered, Rejection, Timestamp, envelope};
+use domain::{AcceptedSpan, Event, Redelivered, Rejection, envelope};
 use ledger::{NewEvent, Stored};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -14,11 +14,22 @@ pub(crate) struct Usable {
 }
 
 impl Usable {
-    pub(crate) fn parse(body: &[u8], redelivered: Redelivered, data_limit: usize) -> Result<Self, Rejection> {
+    pub(crate) fn parse(
+        body: &[u8],
+        redelivered: Redelivered,
+        data_limit: usize,
+        span: AcceptedSpan,
+    ) -> Result<Self, Rejection> {
         let event = Event::parse(body, data_limit)?;
+        span.check(event.timestamp)?;
         let body = envelope(&event).into();
         let Event { id, event_type, tenant, timestamp, .. } = event;
         Ok(Self { event: NewEvent { id, timestamp, tenant, event_type, body }, redelivered })
+    }
+
+    /// The millisecond of the event, which is that of its deliveries' ids.
+    pub(crate) fn unix_millis(&self) -> u64 {
+        self.event.timestamp.unix_millis()
     }
 }
 
@@ -40,15 +51,15 @@ struct Asked {
 }
 
 impl Plan {
-    pub(crate) fn new(usable: Vec<Usable>) -> Self {
+    pub(crate) fn new<'u>(usable: impl Iterator<Item = &'u Usable>) -> Self {
         let (mut plan, mut known) = (Self::default(), HashMap::new());
         for Usable { event, redelivered } in usable {
             let identity = (event.tenant, event.event_type, event.id, event.timestamp.unix_millis());
             let next = plan.events.len();
             let index = *known.entry(identity).or_insert(next);
-            plan.asked.push(Asked { redelivered, event: index, is_repeated: index != next });
+            plan.asked.push(Asked { redelivered: *redelivered, event: index, is_repeated: index != next });
             if index == next {
-                plan.events.push(event);
+                plan.events.push(event.clone());
             }
         }
         plan
@@ -56,19 +67,10 @@ impl Plan {
 
     /// Events that were handed out before: deliveries of theirs may be stored without a job, also to webhooks that do not
     /// want them any more.
-    pub(crate) fn again(&self) -> Vec<(EventId, Timestamp)> {
-        let again = self.asked.iter().filter(|asked| asked.redelivered == Redelivered::Yes);
-        again.map(|asked| self.key(asked)).collect()
-    }
-
-    /// Every event: what nobody wants any more may have been stored by a try whose answer got lost.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (EventId, Timestamp)> {
-        self.asked.iter().map(|asked| self.key(asked))
-    }
-
-    fn key(&self, asked: &Asked) -> (EventId, Timestamp) {
-        let event = &self.events[asked.event];
-        (event.id, event.timestamp)
+    pub(crate) fn again(&self) -> Vec<&NewEvent> {
+        let again: BTreeSet<_> =
+            self.asked.iter().filter(|asked| asked.redelivered == Redelivered::Yes).map(|asked| asked.event).collect();
+        again.into_iter().map(|index| &self.events[index]).collect()
     }
 
     /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: each is accepted
@@ -77,10 +79,10 @@ impl Plan {
         let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
         let new: HashSet<_> = stored.deliveries.iter().map(|(event, id)| (*event, id.unix_millis())).collect();
         self.asked.iter().map(move |asked| {
-            let (id, timestamp) = self.key(asked);
+            let event = &self.events[asked.event];
             match () {
                 () if unwanted.contains(&asked.event) => "unwanted",
-                () if !asked.is_repeated && new.contains(&(id, timestamp.unix_millis())) => "accepted",
+                () if !asked.is_repeated && new.contains(&(event.id, event.timestamp.unix_millis())) => "accepted",
                 () => "duplicate",
             }
         })
@@ -126,11 +128,11 @@ mod tests {
             usable(EventType::QuoteClosed, moments[1]),
             usable(EventType::QuoteAccepted, moments[0]),
         ];
-        let plan = Plan::new(messages.into());
+        let plan = Plan::new(messages.iter());
         let types: Vec<_> = plan.events.iter().map(|event| event.event_type).collect();
         assert_eq!(types, [EventType::QuoteAccepted, EventType::QuoteClosed]);
         let closed = &plan.events[1];
-        let id = DeliveryId::derive(Uuid::from_u128(3).into(), closed.id, closed.timestamp);
+        let id = DeliveryId::derive(Uuid::from_u128(3).into(), closed.id, closed.event_type, closed.timestamp);
         let mut stored = Stored { deliveries: vec![(closed.id, id)], unwanted: vec![0] };
         let outcomes = |stored: &Stored| plan.outcomes(stored).collect::<Vec<_>>();
         assert_eq!(outcomes(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);

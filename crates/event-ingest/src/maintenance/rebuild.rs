@@ -1,8 +1,11 @@
 //! The broker has lost its disk: every delivery that waits gets its job again.
 
-use broker::{Outgoing, Publisher};
+use std::time::Duration;
+
+use broker::{Outgoing, PublishError, Publisher};
 use ledger::{Bite, Generation, Leader, Waiting};
 use time::OffsetDateTime;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -14,6 +17,10 @@ const ROWS: u32 = 2_000;
 const SORTED: usize = 100_000;
 /// Jobs that are published at a time.
 const MESSAGES: usize = 1_000;
+/// Until what was refused is tried again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How often the ledger is asked who leads while the broker is waited for.
+const ASK_EVERY: Duration = Duration::from_secs(5);
 
 impl Reconciler<'_> {
     /// Believes in what the broker has, the first time ever. A rebuild would double every job that is on the queues.
@@ -48,7 +55,7 @@ impl Reconciler<'_> {
                 }
             };
             active.sort_unstable_by_key(|waiting| waiting.due);
-            self.enqueue(&publisher, &active, order).await?;
+            self.enqueue(leader, &publisher, &active, order).await?;
             jobs += active.len();
             order = Order::Any;
             let Some(reached) = reached else { break };
@@ -85,8 +92,32 @@ impl Reconciler<'_> {
         Ok((began.rebuild_began_at.unwrap_or_else(OffsetDateTime::now_utc), began.rebuild_reached))
     }
 
-    async fn enqueue(&self, publisher: &Publisher, waiting: &[Waiting], order: Order) -> Result<(), Trouble> {
-        let names = self.broker.names();
+    /// Publishes jobs. What a queue refuses is tried again until it takes it, without the others: to begin this bite anew
+    /// would be to publish all of it once more.
+    async fn enqueue(
+        &self,
+        leader: &mut Leader,
+        publisher: &Publisher,
+        waiting: &[Waiting],
+        order: Order,
+    ) -> Result<(), Trouble> {
+        let mut refused = self.enqueue_once(leader, publisher, waiting, order).await?;
+        while !refused.is_empty() {
+            sleep(PAUSE).await;
+            refused = self.enqueue_once(leader, publisher, &refused, Order::Any).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns what was refused, or not confirmed in time.
+    async fn enqueue_once(
+        &self,
+        leader: &mut Leader,
+        publisher: &Publisher,
+        waiting: &[Waiting],
+        order: Order,
+    ) -> Result<Vec<Waiting>, Trouble> {
+        let (names, mut refused) = (self.broker.names(), Vec::new());
         for some in waiting.chunks(MESSAGES) {
             let now = OffsetDateTime::now_utc();
             let message = |Waiting { job, due, .. }: &Waiting| match order {
@@ -94,10 +125,30 @@ impl Reconciler<'_> {
                 Order::Any => names.job_at(*job, *due, now, self.schedule),
             };
             let messages: Vec<Outgoing> = some.iter().map(message).collect();
-            publisher.publish(&messages).await?;
-            self.metrics.enqueued("broker_lost", messages.len());
+            let left = match as_leader(leader, publisher.publish_patiently(&messages)).await? {
+                Ok(()) => Vec::new(),
+                Err(error) if matches!(*error.error, PublishError::Refused | PublishError::Timeout(_)) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "enqueueing jobs failed; trying again");
+                    error.places
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.metrics.enqueued("broker_lost", messages.len() - left.len());
+            refused.extend(left.into_iter().filter_map(|place| some.get(place).copied()));
         }
-        Ok(())
+        Ok(refused)
+    }
+}
+
+/// Does a step that may take long, and asks meanwhile whether this is still the leader; one who asks nothing may lose its
+/// session.
+async fn as_leader<T>(leader: &mut Leader, step: impl Future<Output = T>) -> Result<T, Trouble> {
+    let mut step = std::pin::pin!(step);
+    loop {
+        match timeout(ASK_EVERY, &mut step).await {
+            Ok(done) => return Ok(done),
+            Err(_) => leader.generation().await?,
+        };
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use broker::Broker;
+use broker::{Broker, Outgoing, Unconfirmed};
 use domain::{DeliveryId, RetrySchedule};
 use ledger::{Bite, Generation, Leader};
 use time::OffsetDateTime;
@@ -10,15 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Metrics, Trouble,
-    looks::{Looks, Suspects},
+    looks::{Looks, SlowLane, Stale, Suspects},
 };
 
 /// Rows of the ledger that a pass looks at, twice: some milliseconds.
 const ROWS: u32 = 10_000;
 /// What was made lately is looked at again and again, as a lost job is most likely there.
 const LATELY: Duration = Duration::from_secs(60 * 60);
-/// How long a webhook counts as one with jobs in the slow lane.
-const STAMP: Duration = Duration::from_secs(60);
 
 /// What a leader remembers from one pass to the next; a new one begins anew.
 pub(crate) struct Reconciler<'a> {
@@ -27,6 +25,7 @@ pub(crate) struct Reconciler<'a> {
     pub(super) metrics: &'a Metrics,
     grace: Duration,
     looks: Looks,
+    slow_lane: SlowLane,
     suspects: Suspects,
     /// How far the walk through what was made lately has come, and the one through everything.
     lately: Option<uuid::Uuid>,
@@ -46,14 +45,15 @@ enum Memory {
 
 impl<'a> Reconciler<'a> {
     pub(crate) fn new(broker: &'a Broker, schedule: &'a RetrySchedule, grace: Duration, metrics: &'a Metrics) -> Self {
-        let (looks, suspects) = (Looks::default(), Suspects::default());
+        let (looks, slow_lane, suspects) = (Looks::default(), SlowLane::new(Instant::now()), Suspects::default());
         let (lately, everything) = (None, None);
-        Self { broker, schedule, metrics, grace, looks, suspects, lately, everything, is_doubtful: false }
+        Self { broker, schedule, metrics, grace, looks, slow_lane, suspects, lately, everything, is_doubtful: false }
     }
 
     /// Forgets what was seen of the queues: the broker was away, and so the dispatchers had nothing to do either.
     pub(crate) fn forget(&mut self) {
         self.looks = Looks::default();
+        self.slow_lane = SlowLane::new(Instant::now());
         self.suspects.clear();
     }
 
@@ -93,8 +93,11 @@ impl<'a> Reconciler<'a> {
         let ready = self.broker.depth(&names.deliveries()).await?.unwrap_or(0);
         let (moment, now) = (Instant::now(), OffsetDateTime::now_utc());
         self.looks.look(ready, moment);
-        if self.broker.depth(&names.slow()).await?.unwrap_or(0) == 0 {
-            leader.slow_forget(now - STAMP).await?;
+        self.slow_lane.look(self.broker.depth(&names.slow()).await?.unwrap_or(0), moment);
+        match self.slow_lane.stale(moment) {
+            Stale::OfEmptyLane(age) => leader.slow_forget(age).await?,
+            Stale::WhileTaken(age) => leader.slow_forget_while_taken(age).await?,
+            Stale::Unknown => {}
         }
         self.walk(leader, now).await?;
         let oldest = self.suspects.oldest_due().map(|due| Duration::try_from(now - due).unwrap_or_default());
@@ -108,9 +111,16 @@ impl<'a> Reconciler<'a> {
             return Ok(if self.suspects.any_old(moment, self.grace) { "behind" } else { "done" });
         }
         let jobs: Vec<_> = lost.iter().map(|waiting| waiting.job).collect();
-        self.publish(&jobs.iter().map(|job| names.job(*job)).collect::<Vec<_>>()).await?;
+        let published = self.publish(&jobs.iter().map(|job| names.job(*job)).collect::<Vec<_>>()).await;
+        let left = match &published {
+            Ok(()) => &[],
+            Err(error) => error.places.as_slice(),
+        };
+        let enqueued = jobs.iter().enumerate().filter(|(place, _)| left.binary_search(place).is_err());
+        let jobs: Vec<_> = enqueued.map(|(_, job)| *job).collect();
         leader.requeued_remember(&jobs, now).await?;
         self.metrics.enqueued("overdue", jobs.len());
+        published?;
         tracing::warn!(jobs = jobs.len(), "overdue deliveries had lost their jobs: they are enqueued again");
         Ok("acted")
     }
@@ -130,9 +140,9 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Publishes over a connection that is made for it, so that the hot path's never waits, and closed afterwards.
-    pub(super) async fn publish(&self, messages: &[broker::Outgoing]) -> Result<(), Trouble> {
+    async fn publish(&self, messages: &[Outgoing]) -> Result<(), Unconfirmed> {
         let stop = CancellationToken::new();
         let _close = stop.clone().drop_guard();
-        Ok(self.broker.publisher(stop).publish(messages).await?)
+        self.broker.publisher(stop).publish(messages).await
     }
 }

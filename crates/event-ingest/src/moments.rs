@@ -1,0 +1,79 @@
+//! Which events wait for which messages.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use broker::Outgoing;
+use domain::Job;
+use service_kit::publishing::FollowUp;
+
+/// What is to be acknowledged, by the millisecond of its event: a delivery's id tells that of the delivery's event. Events
+/// of the same millisecond wait for one another.
+pub(crate) struct Moments<A>(HashMap<u64, Vec<A>>);
+
+/// Messages with the events that wait for them.
+pub(crate) type FollowUps<A> = Vec<FollowUp<Vec<A>, Outgoing>>;
+
+impl<A> Default for Moments<A> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<A> Moments<A> {
+    pub(crate) fn add(&mut self, unix_millis: u64, acker: A) {
+        self.0.entry(unix_millis).or_default().push(acker);
+    }
+
+    /// The messages with the events that wait for them, and those events that wait for none.
+    pub(crate) fn follow_ups<'j>(
+        self,
+        messages: impl Iterator<Item = (Outgoing, &'j [Job])>,
+    ) -> (FollowUps<A>, Vec<Vec<A>>) {
+        let shared: HashMap<_, _> = self.0.into_iter().map(|(moment, ackers)| (moment, Arc::new(ackers))).collect();
+        let follow_up = |(content, jobs): (Outgoing, &[Job])| {
+            let mut moments: Vec<_> = jobs.iter().map(|job| job.delivery.unix_millis()).collect();
+            moments.sort_unstable();
+            moments.dedup();
+            let sources = moments.iter().filter_map(|moment| shared.get(moment)).map(Arc::clone).collect();
+            FollowUp { sources, content }
+        };
+        let follow_ups = messages.map(follow_up).collect();
+        (follow_ups, shared.into_values().filter_map(Arc::into_inner).collect())
+    }
+}
+
+/// The message of a follow-up that is one.
+pub(crate) const fn content<S>(follow_up: &FollowUp<S, Outgoing>) -> Option<Cow<'_, Outgoing>> {
+    Some(Cow::Borrowed(&follow_up.content))
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::DeliveryId;
+
+    use super::*;
+
+    fn job(unix_millis: u64, number: u128) -> Job {
+        let id = DeliveryId::bound_at_millis(unix_millis).as_u128() + number;
+        Job { delivery: uuid::Uuid::from_u128(id).into(), attempt: 1 }
+    }
+
+    #[test]
+    fn an_event_waits_for_every_message_that_has_a_job_of_its_millisecond_and_one_without_jobs_for_none() {
+        let mut moments = Moments::default();
+        for (moment, acker) in [(1, "a"), (2, "b"), (2, "c"), (3, "d")] {
+            moments.add(moment, acker);
+        }
+        let jobs = [[job(1, 1), job(1, 2)], [job(1, 3), job(2, 1)]];
+        let messages = jobs.iter().map(|jobs| (Outgoing::default(), jobs.as_slice()));
+        let (follow_ups, ready) = moments.follow_ups(messages);
+        assert_eq!(ready, [["d"]]);
+        let sources: Vec<Vec<_>> =
+            follow_ups.iter().map(|one| one.sources.iter().map(|s| s.to_vec()).collect()).collect();
+        assert_eq!(sources, [vec![vec!["a"]], vec![vec!["a"], vec!["b", "c"]]]);
+        let mut done =
+            follow_ups.into_iter().map(|one| one.sources.into_iter().filter_map(Arc::into_inner).collect::<Vec<_>>());
+        assert_eq!(done.next().unwrap(), Vec::<Vec<&str>>::new(), "one more message waits for its confirm");
+        assert_eq!(done.next().unwrap(), [vec!["a"], vec!["b", "c"]]);
+    }
+}
