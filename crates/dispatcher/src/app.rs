@@ -13,7 +13,7 @@ use egress::{Egress, EgressConfig, EgressError};
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{
-    OpsError, OpsServer, Settings, SettingsError,
+    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
 };
 use tokio::sync::mpsc;
@@ -21,6 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     attempt::{Made, Sender},
+    dead::Undertaker,
     depths,
     in_flight::InFlight,
     intake::{Intake, Lanes},
@@ -65,6 +66,7 @@ pub struct App {
     slow: Slots,
     batch: usize,
     deadline: Duration,
+    keep: Duration,
 }
 
 impl App {
@@ -74,9 +76,8 @@ impl App {
     /// [`AppError`], naming the setting.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
         let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
-        let keys = settings.secret_keys()?.parse::<SecretKeys>();
         Ok(Self {
-            keys: Arc::new(keys.map_err(|error| SettingsError::invalid("secrets.keys", error))?),
+            keys: Arc::new(connections::secret_keys(settings)?),
             egress: egress(settings)?,
             destinations: settings.egress.destinations(),
             ledger: connections::ledger(settings, "dispatcher")?,
@@ -87,6 +88,7 @@ impl App {
             slow: slots(settings, settings.dispatcher.slow_in_flight),
             batch: usize::from(settings.dispatcher.batch),
             deadline: settings.shutdown.deadline,
+            keep: settings.retention.keep,
         })
     }
 
@@ -101,10 +103,12 @@ impl App {
     /// # Errors
     /// [`AppError::Schema`] when the database's schema is too old.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
+        tracing::info!(fingerprints = ?self.keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let finished = CancellationToken::new();
         let _stop_helpers = finished.clone().drop_guard();
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry, self.broker.stats());
+        let _clock = DatabaseWatch::start(&self.ledger, &mut registry, finished.clone());
         let publisher = self.broker.publisher(finished.clone());
         let broken = CancellationToken::new();
         let Stages { intake, recorder, made, mover, moves } = self.stages(&publisher, &metrics, &broken);
@@ -115,7 +119,7 @@ impl App {
         tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished));
 
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
-        let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.depth.clone(), shutdown.clone()));
+        let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.clone(), shutdown.clone()));
         let recording = tokio::spawn(recorder.run(made, self.batch));
         let moving = tokio::spawn(mover.run(moves));
         let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
@@ -159,6 +163,14 @@ impl App {
             abandon: abandon.clone(),
         };
         let in_flight = Arc::new(InFlight::new(metrics.in_flight.clone(), finisher));
+        let undertaker = Undertaker {
+            ledger: self.ledger.clone(),
+            names: self.broker.names().clone(),
+            in_flight: Arc::clone(&in_flight),
+            metrics: metrics.clone(),
+            keep: self.keep,
+            abandon: abandon.clone(),
+        };
         let mover = Mover {
             ledger: self.ledger.clone(),
             names: self.broker.names().clone(),
@@ -172,13 +184,13 @@ impl App {
             ledger: self.ledger.clone(),
             schedule: self.schedule.clone(),
             in_flight: Arc::clone(&in_flight),
+            undertaker: undertaker.clone(),
             metrics: metrics.clone(),
             abandon: abandon.clone(),
             broken: broken.clone(),
         };
         let intake = Intake {
             ledger: self.ledger.clone(),
-            publisher: publisher.clone(),
             names: self.broker.names().clone(),
             schedule: self.schedule.clone(),
             sender: Sender {
@@ -190,6 +202,7 @@ impl App {
             lanes: Lanes { main: Lane::new(Which::Main, self.main), slow: Lane::new(Which::Slow, self.slow) },
             stamps,
             turns: Turns::new(),
+            undertaker,
             in_flight,
             made: made_sender,
             moves: moves_sender,

@@ -1,4 +1,4 @@
-//! Jobs that are not attempted now: held, cancelled, parked until later, or moved to the dead ones.
+//! Jobs that are not attempted now: held, cancelled, or parked until later.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use ledger::{Due, UnsealError};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 
-use crate::{dead::Reason, intake::Intake, parts::Left};
+use crate::{intake::Intake, parts::Left};
 
 /// How long a job waits whose webhook's secret does not open: an operator has to configure the key first.
 const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
@@ -47,21 +47,10 @@ impl Intake {
         }
     }
 
-    /// Moves a job to the dead ones, where people find it. The ledger knows, so that nobody takes it for lost.
-    pub(crate) async fn bury(&self, job: Job, reason: Reason) {
-        tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason = reason.word, detail = reason.detail, "a job is moved to the dead ones");
-        self.metrics.skipped(reason.word);
-        let park = || self.ledger.job_park(job.delivery, reason.word);
-        if persist("noting a dead job", &self.abandon, park).await.is_none() {
-            return;
-        }
-        let dead = reason.message(job.to_bytes(), &self.names);
-        self.in_flight.finish([(job, Some(Left::Message(dead)))]).await;
-    }
-
     /// Makes a job come back at `due`.
     pub(crate) async fn park(self: &Arc<Self>, job: Job, due: OffsetDateTime) {
-        self.pass(job, Some(Left::Job(job, due))).await;
+        let times = self.in_flight.times(job);
+        self.pass(job, Some(Left::Again(job, due, times))).await;
     }
 
     /// Makes the attempt after a job's come at `due`.

@@ -22,9 +22,9 @@ pub(crate) struct Sender {
 
 /// An attempt that was made.
 pub(crate) struct Made {
-    pub(crate) job: Job,
     pub(crate) due: Due,
-    pub(crate) signature: String,
+    /// The `t` of its signature.
+    pub(crate) signed_at: OffsetDateTime,
     pub(crate) answer: Answer,
 }
 
@@ -44,8 +44,9 @@ impl Sender {
             self.metrics.first_attempt_seconds.observe((now - due.occurred_at).as_seconds_f64().max(0.0));
         }
         fault::at_attempt(&destination.url);
-        let signature = sign(&secret, &body, now.unix_timestamp());
-        let answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
+        let t = now.unix_timestamp();
+        let signature = sign(&secret, &body, t);
+        let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let headers = vec![
                     ("X-Service-Webhook-Id", due.id.to_string()),
@@ -56,10 +57,11 @@ impl Sender {
             }
             Err(fault) => refused(format!("the URL {fault}"), now),
         };
+        hide_digest(&mut answer.head, &signature);
         self.metrics.attempted(answer.class);
         self.metrics.attempt_seconds.observe(answer.elapsed.as_secs_f64());
         log(&due, job, destination.webhook, &answer);
-        Ok(Made { job, due, signature, answer })
+        Ok(Made { due, signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now), answer })
     }
 }
 
@@ -75,6 +77,23 @@ fn refused(error: String, now: OffsetDateTime) -> Answer {
     }
 }
 
+/// So few digits of a digest tell nothing.
+const DIGITS: usize = 8;
+
+/// A receiver that answers with what it was sent shows the signature, which is not to be stored.
+fn hide_digest(head: &mut [u8], signature: &str) {
+    let digest = signature.rsplit('=').next().unwrap_or_default().as_bytes();
+    while let Some(at) = head.windows(digest.len().max(1)).position(|part| part == digest) {
+        head[at..at + digest.len()].fill(b'*');
+    }
+    // What is kept of the answer may end within it.
+    let cut = (DIGITS..digest.len()).rev().find(|digits| head.ends_with(&digest[..*digits]));
+    if let Some(digits) = cut {
+        let end = head.len();
+        head[end - digits..].fill(b'*');
+    }
+}
+
 fn log(due: &Due, job: Job, webhook: WebhookId, answer: &Answer) {
     tracing::debug!(
         delivery = %due.id,
@@ -86,4 +105,22 @@ fn log(due: &Due, job: Job, webhook: WebhookId, answer: &Answer) {
         milliseconds = answer.elapsed.as_millis(),
         "attempted"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_repeats_the_signature_is_kept_without_it() {
+        let mut head = b"v1=abcdef0123, again abcdef0123, abcdef01.".to_vec();
+        hide_digest(&mut head, "t=1772357400,v1=abcdef0123");
+        assert_eq!(head, b"v1=**********, again **********, abcdef01.");
+        let mut short = b"ok".to_vec();
+        hide_digest(&mut short, "t=1772357400,v1=abcdef0123");
+        assert_eq!(short, b"ok");
+        let mut cut = b"v1=abcdef012".to_vec();
+        hide_digest(&mut cut, "t=1772357400,v1=abcdef0123");
+        assert_eq!(cut, b"v1=*********");
+    }
 }

@@ -11,9 +11,9 @@ use time::OffsetDateTime;
 use crate::{
     in_flight::Handed,
     intake::Intake,
-    lane::{Admission, Over},
+    lane::{Admission, Over, Which},
     mover::Move,
-    suspects::Turn,
+    suspects::{Suspicion, Turn},
 };
 
 /// What was read of a delivery counts for so long: its webhook may be deactivated or moved at any time.
@@ -35,7 +35,8 @@ impl Intake {
             Standing::Paused => return self.hold(job, webhook).await,
             Standing::Deleted => return self.cancel(job).await,
         }
-        let Admitted { turn, admission, is_stale } = match self.admit(handed, &due).await {
+        let Some(suspicion) = self.suspicion(job, handed).await else { return };
+        let Admitted { turn, admission, is_stale } = match self.admit(handed.lane, suspicion, &due).await {
             Ok(admitted) => admitted,
             Err(over) => {
                 // The mover outlives every job, as the recorder does.
@@ -46,9 +47,7 @@ impl Intake {
             let Some(now) = self.still_due(job, handed).await else { return };
             due = now;
         }
-        if let Some(turn) = turn
-            && self.begin_suspect(job, handed, turn).await.is_none()
-        {
+        if self.note(job, handed, turn).await.is_none() {
             return;
         }
         let Some(body) = self.body(job, &mut due).await else { return };
@@ -61,9 +60,9 @@ impl Intake {
 
     /// What a job needs before it may begin, within one patience. Whether it had to wait so long that the ledger has to
     /// be asked again.
-    async fn admit(&self, handed: Handed, due: &Due) -> Result<Admitted, Over> {
-        let mut patience = self.lanes.of(handed.lane).patience(due.destination.webhook, due.destination.tenant);
-        let turn = self.turns.wait_for(handed, patience.end()).await?;
+    async fn admit(&self, lane: Which, suspicion: Suspicion, due: &Due) -> Result<Admitted, Over> {
+        let mut patience = self.lanes.of(lane).patience(due.destination.webhook, due.destination.tenant);
+        let turn = self.turns.wait_for(suspicion, patience.end()).await?;
         let long_body = match due.body {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
@@ -94,7 +93,7 @@ impl Intake {
         let load = || self.ledger.body_load(job.delivery);
         let body = persist("reading a body", &self.abandon, load).await?;
         if body.is_none() {
-            self.skip(job, "unknown");
+            self.undertaker.unknown(job).await;
         }
         body
     }

@@ -52,6 +52,11 @@ impl InFlight {
         Self { jobs: Mutex::default(), gauge, finisher }
     }
 
+    /// Who brings messages to their end.
+    pub(crate) const fn finisher(&self) -> &Finisher {
+        &self.finisher
+    }
+
     /// Takes a job. `false` when its twin is under way already: then it joins the twin.
     pub(crate) fn begin(&self, job: Job, message: Message) -> bool {
         match self.lock().entry(job) {
@@ -82,6 +87,11 @@ impl InFlight {
         let jobs = self.lock();
         let messages = jobs.get(&job).into_iter().flat_map(|under| &under.messages);
         messages.map(|message| message.handed.times).max().unwrap_or_default()
+    }
+
+    /// Whether a job was handed out before, with whichever message.
+    pub(crate) fn redelivered(&self, job: Job) -> Redelivered {
+        Redelivered::from(self.times(job) > 0)
     }
 
     /// Brings jobs to their end whose effect is durable, but for what they leave. With their twins: the message that a job

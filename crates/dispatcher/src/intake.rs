@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use broker::{Acker, Names, Outgoing, Publisher, Received};
+use broker::{Acker, Names, Outgoing, Received};
 use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
 use futures_util::FutureExt;
 use ledger::{Due, Ledger, Loaded};
@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     attempt::{Made, Sender},
-    dead::Reason,
+    dead::{Reason, Undertaker},
     in_flight::{Handed, InFlight, Message},
     lane::{Lane, Which},
     metrics::{Metrics, size},
@@ -31,13 +31,13 @@ use crate::{
 /// What the jobs of both lanes go through; each job in a task of its own.
 pub(crate) struct Intake {
     pub(crate) ledger: Ledger,
-    pub(crate) publisher: Publisher,
     pub(crate) names: Names,
     pub(crate) schedule: RetrySchedule,
     pub(crate) sender: Sender,
     pub(crate) lanes: Lanes,
     pub(crate) stamps: Arc<Stamps>,
     pub(crate) turns: Turns,
+    pub(crate) undertaker: Undertaker,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) made: mpsc::Sender<Made>,
     pub(crate) moves: mpsc::Sender<Move>,
@@ -67,7 +67,7 @@ impl Lanes {
 impl Intake {
     /// Takes a batch of a lane, as there are places for its jobs; the attempts go on in tasks of their own.
     pub(crate) async fn take(self: &Arc<Self>, which: Which, batch: Vec<Received>) {
-        let mut waiting = self.open(which, batch).await;
+        let mut waiting = self.open(which, batch);
         while !waiting.is_empty() {
             let places = self.lanes.of(which).places(waiting.len().min(self.most)).await;
             let mut begun = Vec::with_capacity(places.len());
@@ -104,9 +104,11 @@ impl Intake {
                 (Some(due), _) => self.judge(job, handed, due),
                 (None, Some(column)) => {
                     let detail = format!("this version cannot read {column}");
-                    self.spawn(job, |this| async move { this.bury(job, Reason { word: "unreadable", detail }).await });
+                    self.spawn(job, |this| async move {
+                        this.undertaker.bury(job, Reason { word: "unreadable", detail }).await;
+                    });
                 }
-                (None, None) => self.skip(job, "unknown"),
+                (None, None) => self.spawn(job, |this| async move { this.undertaker.unknown(job).await }),
             }
         }
     }
@@ -122,14 +124,14 @@ impl Intake {
     }
 
     /// The jobs that messages hold; what holds none is moved aside.
-    async fn open(&self, lane: Which, batch: Vec<Received>) -> VecDeque<(Job, Part, Handed)> {
+    fn open(&self, lane: Which, batch: Vec<Received>) -> VecDeque<(Job, Part, Handed)> {
         let mut opened = VecDeque::with_capacity(batch.len());
         for Received { body, acker, handed_out: times, .. } in batch {
             match Job::parse(&body) {
-                Ok(jobs) if jobs.len() > 1 && suspects::are(times) => {
+                Ok(jobs) if jobs.len() > 1 && suspects::are_to_part(times) => {
                     let alone =
                         |job| Outgoing { queue: lane.queue(&self.names), ..self.names.job(job) }.carrying(times);
-                    self.replace(acker, jobs.into_iter().map(alone).collect()).await;
+                    self.replace(acker, jobs.into_iter().map(alone).collect());
                 }
                 Ok(jobs) => {
                     let handed = Handed { lane, redelivered: Redelivered::from(times > 0), times };
@@ -140,19 +142,19 @@ impl Intake {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
                     self.metrics.skipped(error.reason());
                     let reason = Reason { word: error.reason(), detail: error.to_string() };
-                    self.replace(acker, vec![reason.message(body, &self.names)]).await;
+                    self.replace(acker, vec![reason.message(body, &self.names)]);
                 }
             }
         }
         opened
     }
 
-    /// Publishes others in place of a message, unless it comes again.
-    async fn replace(&self, acker: Acker, others: Vec<Outgoing>) {
-        let publish = || self.publisher.publish(if acker.is_usable() { &others } else { &[] });
-        if persist("replacing a message", &self.abandon, publish).await.is_some() {
-            acker.ack().await;
-        }
+    /// Publishes others in place of a message, unless it comes again. In a task of its own, as their queue may refuse.
+    fn replace(&self, acker: Acker, others: Vec<Outgoing>) {
+        let (finisher, part) = (self.in_flight.finisher().clone(), Part::of(acker, others.len()));
+        let left = part.into_iter().zip(others.into_iter().map(|other| Some(Left::Message(other))));
+        let left: Vec<_> = left.collect();
+        self.tasks.spawn(async move { finisher.done(left).await });
     }
 
     fn judge(self: &Arc<Self>, job: Job, handed: Handed, due: &Due) {
@@ -197,7 +199,7 @@ impl Intake {
             if AssertUnwindSafe(work).catch_unwind().await.is_err() {
                 tracing::error!(delivery = %job.delivery, attempt = job.attempt, "a job's task panicked");
                 let detail = "its task panicked: the dispatcher's log says where".to_owned();
-                this.bury(job, Reason { word: "panicked", detail }).await;
+                this.undertaker.bury(job, Reason { word: "panicked", detail }).await;
             }
         });
     }

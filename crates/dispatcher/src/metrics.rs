@@ -10,6 +10,9 @@ use service_kit::buckets;
 
 use crate::lane::{Over, Which};
 
+/// The queues that should be empty.
+const SHOULD_BE_EMPTY: [&str; 3] = ["rejected", "dead", "unroutable"];
+
 type ByWord = Family<[(&'static str, &'static str); 1], Counter>;
 
 /// A gauge for each lane.
@@ -31,6 +34,7 @@ pub(crate) struct Metrics {
     put_back: ByWord,
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
+    queue_depth: Family<[(&'static str, &'static str); 1], Gauge>,
     pub(crate) attempt_seconds: Histogram,
     pub(crate) first_attempt_seconds: Histogram,
     pub(crate) read_batch: Histogram,
@@ -47,6 +51,7 @@ impl Metrics {
             put_back: ByWord::default(),
             in_flight: ByLane::default(),
             depth: ByLane::default(),
+            queue_depth: Family::default(),
             attempt_seconds: buckets::seconds(),
             first_attempt_seconds: buckets::seconds(),
             read_batch: buckets::batch_sizes(),
@@ -55,6 +60,9 @@ impl Metrics {
         for which in Which::BOTH {
             metrics.in_flight.of(which);
             metrics.depth.of(which);
+        }
+        for queue in SHOULD_BE_EMPTY {
+            metrics.queue_depth(queue);
         }
         let seen = metrics.clone();
         registry.register("webhooks_delivery_attempts", "Attempts, by outcome class", seen.attempts);
@@ -76,6 +84,11 @@ impl Metrics {
             "Messages that wait on a lane's queue; in a rush, one of the main lane holds up to eight jobs",
             seen.depth.0,
         );
+        registry.register(
+            "webhooks_queue_depth",
+            "Messages on a queue that should be empty, as every dispatcher sees them",
+            seen.queue_depth,
+        );
         registry.register("webhooks_attempt_seconds", "How long attempts took", seen.attempt_seconds);
         registry.register(
             "webhooks_first_attempt_delay_seconds",
@@ -94,6 +107,11 @@ impl Metrics {
 
     pub(crate) fn finished(&self, state: DeliveryState) {
         self.finished.get_or_create(&[("state", state.as_str())]).inc();
+    }
+
+    /// Of a queue that should be empty.
+    pub(crate) fn queue_depth(&self, queue: &'static str) -> Gauge {
+        self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }
 
     pub(crate) fn made_way(&self, from: Which, over: Over) {

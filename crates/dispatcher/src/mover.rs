@@ -1,13 +1,13 @@
 //! Jobs that did not get what they need make way for others: to the end of the slow lane's queue, many at a time.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use broker::{Names, Outgoing};
 use domain::{Job, WebhookId};
 use ledger::Ledger;
 use service_kit::connections::persist;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     alarm::Alarm,
@@ -28,8 +28,10 @@ pub(crate) struct Move {
 }
 
 /// How many are moved at once: as few as leave room for other tenants' messages between, and, where each is a message of its
-/// own, no more than one window of the publisher's, as all of them are published again when one confirm does not come.
+/// own, no more than one window of the publisher's.
 const MOST: usize = 16;
+/// How long the next ones wait until these are moved.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One write to the ledger, one to the broker and one acknowledgement for all that have come in: they come in hundreds, and
 /// others would have to wait for each write.
@@ -45,31 +47,41 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    /// Moves jobs until no more can come.
+    /// Moves jobs until no more can come, and all of them are moved.
     pub(crate) async fn run(self, mut moves: mpsc::Receiver<Move>) {
         let _alarm = Alarm(self.broken.clone());
+        let moving = TaskTracker::new();
         let mut batch = Vec::new();
         while moves.recv_many(&mut batch, MOST).await > 0 {
-            self.make_way(&batch).await;
-            batch.clear();
+            let Some(publish) = self.make_way(std::mem::take(&mut batch)).await else { break };
+            let alarm = Alarm(self.broken.clone());
+            let published = moving.spawn(async move {
+                let _alarm = alarm;
+                publish.await;
+            });
+            // The next ones need not wait for a queue that refuses.
+            let _ = timeout(PATIENCE, published).await;
         }
+        moving.close();
+        moving.wait().await;
     }
 
-    /// The message that is there stands for all its twins.
-    async fn make_way(&self, batch: &[Move]) {
+    /// Tells the ledger; what is left is to publish. The message that is there stands for all its twins.
+    async fn make_way(&self, batch: Vec<Move>) -> Option<impl Future<Output = ()> + use<>> {
         let webhooks: Vec<_> = batch.iter().map(|one| one.webhook).collect();
         let stamp = || self.stamps.set(&self.ledger, &webhooks);
-        if persist("stamping webhooks", &self.abandon, stamp).await.is_none() {
-            return;
-        }
-        let moved = batch.iter().map(|Move { job, .. }| {
-            let there = Outgoing { queue: self.names.slow(), ..self.names.job(*job) };
-            (*job, Some(Left::Message(there.carrying(self.in_flight.times(*job)))))
-        });
-        if self.in_flight.finish(moved).await.is_some() {
-            for Move { from, over, .. } in batch {
-                self.metrics.made_way(*from, *over);
+        persist("stamping webhooks", &self.abandon, stamp).await?;
+        let (names, in_flight, metrics) = (self.names.clone(), Arc::clone(&self.in_flight), self.metrics.clone());
+        Some(async move {
+            let moved = batch.iter().map(|Move { job, .. }| {
+                let there = Outgoing { queue: names.slow(), ..names.job(*job) };
+                (*job, Some(Left::Message(there.carrying(in_flight.times(*job)))))
+            });
+            if in_flight.finish(moved.collect::<Vec<_>>()).await.is_some() {
+                for Move { from, over, .. } in batch {
+                    metrics.made_way(from, over);
+                }
             }
-        }
+        })
     }
 }

@@ -2,11 +2,14 @@
 //! published just before: when this process dies earlier, the message comes again as it was, and nothing that it left is there
 //! twice.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use broker::{Acker, Names, Outgoing, Publisher};
 use domain::{Job, RetrySchedule};
-use service_kit::connections::persist;
+use service_kit::publishing::{FollowUp, Publishing};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +27,9 @@ struct Whole {
 pub(crate) enum Left {
     /// A job that is to come at a time.
     Job(Job, OffsetDateTime),
+    /// The same job once more, at a time. It was handed out so often before, which whoever takes it then has to know:
+    /// another dispatcher may be making this very attempt, and count on the message for the retry.
+    Again(Job, OffsetDateTime, u32),
     /// A message.
     Message(Outgoing),
 }
@@ -74,35 +80,35 @@ pub(crate) struct Finisher {
 
 impl Finisher {
     /// Notes parts as done, whose own effects are durable. Of the messages that are done with them, publishes what was
-    /// left, waits for the confirms, and acknowledges last. `None` when this was abandoned.
+    /// left, waits for the confirms, and acknowledges each once its own are there. Returns when all are acknowledged: a queue
+    /// that refuses may take long, and holds up its own messages only. `None` when this was abandoned.
     ///
-    /// A message whose connection is lost after that comes again, and its jobs leave the same then: it is not published
-    /// here, where it would be there twice. What a job leaves that ends later is published at once, as whoever took its
-    /// message meanwhile may not have seen how it ended.
+    /// A message whose connection is lost comes again, and its jobs leave the same then: it is not published here, where it
+    /// would be there twice.
     pub(crate) async fn done(&self, parts: impl IntoIterator<Item = (Part, Option<Left>)>) -> Option<()> {
-        let (mut messages, mut alone) = (Vec::new(), Vec::new());
-        for (part, mut left) in parts {
-            if !part.is_usable() {
-                alone.extend(left.take());
+        let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
+        for (part, left) in parts {
+            let Some((acker, left)) = part.done(left) else { continue };
+            if left.is_empty() {
+                ready.push(acker);
+                continue;
             }
-            messages.extend(part.done(left));
+            let source = Arc::new(acker);
+            follow_ups.extend(left.into_iter().map(|content| FollowUp { sources: vec![Arc::clone(&source)], content }));
         }
-        if !alone.is_empty() || messages.iter().any(|(_, left)| !left.is_empty()) {
-            let publish = || async {
-                let (now, of_use) = (OffsetDateTime::now_utc(), messages.iter().filter(|(acker, _)| acker.is_usable()));
-                let left = alone.iter().chain(of_use.flat_map(|(_, left)| left));
-                let left: Vec<_> = left.map(|left| self.message(left, now)).collect();
-                self.publisher.publish(&left).await
-            };
-            persist("publishing what jobs leave", &self.abandon, publish).await?;
-        }
-        Acker::ack_all(messages.into_iter().map(|(acker, _)| acker).collect()).await;
-        Some(())
+        let Self { publisher, abandon, .. } = self;
+        let publishing = Publishing { what: "publishing what jobs leave", publisher, abandon };
+        let message = |FollowUp { sources, content }: &FollowUp<Acker, Left>| {
+            let is_wanted = sources.iter().all(|acker| acker.is_usable());
+            is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
+        };
+        publishing.all(follow_ups, ready, |follow_up| message(follow_up), Acker::ack_all).await
     }
 
     fn message(&self, left: &Left, now: OffsetDateTime) -> Outgoing {
         match left {
             Left::Job(job, due) => self.names.job_at(*job, *due, now, &self.schedule),
+            Left::Again(job, due, times) => self.names.job_at(*job, *due, now, &self.schedule).carrying(*times),
             Left::Message(message) => message.clone(),
         }
     }

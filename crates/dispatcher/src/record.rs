@@ -1,9 +1,9 @@
 //! Outcomes: one write to the ledger for all that have come in, then the retries, then the acknowledgements.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use domain::{DeliveryState, Job, RetrySchedule};
-use ledger::{Attempted, Ledger, Outcome};
+use domain::{DeliveryState, Job, RetrySchedule, Verdict};
+use ledger::{Attempted, Ledger, Outcome, Record};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio::{
@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     alarm::Alarm,
     attempt::Made,
+    dead::Undertaker,
     in_flight::InFlight,
     metrics::{Metrics, size},
     parts::Left,
@@ -32,17 +33,19 @@ pub(crate) struct Recorder {
     pub(crate) ledger: Ledger,
     pub(crate) schedule: RetrySchedule,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) undertaker: Undertaker,
     pub(crate) metrics: Metrics,
     pub(crate) abandon: CancellationToken,
     /// Cancelled when this panicked: no job can come to its end any more.
     pub(crate) broken: CancellationToken,
 }
 
-/// What remains to be done for a job once its outcome is in the ledger. The ledger has the last word on the retry: the
-/// delivery may have been cancelled or resent meanwhile.
-struct Recorded {
-    job: Job,
-    retry_at: Option<OffsetDateTime>,
+/// What remains to be done for a job once its outcome was offered to the ledger, which has the last word on the retry.
+enum Recorded {
+    /// The job is done, and leaves a retry at a time, or none.
+    Done(Job, Option<OffsetDateTime>),
+    /// The ledger has no such delivery.
+    Unknown(Job),
 }
 
 impl Recorder {
@@ -75,17 +78,16 @@ impl Recorder {
 
     async fn record(&self, batch: Vec<Made>) -> Option<Vec<Recorded>> {
         self.metrics.write_batch.observe(size(batch.len()));
-        let (mut attempted, mut recorded) = (Vec::new(), Vec::new());
-        for Made { job, due, signature, answer } in batch {
+        let mut attempted = Vec::with_capacity(batch.len());
+        for Made { due, signed_at, answer } in batch {
             let finished_at = answer.started_at + answer.elapsed;
             let progress = due.progress.after(answer.class, answer.started_at, finished_at, &self.schedule);
-            recorded.push(Recorded { job, retry_at: progress.next_attempt_at });
             attempted.push(Attempted {
                 id: due.id,
                 webhook: due.destination.webhook,
                 progress,
                 url: due.destination.url,
-                signature,
+                signed_at,
                 started_at: answer.started_at,
                 elapsed: answer.elapsed,
                 class: answer.class,
@@ -94,29 +96,54 @@ impl Recorder {
                 error: answer.error,
             });
         }
-        let mut places = HashMap::with_capacity(recorded.len());
-        for (place, Recorded { job, .. }) in recorded.iter().enumerate() {
-            places.entry(job.delivery).or_insert(place);
-        }
         let write = || self.ledger.attempts_record(&attempted);
-        for Outcome { id, state, next_attempt_at } in persist("recording attempts", &self.abandon, write).await? {
-            if let Some(recorded) = places.get(&id).and_then(|place| recorded.get_mut(*place)) {
-                recorded.retry_at = state.is_waiting().then(|| next_attempt_at.unwrap_or_else(OffsetDateTime::now_utc));
-            }
-            if state == DeliveryState::Dropped {
-                tracing::info!(delivery = %id, "dropped");
-            }
-            if !state.is_waiting() {
-                self.metrics.finished(state);
-            }
-        }
-        Some(recorded)
+        let outcomes = persist("recording attempts", &self.abandon, write).await?;
+        Some(outcomes.into_iter().map(|outcome| self.follow(outcome)).collect())
     }
 
-    /// The retries, even of attempts that the ledger did not expect: perhaps it was this very call that had recorded them
-    /// before its answer got lost. A retry too many is stale when it comes.
+    /// Decides on the retry. An attempt that the ledger has leaves the one that the delivery waits for now: it may have been
+    /// cancelled or resent meanwhile. One that somebody else recorded leaves nothing, as that one left the retry. But a
+    /// message that was handed out before may have come here because that one lost it: then the retry is this one's to leave,
+    /// as it is of any such job that comes after the record.
+    fn follow(&self, Outcome { id, attempt, record }: Outcome) -> Recorded {
+        let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
+        let retry_at = match record {
+            Record::Taken { state, next_attempt_at } => {
+                self.count(job, state);
+                state.is_waiting().then(|| next_attempt_at.unwrap_or(now))
+            }
+            Record::Superseded(progress) => {
+                tracing::debug!(delivery = %id, attempt, "another dispatcher recorded this attempt");
+                match progress.judge(job, self.in_flight.redelivered(job), now, &self.schedule) {
+                    Verdict::FollowUp(due) => Some(due),
+                    _ => None,
+                }
+            }
+            Record::Unknown => return Recorded::Unknown(job),
+        };
+        Recorded::Done(job, retry_at)
+    }
+
+    fn count(&self, job: Job, state: DeliveryState) {
+        if state == DeliveryState::Dropped {
+            tracing::info!(delivery = %job.delivery, "dropped");
+        }
+        if !state.is_waiting() {
+            self.metrics.finished(state);
+        }
+    }
+
     async fn settle(&self, recorded: Vec<Recorded>) {
-        let done = |Recorded { job, retry_at }| (job, retry_at.map(|due| Left::Job(job.next(), due)));
-        self.in_flight.finish(recorded.into_iter().map(done)).await;
+        let (mut done, mut unknown) = (Vec::with_capacity(recorded.len()), Vec::new());
+        for recorded in recorded {
+            match recorded {
+                Recorded::Done(job, retry_at) => done.push((job, retry_at.map(|due| Left::Job(job.next(), due)))),
+                Recorded::Unknown(job) => unknown.push(job),
+            }
+        }
+        self.in_flight.finish(done).await;
+        for job in unknown {
+            self.undertaker.unknown(job).await;
+        }
     }
 }
