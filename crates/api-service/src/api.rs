@@ -34,6 +34,8 @@ pub(crate) struct Api {
     /// The largest body, in bytes.
     pub(crate) body_limit: usize,
     pub(crate) webhooks_per_tenant: u32,
+    /// How long history is kept.
+    pub(crate) keep: std::time::Duration,
     pub(crate) docs: Docs,
 }
 
@@ -58,6 +60,7 @@ impl Api {
             rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
             body_limit: limits.request_body_bytes,
             webhooks_per_tenant: limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX),
+            keep: settings.retention.keep,
             docs: Docs::new(limits),
         }
     }

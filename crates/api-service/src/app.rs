@@ -6,7 +6,7 @@ use broker::Broker;
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{
-    OpsError, OpsServer, Settings, SettingsError,
+    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
 };
 use tokio::net::TcpListener;
@@ -61,7 +61,7 @@ impl App {
     /// # Errors
     /// [`AppError`] with the name of the setting at fault.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
-        let keys = settings.secret_keys()?.parse().map_err(|error| SettingsError::invalid("secrets.keys", error))?;
+        let keys = connections::secret_keys(settings)?;
         let ledger = connections::ledger(settings, PROCESS)?;
         let broker = connections::broker(settings, PROCESS)?;
         let sessions = Sessions::new(settings, &ledger)?;
@@ -89,6 +89,7 @@ impl App {
     /// [`AppError`] when the schema is too old or the server fails.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
         let Self { settings, ledger, broker, keys, sessions, ops, listener, .. } = self;
+        tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
         broker.stats().register(&mut registry);
         let metrics = Metrics::register(&mut registry);
@@ -96,6 +97,7 @@ impl App {
         // Both outlive the work, and end with it however it ends.
         let (publishing, telling) = (CancellationToken::new(), CancellationToken::new());
         let (publishing_ends, telling_ends) = (publishing.clone().drop_guard(), telling.clone().drop_guard());
+        let _clock = DatabaseWatch::start(&ledger, &mut registry, telling.clone());
         let publisher = broker.publisher(publishing);
         let readiness = connections::readiness(&ledger, &publisher, shutdown.clone());
         let health = tokio::spawn(ops.serve(Arc::new(registry), readiness, telling));
@@ -103,7 +105,12 @@ impl App {
         connections::wait_for_schema(&ledger, &shutdown).await?;
         let outbox = Outbox::new(ledger.clone(), &broker, publisher);
         let recover_per_second = settings.api.recover_per_second;
-        let keeper = Keeper { ledger: ledger.clone(), outbox: outbox.clone(), recover_per_second };
+        let keeper = Keeper {
+            ledger: ledger.clone(),
+            outbox: outbox.clone(),
+            recover_per_second,
+            keep: settings.retention.keep,
+        };
         let api = Api::new(&settings, ledger, outbox, keys, sessions, metrics);
         let served = serve(listener, api, keeper, &shutdown, settings.shutdown.deadline).await;
 

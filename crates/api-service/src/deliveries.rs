@@ -26,7 +26,7 @@ pub(crate) async fn list(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let webhook = webhooks::known(&api, &admin, &id).await?;
-    let (Page { after, limit }, Filters(filter)) = page::read(request.query_string()).map_err(ApiError::Parameters)?;
+    let (Page { after, limit }, Filters(filter)) = page::read(request.query_string())?;
     let deliveries = api.ledger.delivery_list(webhook, filter, Page { after, limit: limit + 1 }).await?;
     let (deliveries, next_cursor) = page::cut(deliveries, limit, |delivery| delivery.id.as_uuid());
     let data = deliveries.iter().map(|delivery| DeliveryView::of(webhook.id(), delivery)).collect();

@@ -7,9 +7,6 @@ use serde_json::Value;
 
 use crate::{fault::Fault, json::Members};
 
-/// More than these nobody reads.
-pub(crate) const MOST_FAULTS: usize = 100;
-
 /// A field's value, or all that is wrong with it.
 pub(crate) type Checked<T> = Result<T, Vec<Fault>>;
 
@@ -40,7 +37,6 @@ impl<'a> Fields<'a> {
     /// What was read from the members, if neither they nor any others have faults.
     pub(crate) fn finish<T>(mut self, known: &[&str], read: Option<T>) -> Checked<T> {
         self.faults.extend(unknown(self.members, known));
-        self.faults.truncate(MOST_FAULTS);
         match read {
             Some(read) if self.faults.is_empty() => Ok(read),
             _ => Err(self.faults),

@@ -25,6 +25,8 @@ pub(crate) struct Keeper {
     pub(crate) outbox: Outbox,
     /// Deliveries of one recovery per second.
     pub(crate) recover_per_second: u16,
+    /// How long history is kept: what is older is not sent again.
+    pub(crate) keep: Duration,
 }
 
 impl Keeper {
@@ -60,7 +62,7 @@ impl Keeper {
         let mut health = Health::default();
         while woken(&self.outbox.recoveries, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
-                let step = self.ledger.recovery_step(most, pause).await;
+                let step = self.ledger.recovery_step(most, pause, self.keep).await;
                 let Some(promised) = health.of("recoveries", step).flatten() else { break };
                 self.publish(&promised).await;
                 let _ = timeout(pause, shutdown.cancelled()).await;

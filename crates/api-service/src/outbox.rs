@@ -35,17 +35,23 @@ impl Outbox {
         self.publisher.check().is_ok()
     }
 
-    /// Publishes promised jobs and, once the broker has them, forgets the promises.
+    /// Publishes promised jobs and forgets the promises of those that the broker has.
     ///
     /// # Errors
-    /// When one of the jobs is not known to be with the broker: the promises stand.
+    /// When one of the jobs is not known to be with the broker: its promise stands.
     pub(crate) async fn publish(&self, promised: &Promised) -> Result<(), PublishError> {
         let messages: Vec<_> = promised.jobs().iter().map(|job| self.names.job(*job)).collect();
-        self.publisher.publish(&messages).await?;
-        if let Err(error) = self.ledger.promises_keep(promised).await {
+        let unconfirmed = self.publisher.publish(&messages).await.err();
+        let published = match &unconfirmed {
+            Some(unconfirmed) => &promised.without(&unconfirmed.places),
+            None => promised,
+        };
+        if !published.is_empty()
+            && let Err(error) = self.ledger.promises_keep(published).await
+        {
             // They are published once more when their lease ends, and found stale.
             tracing::warn!(error = &error as &dyn Error, "promises could not be kept, though their jobs are published");
         }
-        Ok(())
+        unconfirmed.map_or(Ok(()), |unconfirmed| Err(*unconfirmed.error))
     }
 }

@@ -1,10 +1,15 @@
 //! `?limit=`, `?cursor=` and the filters of lists.
 
+use std::collections::HashSet;
+
 use ledger::Page;
 use url::form_urlencoded;
 use uuid::Uuid;
 
-use crate::fault::Fault;
+use crate::{fault::Fault, problem::ApiError};
+
+/// How long a query string may be, in bytes.
+pub(crate) const LONGEST_QUERY: usize = 4096;
 
 pub(crate) const DEFAULT_LIMIT: u16 = 50;
 pub(crate) const MAX_LIMIT: u16 = 200;
@@ -30,14 +35,21 @@ impl Filter for Everything {
     }
 }
 
-/// Reads a query string; all faulty parameters are reported at once.
-pub(crate) fn read<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), Vec<Fault>> {
+/// Reads a query string; all faulty parameters are reported at once. One that is too long is not read at all.
+pub(crate) fn read<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), ApiError> {
+    if query.len() > LONGEST_QUERY {
+        return Err(ApiError::QueryTooLong(LONGEST_QUERY));
+    }
+    parameters(query).map_err(ApiError::Parameters)
+}
+
+pub(crate) fn parameters<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), Vec<Fault>> {
     let mut page = Page { after: None, limit: DEFAULT_LIMIT };
     let mut filter = F::default();
     let mut faults = Vec::new();
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if seen.contains(&name) {
+        if !seen.insert(name.clone()) {
             faults.push(Fault::new(&*name, "repeated_parameter", "is given more than once"));
             continue;
         }
@@ -47,7 +59,6 @@ pub(crate) fn read<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>
             _ => filter.take(&name, &value).unwrap_or_else(|| Err(unknown::<F>(&name))),
         };
         faults.extend(taken.err());
-        seen.push(name);
     }
     if faults.is_empty() { Ok((page, filter)) } else { Err(faults) }
 }
@@ -89,7 +100,7 @@ mod tests {
     use super::*;
 
     fn read(query: &str) -> Result<Page<WebhookId>, Vec<Fault>> {
-        super::read::<WebhookId, Everything>(query).map(|(page, _)| page)
+        super::parameters::<WebhookId, Everything>(query).map(|(page, _)| page)
     }
 
     const ID: &str = "0192f0c1-0000-7000-8000-000000000001";

@@ -9,15 +9,19 @@
 //! | a path that does not take the method | 405 | `method_not_allowed` |
 //! | a body that is too slow | 408 | `body_too_slow` |
 //! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
+//! | a registration after ten times as many were deleted | 409 | `too_many_deleted_webhooks` |
+//! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
 //! | a test for a webhook that is paused | 409 | `webhook_inactive` |
 //! | a body that is too large | 413 | `body_too_large` |
 //! | a body that does not claim to be JSON | 415 | `unsupported_media_type` |
 //! | a body that is not JSON | 400 | `malformed_json` |
 //! | a body that breaks off | 400 | `incomplete_body` |
 //! | faulty parameters in the query string | 400 | `invalid_parameters` |
+//! | a query string that is too long | 414 | `query_too_long` |
 //! | faulty fields | 422 | `validation_failed` |
 //! | a session's requests come too fast | 429 | `too_many_requests` |
 //! | the database or the broker is away | 503 | `unavailable` |
+//! | too many unknown sessions are being looked up | 503 | `busy` |
 //! | nobody can tell whether the caller is logged in | 503 | `unavailable` |
 //! | anything else | 500 | `internal_error` |
 
@@ -55,6 +59,12 @@ pub(crate) enum ApiError {
     BodyTooSlow(Duration),
     #[error("the tenant has {0} webhooks already, and may not have more")]
     TooManyWebhooks(u32),
+    #[error(
+        "the tenant has deleted {0} webhooks whose logs are still kept; it may register more when retention has taken some"
+    )]
+    TooManyDeleted(u32),
+    #[error("the delivery is older than what is kept, and may be gone at any moment")]
+    TooOld,
     #[error("the webhook is paused; set is_active to true first")]
     WebhookInactive,
     #[error("the body is larger than {0} bytes")]
@@ -65,6 +75,8 @@ pub(crate) enum ApiError {
     MalformedJson(serde_json::Error),
     #[error("the body could not be read to its end")]
     IncompleteBody,
+    #[error("the query string is longer than {0} bytes")]
+    QueryTooLong(usize),
     #[error("parameters of the query string cannot be used; errors says which")]
     Parameters(Vec<Fault>),
     #[error("fields of the body cannot be used; errors says which")]
@@ -73,6 +85,8 @@ pub(crate) enum ApiError {
     TooManyRequests(Duration),
     #[error("the service cannot do this at the moment; try again in a few seconds")]
     Unavailable(#[source] LedgerError),
+    #[error("too many unknown sessions are being looked up at the moment; try again in a few seconds")]
+    Crowded,
     #[error("the service cannot find out who is logged in at the moment; try again in a few seconds")]
     SessionUnknown(#[from] IntrospectionError),
     #[error("the service cannot send anything at the moment, and nothing was begun; try again in a few seconds")]
@@ -100,17 +114,21 @@ impl ApiError {
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::BodyTooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
             Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
+            Self::TooManyDeleted(_) => (StatusCode::CONFLICT, "too_many_deleted_webhooks"),
+            Self::TooOld => (StatusCode::CONFLICT, "too_old"),
             Self::WebhookInactive => (StatusCode::CONFLICT, "webhook_inactive"),
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::MalformedJson(_) => (StatusCode::BAD_REQUEST, "malformed_json"),
             Self::IncompleteBody => (StatusCode::BAD_REQUEST, "incomplete_body"),
+            Self::QueryTooLong(_) => (StatusCode::URI_TOO_LONG, "query_too_long"),
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
+            Self::Crowded => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unexpected(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
     }
@@ -130,7 +148,7 @@ impl ApiError {
             )),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
-            Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) => {
+            Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) | Self::Crowded => {
                 Some((RETRY_AFTER, HeaderValue::from_static("5")))
             }
             _ => None,
@@ -159,10 +177,13 @@ fn seconds(wait: Duration) -> u64 {
 impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
         match error {
-            LedgerError::Unavailable(_) | LedgerError::Timeout(_) => Self::Unavailable(error),
+            LedgerError::Unavailable(_) | LedgerError::ReadOnly | LedgerError::Lost | LedgerError::Timeout(_) => {
+                Self::Unavailable(error)
+            }
             LedgerError::Url(_)
             | LedgerError::Query(_)
             | LedgerError::Migration(_)
+            | LedgerError::Randomness
             | LedgerError::Unreadable { .. } => Self::unexpected(error),
         }
     }

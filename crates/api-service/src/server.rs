@@ -6,12 +6,18 @@ use actix_web::{
     App, HttpServer,
     dev::{Server, ServerHandle},
     middleware::from_fn,
+    rt::net::TcpStream,
     web::Data,
 };
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{answer, api, api::Api};
+
+/// How long a connection may hold bytes that its client does not take.
+const UNREAD: Duration = Duration::from_secs(30);
 
 /// The database is the limit, not the web workers.
 const WORKERS: usize = 2;
@@ -28,7 +34,7 @@ pub(crate) async fn serve(
     if shutdown.is_cancelled() {
         return Ok(());
     }
-    let server = start(listener.into_std()?, api, deadline)?;
+    let server = start(listener.into_std()?, api, deadline, UNREAD)?;
     let handle = StoppedOnDrop(server.handle());
     let mut running = tokio::spawn(server);
     tokio::select! {
@@ -44,15 +50,32 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-fn start(listener: std::net::TcpListener, api: Api, deadline: Duration) -> io::Result<Server> {
+fn start(listener: std::net::TcpListener, api: Api, deadline: Duration, unread: Duration) -> io::Result<Server> {
     let api = Data::new(api);
     let app = move || App::new().app_data(api.clone()).wrap(from_fn(answer::complete)).configure(api::routes);
     let server = HttpServer::new(app)
         .workers(WORKERS)
         .disable_signals()
+        .on_connect(move |connection, _| {
+            if let Some(tcp) = connection.downcast_ref::<TcpStream>() {
+                give_up_after(tcp, unread);
+            }
+        })
         .shutdown_timeout(deadline.as_secs().saturating_add(1))
         .listen(listener)?;
     Ok(server.run())
+}
+
+/// Lets the kernel end the connection of a client that takes nothing for so long. actix-web waits for ever: it has no limit
+/// on writing, and polls no body and no timer of ours while an answer waits in its buffer. A client that reads a packet now
+/// and then gains time, but no more of it than its answer has packets.
+fn give_up_after(tcp: &TcpStream, unread: Duration) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = SockRef::from(tcp).set_tcp_user_timeout(Some(unread)) {
+        tracing::debug!(%error, "this connection's client may be slow for ever");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (tcp, unread);
 }
 
 /// Stops the server's threads when nobody waits for it any more.
@@ -66,7 +89,34 @@ impl Drop for StoppedOnDrop {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{io::AsyncWriteExt, net::TcpSocket, time::sleep};
+
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_client_that_never_reads_loses_its_connection() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let second = Duration::from_secs(1);
+        let server = start(listener, api::tests::api(), second, second).unwrap();
+        let handle = StoppedOnDrop(server.handle());
+        let running = tokio::spawn(server);
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut client = socket.connect(address).await.unwrap();
+        let request = "GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
+        client.write_all(request.repeat(200).as_bytes()).await.unwrap();
+        let ended = async {
+            while client.try_write(b"\r\n").map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |_| true) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), ended).await.expect("the connection is held for ever");
+        drop(handle);
+        running.await.unwrap().unwrap();
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn at_the_shutdown_idle_connections_do_not_hold_the_server_and_the_port_is_free() {

@@ -2,6 +2,7 @@
 
 mod cookie;
 mod introspection;
+mod strangers;
 
 use std::time::Instant;
 
@@ -20,15 +21,19 @@ use time::OffsetDateTime;
 
 use self::introspection::Introspection;
 pub(crate) use self::introspection::IntrospectionError;
+use self::strangers::{Crowded, Strangers};
 use crate::{api::Api, problem::ApiError};
 
 /// The role that may manage webhooks.
 const ADMIN: &str = "admin";
 
+/// The part of the ledger's connections that may be looking up unknown sessions.
+const STRANGERS_PART: usize = 2;
+
 /// Where sessions are known. Each back end answers with the session of an id, if there is one that has not expired.
 pub(crate) enum Sessions {
     /// The table `admin_sessions`.
-    Database(Ledger),
+    Database(Ledger, Strangers),
     /// The business application.
     Introspection(Box<Introspection>),
     /// Tests of what needs no database.
@@ -40,18 +45,32 @@ impl Sessions {
     /// The back end of the settings. Call it inside the runtime that will run the service.
     pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Result<Self, SettingsError> {
         match settings.api.sessions {
-            SessionBackEnd::Database => Ok(Self::Database(ledger.clone())),
+            SessionBackEnd::Database => {
+                let strangers = Strangers::new(settings.database.max_connections / STRANGERS_PART);
+                Ok(Self::Database(ledger.clone(), strangers))
+            }
             SessionBackEnd::Introspection => Ok(Self::Introspection(Box::new(Introspection::new(settings)?))),
         }
     }
 
     async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
         match self {
-            Self::Database(ledger) => Ok(ledger.session_find(hash, OffsetDateTime::now_utc()).await?),
-            Self::Introspection(application) => Ok(application.find(hash, id).await?),
+            Self::Database(ledger, strangers) => {
+                let _turn = strangers.turn(hash).await?;
+                let session = ledger.session_find(hash, OffsetDateTime::now_utc()).await?;
+                strangers.answered(hash, session.is_some());
+                Ok(session)
+            }
+            Self::Introspection(application) => application.find(hash, id).await,
             #[cfg(test)]
             Self::Known(sessions) => Ok(sessions.get(id).cloned()),
         }
+    }
+}
+
+impl From<Crowded> for ApiError {
+    fn from(Crowded: Crowded) -> Self {
+        Self::Crowded
     }
 }
 

@@ -8,7 +8,7 @@ use actix_web::{
     web::{Data, Path, Payload, ReqData},
 };
 use domain::WebhookId;
-use ledger::{NewWebhook, OwnWebhook, Page};
+use ledger::{Most, NewWebhook, OwnWebhook, Page};
 use signing::SigningSecret;
 use uuid::Uuid;
 
@@ -37,11 +37,20 @@ pub(crate) async fn create(
     let secret =
         api.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
     let new = NewWebhook { id, tenant, name, url: url.as_str().to_owned(), events, secret };
-    let most = api.webhooks_per_tenant;
-    let webhook = api.ledger.webhook_create(&new, most).await?.ok_or(ApiError::TooManyWebhooks(most))?;
+    let most = Most { webhooks: api.webhooks_per_tenant, deleted: most_deleted(api.webhooks_per_tenant) };
+    let webhook = match api.ledger.webhook_create(&new, most).await? {
+        ledger::Registration::Made(webhook) => webhook,
+        ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(most.webhooks)),
+        ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(most.deleted)),
+    };
     tracing::info!(webhook = %id, %tenant, "a webhook was registered");
     let created = CreatedView { webhook: WebhookView::of(&webhook), signing_secret: signing_secret.expose() };
     Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
+}
+
+/// How many deleted webhooks of a tenant are kept for their logs. Whoever registers and deletes in a loop comes to an end.
+pub(crate) const fn most_deleted(webhooks_per_tenant: u32) -> u32 {
+    webhooks_per_tenant.saturating_mul(10)
 }
 
 /// The tenant's webhooks with their health, oldest first.
@@ -50,7 +59,7 @@ pub(crate) async fn list(
     admin: ReqData<Administrator>,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let (Page { after, limit }, Everything) = page::read(request.query_string()).map_err(ApiError::Parameters)?;
+    let (Page { after, limit }, Everything) = page::read(request.query_string())?;
     // One more than asked for: whether there is a next page.
     let webhooks = api.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
     let (webhooks, next_cursor) = page::cut(webhooks, limit, |webhook| webhook.id.as_uuid());

@@ -66,6 +66,7 @@ pub(crate) fn api() -> Api {
         rules: Rules { name_chars: 255, url_chars: 2048, destinations: Destinations::default() },
         body_limit: 200,
         webhooks_per_tenant: 100,
+        keep: std::time::Duration::from_secs(30 * 86_400),
         docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
     }
 }
@@ -202,6 +203,21 @@ async fn reading_is_possible_from_anywhere_but_parameters_must_be_right() {
     assert_eq!(answer.code(), (400, "invalid_parameters"));
     assert_eq!(answer.problem["errors"][0]["field"], "limit");
     assert_eq!(answer.problem["errors"][1]["field"], "x");
+}
+
+#[actix_web::test]
+async fn a_long_query_string_is_refused_unread_and_many_faults_are_counted() {
+    let query =
+        |length: usize| format!("{LIST}?{}", "a&b&c1&".repeat(600)).chars().take(LIST.len() + 1 + length).collect();
+    let longest: String = query(crate::page::LONGEST_QUERY);
+    let answer = ask(Method::GET, &longest, &[BOSS], "").await;
+    assert_eq!(answer.code(), (400, "invalid_parameters"));
+    assert_eq!(answer.problem["errors"].as_array().unwrap().len(), 20);
+    assert!(answer.problem["more_errors"].as_u64().unwrap() > 1000, "{}", answer.problem["more_errors"]);
+    let longer: String = query(crate::page::LONGEST_QUERY + 1);
+    let answer = ask(Method::GET, &longer, &[BOSS], "").await;
+    assert_eq!(answer.code(), (414, "query_too_long"));
+    assert_eq!(answer.problem["detail"], "the query string is longer than 4096 bytes");
 }
 
 #[actix_web::test]

@@ -50,7 +50,7 @@ mod tests {
 
     fn read(query: &str) -> Result<DeliveryFilter, Vec<(String, &'static str)>> {
         let faults = |faults: Vec<Fault>| faults.into_iter().map(|fault| (fault.field, fault.code)).collect();
-        page::read::<DeliveryId, Filters>(query).map(|(_, Filters(filter))| filter).map_err(faults)
+        page::parameters::<DeliveryId, Filters>(query).map(|(_, Filters(filter))| filter).map_err(faults)
     }
 
     #[test]

@@ -11,7 +11,8 @@ use super::accepted;
 use crate::{api::Api, fields::Fields, json, path, problem::ApiError, session::Administrator, webhooks};
 
 /// Sends a delivery again, with the same id and the same body. One that waits for the first attempt of a run already is
-/// answered alike: two requests make one run. While its webhook is paused, the delivery is held.
+/// answered alike: two requests make one run. While its webhook is paused, the delivery is held. One whose day is over for
+/// as long as history is kept is refused: the day may be dropped at any moment.
 pub(crate) async fn resend(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -26,8 +27,9 @@ pub(crate) async fn resend(
     let webhook = webhooks::known(&api, &admin, &webhook).await?;
     api.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     api.outbox.check()?;
-    match api.ledger.delivery_resend(admin.tenant, webhook.id(), id).await? {
+    match api.ledger.delivery_resend(admin.tenant, webhook.id(), id, api.keep).await? {
         Resend::NotFound => return Err(ApiError::NotFound),
+        Resend::TooOld => return Err(ApiError::TooOld),
         Resend::Waiting => {}
         Resend::Begun(begun) => {
             if let Err(error) = api.outbox.publish(&begun.promised).await

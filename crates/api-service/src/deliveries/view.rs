@@ -41,7 +41,7 @@ pub(super) struct DetailView<'a> {
     attempt_log: Vec<AttemptView<'a>>,
 }
 
-/// What every attempt sends; the signature is each attempt's own.
+/// What every attempt sends; the signature is each attempt's own, and kept nowhere.
 #[derive(Serialize)]
 struct RequestView<'a> {
     method: &'static str,
@@ -72,7 +72,8 @@ struct AttemptView<'a> {
     error: Option<&'a str>,
     /// The first bytes of the answer; what is not UTF-8 in it is replaced.
     response_body: std::borrow::Cow<'a, str>,
-    signature: &'a str,
+    #[serde(with = "rfc3339")]
+    signed_at: OffsetDateTime,
 }
 
 impl DeliveryView {
@@ -115,7 +116,7 @@ impl<'a> AttemptView<'a> {
             status: attempt.status,
             error: attempt.error.as_deref(),
             response_body: String::from_utf8_lossy(&attempt.answer_head),
-            signature: &attempt.signature,
+            signed_at: attempt.signed_at,
         }
     }
 }

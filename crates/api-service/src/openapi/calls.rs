@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
 use super::{Body, Call, Content, Need, Parameter, Success, Tag, errors::broker_away, examples, reference};
-use crate::{page, problem::ApiError};
+use crate::{page, problem::ApiError, webhooks::most_deleted};
 
 pub(super) fn all() -> Vec<Call> {
     let mut calls = webhooks();
@@ -38,7 +38,7 @@ fn webhooks() -> Vec<Call> {
                     "events": [EventType::QuoteClosed, EventType::QuoteAccepted]}),
                 )],
             }),
-            refusals: vec![too_many_webhooks],
+            refusals: vec![too_many_webhooks, too_many_deleted],
             links: of_webhook("$response.body#/id"),
             ..call(
                 "createWebhook",
@@ -167,9 +167,9 @@ fn deliveries() -> Vec<Call> {
         },
         Call {
             summary: "Send a delivery again",
-            description: "In whatever state it is: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held.",
+            description: "In whatever state it is, unless it is older than what is kept: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
-            refusals: vec![broker_away],
+            refusals: vec![|_| ApiError::TooOld, broker_away],
             ..call(
                 "resendDelivery",
                 Method::POST,
@@ -189,7 +189,7 @@ fn recovery() -> Vec<Call> {
     vec![
         Call {
             summary: "Recover dropped deliveries",
-            description: "Sends again every delivery of the webhook that was dropped, of events since a time. It goes on in the background, at a measured pace, and survives restarts. While one runs, asking again answers with the one that runs.",
+            description: "Sends again every delivery of the webhook that was dropped, of events since a time that are not older than what is kept. It goes on in the background, at a measured pace, and survives restarts. While one runs, asking again answers with the one that runs.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "NewRecovery",
@@ -255,6 +255,10 @@ fn documentation() -> Vec<Call> {
 
 fn too_many_webhooks(limits: &Limits) -> ApiError {
     ApiError::TooManyWebhooks(limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX))
+}
+
+fn too_many_deleted(limits: &Limits) -> ApiError {
+    ApiError::TooManyDeleted(most_deleted(limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX)))
 }
 
 fn answer(status: u16, description: &'static str, schema: &str, example: Value) -> Success {

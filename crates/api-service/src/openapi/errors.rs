@@ -67,6 +67,7 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
         ApiError::NotAnAdmin,
         ApiError::TooManyRequests(Duration::from_secs(2)),
         ApiError::Unavailable(LedgerError::Timeout(Duration::ZERO)),
+        ApiError::Crowded,
         ApiError::unexpected("an example"),
     ];
     if call.method != Method::GET {
@@ -78,6 +79,7 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
     if !call.query.is_empty() {
         let fault = Fault::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
         errors.push(ApiError::Parameters(vec![fault]));
+        errors.push(ApiError::QueryTooLong(crate::page::LONGEST_QUERY));
     }
     if call.body.is_some() {
         errors.extend(malformed_json());
@@ -135,15 +137,21 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::MethodNotAllowed(_) => "the path does not take this method; `Allow` says which it takes",
         ApiError::BodyTooSlow(_) => "the body did not arrive in time",
         ApiError::TooManyWebhooks(_) => "the tenant has as many webhooks as it may have",
+        ApiError::TooManyDeleted(_) => {
+            "the tenant has deleted ten times as many webhooks as it may have, and their logs are still kept"
+        }
+        ApiError::TooOld => "the delivery is older than what is kept",
         ApiError::WebhookInactive => "the webhook is paused",
         ApiError::BodyTooLarge(_) => "the body is larger than it may be",
         ApiError::MediaType => "the body does not say that it is JSON, or is compressed",
         ApiError::MalformedJson(_) => "the body is not JSON; `detail` says where it goes wrong",
         ApiError::IncompleteBody => "the body broke off",
+        ApiError::QueryTooLong(_) => "the query string is longer than it may be",
         ApiError::Parameters(_) => "parameters are unknown, repeated or unusable; `errors` names each",
         ApiError::Fields(_) => "fields are unknown, missing, repeated or unusable; `errors` names each",
         ApiError::TooManyRequests(_) => "the session makes requests too fast; `Retry-After` says when to go on",
         ApiError::Unavailable(_) => "the database, or whoever knows the sessions, does not answer; nothing was changed",
+        ApiError::Crowded => "too many unknown sessions are being looked up; known ones are not held up",
         ApiError::SessionUnknown(_) => "nobody can tell at the moment who is logged in",
         ApiError::BrokerAway(_) => "the message broker is away; nothing was begun",
         ApiError::Unexpected(_) => "something went wrong that should not; operators find it under `request_id`",

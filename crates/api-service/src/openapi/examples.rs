@@ -60,7 +60,7 @@ pub(super) fn detail() -> Value {
         "attempt": 1, "url": URL, "started_at": "2026-03-01T09:30:00.201377Z", "duration_ms": 288,
         "outcome": "status", "status": 503, "error": "the receiver answered 503 Service Unavailable",
         "response_body": "maintenance until 09:45",
-        "signature": "t=1772357400,v1=5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd",
+        "signed_at": "2026-03-01T09:30:00Z",
     }]);
     detail
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
 use super::{PROBLEM, examples, reference};
+use crate::fault::LISTED;
 
 /// A text that is not blank and holds no control characters.
 const NAME: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
@@ -38,8 +39,10 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["Nothing"] = closed(json!({"type": "object"}), &[]);
     all["Delivery"] = whole(&delivery());
     let mut detail = delivery();
-    detail
-        .push(("request", described("SentRequest", "What every attempt sends. The signature is each attempt's own.")));
+    detail.push((
+        "request",
+        described("SentRequest", "What every attempt sends. The signature is each attempt's own, and is not kept."),
+    ));
     detail.push((
         "attempt_log",
         json!({"type": "array", "items": reference("Attempt"), "description": "Every attempt, first to last."}),
@@ -150,7 +153,7 @@ fn attempt() -> Members {
         ),
         ("error", nullable("The failure in words, or null.")),
         ("response_body", text("The first KiB of the answer's body. What is not UTF-8 in it is replaced.")),
-        ("signature", text("The header `X-Service-Signature` that was sent.")),
+        ("signed_at", time("The `t` of the header `X-Service-Signature` that was sent, in whole seconds.")),
     ]
 }
 
@@ -186,7 +189,12 @@ fn problem(codes: &[&str]) -> Members {
         ("detail", text("What is wrong, for people.")),
         (
             "errors",
-            json!({"type": "array", "items": reference("Fault"), "minItems": 1, "description": "Every faulty field or parameter."}),
+            json!({"type": "array", "items": reference("Fault"), "minItems": 1, "maxItems": LISTED,
+                   "description": "The faulty fields or parameters."}),
+        ),
+        (
+            "more_errors",
+            json!({"type": "integer", "minimum": 1, "description": "How many more there are than `errors` lists; absent when it lists all."}),
         ),
         ("request_id", text("The answer's `X-Request-Id`.")),
     ]

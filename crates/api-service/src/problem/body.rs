@@ -8,7 +8,7 @@ use actix_web::{
 use serde::Serialize;
 
 use super::ApiError;
-use crate::fault::Fault;
+use crate::fault::{Fault, LISTED};
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -23,6 +23,8 @@ struct Problem<'a> {
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<&'a [Fault]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_errors: Option<usize>,
     request_id: &'a str,
 }
 
@@ -45,13 +47,16 @@ pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResp
 /// The body of an error.
 pub(crate) fn text(error: &ApiError, request_id: &str) -> String {
     let (status, code) = error.kind();
+    let faults = error.faults();
+    let more = faults.map_or(0, |faults| faults.len().saturating_sub(LISTED));
     let problem = Problem {
         kind: "about:blank",
         title: status.canonical_reason().unwrap_or_default(),
         status: status.as_u16(),
         code,
         detail: error.to_string(),
-        errors: error.faults(),
+        errors: faults.map(|faults| &faults[..faults.len().min(LISTED)]),
+        more_errors: (more > 0).then_some(more),
         request_id,
     };
     // Strings and numbers can always be written.
@@ -90,6 +95,16 @@ mod tests {
             json!([{"field": "name", "code": "required", "message": "is missing"},
                    {"field": "events[1]", "code": "empty", "message": "is empty"}])
         );
+    }
+
+    #[test]
+    fn of_many_faults_the_first_are_listed_and_the_others_counted() {
+        for (count, more) in [(LISTED, Value::Null), (LISTED + 1, json!(1)), (30_000, json!(30_000 - LISTED))] {
+            let faults = (0..count).map(|index| Fault::new(format!("events[{index}]"), "wrong_type", "is wrong"));
+            let problem = rendered(&ApiError::Fields(faults.collect()));
+            assert_eq!(problem["errors"].as_array().unwrap().len(), LISTED);
+            assert_eq!((&problem["errors"][19]["field"], &problem["more_errors"]), (&json!("events[19]"), &more));
+        }
     }
 
     #[test]

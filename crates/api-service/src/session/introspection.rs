@@ -19,11 +19,15 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::{runtime::Handle, task::JoinError};
 use uuid::Uuid;
 
-use super::cookie;
-use crate::recent::Recent;
+use super::{cookie, strangers::Strangers};
+use crate::{problem::ApiError, recent::Recent};
 
 /// Confirmed sessions that are remembered.
 const SESSIONS: usize = 10_000;
+/// Questions about unknown sessions that may be under way.
+const STRANGERS: usize = 32;
+/// Characters of `user_id` and of `role`: both are kept for each confirmed session.
+const LONGEST_MEMBER: usize = 255;
 /// No browser keeps a longer cookie.
 const LONGEST_ID: usize = 4096;
 
@@ -34,6 +38,7 @@ pub(crate) struct Introspection {
     runtime: Handle,
     believed_for: Duration,
     confirmed: Mutex<Recent<Confirmed>>,
+    strangers: Strangers,
 }
 
 struct Confirmed {
@@ -78,11 +83,12 @@ impl Introspection {
             runtime: Handle::current(),
             believed_for: settings.api.introspection_cache,
             confirmed: Mutex::new(Recent::new(SESSIONS)),
+            strangers: Strangers::new(STRANGERS),
         })
     }
 
     /// The session with this id, if the application says so now or said so a moment ago.
-    pub(crate) async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, IntrospectionError> {
+    pub(crate) async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
         // What no cookie can hold is forwarded to nobody.
         if id.len() > LONGEST_ID || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(None);
@@ -90,11 +96,18 @@ impl Introspection {
         if let Some(session) = self.remembered(hash, Instant::now()) {
             return Ok(Some(session));
         }
+        let turn = self.strangers.turn(hash).await?;
         let asked = Instant::now();
         let (application, cookie) = (self.application.clone(), format!("{}={id}", cookie::NAME));
-        let asking = self.runtime.spawn(async move { application.get("cookie", &cookie).await });
+        // A caller who goes away does not end the question, so it keeps its turn.
+        let asking = self.runtime.spawn(async move {
+            let _turn = turn;
+            application.get("cookie", &cookie).await
+        });
         let answer = asking.await.map_err(IntrospectionError::Abandoned)?.map_err(IntrospectionError::NoAnswer)?;
-        let Some((session, left)) = read(&answer, OffsetDateTime::now_utc())? else { return Ok(None) };
+        let found = read(&answer, OffsetDateTime::now_utc())?;
+        self.strangers.answered(hash, found.is_some());
+        let Some((session, left)) = found else { return Ok(None) };
         if !self.believed_for.is_zero() {
             let until = asked + left.min(self.believed_for);
             self.confirmed().insert(hash.clone(), Confirmed { session: session.clone(), until });
@@ -135,11 +148,17 @@ fn parse(body: &[u8]) -> Result<(Session, OffsetDateTime), &'static str> {
     let members: Map<String, Value> = serde_json::from_slice(body).map_err(|_| "it is not a JSON object")?;
     let text = |name: &str| members.get(name).and_then(Value::as_str);
     let tenant: Uuid = text("tenant_id").and_then(|id| id.parse().ok()).ok_or("tenant_id is not a UUID")?;
-    let user = text("user_id").ok_or("user_id is not a string")?.to_owned();
-    let role = text("role").ok_or("role is not a string")?.to_owned();
+    let user = text("user_id").ok_or("user_id is not a string")?;
+    let role = text("role").ok_or("role is not a string")?;
+    if user.chars().count() > LONGEST_MEMBER {
+        return Err("user_id is longer than 255 characters");
+    }
+    if role.chars().count() > LONGEST_MEMBER {
+        return Err("role is longer than 255 characters");
+    }
     let expires_at = text("expires_at").and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok());
     let expires_at = expires_at.ok_or("expires_at is not a time of RFC 3339")?;
-    Ok((Session { tenant: tenant.into(), user, role }, expires_at))
+    Ok((Session { tenant: tenant.into(), user: user.to_owned(), role: role.to_owned() }, expires_at))
 }
 
 #[cfg(test)]

@@ -74,3 +74,16 @@ fn a_malformed_answer_is_named_by_its_fault_and_never_quoted() {
         assert!(matches!(read(&answer(200, &body), NOW), Err(IntrospectionError::Malformed(_))), "{value}");
     }
 }
+
+#[test]
+fn what_is_kept_of_an_answer_is_short() {
+    for name in ["user_id", "role"] {
+        let mut body = good();
+        body[name] = json!("\u{e9}".repeat(255));
+        assert!(read(&answer(200, &body), NOW).is_ok());
+        body[name] = json!("\u{e9}".repeat(256));
+        let error = read(&answer(200, &body), NOW).unwrap_err();
+        let said = format!("the business application's answer cannot be used: {name} is longer than 255 characters");
+        assert_eq!(error.to_string(), said);
+    }
+}
