@@ -12,7 +12,9 @@ pub(crate) fn broker<T>(result: Result<T, BrokerError>) -> anyhow::Result<T> {
 /// A statement that failed is not a matter of the address.
 pub(crate) fn database<T>(result: Result<T, LedgerError>) -> anyhow::Result<T> {
     result.map_err(|error| match error {
-        LedgerError::Unavailable(_) => Error::new(error).context("database.url (WEBHOOKS__DATABASE__URL)"),
+        error @ (LedgerError::Unavailable(_) | LedgerError::ReadOnly) => {
+            Error::new(error).context("database.url (WEBHOOKS__DATABASE__URL)")
+        }
         error => error.into(),
     })
 }

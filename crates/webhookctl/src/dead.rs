@@ -25,15 +25,37 @@ pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
 /// Hands dead jobs to the dispatchers again, with a clean slate. Without a limit, those that are there at the start.
 pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
     let (from, to) = (broker.names().dead(), broker.names().deliveries());
-    let parked = away::broker(broker.parked_list(&from, limit.unwrap_or(usize::MAX)).await)?;
-    let jobs = parked.iter().filter_map(|parked| Job::parse(&parked.body).ok()).flatten();
-    let deliveries: Vec<DeliveryId> = jobs.map(|job| job.delivery).collect();
+    let (messages, deliveries) = parked(broker, &from, limit).await?;
     for deliveries in deliveries.chunks(BATCH) {
         away::database(ledger.jobs_unpark(deliveries).await)?;
     }
-    let moved = away::broker(broker.parked_move(&from, &to, Some(parked.len())).await)?;
+    let moved = away::broker(broker.parked_move(&from, &to, Some(messages)).await)?;
     println!("handed {moved} message(s) to the dispatchers again");
     Ok(())
+}
+
+/// Forgets dead jobs for good, and cancels their deliveries that still wait: an administrator can resend those. Without a limit,
+/// those that are there at the start.
+pub(crate) async fn discard(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
+    let dead = broker.names().dead();
+    let (messages, deliveries) = parked(broker, &dead, limit).await?;
+    for deliveries in deliveries.chunks(BATCH) {
+        away::database(ledger.deliveries_cancel(deliveries).await)?;
+        away::database(ledger.jobs_unpark(deliveries).await)?;
+    }
+    let gone = away::broker(broker.parked_discard(&dead, Some(messages)).await)?;
+    println!("discarded {gone} message(s); their deliveries that still waited are cancelled");
+    Ok(())
+}
+
+/// How many messages there are, up to the limit, and the deliveries of their jobs.
+async fn parked(broker: &Broker, dead: &str, limit: Option<usize>) -> anyhow::Result<(usize, Vec<DeliveryId>)> {
+    let parked = away::broker(broker.parked_list(dead, limit.unwrap_or(usize::MAX)).await)?;
+    let jobs = parked.iter().filter_map(|parked| Job::parse(&parked.body).ok()).flatten();
+    let mut deliveries: Vec<DeliveryId> = jobs.map(|job| job.delivery).collect();
+    // Whoever locks several deliveries does so in the order of their ids.
+    deliveries.sort_unstable();
+    Ok((parked.len(), deliveries))
 }
 
 /// What the broker moved by itself has no reason in our words, but one in its own.

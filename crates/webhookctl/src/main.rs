@@ -3,6 +3,7 @@
 mod away;
 mod body;
 mod dead;
+mod keys;
 mod rejected;
 mod session;
 
@@ -11,7 +12,6 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use domain::TenantId;
 use service_kit::{Settings, SettingsError, connections, process};
-use time::OffsetDateTime;
 
 const PROCESS: &str = "webhookctl";
 /// Settings that cannot be used; clap ends with the same for arguments.
@@ -38,6 +38,9 @@ enum Command {
     /// Jobs that could not be done: no jobs at all, or such that crashed their dispatchers.
     #[command(subcommand)]
     Dead(Parked),
+    /// The keys that seal signing secrets (`secrets.keys`).
+    #[command(subcommand)]
+    Keys(Keys),
 }
 
 #[derive(Subcommand)]
@@ -65,12 +68,26 @@ enum Session {
 }
 
 #[derive(Subcommand)]
+enum Keys {
+    /// Shows how many secrets each key seals, whether it is configured or not.
+    List,
+    /// Seals with the first key what other configured keys seal, so that they can be retired. Services may run meanwhile.
+    Reseal,
+}
+
+#[derive(Subcommand)]
 enum Parked {
     /// Shows them, one JSON object a line, oldest first. They stay where they are.
     List {
         /// The most messages to show: a dead one may hold several jobs, each of which has its line.
         #[arg(long, default_value_t = 100)]
         limit: usize,
+    },
+    /// Forgets them for good, oldest first: what no cause's mending would make usable.
+    Discard {
+        /// The most messages to forget; all that are there now if not given.
+        #[arg(long)]
+        limit: Option<usize>,
     },
     /// Hands them over again, oldest first: events to ingest, jobs to the dispatchers.
     Requeue {
@@ -119,17 +136,31 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Rejected(Parked::Requeue { limit }) => {
             rejected::requeue(&connections::broker(&settings, PROCESS)?, limit).await
         }
+        Command::Rejected(Parked::Discard { limit }) => {
+            rejected::discard(&connections::broker(&settings, PROCESS)?, limit).await
+        }
+        Command::Dead(Parked::Discard { limit }) => {
+            let ledger = connections::ledger(&settings, PROCESS)?;
+            dead::discard(&connections::broker(&settings, PROCESS)?, &ledger, limit).await
+        }
         Command::Dead(Parked::List { limit }) => dead::list(&connections::broker(&settings, PROCESS)?, limit).await,
         Command::Dead(Parked::Requeue { limit }) => {
             let ledger = connections::ledger(&settings, PROCESS)?;
             dead::requeue(&connections::broker(&settings, PROCESS)?, &ledger, limit).await
+        }
+        Command::Keys(command) => {
+            let (ledger, configured) = (connections::ledger(&settings, PROCESS)?, connections::secret_keys(&settings)?);
+            match command {
+                Keys::List => keys::list(&ledger, &configured).await,
+                Keys::Reseal => keys::reseal(&ledger, &configured).await,
+            }
         }
     }
 }
 
 async fn migrate(settings: &Settings) -> anyhow::Result<()> {
     let ledger = connections::ledger(settings, PROCESS)?;
-    let applied = away::database(ledger.migrate(OffsetDateTime::now_utc().date()).await)?;
+    let applied = away::database(ledger.migrate().await)?;
     match applied.len() {
         0 => println!("the schema is current"),
         count => println!("applied {count} migration(s): {}", applied.join(", ")),

@@ -24,6 +24,13 @@ pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Re
     Ok(())
 }
 
+/// Forgets rejected events for good. Without a limit, those that are there at the start.
+pub(crate) async fn discard(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
+    let gone = away::broker(broker.parked_discard(&broker.names().rejected(), limit).await)?;
+    println!("discarded {gone} event(s)");
+    Ok(())
+}
+
 fn line(parked: &Parked) -> Value {
     let header = |name: &str| parked.headers.get(name).cloned();
     let (name, body) = body::shown(&parked.body);
