@@ -42,6 +42,15 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// The same, but events are kept, and so accepted, for a hundred years: for events with fixed timestamps.
+    #[must_use]
+    pub fn keeping_long(mut self) -> Self {
+        self.settings.push(("RETENTION__KEEP", "36500days".to_owned()));
+        self
+    }
+}
+
 /// The service with its surroundings.
 pub struct System {
     /// The settings of its processes, as environment variables.
@@ -114,7 +123,7 @@ impl System {
         let database_url = with_database(&admin_url, &database);
         let config = LedgerConfig { url: database_url.clone(), max_connections: 2, application_name: "tests" };
         let ledger = Ledger::new(&config).expect("the URL is good");
-        ledger.migrate(OffsetDateTime::now_utc().date()).await.expect("the database can be migrated");
+        ledger.migrate().await.expect("the database can be migrated");
         let names = Names::new(&prefix, &format!("{prefix}.business"));
         let folder = std::env::temp_dir().join(&prefix);
         let ca = TestCa::new();

@@ -153,9 +153,16 @@ fn no_json() -> Vec<Garbage> {
         garbage([br#"{"data":{"a":""#, &[0xff, 0xfe][..], b"\"}}"].concat(), MALFORMED, "unicode"),
         garbage(format!(r#""{}""#, "text".repeat(50_000)), MALFORMED, "string"),
         garbage("[".repeat(1_000_000), MALFORMED, ""),
+        // The values of a good one, in order.
+        garbage(json!(five_values()).to_string(), MALFORMED, "array"),
         garbage(format!(r#"{{"data":{}"#, "[".repeat(1_000_000)), MALFORMED, ""),
         garbage(format!(r#"{{"data":{}}}"#, r#"{"a":"#.repeat(200_000)), MALFORMED, ""),
     ]
+}
+
+fn five_values() -> Vec<Value> {
+    let event = good();
+    ["event_id", "event_type", "tenant_id", "timestamp", "data"].map(|member| event[member].clone()).to_vec()
 }
 
 fn no_event() -> Vec<Garbage> {

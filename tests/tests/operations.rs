@@ -77,7 +77,10 @@ async fn migrations_at_the_same_time_apply_once() {
         let hold = hold_the_list_of_migrations(&system).await;
         let migrate = || done(&system.environment, &["migrate"]);
         let release = async {
-            system.wait_for_locked_out(4).await;
+            system.wait_for_locked_out(1).await;
+            let all = "SELECT count(*) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND application_name = 'webhookctl'";
+            eventually("all four are there", SOON, || async { (system.count(all).await == 4).then_some(()) }).await;
             drop(hold);
         };
         let (one, two, three, four, ()) = tokio::join!(migrate(), migrate(), migrate(), migrate(), release);
@@ -251,6 +254,21 @@ fn with_password(url: &str) -> String {
     let (login, server) = rest.split_once('@').unwrap();
     let (user, _) = login.split_once(':').unwrap();
     format!("{scheme}://{user}:{PASSWORD}@{server}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rejected_events_are_discarded_oldest_first() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Ingest).await;
+        park(&system, &[b"one", b"two", b"three"]).await;
+        let environment = &system.environment;
+        assert_eq!(done(environment, &["rejected", "discard", "--limit", "2"]).await, "discarded 2 event(s)\n");
+        let left = done(environment, &["rejected", "list"]).await;
+        assert!(left.lines().count() == 1 && left.contains("three"), "{left}");
+        assert_eq!(done(environment, &["rejected", "discard"]).await, "discarded 1 event(s)\n");
+        assert_eq!(done(environment, &["rejected", "list"]).await, "");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,8 +21,10 @@ type Environment = HashMap<String, String>;
 
 const LONG: Duration = Duration::from_secs(90);
 const DISPATCHER: &str = "dispatcher";
-/// Three times in company, three times alone.
+/// Three times in company, of which the third is noted, and three times alone.
 const DEATHS: usize = 6;
+/// Of each further job: it may be noted, and survive the first one's death, before it is begun alone.
+const FURTHER: usize = 4;
 
 async fn webhookctl(environment: &Environment, arguments: &[&str]) -> String {
     let mut command = Command::new(binary("webhookctl"));
@@ -95,7 +97,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
         let queue = system.names.deliveries();
         eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 2).then_some(()) }).await;
 
-        let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + DEATHS / 2).await;
+        let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + FURTHER).await;
         println!("put aside after {deaths} deaths");
         let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
         eventually("the innocent succeed", LONG, || async {
@@ -157,6 +159,49 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
     .await;
 }
 
+/// The jobs of several messages wait in a dispatcher until there is a place, and go back when it stops: again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
+    const JOBS: usize = 3_000;
+    let settings = [
+        ("INGEST__RUSH", "0"),
+        ("DISPATCHER__MAX_IN_FLIGHT", "64"),
+        ("DISPATCHER__WEBHOOK_SHARE", "1"),
+        ("DISPATCHER__TENANT_SHARE", "1"),
+    ];
+    let settings = settings.map(|(name, value)| (name, value.to_owned())).to_vec();
+    System::prepared(Options { settings, ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(200))));
+        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let events: Vec<_> = (0..JOBS).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+        system.upstream.publish(&events).await;
+        let stored = "SELECT count(*) FROM deliveries";
+        eventually("all are stored", LONG, || async { (system.count(stored).await == JOBS as i64).then_some(()) })
+            .await;
+        for _ in 0..5 {
+            let before = receiver.arrived();
+            system.start(Service::Dispatcher).await;
+            eventually("some are attempted", LONG, || async { (receiver.arrived() > before).then_some(()) }).await;
+            system.stop(Service::Dispatcher).await;
+        }
+        assert!(receiver.arrived() < JOBS, "a backlog is left");
+        let ops = system.start(Service::Dispatcher).await;
+        wait_succeeded(&system, &webhook.id, JOBS as i64).await;
+        for moved in ["webhooks_jobs_moved_to_slow_lane_total", "webhooks_jobs_put_back_in_slow_lane_total"] {
+            assert_eq!(metric(ops, &format!(r#"{moved}{{reason="suspect"}}"#)).await, 0.0, "none waits for its turn");
+        }
+        eventually("no note is left", SOON, || async {
+            (system.count("SELECT count(*) FROM suspect_jobs").await == 0).then_some(())
+        })
+        .await;
+        assert_eq!((receiver.arrived(), dead(&system).await), (JOBS, 0));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
     System::prepared(Options::default(), async |system| {
@@ -194,7 +239,9 @@ async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
         made(&system, tenant, &webhook.id, 5, "'pending'").await;
         let rows = system.sql("SELECT id::text, event_id::text FROM deliveries ORDER BY id").await;
         let odd: String = rows[2].get(1);
-        system.sql(&format!("UPDATE events SET event_type = 'of.tomorrow' WHERE id = '{odd}'")).await;
+        for (table, id) in [("events", "id"), ("deliveries", "event_id")] {
+            system.sql(&format!("UPDATE {table} SET event_type = 'of.tomorrow' WHERE {id} = '{odd}'")).await;
+        }
         system.start(Service::Dispatcher).await;
         for row in &rows {
             let id: Uuid = row.get::<_, &str>(0).parse().unwrap();
@@ -212,6 +259,57 @@ async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
         assert_eq!(header("x-dead-reason"), "unreadable");
         assert!(header("x-dead-detail").contains("events.event_type"));
         assert_eq!(Job::parse(&message.data).unwrap()[0].delivery.to_string(), rows[2].get::<_, &str>(0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_job_that_is_discarded_leaves_a_cancelled_delivery_and_no_note() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        made(&system, tenant, &webhook.id, 2, "'pending'").await;
+        let ids = system.sql("SELECT id::text FROM deliveries ORDER BY id").await;
+        let id: String = ids[0].get(0);
+        system.sql(&format!("INSERT INTO suspect_jobs VALUES ('{id}', 0, now(), 'poison')")).await;
+        let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
+        for body in [job.to_bytes(), b"no job".to_vec()] {
+            system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &body).await;
+        }
+        let said = webhookctl(&system.environment, &["dead", "discard"]).await;
+        assert!(said.starts_with("discarded 2 message(s)"), "{said}");
+        assert_eq!(dead(&system).await, 0);
+        let cancelled = format!("SELECT count(*) FROM deliveries WHERE state = 'cancelled' AND id = '{id}'");
+        assert_eq!(system.count(&cancelled).await, 1);
+        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, 1);
+        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_again() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        made(&system, tenant, &webhook.id, 1, "'pending'").await;
+        let id: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
+        system.sql("CREATE TABLE lost AS SELECT * FROM deliveries").await;
+        system.sql("DELETE FROM deliveries").await;
+        system.start(Service::Dispatcher).await;
+        let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
+        system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), &job.to_bytes()).await;
+        eventually("it is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
+        let line: Value = serde_json::from_str(&webhookctl(&system.environment, &["dead", "list"]).await).unwrap();
+        assert_eq!((&line["reason"], &line["delivery_id"]), (&"unknown_delivery".into(), &id.into()), "{line}");
+
+        system.sql("INSERT INTO deliveries SELECT * FROM lost").await;
+        webhookctl(&system.environment, &["dead", "requeue"]).await;
+        wait_succeeded(&system, &webhook.id, 1).await;
+        assert_eq!((dead(&system).await, receiver.received().len()), (0, 1));
     })
     .await;
 }

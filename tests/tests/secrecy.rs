@@ -9,7 +9,7 @@ use end_to_end::{
     events::Event,
     outsider::sql,
     processes::{Process, binary, with_api_address},
-    receiver::{Receiver, Reply, TestCa, always, behaviour},
+    receiver::{Received, Receiver, Reply, TestCa, always, behaviour},
     system::{Options, System, wait_ready},
     wait::{SOON, eventually},
 };
@@ -153,7 +153,7 @@ async fn messages(system: &System) -> Vec<(String, String)> {
 
 /// One event each to a receiver that takes it, one that refuses it, one that is not trusted and one that is not there;
 /// a message that is no event, and one that is no job.
-async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> (Vec<Created>, Vec<String>) {
+async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     let untrusted = TestCa::new();
     let refusing = behaviour(|one, _| Reply::status(500).body(format!("{:?}", one.headers)));
     let (good, failing) = (Receiver::start(&system.ca, always(200)), Receiver::start(&system.ca, refusing));
@@ -177,7 +177,17 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> (Vec<Created>, V
         eventually(&what, SOON, async || (system.upstream.ready(&queue).await == count).then_some(())).await;
     }
     let id = |receiver: &Receiver| receiver.received()[0].header("x-service-webhook-id").unwrap().to_owned();
-    (webhooks, vec![id(&good), id(&failing)])
+    let signature = |one: Received| one.header("x-service-signature").unwrap().rsplit_once("v1=").unwrap().1.to_owned();
+    let signatures = [&good, &failing].into_iter().flat_map(Receiver::received).map(signature).collect();
+    Traffic { webhooks, deliveries: vec![id(&good), id(&failing)], signatures }
+}
+
+/// What came of it.
+struct Traffic {
+    webhooks: Vec<Created>,
+    deliveries: Vec<String>,
+    /// The digests that receivers got, of which one answers with what it was sent.
+    signatures: Vec<String>,
 }
 
 fn hidden(system: &System, sessions: [&str; 2], webhooks: &[Created]) -> Secrets {
@@ -219,7 +229,7 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
             (session(&environment, tenant, "admin").await, session(&environment, tenant, "viewer").await);
         let with_session = async |id: &str| Api { session: Some(id.to_owned()), ..system.anonymous().await };
         let (admin_api, viewer_api) = (with_session(&admin).await, with_session(&viewer).await);
-        let (webhooks, deliveries) = traffic(&system, &admin_api, tenant).await;
+        let Traffic { webhooks, deliveries, signatures } = traffic(&system, &admin_api, tenant).await;
         let secrets = hidden(&system, [&admin, &viewer], &webhooks);
 
         for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
@@ -255,8 +265,14 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
         for control in [&webhooks[0].id, &deliveries[0], &hex::encode("x-service-signature"), "x-service-signature"] {
             assert!(all.contains(control), "the tables hold {control}");
         }
+        let mut signed = Secrets::default();
+        for digest in &signatures {
+            signed.add_digits("a signature, which fits any time", digest);
+        }
+        assert!(signatures.len() >= 2);
         for (table, text) in tables {
             secrets.assert_not_in(&table, &text);
+            signed.assert_not_in(&table, &text);
         }
     })
     .await;

@@ -130,6 +130,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
         "lane" => ["main", "slow"].contains(&value),
+        "queue" => ["rejected", "dead", "unroutable"].contains(&value),
         "cause" => ["broker_lost", "overdue"].contains(&value),
         "result" => {
             let quiet = ["adopted", "done", "behind", "doubtful", "failed"];
@@ -162,24 +163,28 @@ async fn assert_page(ops: SocketAddr, expected: &[(&str, &str)]) {
     assert!(ids.is_empty(), "{ids:?}");
 }
 
-const OF_API: [(&str, &str); 3] = [
+const OF_API: [(&str, &str); 4] = [
+    ("webhooks_database_clock_offset_seconds", "gauge"),
     ("webhooks_api_requests", "counter"),
     ("webhooks_api_request_seconds", "histogram"),
     ("webhooks_broker_reconnects", "counter"),
 ];
-const OF_INGEST: [(&str, &str); 5] = [
+const OF_INGEST: [(&str, &str); 6] = [
+    ("webhooks_database_clock_offset_seconds", "gauge"),
     ("webhooks_ingest_events", "counter"),
     ("webhooks_ingest_deliveries", "counter"),
     ("webhooks_ingest_batch_size", "histogram"),
     ("webhooks_ingest_batch_seconds", "histogram"),
     ("webhooks_broker_reconnects", "counter"),
 ];
-const OF_DISPATCHER: [(&str, &str); 10] = [
+const OF_DISPATCHER: [(&str, &str); 12] = [
     ("webhooks_delivery_attempts", "counter"),
     ("webhooks_deliveries_finished", "counter"),
     ("webhooks_jobs_skipped", "counter"),
     ("webhooks_attempts_in_flight", "gauge"),
     ("webhooks_lane_ready_jobs", "gauge"),
+    ("webhooks_queue_depth", "gauge"),
+    ("webhooks_database_clock_offset_seconds", "gauge"),
     ("webhooks_attempt_seconds", "histogram"),
     ("webhooks_first_attempt_delay_seconds", "histogram"),
     ("webhooks_ledger_read_batch_size", "histogram"),
@@ -217,7 +222,7 @@ async fn traffic(system: &System, dispatcher: SocketAddr) {
     wait_for(dispatcher, r#"webhooks_deliveries_finished_total{state="succeeded"}"#, 3.0).await;
     wait_for(dispatcher, r#"webhooks_deliveries_finished_total{state="dropped"}"#, 2.0).await;
     let done = good.received()[0].header("x-service-webhook-id").unwrap().to_owned();
-    for id in [done, Uuid::new_v4().to_string(), "no id".to_owned()] {
+    for id in [done, Uuid::now_v7().to_string(), "no id".to_owned()] {
         let job = format!(r#"{{"v":1,"delivery_id":"{id}","attempt":1}}"#);
         system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), job.as_bytes()).await;
     }
@@ -249,7 +254,7 @@ async fn metrics_count_what_happened_under_labels_from_closed_sets() {
             (dispatcher, "webhooks_first_attempt_delay_seconds_count", 5.0),
             (dispatcher, "webhooks_ledger_write_batch_size_sum", 17.0),
             (dispatcher, r#"webhooks_jobs_skipped_total{reason="stale"}"#, 1.0),
-            (dispatcher, r#"webhooks_jobs_skipped_total{reason="unknown"}"#, 1.0),
+            (dispatcher, r#"webhooks_jobs_skipped_total{reason="unknown_delivery"}"#, 1.0),
             (dispatcher, r#"webhooks_jobs_skipped_total{reason="malformed_job"}"#, 1.0),
             (dispatcher, "webhooks_attempts_in_flight", 0.0),
         ] {
@@ -261,6 +266,26 @@ async fn metrics_count_what_happened_under_labels_from_closed_sets() {
         assert_page(api, &OF_API).await;
         assert_page(ingest, &OF_INGEST).await;
         assert_page(dispatcher, &OF_DISPATCHER).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_depths_of_the_queues_that_should_be_empty_are_shown() {
+    System::prepared(Options::default(), async |system| {
+        let dispatcher = system.start(Service::Dispatcher).await;
+        let of = |queue: &str| format!("webhooks_queue_depth{{queue=\"{queue}\"}}");
+        let page = ask(dispatcher, "/metrics").await.text;
+        assert_eq!(page.lines().filter(|line| line.starts_with("webhooks_queue_depth{")).count(), 3, "{page}");
+        let names = &system.names;
+        for (label, queue, count) in [("rejected", names.rejected(), 3), ("dead", names.dead(), 2)] {
+            for _ in 0..count {
+                system.upstream.publish_to(&names.exchange(), &queue, b"{}").await;
+            }
+            wait_for(dispatcher, &of(label), f64::from(count)).await;
+        }
+        system.upstream.publish_to(&names.exchange(), "no such queue", b"{}").await;
+        wait_for(dispatcher, &of("unroutable"), 1.0).await;
     })
     .await;
 }

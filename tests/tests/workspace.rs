@@ -343,7 +343,7 @@ mod schemas {
             "address: webhooks.retry.{gap}\n",
             "address: webhooks.events.rejected\n",
             "[x-rejected-reason, x-rejected-detail, x-rejected-at, x-rejected-routing-key]",
-            "enum: [malformed_json, invalid_member, data_too_large]",
+            "enum: [malformed_json, invalid_member, data_too_large, timestamp_out_of_range]",
             "[Content-Type, X-Service-Webhook-Id, X-Service-Event, X-Service-Signature]",
         ] {
             assert!(asyncapi.contains(part), "{part}");

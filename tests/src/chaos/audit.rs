@@ -82,5 +82,6 @@ fn id_of(post: &Post) -> Option<DeliveryId> {
 /// The only id that a delivery of the event to the webhook may have.
 fn only_id(webhook: WebhookId, published: &Published) -> Option<DeliveryId> {
     let timestamp: Timestamp = published.event.timestamp.parse().ok()?;
-    Some(DeliveryId::derive(webhook, EventId::from(published.event.id), timestamp))
+    let event = &published.event;
+    Some(DeliveryId::derive(webhook, EventId::from(event.id), event.event_type, timestamp))
 }

@@ -112,7 +112,7 @@ async fn deliveries(client: &Client) -> Vec<Delivery> {
 
 async fn attempts(client: &Client) -> HashMap<DeliveryId, Vec<Attempt>> {
     let statement = concat!(
-        "SELECT delivery_id::text, attempt, signature, ",
+        "SELECT delivery_id::text, attempt, extract(epoch FROM signed_at)::bigint, ",
         micros!("started_at"),
         ", duration_us, outcome, status FROM attempts ORDER BY delivery_id, attempt"
     );
@@ -122,7 +122,7 @@ async fn attempts(client: &Client) -> HashMap<DeliveryId, Vec<Attempt>> {
         let attempt = Attempt {
             delivery: DeliveryId::from(id(&row, 0)),
             number: u16::try_from(row.get::<_, i16>(1)).expect("a number"),
-            signature: row.get(2),
+            signed_at: row.get(2),
             started_at: moment(row.get(3)),
             duration: Duration::from_micros(u64::try_from(row.get::<_, i64>(4)).expect("a duration")),
             outcome: domain::OutcomeClass::ALL.into_iter().find(|one| one.as_str() == outcome).expect("an outcome"),

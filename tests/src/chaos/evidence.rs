@@ -94,8 +94,8 @@ pub struct Attempt {
     pub delivery: DeliveryId,
     /// Its number, from 1.
     pub number: u16,
-    /// The signature header.
-    pub signature: String,
+    /// The `t` of the signature, in Unix seconds.
+    pub signed_at: i64,
     /// When it began.
     pub started_at: OffsetDateTime,
     /// How long it took.

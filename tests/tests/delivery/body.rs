@@ -48,7 +48,7 @@ fn odd_data() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_passes_through_byte_for_byte_whatever_json_it_is() {
-    System::prepared(Options::default(), async |system| {
+    System::prepared(Options::default().keeping_long(), async |system| {
         let ingest = start_all(&system).await;
         let tenant = Uuid::new_v4();
         let receiver = Receiver::start(&system.ca, always(200));
@@ -93,7 +93,7 @@ async fn a_timestamp_with_any_offset_is_delivered_as_utc_to_the_microsecond() {
         ("2026-03-01T09:30:00-00:00", "2026-03-01T09:30:00Z"),
         ("2024-02-29T22:00:00.999999-05:00", "2024-03-01T03:00:00.999999Z"),
     ];
-    System::prepared(Options::default(), async |system| {
+    System::prepared(Options::default().keeping_long(), async |system| {
         let ingest = start_all(&system).await;
         let tenant = Uuid::new_v4();
         let receiver = Receiver::start(&system.ca, always(200));

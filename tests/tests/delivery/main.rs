@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod body;
+mod large;
 mod plans;
 mod routing;
+mod span;
 mod together;
 mod twice;
 mod wire;

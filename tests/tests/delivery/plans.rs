@@ -23,7 +23,7 @@ fn succeeded(due: Due) -> Attempted {
         webhook: due.destination.webhook,
         progress: Progress { state: DeliveryState::Succeeded, attempts: due.progress.attempts + 1, ..due.progress },
         url: due.destination.url,
-        signature: String::new(),
+        signed_at: OffsetDateTime::UNIX_EPOCH,
         started_at: OffsetDateTime::now_utc(),
         elapsed: Duration::from_millis(1),
         class: OutcomeClass::Success,

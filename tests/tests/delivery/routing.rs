@@ -51,6 +51,44 @@ async fn a_webhook_gets_the_types_that_it_subscribed_to_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_event_id_as_two_types_is_two_events_together_or_apart_and_again() {
+    System::prepared(Options::default(), async |system| {
+        let ingest = start_all(&system).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        api.create(&receiver.url("/accepted"), &["quote.accepted"]).await;
+        api.create(&receiver.url("/both"), &["quote.accepted", "quote.closed"]).await;
+        let twins = || {
+            let closed = Event::now(EventType::QuoteClosed, tenant).with_data("{\"is\":\"closed\"}");
+            let accepted = Event { event_type: EventType::QuoteAccepted, ..closed.clone() };
+            [closed, accepted.with_data("{\"is\":\"accepted\"}")]
+        };
+        let (together, apart) = (twins(), twins());
+        system.upstream.publish(&together).await;
+        settled(&system, ingest, 2).await;
+        for (number, one) in apart.iter().chain(&together).chain(&apart).enumerate() {
+            system.upstream.publish(std::slice::from_ref(one)).await;
+            settled(&system, ingest, u32::try_from(number).unwrap() + 3).await;
+        }
+        assert_eq!(by_path(&receiver), counts([("/accepted", 2), ("/both", 4)]));
+        let (mut ids, mut bodies) = (BTreeSet::new(), BTreeMap::new());
+        for one in receiver.received() {
+            let event_type = one.header("x-service-event").unwrap().to_owned();
+            let body: Value = serde_json::from_slice(&one.body).unwrap();
+            assert_eq!(body["event_type"], event_type);
+            assert_eq!(format!("quote.{}", body["data"]["is"].as_str().unwrap()), event_type);
+            *bodies.entry(event_type).or_insert(0) += 1;
+            ids.insert(one.header("x-service-webhook-id").unwrap().to_owned());
+        }
+        assert_eq!(bodies, [("quote.accepted".to_owned(), 4), ("quote.closed".to_owned(), 2)].into());
+        assert_eq!(ids.len(), 6);
+        assert_eq!((judged(ingest, "accepted").await, judged(ingest, "duplicate").await), (4.0, 4.0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_nobody_wants_is_acknowledged_counted_and_not_stored() {
     System::prepared(Options::default(), async |system| {
         let ingest = start_all(&system).await;

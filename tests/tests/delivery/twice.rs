@@ -79,7 +79,8 @@ async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_n
         let wanted = |number: &usize| events[*number].tenant == tenant.into();
         let (wanted, unwanted): (Vec<_>, Vec<_>) = (0..events.len()).partition(wanted);
         let derived = wanted.iter().map(|number| &events[*number]).flat_map(|event| {
-            webhooks.iter().map(|webhook| (event.id, DeliveryId::derive(*webhook, event.id, event.timestamp)))
+            let derived = |webhook| DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
+            webhooks.iter().map(move |webhook| (event.id, derived(*webhook)))
         });
         let mut derived: Vec<_> = derived.collect();
         derived.sort_unstable();

@@ -55,16 +55,18 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_webhook_id_is_derived_from_webhook_and_event_alone() {
+async fn the_webhook_id_is_derived_from_webhook_event_and_type_alone() {
     System::run(Options::default(), async |system| {
         let event = Event::now(EventType::ReturnNoteCreated, Uuid::new_v4());
         let (one, webhook, _) = deliver(&system, &event).await;
         let id: Uuid = one.header("x-service-webhook-id").unwrap().parse().unwrap();
-        let derived = DeliveryId::derive(webhook.into(), event.id.into(), event.timestamp.parse().unwrap());
+        let fired = event.timestamp.parse().unwrap();
+        let derived = DeliveryId::derive(webhook.into(), event.id.into(), event.event_type, fired);
         assert_eq!(id, derived.as_uuid());
-        // DESIGN, invariant 2, computed apart.
+        // Computed apart.
         let fired = OffsetDateTime::parse(&event.timestamp, &Rfc3339).unwrap().unix_timestamp_nanos() / 1_000_000;
-        let hash = digest(&SHA256, &[webhook.into_bytes(), event.id.into_bytes()].concat());
+        let ids = [webhook.into_bytes(), event.id.into_bytes()].concat();
+        let hash = digest(&SHA256, &[&ids, &b"return_note.created"[..]].concat());
         let mut expected = [0; 16];
         expected[..6].copy_from_slice(&u64::try_from(fired).unwrap().to_be_bytes()[2..]);
         expected[6..].copy_from_slice(&hash.as_ref()[..10]);
@@ -78,7 +80,7 @@ async fn the_webhook_id_is_derived_from_webhook_and_event_alone() {
 /// The digest was computed with `openssl dgst -sha256 -hmac whsec_0123456789abcdef`, the id with `sha256sum`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_event_under_a_fixed_secret_has_the_digest_and_the_id_that_other_tools_compute() {
-    System::run(Options::default(), async |system| {
+    System::run(Options::default().keeping_long(), async |system| {
         let webhook: Uuid = "5b0e0000-0000-4000-8000-00000000000a".parse().unwrap();
         let receiver = Receiver::start(&system.ca, always(200));
         let event = Event {
@@ -100,7 +102,7 @@ async fn a_fixed_event_under_a_fixed_secret_has_the_digest_and_the_id_that_other
         let signature = one.header("x-service-signature").unwrap();
         let digest = "532a2e46f77a92e72c27c21e6b3b19356897aedf4e5e34c92060f147c27b4988";
         assert_eq!(signature.split_once(",v1=").unwrap().1, digest);
-        assert_eq!(one.header("x-service-webhook-id"), Some("019ca8bb-b63b-8be0-88ed-6f25a05025dc"));
+        assert_eq!(one.header("x-service-webhook-id"), Some("019ca8bb-b63b-8f7f-ad17-1793e25788a4"));
         verify(&one, "whsec_0123456789abcdef").unwrap();
     })
     .await;

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod consumers;
+mod giants;
 mod kills;
+mod refusals;
 mod rolling;
 mod servers;
 mod stopping;

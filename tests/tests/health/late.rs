@@ -7,7 +7,7 @@ use end_to_end::{
     api::Api,
     system::{Service, System},
 };
-use ledger::{Attempted, Ledger, NewEvent};
+use ledger::{Attempted, Ledger, NewEvent, Outcome, Record};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -46,7 +46,7 @@ impl Records {
         let timestamp: Timestamp = NOON.parse().unwrap();
         let event =
             NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}"[..].into() };
-        let delivery = DeliveryId::derive(self.webhook, id, timestamp);
+        let delivery = DeliveryId::derive(self.webhook, id, EventType::QuoteClosed, timestamp);
         assert!(self.ledger.events_store(&[event]).await.unwrap().deliveries.contains(&(id, delivery)));
         let elapsed = Duration::from_millis(250);
         let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
@@ -55,7 +55,7 @@ impl Records {
             webhook: self.webhook,
             progress: Progress { state, attempts: 1, ..Progress::NEW },
             url: "https://localhost/".to_owned(),
-            signature: "t=0,v1=00".to_owned(),
+            signed_at: OffsetDateTime::UNIX_EPOCH,
             started_at: at(second) - elapsed,
             elapsed,
             class,
@@ -67,7 +67,8 @@ impl Records {
 
     async fn record(&self, attempts: &[Attempted]) -> Health {
         let recorded = self.ledger.attempts_record(attempts).await.unwrap();
-        assert_eq!(recorded.len(), attempts.len(), "each of them was expected");
+        let is_taken = |outcome: &Outcome| matches!(outcome.record, Record::Taken { .. });
+        assert!(recorded.len() == attempts.len() && recorded.iter().all(is_taken), "each of them was expected");
         self.health().await
     }
 
@@ -174,8 +175,26 @@ async fn an_attempt_that_is_recorded_again_counts_once() {
         let failure = [records.attempt(Failure, 1).await];
         records.record(&failure).await;
         let again = records.ledger.attempts_record(&failure).await.unwrap();
-        assert_eq!(again, []);
+        let progress = failure[0].progress;
+        let record = Record::Taken { state: progress.state, next_attempt_at: progress.next_attempt_at };
+        assert_eq!(again, [Outcome { id: failure[0].id, attempt: 1, record }], "as the first time");
         assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_that_record_the_same_attempt_the_second_learns_that_it_was_not_taken() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let first = records.attempt(Failure, 1).await;
+        let second = Attempted { started_at: first.started_at + Duration::from_micros(1), ..first.clone() };
+        records.record(std::slice::from_ref(&first)).await;
+        let outcomes = records.ledger.attempts_record(std::slice::from_ref(&second)).await.unwrap();
+        let record = Record::Superseded(first.progress);
+        assert_eq!(outcomes, [Outcome { id: first.id, attempt: 1, record }]);
+        assert_eq!(records.health().await.failures, 1);
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
     })
     .await;
@@ -190,7 +209,11 @@ async fn two_attempts_at_one_delivery_recorded_together_count_in_their_order() {
         let progress = Progress { state: DeliveryState::Succeeded, attempts: 2, ..first.progress };
         let second = Attempted { class: Success, progress, started_at: at(5), ..first.clone() };
         let outcomes = records.ledger.attempts_record(&[second, first]).await.unwrap();
-        let states: Vec<_> = outcomes.iter().map(|outcome| outcome.state).collect();
+        let state = |outcome: &Outcome| match outcome.record {
+            Record::Taken { state, .. } => state,
+            other => panic!("{other:?}"),
+        };
+        let states: Vec<_> = outcomes.iter().map(state).collect();
         assert_eq!(states, [DeliveryState::Retrying, DeliveryState::Succeeded]);
         assert_eq!(records.health().await.failures, 0);
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 2);
@@ -205,7 +228,8 @@ async fn an_attempt_at_a_delivery_that_is_gone_leaves_no_trace_and_stops_no_othe
         let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
         system.sql(&format!("DELETE FROM deliveries WHERE id = '{}'", batch[0].id)).await;
         let outcomes = records.ledger.attempts_record(&batch).await.unwrap();
-        assert_eq!(outcomes.iter().map(|outcome| outcome.id).collect::<Vec<_>>(), [batch[1].id]);
+        let unknown = outcomes.iter().filter(|outcome| outcome.record == Record::Unknown);
+        assert_eq!(unknown.map(|outcome| outcome.id).collect::<Vec<_>>(), [batch[0].id]);
         assert_eq!(records.health().await, is(0, 2));
         assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 1, "it did not come into being again");
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
@@ -221,6 +245,29 @@ async fn odd_ids_are_ids_like_others() {
         let ids = [batch[0].id, DeliveryId::from(Uuid::max()), batch[1].id, DeliveryId::from(Uuid::nil())];
         assert_eq!(records.ledger.due_load(&ids).await.unwrap().due.len(), 2, "the others are unknown");
         assert_eq!(records.record(&batch).await, is(0, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_of_a_day_that_was_dropped_meanwhile_are_told_to_be_of_unknown_deliveries() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
+        system.database_session("DROP TABLE attempts_20260301, deliveries_20260301, events_20260301").await;
+        let outcomes = records.ledger.attempts_record(&batch).await.unwrap();
+        assert!(outcomes.iter().all(|outcome| outcome.record == Record::Unknown), "{outcomes:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_of_a_day_that_was_made_in_part_are_recorded() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
+        system.database_session("DROP TABLE attempts_20260301").await;
+        records.record(&batch).await;
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use domain::{DeliveryId, EventId, OutcomeClass};
+use domain::{DeliveryId, EventId, EventType, OutcomeClass};
 use end_to_end::system::System;
 use uuid::Uuid;
 
@@ -15,7 +15,9 @@ use crate::{
 async fn outcomes_are_recorded_while_their_webhook_is_deleted() {
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;
-        let delivery = |event: &EventId| DeliveryId::derive(records.webhook, *event, NOON.parse().unwrap());
+        let delivery = |event: &EventId| {
+            DeliveryId::derive(records.webhook, *event, EventType::QuoteClosed, NOON.parse().unwrap())
+        };
         let mut events: Vec<EventId> = (0..3).map(|_| Uuid::now_v7().into()).collect();
         // Whoever took them as they lie in the table would begin at the other end.
         events.sort_by_key(|event| Reverse(delivery(event)));

@@ -4,6 +4,7 @@
 mod disk;
 mod leaders;
 mod overdue;
+mod stamps;
 mod waiting;
 
 use std::{net::SocketAddr, time::Duration};

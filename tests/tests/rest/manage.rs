@@ -126,3 +126,29 @@ async fn an_attempt_under_way_at_the_deletion_is_recorded_and_the_last_one() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_registers_and_deletes_in_a_loop_comes_to_an_end() {
+    let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
+    System::prepared(Options { settings, ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        let (api, other) = (system.admin(Uuid::new_v4()).await, system.admin(Uuid::new_v4()).await);
+        let url = "https://localhost/";
+        let registration = json!({"name": "A loop", "url": url, "events": ["quote.closed"]});
+        for _ in 0..10 {
+            let id = api.create(url, &["quote.closed"]).await.id;
+            assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
+        }
+        let refused = api.post("/api/v1/webhooks/", &registration).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_deleted_webhooks")));
+        other.create(url, &["quote.closed"]).await;
+        // What retention does.
+        system
+            .sql("DELETE FROM webhooks WHERE id = (SELECT id FROM webhooks WHERE deleted_at IS NOT NULL LIMIT 1)")
+            .await;
+        api.create(url, &["quote.closed"]).await;
+        let refused = api.post("/api/v1/webhooks/", &registration).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_webhooks")));
+    })
+    .await;
+}

@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod days;
-mod default;
+mod leftovers;
 mod log;
+mod resend;
+mod upgrade;
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     system::{Options, Service, System},
 };
-use ledger::{Cleaning, Leader, Ledger};
+use ledger::{Cleaning, Day, Finished, Leader, Ledger, Search, Searched};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -36,6 +38,25 @@ async fn clean(leader: &mut Leader, cleaning: Cleaning) -> Vec<u64> {
         rest = cleaned.rest;
     }
     bites
+}
+
+/// Searches a day to the end: proof that nothing waits, or the day, and how many steps it took.
+async fn search(leader: &mut Leader, day: impl Into<Day>) -> (Result<Finished, Day>, usize) {
+    let (mut search, mut steps) = (Search::from(day.into()), 0);
+    loop {
+        steps += 1;
+        match leader.day_search(search).await.unwrap() {
+            Searched::Further(further) => search = further,
+            Searched::Waiting(day) => return (Err(day), steps),
+            Searched::Nothing(finished) => return (Ok(finished), steps),
+        }
+    }
+}
+
+/// Drops a day in which nothing waits.
+async fn drop_day(leader: &mut Leader, day: impl Into<Day>) {
+    let finished = search(leader, day).await.0.expect("nothing waits");
+    leader.day_drop(&finished).await.unwrap();
 }
 
 /// A webhook, whose URL is a receiver that is well.
@@ -71,8 +92,8 @@ impl Subscribed {
                     INSERT INTO events (occurred_at, id, tenant_id, event_type, body, received_at) \
                     SELECT at, event, '{tenant}', 'quote.closed', '{{}}', {came} FROM past \
                  ), attempt AS ( \
-                    INSERT INTO attempts (delivery_id, attempt, url, signature, started_at, duration_us, outcome, answer_head) \
-                    SELECT id, 1, 'https://localhost/', '', at, 1000, 'success', '' FROM named \
+                    INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, answer_head) \
+                    SELECT id, 1, 'https://localhost/', at, at, 1000, 'success', '' FROM named \
                  ) INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts, created_at) \
                    SELECT id, '{webhook}', event, 'quote.closed', '{state}', 1, {came} FROM named"
             ))

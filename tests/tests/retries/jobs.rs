@@ -2,13 +2,15 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::{DeliveryId, Job};
+use domain::{DeliveryId, EventType, Job};
 use end_to_end::{
     receiver::{Behaviour, Receiver, Reply, always, behaviour, fails_then_succeeds},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
 use lapin::types::AMQPValue;
+use ledger::{NewEvent, Trial};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{attempts, ended, no_message_is_left, publish};
@@ -116,13 +118,75 @@ async fn a_copy_of_a_job_that_is_under_way_is_not_attempted_beside_it() {
     .await;
 }
 
+/// The jobs that were put aside because the ledger does not know their deliveries.
+async fn unknown(system: &System) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    while let Some(message) = system.upstream.take(&system.names.dead()).await {
+        let headers = message.delivery.properties.headers().clone().unwrap();
+        let reason = headers.inner().get("x-dead-reason").cloned();
+        assert_eq!(reason, Some(AMQPValue::LongString("unknown_delivery".into())));
+        jobs.extend(Job::parse(&message.delivery.data).unwrap());
+    }
+    jobs
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_of_a_delivery_that_nobody_knows_is_skipped() {
+async fn a_job_of_a_delivery_that_the_ledger_does_not_know_is_kept_unless_retention_took_it() {
     System::prepared(Options::default(), async |system| {
         let setting = set_up(&system, always(200)).await;
         let stranger = Job { delivery: Uuid::now_v7().into(), attempt: 1 };
-        hand_in(&system, &stranger.to_bytes()).await;
-        setting.skipped("unknown", 1).await;
+        let month = Duration::from_secs(31 * 24 * 60 * 60);
+        let long_ago = u64::try_from((OffsetDateTime::now_utc() - month).unix_timestamp() * 1000).unwrap();
+        let expired = Job { delivery: DeliveryId::from(DeliveryId::bound_at_millis(long_ago)), attempt: 1 };
+        for job in [stranger, expired] {
+            hand_in(&system, &job.to_bytes()).await;
+        }
+        setting.skipped("unknown_delivery", 1).await;
+        setting.skipped("expired", 1).await;
+        let dead = system.names.dead();
+        eventually("it is kept", SOON, || async { (system.upstream.ready(&dead).await == 1).then_some(()) }).await;
+        assert_eq!(unknown(&system).await, [stranger]);
+        no_message_is_left(&system).await;
+        assert_eq!(setting.receiver.received().len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_delivery_is_lost_during_its_attempt_is_kept() {
+    System::prepared(Options::default(), async |system| {
+        let setting = set_up(&system, behaviour(|_, _| Reply::status(500).after(Duration::from_secs(2)))).await;
+        publish(&system, setting.tenant).await;
+        let delivery = setting.delivery().await;
+        system.sql("DELETE FROM deliveries").await;
+        setting.skipped("unknown_delivery", 1).await;
+        let dead = system.names.dead();
+        eventually("it is kept", SOON, || async { (system.upstream.ready(&dead).await == 1).then_some(()) }).await;
+        assert_eq!(unknown(&system).await, [Job { delivery, attempt: 1 }]);
+        no_message_is_left(&system).await;
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_job_of_a_test_that_was_taken_back_is_stale() {
+    System::prepared(Options::default(), async |system| {
+        let setting = set_up(&system, always(200)).await;
+        let ledger = system.ledger_as("tests of a test", 1);
+        let event = NewEvent {
+            id: Uuid::now_v7().into(),
+            timestamp: OffsetDateTime::now_utc().try_into().unwrap(),
+            tenant: setting.tenant.into(),
+            event_type: EventType::QuoteClosed,
+            body: b"{}"[..].into(),
+        };
+        let webhook: Uuid = setting.webhook.parse().unwrap();
+        let Trial::Begun(begun) = ledger.trial_create(&event, webhook.into()).await.unwrap() else { panic!() };
+        assert!(ledger.trial_undo(&begun).await.unwrap());
+        hand_in(&system, &Job { delivery: begun.delivery, attempt: 1 }.to_bytes()).await;
+        setting.skipped("stale", 1).await;
+        ended(&system, &setting.webhook, "cancelled", 0).await;
         no_message_is_left(&system).await;
         assert_eq!(setting.receiver.received().len(), 0);
     })

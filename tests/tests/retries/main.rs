@@ -4,6 +4,7 @@
 mod jobs;
 mod outcomes;
 mod overdue;
+mod pairs;
 mod queues;
 mod schedule;
 

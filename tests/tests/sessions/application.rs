@@ -29,6 +29,8 @@ pub(crate) enum Mood {
     Body(&'static str),
     /// Not at all; the connection stays open.
     Hangs,
+    /// 200 for the sessions that it knows, and nothing at all for others.
+    HangsForStrangers,
 }
 
 /// A request, as it came.
@@ -128,11 +130,11 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> hyper::
         (state.mood.clone(), state.sessions.get(&cookie).cloned())
     };
     let (status, body) = match (mood, known) {
-        (Mood::Well, Some(session)) => (200, session.to_string()),
+        (Mood::Well | Mood::HangsForStrangers, Some(session)) => (200, session.to_string()),
         (Mood::Well, None) => (401, String::new()),
         (Mood::Status(status), known) => (status, known.unwrap_or_default().to_string()),
         (Mood::Body(body), _) => (200, body.to_owned()),
-        (Mood::Hangs, _) => future::pending().await,
+        (Mood::Hangs, _) | (Mood::HangsForStrangers, None) => future::pending().await,
     };
     Ok(Response::builder().status(status).header("location", "/login").body(Full::from(body)).unwrap())
 }

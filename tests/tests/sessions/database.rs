@@ -11,6 +11,8 @@ use end_to_end::{
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
+use serde_json::json;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::application::with;
@@ -87,6 +89,36 @@ async fn expired_sessions_are_refused_and_deleted_in_time() {
         })
         .await;
         assert_eq!(live.get(LIST).await.status, 200);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_unknown_sessions_leaves_connections_to_known_ones() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let known = system.admin(Uuid::new_v4()).await;
+        assert_eq!(known.get(LIST).await.status, 200);
+        // Of four connections, as the environment of tests sets it, strangers may have two.
+        let hold = system.database_session("BEGIN; LOCK TABLE admin_sessions IN ACCESS EXCLUSIVE MODE").await;
+        let mut flood = JoinSet::new();
+        for number in 0..20 {
+            let stranger = with(&known, &format!("stranger-{number}"));
+            flood.spawn(async move { stranger.get(LIST).await });
+        }
+        for _ in 0..18 {
+            let answer = flood.join_next().await.unwrap().unwrap();
+            assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("busy")));
+            assert_eq!(answer.header("retry-after"), Some("5"));
+        }
+        let release = async {
+            system.wait_for_locked_out(3).await;
+            drop(hold);
+        };
+        let (answer, ()) = tokio::join!(known.get(LIST), release);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let rest: Vec<_> = flood.join_all().await.into_iter().map(|answer| answer.status).collect();
+        assert_eq!(rest, [401, 401]);
     })
     .await;
 }

@@ -9,6 +9,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use serde_json::json;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::application::{Application, Mood, session, with};
@@ -206,6 +207,32 @@ async fn a_failure_is_logged_with_its_reason_and_without_the_session() {
             assert!(log.contains(reason), "{reason} is not in\n{log}");
         }
         assert!(!log.contains(&id) && !log.contains("secret-"), "{log}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_unknown_sessions_does_not_flood_the_application_and_known_ones_go_on() {
+    asking("0s", "5m", async |application, api| {
+        let id = application.login(Uuid::new_v4(), "admin", HOUR);
+        assert_eq!(status(&api, &id).await, 200);
+        application.is(Mood::HangsForStrangers);
+        let mut flood = JoinSet::new();
+        for number in 0..100 {
+            let stranger = with(&api, &format!("stranger-{number}"));
+            flood.spawn(async move { stranger.get(LIST).await });
+        }
+        for _ in 0..100 - 32 {
+            let answer = flood.join_next().await.unwrap().unwrap();
+            assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("busy")));
+            assert_eq!(answer.header("retry-after"), Some("5"));
+        }
+        assert_eq!(status(&api, &id).await, 200, "the application is asked about a session that it confirmed before");
+        assert_eq!(application.asked().len(), 1 + 32 + 1);
+        application.is(Mood::Well);
+        // Whoever hangs up does not make room: the questions go on until their time is over.
+        flood.shutdown().await;
+        assert_eq!(status(&api, "one-more").await, 503);
     })
     .await;
 }

@@ -92,19 +92,20 @@ fn deliver(evidence: &mut Evidence, to: &Subscription, event: Uuid, answers: &[(
     for (number, (second, status)) in (1..).zip(answers) {
         let (started_at, status) = (at(*second), *status);
         let signature = sign(&SigningSecret::from(to.secret.clone()), &body, started_at.unix_timestamp());
+        let signed_at = started_at.unix_timestamp();
         let outcome = OutcomeClass::of_status(status);
         let headers = [
             ("content-type", "application/json".to_owned()),
             ("x-service-webhook-id", id.to_string()),
             ("x-service-event", "quote.closed".to_owned()),
-            ("x-service-signature", signature.clone()),
+            ("x-service-signature", signature),
         ];
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let (method, path) = ("POST".to_owned(), "/".to_owned());
         let received = Received { at: started_at + TOOK / 2, method, path, headers, body: body.clone(), status };
         evidence.posts.push(Post { webhook: to.webhook, received });
         let status = Some(status);
-        attempts.push(Attempt { delivery: id, number, signature, started_at, duration: TOOK, outcome, status });
+        attempts.push(Attempt { delivery: id, number, signed_at, started_at, duration: TOOK, outcome, status });
     }
     let attempted = u16::try_from(attempts.len()).unwrap();
     let state = DeliveryState::Succeeded;

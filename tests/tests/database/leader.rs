@@ -1,0 +1,59 @@
+//! The leader's session: it stands for as long as its process can be reached, and not much longer.
+
+use std::{net::SocketAddr, time::Duration};
+
+use end_to_end::{
+    proxy::{Mode, Proxy},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use service_kit::Settings;
+
+/// The longest that nobody may look after the ledger.
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn leads(ingest: SocketAddr) -> bool {
+    metric(ingest, "webhooks_maintenance_leader").await > 0.0
+}
+
+/// A leader that has nothing to do for a long time, and no other process asks often because of that.
+fn idle() -> Options {
+    Options { settings: vec![("RECONCILE__INTERVAL", "1h".to_owned())], ..Options::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_the_leaders_host_vanishes_another_leads_within_a_minute() {
+    System::prepared(idle(), async |system| {
+        let (proxy, through) = Proxy::before(&system.database_url);
+        let mut environment = system.environment.clone();
+        environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), through);
+        let far = system.start_with(Service::Ingest, Settings::from_sources(None, environment).unwrap()).await;
+        eventually("it leads", SOON, || async { leads(far).await.then_some(()) }).await;
+        let near = system.start(Service::Ingest).await;
+        assert!(!leads(near).await, "there is a leader");
+        // Neither side hears that the other one is gone.
+        proxy.set(Mode::Stall);
+        eventually("the other one leads", MINUTE, || async { leads(near).await.then_some(()) }).await;
+        eventually("the one that vanished has noticed", MINUTE, || async { (!leads(far).await).then_some(()) }).await;
+        proxy.set(Mode::Pass);
+        assert!(leads(near).await);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_with_nothing_to_do_stays_the_leader() {
+    System::prepared(idle(), async |system| {
+        let ingest = system.start(Service::Ingest).await;
+        eventually("it leads", SOON, || async { leads(ingest).await.then_some(()) }).await;
+        let old = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) \
+                   WHERE locktype = 'advisory' AND datname = current_database() \
+                   AND clock_timestamp() - backend_start > interval '40 seconds'";
+        eventually("its session is forty seconds old", MINUTE * 2, || async {
+            assert!(leads(ingest).await);
+            (system.count(old).await == 1).then_some(())
+        })
+        .await;
+    })
+    .await;
+}

@@ -1,0 +1,92 @@
+//! A primary that was demoted: it answers, and takes no writes.
+
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    events::Event,
+    receiver::{Receiver, always},
+    servers::PrivateServers,
+    system::{Options, Service, System, wait_ready},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+/// The events published before, and those published meanwhile.
+const EVENTS: usize = 20;
+/// Services that waited try again within 30 s.
+const LONG: Duration = Duration::from_secs(90);
+
+/// For all sessions that there are, and those to come.
+async fn demote(system: &System) {
+    system.sql("ALTER SYSTEM SET default_transaction_read_only = on").await;
+    system.sql("SELECT pg_reload_conf()").await;
+}
+
+async fn promote(system: &System) {
+    system.sql("ALTER SYSTEM RESET default_transaction_read_only").await;
+    system.sql("SELECT pg_reload_conf()").await;
+}
+
+/// The processes of the server that serve this database's sessions, without this one.
+async fn sessions(system: &System) -> BTreeSet<i32> {
+    let select = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
+                  AND application_name IN ('api-service', 'event-ingest', 'dispatcher')";
+    system.sql(select).await.iter().map(|row| row.get(0)).collect()
+}
+
+async fn says_read_only(ops: SocketAddr) {
+    eventually("it is not ready, because the database is read-only", SOON, || async {
+        let ready = Api { address: ops, session: None }.get("/readyz").await;
+        (ready.status == 503 && ready.json()["checks"]["database"] == "read-only").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_database_is_not_ready_its_connections_are_closed_and_nothing_is_lost() {
+    let servers = PrivateServers::borrow().await;
+    let settings = vec![("RECONCILE__INTERVAL", "100ms".to_owned())];
+    let options = Options { servers: Some(servers.servers().clone()), settings, ..Options::default() };
+    System::prepared(options, async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let mut services = Vec::new();
+        for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
+            services.push(system.start(service).await);
+        }
+        let tenant = Uuid::new_v4();
+        let admin = system.admin(tenant).await;
+        admin.create(&receiver.url("/"), &["quote.closed"]).await;
+        let events = || (0..EVENTS).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect::<Vec<_>>();
+        system.upstream.publish(&events()).await;
+        receiver.wait_for(EVENTS, SOON).await;
+        let before = sessions(&system).await;
+        assert!(before.len() >= 4, "each has a pool, and the leader a connection: {before:?}");
+        demote(&system).await;
+        for ops in &services {
+            says_read_only(*ops).await;
+        }
+        eventually("every connection to it is closed", LONG, || async {
+            sessions(&system).await.is_disjoint(&before).then_some(())
+        })
+        .await;
+        assert_eq!(admin.get("/api/v1/webhooks/").await.status, 503);
+        system.upstream.publish(&events()).await;
+        promote(&system).await;
+        for ops in &services {
+            wait_ready(*ops).await;
+        }
+        receiver.wait_for(EVENTS * 2, LONG).await;
+        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+        eventually("all are recorded", LONG, || async {
+            (system.count(done).await == 2 * EVENTS as i64).then_some(())
+        })
+        .await;
+        eventually("somebody leads again", LONG, || async {
+            (end_to_end::system::metric(services[1], "webhooks_maintenance_leader").await > 0.0).then_some(())
+        })
+        .await;
+    })
+    .await;
+}

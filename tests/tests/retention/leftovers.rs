@@ -1,0 +1,119 @@
+//! Rows beside the log of deliveries.
+
+use std::collections::BTreeSet;
+
+use end_to_end::system::{Service, System};
+
+use crate::{KEEP, Subscribed, leader, options, rows, today};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_table_has_a_retention() {
+    System::prepared(options(), async |system| {
+        let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
+                      AND relnamespace = 'public'::regnamespace";
+        let present = async || system.sql(tables).await.iter().map(|row| row.get(0)).collect::<BTreeSet<String>>();
+        let retained: BTreeSet<String> = ledger::retained_tables().map(str::to_owned).collect();
+        assert_eq!(present().await, retained, "a table is missing in ledger/src/leftovers.rs, or one is gone");
+        system.sql("CREATE TABLE added (id uuid)").await;
+        assert!(present().await.contains("added"), "it would be noticed");
+    })
+    .await;
+}
+
+/// Rows of every table of which one is to go and the others are needed.
+async fn fill(system: &System, webhook: &str) {
+    let waiting = format!("(SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'pending' LIMIT 1)");
+    let ended = format!("(SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'dropped' LIMIT 1)");
+    let gone = "gen_random_uuid()";
+    for (into, values) in [
+        (
+            "held_jobs",
+            vec![format!("'{webhook}', {waiting}"), format!("'{webhook}', {ended}"), format!("'{webhook}', {gone}")],
+        ),
+        (
+            "promised_jobs (delivery_id, leased_until)",
+            vec![format!("{waiting}, now() - interval '2 days'"), format!("{gone}, now() - interval '2 days'")],
+        ),
+        (
+            "suspect_jobs (delivery_id, tries, marked_at, parked_as)",
+            vec![
+                // It lies among the dead jobs, and its delivery waits for it.
+                format!("{waiting}, 0, now() - interval '40 days', 'poison'"),
+                format!("{gone}, 0, now() - interval '40 days', 'poison'"),
+                format!("{gone}, 0, now(), 'unknown_delivery'"),
+                format!("{gone}, 2, now() - interval '1 hour', NULL"),
+            ],
+        ),
+        (
+            "requeued_jobs (delivery_id, attempt, requeued_at)",
+            vec![format!("{waiting}, 1, now() - interval '2 days'"), format!("{ended}, 1, now() - interval '4 days'")],
+        ),
+        (
+            "recoveries (id, webhook_id, since, reached, finished_at)",
+            vec![
+                format!("{gone}, '{webhook}', now(), {gone}, NULL"),
+                format!("{gone}, '{webhook}', now(), {gone}, now() - interval '29 days'"),
+                format!("{gone}, {gone}, now(), {gone}, NULL"),
+            ],
+        ),
+        ("slow_webhooks", vec![format!("'{webhook}', now()"), format!("{gone}, now()")]),
+        ("webhook_health", vec![format!("'{webhook}', now(), 0"), format!("{gone}, now(), 0")]),
+    ] {
+        let values = values.join("), (");
+        system.sql(&format!("INSERT INTO {into} VALUES ({values})")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        subscribed.past(&system, 1, "pending", "now()", "now()").await;
+        subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
+        // It would publish what is promised.
+        system.stop(Service::Api).await;
+        fill(&system, &subscribed.webhook).await;
+        // A mark that a dispatcher left behind, of a delivery that there is.
+        let mark =
+            "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
+        system.sql(mark).await;
+        let mut leader = leader(&system).await;
+        assert_eq!(leader.leftovers_clean(today() - KEEP).await.unwrap(), 8);
+        for (table, left) in [
+            ("held_jobs", 2),
+            ("promised_jobs", 1),
+            ("suspect_jobs", 3),
+            ("requeued_jobs", 1),
+            ("recoveries", 2),
+            ("slow_webhooks", 1),
+            ("webhook_health", 1),
+        ] {
+            assert_eq!(rows(&system, table).await, left, "{table}");
+        }
+        let parked = "SELECT count(*) FROM suspect_jobs JOIN deliveries ON id = delivery_id WHERE parked_as = 'poison'";
+        assert_eq!(system.count(parked).await, 1, "the job of a delivery that waits stays parked");
+        assert_eq!(leader.leftovers_clean(today() - KEEP).await.unwrap(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_is_walked_in_bounded_steps_beyond_what_stays() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let webhook = &subscribed.webhook;
+        subscribed.past(&system, 2_500, "dropped", "now()", "now()").await;
+        system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
+        // Their ids come after all that stays.
+        let last = "('ffffffff' || substr(gen_random_uuid()::text, 9))::uuid";
+        system.sql(&format!("INSERT INTO held_jobs SELECT '{webhook}', {last} FROM generate_series(1, 1500)")).await;
+        let mut leader = leader(&system).await;
+        let mut left = vec![rows(&system, "held_jobs").await];
+        while leader.leftovers_clean(today() - KEEP).await.unwrap() > 0 {
+            left.push(rows(&system, "held_jobs").await);
+        }
+        assert_eq!(*left.last().unwrap(), 2_500, "{left:?}");
+        assert!(left.windows(2).all(|two| two[0] - two[1] <= 1_000) && left.len() >= 4, "{left:?}");
+    })
+    .await;
+}
