@@ -66,6 +66,9 @@ default_pass = $(recall rabbitmq.password)
 default_user_tags.administrator = true
 loopback_users.webhooks = true
 
+# A publisher of more is refused at once. Events may have 256 KiB of data, and AMQP's consumers know no limit in bytes.
+max_message_size = 1048576
+
 disk_free_limit.absolute = 50MB
 log.file.level = info
 log.connection.level = error
