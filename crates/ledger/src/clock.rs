@@ -40,7 +40,7 @@ const READ: &str = "SELECT clock_timestamp() AS now, current_setting('transactio
 
 /// When the transaction began, by the database's clock.
 pub(crate) async fn now(conn: &mut AsyncPgConnection) -> QueryResult<OffsetDateTime> {
-    diesel::select(diesel::dsl::now.into_sql::<Timestamptz>()).get_result(conn).await
+    diesel::select(diesel::dsl::sql::<Timestamptz>("now()")).get_result(conn).await
 }
 
 impl Ledger {
