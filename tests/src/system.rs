@@ -108,7 +108,11 @@ impl System {
     /// The same without starting any service.
     pub async fn prepared<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
         let system = Arc::new(Self::prepare(options).await);
-        let outcome = AssertUnwindSafe(test(Arc::clone(&system))).catch_unwind().await;
+        let test = async {
+            test(Arc::clone(&system)).await;
+            system.check_unsuccessful().await;
+        };
+        let outcome = AssertUnwindSafe(test).catch_unwind().await;
         system.clean_up().await;
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
@@ -121,7 +125,12 @@ impl System {
         let (database, prefix) = (format!("e2e_{tag}"), format!("e2e-{tag}"));
         sql(&admin_url, &format!("CREATE DATABASE {database}")).await;
         let database_url = with_database(&admin_url, &database);
-        let config = LedgerConfig { url: database_url.clone(), max_connections: 2, application_name: "tests" };
+        let config = LedgerConfig {
+            url: database_url.clone(),
+            max_connections: 2,
+            application_name: "tests",
+            patience: ledger::PATIENCE,
+        };
         let ledger = Ledger::new(&config).expect("the URL is good");
         ledger.migrate().await.expect("the database can be migrated");
         let names = Names::new(&prefix, &format!("{prefix}.business"));
@@ -164,7 +173,8 @@ impl System {
     /// The ledger with connections of one's own, by which the server can tell them.
     #[must_use]
     pub fn ledger_as(&self, application_name: &'static str, max_connections: usize) -> Ledger {
-        let config = LedgerConfig { url: self.database_url.clone(), max_connections, application_name };
+        let url = self.database_url.clone();
+        let config = LedgerConfig { url, max_connections, application_name, patience: ledger::PATIENCE };
         Ledger::new(&config).expect("the URL is good")
     }
 
@@ -297,6 +307,23 @@ impl System {
     /// Makes the ledger believe in a memory of the broker's that is gone.
     pub async fn lose_generation(&self) {
         self.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
+    }
+
+    /// The table of deliveries that did not go well agrees with the deliveries, whatever a test did. Some tests leave no
+    /// database behind, or one of an older version.
+    async fn check_unsuccessful(&self) {
+        let Ok((client, connection)) = tokio_postgres::connect(&self.database_url, tokio_postgres::NoTls).await else {
+            return;
+        };
+        tokio::spawn(connection);
+        let differ = "SELECT coalesce(string_agg(concat_ws(' ', d.id, d.state, d.next_attempt_at, 'but', u.state, \
+                 u.next_attempt_at), '; '), '') FROM deliveries AS d \
+             LEFT JOIN unsuccessful_deliveries AS u ON u.delivery_id = d.id \
+             WHERE CASE WHEN d.state IN ('pending', 'succeeded') THEN u.delivery_id IS NOT NULL \
+                   ELSE (u.webhook_id, u.state, u.next_attempt_at) IS DISTINCT FROM (d.webhook_id, d.state, d.next_attempt_at) END";
+        if let Ok(row) = client.query_one(differ, &[]).await {
+            assert_eq!(row.get::<_, &str>(0), "", "deliveries and unsuccessful_deliveries");
+        }
     }
 
     async fn clean_up(&self) {

@@ -14,9 +14,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{api::Api, keeper::Keeper, metrics::Metrics, outbox::Outbox, server, session::Sessions};
 
-const PROCESS: &str = "api-service";
+pub(crate) const PROCESS: &str = "api-service";
 /// Where health and metrics are served unless `ops.listen` is set.
 const OPS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9081);
+
+/// How long a request may hold a connection to the database.
+pub(crate) const ONE_REQUEST: Duration = Duration::from_secs(1);
+
+/// Who has how many of the connections that the process may hold. It holds four at the least: an unknown session must not
+/// take the only one for look-ups.
+struct Shares {
+    requests: usize,
+    sessions: usize,
+    background: usize,
+}
+
+impl Shares {
+    fn of(connections: usize) -> Self {
+        let (sessions, background) = ((connections / 4).max(2), (connections / 4).max(1));
+        Self { requests: connections.saturating_sub(sessions + background).max(1), sessions, background }
+    }
+}
 
 /// Why the service cannot start, or ended badly.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +64,10 @@ pub enum AppError {
 /// The service, configured and bound to its addresses; nothing is connected yet.
 pub struct App {
     settings: Settings,
+    /// For requests.
     ledger: Ledger,
+    /// For what goes on without one.
+    background: Ledger,
     broker: Broker,
     keys: SecretKeys,
     sessions: Sessions,
@@ -62,12 +83,14 @@ impl App {
     /// [`AppError`] with the name of the setting at fault.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
         let keys = connections::secret_keys(settings)?;
-        let ledger = connections::ledger(settings, PROCESS)?;
+        let Shares { requests, sessions, background } = Shares::of(settings.database.max_connections);
+        let ledger = connections::part_of_ledger(settings, PROCESS, requests, ONE_REQUEST)?;
+        let background = connections::part_of_ledger(settings, PROCESS, background, ledger::PATIENCE)?;
         let broker = connections::broker(settings, PROCESS)?;
-        let sessions = Sessions::new(settings, &ledger)?;
+        let sessions = Sessions::new(settings, sessions)?;
         let ops = OpsServer::bind(settings.ops.listen.unwrap_or(OPS)).await?;
         let (listener, address) = bind(settings.api.listen).await?;
-        Ok(Self { settings: settings.clone(), ledger, broker, keys, sessions, ops, listener, address })
+        Ok(Self { settings: settings.clone(), ledger, background, broker, keys, sessions, ops, listener, address })
     }
 
     /// Where the API listens, with the port that the system chose.
@@ -88,7 +111,7 @@ impl App {
     /// # Errors
     /// [`AppError`] when the schema is too old or the server fails.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
-        let Self { settings, ledger, broker, keys, sessions, ops, listener, .. } = self;
+        let Self { settings, ledger, background, broker, keys, sessions, ops, listener, .. } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
         broker.stats().register(&mut registry);
@@ -97,17 +120,18 @@ impl App {
         // Both outlive the work, and end with it however it ends.
         let (publishing, telling) = (CancellationToken::new(), CancellationToken::new());
         let (publishing_ends, telling_ends) = (publishing.clone().drop_guard(), telling.clone().drop_guard());
-        let _clock = DatabaseWatch::start(&ledger, &mut registry, telling.clone());
+        let _clock = DatabaseWatch::start(&background, &mut registry, telling.clone());
         let publisher = broker.publisher(publishing);
-        let readiness = connections::readiness(&ledger, &publisher, shutdown.clone());
+        let readiness = connections::readiness(&background, &publisher, shutdown.clone());
         let health = tokio::spawn(ops.serve(Arc::new(registry), readiness, telling));
 
-        connections::wait_for_schema(&ledger, &shutdown).await?;
-        let outbox = Outbox::new(ledger.clone(), &broker, publisher);
+        connections::wait_for_schema(&background, &shutdown).await?;
+        let outbox = Outbox::new(background.clone(), &broker, publisher);
         let recover_per_second = settings.api.recover_per_second;
         let keeper = Keeper {
-            ledger: ledger.clone(),
+            ledger: background.clone(),
             outbox: outbox.clone(),
+            metrics: metrics.clone(),
             recover_per_second,
             keep: settings.retention.keep,
         };

@@ -1,29 +1,30 @@
-//! What goes on without a request: promises that their promiser did not keep, and recoveries. Any number of replicas do
-//! it side by side.
+//! What goes on without a request: promises that their promiser did not keep, and what requests asked for and is done in
+//! steps: cancellations, activations and recoveries. Any number of replicas do it side by side.
 
 use std::{error::Error, time::Duration};
 
-use ledger::{Ledger, LedgerError, Promised};
+use ledger::{Ledger, LedgerError, Promised, Step, Task};
 use time::OffsetDateTime;
-use tokio::{
-    sync::Notify,
-    time::{sleep, timeout},
-};
+use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::outbox::Outbox;
+use crate::{metrics::Metrics, outbox::Outbox};
 
 /// How often it looks by itself.
 const LOOK: Duration = Duration::from_secs(1);
 /// Promises per step.
 const PROMISES: u16 = 200;
-/// Deliveries per step of a recovery, at most.
-const RECOVERED: u16 = 100;
+/// Steps of an activation or a recovery in a second, at most, and deliveries per step, at most.
+const STEPS_PER_SECOND: u16 = 4;
+const PER_STEP: u16 = 1_000;
+/// Between two steps of one cancellation: others have the database to themselves for that long.
+const BREATH: Duration = Duration::from_millis(20);
 
 pub(crate) struct Keeper {
     pub(crate) ledger: Ledger,
     pub(crate) outbox: Outbox,
-    /// Deliveries of one recovery per second.
+    pub(crate) metrics: Metrics,
+    /// Deliveries of one webhook per second that an activation or a recovery publishes.
     pub(crate) recover_per_second: u16,
     /// How long history is kept: what is older is not sent again.
     pub(crate) keep: Duration,
@@ -32,7 +33,15 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Works until `shutdown`, then ends the steps under way, if they end within `deadline`.
     pub(crate) async fn run(self, shutdown: &CancellationToken, deadline: Duration) {
-        let working = async { tokio::join!(self.keep_promises(shutdown), self.recover(shutdown)) };
+        let working = async {
+            tokio::join!(
+                self.keep_promises(shutdown),
+                self.steps(Work::Recover, &self.outbox.recoveries, shutdown),
+                self.steps(Work::Activate, &self.outbox.activations, shutdown),
+                self.steps(Work::Cancel, &self.outbox.cancellations, shutdown),
+                self.count(shutdown),
+            )
+        };
         let overdue = async {
             shutdown.cancelled().await;
             sleep(deadline).await;
@@ -45,7 +54,7 @@ impl Keeper {
 
     async fn keep_promises(&self, shutdown: &CancellationToken) {
         let mut health = Health::default();
-        while woken(&self.outbox.promises, shutdown).await {
+        while woken(&self.outbox.promises, LOOK, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
                 let leased = self.ledger.promises_lease(OffsetDateTime::now_utc(), PROMISES).await;
                 let Some(promised) = health.of("promises", leased).filter(|promised| !promised.is_empty()) else {
@@ -56,16 +65,40 @@ impl Keeper {
         }
     }
 
-    async fn recover(&self, shutdown: &CancellationToken) {
-        let most = self.recover_per_second.min(RECOVERED);
-        let pause = Duration::from_secs_f64(f64::from(most) / f64::from(self.recover_per_second));
-        let mut health = Health::default();
-        while woken(&self.outbox.recoveries, shutdown).await {
-            while self.outbox.is_open() && !shutdown.is_cancelled() {
-                let step = self.ledger.recovery_step(most, pause, self.keep).await;
-                let Some(promised) = health.of("recoveries", step).flatten() else { break };
-                self.publish(&promised).await;
-                let _ = timeout(pause, shutdown.cancelled()).await;
+    /// Takes the steps of all webhooks that are due, whenever some are.
+    async fn steps(&self, work: Work, poke: &Notify, shutdown: &CancellationToken) {
+        let pace = work.pace(self.recover_per_second);
+        let (mut health, mut wait) = (Health::default(), LOOK);
+        while woken(poke, wait, shutdown).await {
+            wait = LOOK;
+            while !shutdown.is_cancelled() {
+                let step = self.step(work, pace).await;
+                let Some(Step { deliveries, promised }) = health.of(work.name(), step).flatten() else { break };
+                if let Some(promised) = promised {
+                    self.publish(&promised).await;
+                }
+                self.metrics.task_step(work.name(), deliveries);
+                wait = pace.pause;
+            }
+        }
+    }
+
+    async fn step(&self, work: Work, Pace { most, pause }: Pace) -> Result<Option<Step>, LedgerError> {
+        match work {
+            Work::Cancel => self.ledger.task_step(Task::Cancel, pause).await,
+            // What they begin has to be published.
+            Work::Activate | Work::Recover if !self.outbox.is_open() => Ok(None),
+            Work::Activate => self.ledger.task_step(Task::Activate { most }, pause).await,
+            Work::Recover => self.ledger.recovery_step(most, pause, self.keep).await,
+        }
+    }
+
+    /// Shows what is under way.
+    async fn count(&self, shutdown: &CancellationToken) {
+        let (mut health, never) = (Health::default(), Notify::new());
+        while woken(&never, LOOK, shutdown).await {
+            if let Some(running) = health.of("tasks", self.ledger.tasks_count().await) {
+                self.metrics.tasks(running);
             }
         }
     }
@@ -78,13 +111,53 @@ impl Keeper {
     }
 }
 
+/// What is done in steps.
+#[derive(Clone, Copy)]
+enum Work {
+    Cancel,
+    Activate,
+    Recover,
+}
+
+/// How many deliveries of one webhook a step has, and how long it is until the next step.
+#[derive(Clone, Copy)]
+struct Pace {
+    most: u16,
+    pause: Duration,
+}
+
+impl Work {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Activate => "activate",
+            Self::Recover => "recover",
+        }
+    }
+
+    /// What publishes keeps to a rate, which a receiver that has just been mended can take.
+    fn pace(self, per_second: u16) -> Pace {
+        match self {
+            Self::Cancel => Pace { most: u16::MAX, pause: BREATH },
+            Self::Activate | Self::Recover => Pace::of(per_second),
+        }
+    }
+}
+
+impl Pace {
+    fn of(per_second: u16) -> Self {
+        let most = (per_second / STEPS_PER_SECOND).clamp(1, PER_STEP);
+        Self { most, pause: Duration::from_secs_f64(f64::from(most) / f64::from(per_second)) }
+    }
+}
+
 /// Waits for the next look. `false` at the shutdown.
-async fn woken(poke: &Notify, shutdown: &CancellationToken) -> bool {
+async fn woken(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationToken) -> bool {
     tokio::select! {
         biased;
         () = shutdown.cancelled() => false,
         () = poke.notified() => true,
-        () = sleep(LOOK) => true,
+        () = sleep(at_the_latest) => true,
     }
 }
 
@@ -111,5 +184,22 @@ impl Health {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_the_rate_in_a_few_steps_a_second() {
+        for rate in [1, 3, 20, 200, 999, 20_000, u16::MAX] {
+            let Pace { most, pause } = Pace::of(rate);
+            assert!((1..=PER_STEP).contains(&most), "{rate}");
+            let per_second = f64::from(most) / pause.as_secs_f64();
+            assert!((per_second - f64::from(rate)).abs() < 1e-3 * f64::from(rate), "{rate}: {per_second}");
+        }
+        let Pace { most, pause } = Pace::of(200);
+        assert_eq!((most, pause), (50, Duration::from_millis(250)));
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use actix_web::http::Method;
+use ledger::Running;
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use service_kit::buckets;
@@ -15,7 +16,12 @@ use service_kit::buckets;
 pub(crate) struct Metrics {
     requests: Family<Labels, Counter>,
     seconds: Family<Route, Histogram>,
+    tasks: Family<TaskLabel, Gauge>,
+    task_deliveries: Family<TaskLabel, Counter>,
 }
+
+/// What is done in steps after a request: `cancel`, `activate` or `recover`.
+type TaskLabel = [(&'static str, &'static str); 1];
 
 /// A request and its answer: each label from a closed set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,15 +38,40 @@ struct Route {
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics =
-            Self { requests: Family::default(), seconds: Family::new_with_constructor(buckets::seconds as fn() -> _) };
+        let metrics = Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(buckets::seconds as fn() -> _),
+            tasks: Family::default(),
+            task_deliveries: Family::default(),
+        };
         registry.register("webhooks_api_requests", "Requests answered", metrics.requests.clone());
         registry.register(
             "webhooks_api_request_seconds",
             "From the head of a request to the head of its answer",
             metrics.seconds.clone(),
         );
+        registry.register(
+            "webhooks_tasks",
+            "Webhooks whose deliveries are being cancelled, activated or recovered, by task; the same in every process",
+            metrics.tasks.clone(),
+        );
+        registry.register(
+            "webhooks_task_deliveries",
+            "Deliveries that this process has cancelled, activated or recovered, by task",
+            metrics.task_deliveries.clone(),
+        );
         metrics
+    }
+
+    pub(crate) fn tasks(&self, running: Running) {
+        let Running { cancel, activate, recover } = running;
+        for (task, count) in [("cancel", cancel), ("activate", activate), ("recover", recover)] {
+            self.tasks.get_or_create(&[("task", task)]).set(count);
+        }
+    }
+
+    pub(crate) fn task_step(&self, task: &'static str, deliveries: usize) {
+        self.task_deliveries.get_or_create(&[("task", task)]).inc_by(u64::try_from(deliveries).unwrap_or_default());
     }
 
     pub(crate) fn observe(&self, labels: Labels, took: Duration) {

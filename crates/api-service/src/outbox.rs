@@ -18,12 +18,18 @@ pub(crate) struct Outbox {
     pub(crate) promises: Arc<Notify>,
     /// A recovery was asked for.
     pub(crate) recoveries: Arc<Notify>,
+    /// A webhook was activated.
+    pub(crate) activations: Arc<Notify>,
+    /// A webhook was deleted.
+    pub(crate) cancellations: Arc<Notify>,
 }
 
 impl Outbox {
     pub(crate) fn new(ledger: Ledger, broker: &Broker, publisher: Publisher) -> Self {
         let names = broker.names().clone();
-        Self { ledger, publisher, names, promises: Arc::default(), recoveries: Arc::default() }
+        let (promises, recoveries, activations, cancellations) =
+            (Arc::default(), Arc::default(), Arc::default(), Arc::default());
+        Self { ledger, publisher, names, promises, recoveries, activations, cancellations }
     }
 
     /// Whether it is worth beginning something whose job has to be published.

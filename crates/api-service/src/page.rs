@@ -74,7 +74,7 @@ pub(crate) fn cut<T>(mut entries: Vec<T>, limit: u16, key: impl FnOnce(&T) -> Uu
 }
 
 /// The cursor of the page that comes after this entry. Opaque to clients: its form may change.
-fn cursor_after(key: Uuid) -> String {
+pub(crate) fn cursor_after(key: Uuid) -> String {
     key.simple().to_string()
 }
 

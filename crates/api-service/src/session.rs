@@ -16,18 +16,22 @@ use actix_web::{
 };
 use domain::TenantId;
 use ledger::{Ledger, Session, SessionHash};
-use service_kit::{Settings, SettingsError, settings::SessionBackEnd};
+use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd};
 use time::OffsetDateTime;
 
 use self::introspection::Introspection;
 pub(crate) use self::introspection::IntrospectionError;
 use self::strangers::{Crowded, Strangers};
-use crate::{api::Api, problem::ApiError};
+use crate::{
+    api::Api,
+    app::{ONE_REQUEST, PROCESS},
+    problem::ApiError,
+};
 
 /// The role that may manage webhooks.
 const ADMIN: &str = "admin";
 
-/// The part of the ledger's connections that may be looking up unknown sessions.
+/// The part of the connections for look-ups that may be looking up unknown sessions.
 const STRANGERS_PART: usize = 2;
 
 /// Where sessions are known. Each back end answers with the session of an id, if there is one that has not expired.
@@ -43,11 +47,12 @@ pub(crate) enum Sessions {
 
 impl Sessions {
     /// The back end of the settings. Call it inside the runtime that will run the service.
-    pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Result<Self, SettingsError> {
+    /// It has `connections` to the database of its own: a look-up waits for no other work.
+    pub(crate) fn new(settings: &Settings, connections: usize) -> Result<Self, SettingsError> {
         match settings.api.sessions {
             SessionBackEnd::Database => {
-                let strangers = Strangers::new(settings.database.max_connections / STRANGERS_PART);
-                Ok(Self::Database(ledger.clone(), strangers))
+                let ledger = connections::part_of_ledger(settings, PROCESS, connections, ONE_REQUEST)?;
+                Ok(Self::Database(ledger, Strangers::new(connections / STRANGERS_PART)))
             }
             SessionBackEnd::Introspection => Ok(Self::Introspection(Box::new(Introspection::new(settings)?))),
         }

@@ -77,7 +77,7 @@ pub(crate) async fn read(
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
 
-/// Changes what is given. When it makes the webhook active, what was held for it goes at once.
+/// Changes what is given. When it makes the webhook active, what was held for it begins to go at once, at a pace.
 pub(crate) async fn change(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -90,13 +90,13 @@ pub(crate) async fn change(
     let change = registration::change(&members, &api.rules).map_err(ApiError::Fields)?;
     let webhook = api.ledger.webhook_change(admin.tenant, id, &change).await?.ok_or(ApiError::NotFound)?;
     if change.is_active == Some(true) {
-        api.outbox.promises.notify_one();
+        api.outbox.activations.notify_one();
     }
     tracing::info!(webhook = %id, tenant = %admin.tenant, is_active = webhook.is_active, "a webhook was changed");
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
 
-/// Deletes a webhook: its waiting deliveries are cancelled, its history stays readable.
+/// Deletes a webhook: its waiting deliveries count as cancelled from now on, its history stays readable.
 pub(crate) async fn delete(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -106,6 +106,7 @@ pub(crate) async fn delete(
     if !api.ledger.webhook_delete(admin.tenant, id).await? {
         return Err(ApiError::NotFound);
     }
+    api.outbox.cancellations.notify_one();
     tracing::info!(webhook = %id, tenant = %admin.tenant, "a webhook was deleted");
     Ok(HttpResponse::NoContent().finish())
 }

@@ -1,8 +1,12 @@
 //! The log of deliveries, as administrators read it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use diesel::prelude::*;
+use diesel::{
+    QueryableByName,
+    prelude::*,
+    sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId};
 use time::OffsetDateTime;
@@ -13,7 +17,7 @@ use crate::{
     error::LedgerError,
     pool::Ledger,
     tables::{attempts, deliveries, events},
-    webhooks::{OwnWebhook, Page},
+    webhooks::{Existence, OwnWebhook, Page},
 };
 
 /// A delivery in the log.
@@ -77,7 +81,39 @@ pub struct DeliveryFilter {
     pub created_until: Option<OffsetDateTime>,
 }
 
-#[derive(Queryable, Selectable)]
+/// A part of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryPage {
+    /// At most as many as were asked for. Fewer, even none, when the filter matches little of what was looked at.
+    pub deliveries: Vec<Delivery>,
+    /// Where the next page begins: after this one. `None` at the end of the log.
+    pub next: Option<DeliveryId>,
+}
+
+/// Rows that one statement looks at: some milliseconds. Those of the second kind are looked up one by one.
+const LOOKED_AT: usize = 5_000;
+const LOOKED_UP: usize = 1_000;
+/// The newest attempts that are shown: each resend of a delivery may add as many as the schedule has steps.
+const ATTEMPTS: i64 = 200;
+/// How far ahead of its delivery an event's timestamp may be.
+const AHEAD: time::Duration = time::Duration::DAY;
+
+/// Where the deliveries of a filter are found.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Among all of the webhook's.
+    Log,
+    /// Among those that did not go well, in this state.
+    Unsuccessful(DeliveryState),
+}
+
+#[derive(QueryableByName)]
+struct Id {
+    #[diesel(sql_type = SqlUuid)]
+    id: Uuid,
+}
+
+#[derive(Queryable, Selectable, QueryableByName)]
 #[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
 struct Row {
     id: Uuid,
@@ -106,7 +142,8 @@ struct AttemptRow {
 }
 
 impl Ledger {
-    /// A webhook's deliveries, newest event first.
+    /// A webhook's deliveries, newest event first. Looks for matches for about `budget`, however little the filter matches: a
+    /// page may be short, and is not the last one as long as it names the next.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -115,30 +152,65 @@ impl Ledger {
         webhook: OwnWebhook,
         filter: DeliveryFilter,
         page: Page<DeliveryId>,
-    ) -> Result<Vec<Delivery>, LedgerError> {
-        let mut query = deliveries::table
-            .filter(deliveries::webhook_id.eq(webhook.id().as_uuid()))
-            .order(deliveries::id.desc())
-            .limit(page.limit.into())
-            .select(Row::as_select())
-            .into_boxed();
-        if let Some(after) = page.after {
-            query = query.filter(deliveries::id.lt(after.as_uuid()));
+        budget: Duration,
+    ) -> Result<DeliveryPage, LedgerError> {
+        let Some((source, states)) = search(webhook.existence, filter.state) else {
+            return Ok(DeliveryPage { deliveries: Vec::new(), next: None });
+        };
+        let (began, limit) = (Instant::now(), usize::from(page.limit));
+        let (mut deliveries, mut after) = (Vec::new(), first_after(page.after, filter.created_until));
+        loop {
+            let needed = limit + 1 - deliveries.len();
+            let found = self.log_search(webhook, source, states, &filter, after, needed).await?;
+            let is_full = found.len() == needed;
+            for row in found {
+                deliveries.push(row.read(webhook.existence)?);
+            }
+            if is_full {
+                deliveries.truncate(limit);
+                return Ok(DeliveryPage { next: deliveries.last().map(|last| last.id), deliveries });
+            }
+            match self.log_end(webhook, source, after).await? {
+                None => return Ok(DeliveryPage { deliveries, next: None }),
+                Some(end) if began.elapsed() >= budget => {
+                    return Ok(DeliveryPage { deliveries, next: Some(end.into()) });
+                }
+                Some(end) => after = end,
+            }
         }
-        if let Some(state) = filter.state {
-            query = query.filter(deliveries::state.eq(state.as_str()));
-        }
-        if let Some(event_type) = filter.event_type {
-            query = query.filter(deliveries::event_type.eq(event_type.as_str()));
-        }
-        if let Some(from) = filter.created_from {
-            query = query.filter(deliveries::created_at.ge(from));
-        }
-        if let Some(until) = filter.created_until {
-            query = query.filter(deliveries::created_at.lt(until));
-        }
-        let rows: Vec<Row> = self.run(async |conn| query.load(conn).await).await?;
-        rows.into_iter().map(Row::read).collect()
+    }
+
+    /// Those of the next rows after an id that match.
+    async fn log_search(
+        &self,
+        webhook: OwnWebhook,
+        source: Source,
+        states: Option<&[&str]>,
+        filter: &DeliveryFilter,
+        after: Uuid,
+        most: usize,
+    ) -> Result<Vec<Row>, LedgerError> {
+        let query = diesel::sql_query(format!(
+            "SELECT * FROM ({}) AS d WHERE ($3 IS NULL OR state = ANY ($3)) AND ($4 IS NULL OR event_type = $4) \
+             AND ($5 IS NULL OR created_at >= $5) AND ($6 IS NULL OR created_at < $6) LIMIT $7",
+            source.rows()
+        ))
+        .bind::<SqlUuid, _>(webhook.id().as_uuid())
+        .bind::<SqlUuid, _>(after)
+        .bind::<Nullable<Array<Text>>, _>(states)
+        .bind::<Nullable<Text>, _>(filter.event_type.map(EventType::as_str))
+        .bind::<Nullable<Timestamptz>, _>(filter.created_from)
+        .bind::<Nullable<Timestamptz>, _>(filter.created_until)
+        .bind::<BigInt, _>(i64::try_from(most).unwrap_or(i64::MAX));
+        self.run(async |conn| query.load(conn).await).await
+    }
+
+    /// The last of the rows that a search after this id looks at; `None` when it looks at the last one of all.
+    async fn log_end(&self, webhook: OwnWebhook, source: Source, after: Uuid) -> Result<Option<Uuid>, LedgerError> {
+        let query =
+            diesel::sql_query(source.end()).bind::<SqlUuid, _>(webhook.id().as_uuid()).bind::<SqlUuid, _>(after);
+        let end: Option<Id> = self.run(async |conn| query.get_result(conn).await.optional()).await?;
+        Ok(end.map(|row| row.id))
     }
 
     /// One of a webhook's deliveries.
@@ -150,20 +222,21 @@ impl Ledger {
             .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.id().as_uuid())))
             .select(Row::as_select());
         let row: Option<Row> = self.run(async |conn| query.first(conn).await.optional()).await?;
-        row.map(Row::read).transpose()
+        row.map(|row| row.read(webhook.existence)).transpose()
     }
 
-    /// The attempts of a delivery, first to last.
+    /// The attempts of a delivery, first to last; of very many only the newest 200.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn attempt_list(&self, id: DeliveryId) -> Result<Vec<Attempt>, LedgerError> {
         let query = attempts::table
             .filter(attempts::delivery_id.eq(id.as_uuid()))
-            .order(attempts::attempt)
+            .order(attempts::attempt.desc())
+            .limit(ATTEMPTS)
             .select(AttemptRow::as_select());
         let rows: Vec<AttemptRow> = self.run(async |conn| query.load(conn).await).await?;
-        Ok(rows.into_iter().map(AttemptRow::read).collect())
+        Ok(rows.into_iter().rev().map(AttemptRow::read).collect())
     }
 
     /// The exact body of a tenant's delivery.
@@ -178,21 +251,78 @@ impl Ledger {
     }
 }
 
+impl Source {
+    /// The rows that a search after `$2` looks at, newest first.
+    fn rows(self) -> String {
+        let columns =
+            "id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at";
+        match self {
+            Self::Log => format!(
+                "SELECT {columns} FROM deliveries WHERE webhook_id = $1 AND id < $2 ORDER BY id DESC LIMIT {LOOKED_AT}"
+            ),
+            Self::Unsuccessful(state) => format!(
+                "SELECT d.* FROM ( \
+                   SELECT delivery_id FROM unsuccessful_deliveries \
+                   WHERE webhook_id = $1 AND state = '{state}' AND delivery_id < $2 ORDER BY delivery_id DESC LIMIT {LOOKED_UP} \
+                 ) AS u CROSS JOIN LATERAL (SELECT {columns} FROM deliveries WHERE id = u.delivery_id LIMIT 1) AS d"
+            ),
+        }
+    }
+
+    fn end(self) -> String {
+        match self {
+            Self::Log => format!(
+                "SELECT id FROM deliveries WHERE webhook_id = $1 AND id < $2 ORDER BY id DESC OFFSET {} LIMIT 1",
+                LOOKED_AT - 1
+            ),
+            Self::Unsuccessful(state) => format!(
+                "SELECT delivery_id AS id FROM unsuccessful_deliveries WHERE webhook_id = $1 AND state = '{state}' \
+                 AND delivery_id < $2 ORDER BY delivery_id DESC OFFSET {} LIMIT 1",
+                LOOKED_UP - 1
+            ),
+        }
+    }
+}
+
+/// Where to look for what, so that a deleted webhook's deliveries count as cancelled, whether or not they are marked so by
+/// now. `None` when nothing can match.
+fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source, Option<&'static [&'static str]>)> {
+    use DeliveryState::{Cancelled, Dropped, Pending, Retrying, Succeeded};
+    Some(match (existence, state) {
+        (_, None) => (Source::Log, None),
+        (Existence::Cancelling | Existence::Deleted, Some(Pending | Retrying)) => return None,
+        (Existence::Cancelling, Some(Cancelled)) => (Source::Log, Some(&["pending", "retrying", "cancelled"])),
+        (_, Some(Pending)) => (Source::Log, Some(&["pending"])),
+        (_, Some(Succeeded)) => (Source::Log, Some(&["succeeded"])),
+        (_, Some(state @ (Retrying | Dropped | Cancelled))) => (Source::Unsuccessful(state), None),
+    })
+}
+
+/// The id after which matches can begin: a delivery is not made long before its event fires.
+fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>) -> Uuid {
+    let cursor = cursor.map_or(Uuid::max(), DeliveryId::as_uuid);
+    let Some(latest) = created_until.and_then(|until| until.checked_add(AHEAD)) else { return cursor };
+    let millis = u64::try_from(latest.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
+    cursor.min(DeliveryId::bound_at_millis(millis))
+}
+
 impl Row {
-    fn read(self) -> Result<Delivery, LedgerError> {
+    fn read(self, existence: Existence) -> Result<Delivery, LedgerError> {
         let unreadable = |column| LedgerError::Unreadable { column };
         let id = self.id.into();
+        let state: DeliveryState = self.state.parse().map_err(|_| unreadable("deliveries.state"))?;
+        let is_over = existence != Existence::Registered && state.is_waiting();
         Ok(Delivery {
             id,
             event: self.event_id.into(),
             event_type: self.event_type.parse().map_err(|_| unreadable("deliveries.event_type"))?,
             is_test: self.is_test,
-            state: self.state.parse().map_err(|_| unreadable("deliveries.state"))?,
+            state: if is_over { DeliveryState::Cancelled } else { state },
             attempts: u16::try_from(self.attempts).map_err(|_| unreadable("deliveries.attempts"))?,
             created_at: self.created_at,
             occurred_at: occurred_at(id),
             first_failed_at: self.first_failed_at,
-            next_attempt_at: self.next_attempt_at,
+            next_attempt_at: self.next_attempt_at.filter(|_| !is_over),
         })
     }
 }

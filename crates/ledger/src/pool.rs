@@ -28,26 +28,28 @@ pub struct LedgerConfig {
     pub max_connections: usize,
     /// What the database's own lists call this process.
     pub application_name: &'static str,
+    /// How long a call may hold a connection, from its first statement to its last: [`PATIENCE`] unless somebody waits for it.
+    pub patience: Duration,
 }
 
 /// A handle on the ledger: a pool of connections. Cheap to clone; connections are made when they are needed.
 #[derive(Clone)]
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
+    patience: Duration,
     /// Read once.
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Shorter than the default deadline of a shutdown.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// See the README: the hot statements find their rows by their keys, and are planned once for each connection. Planned anew for
 /// every batch, over all partitions, they would cost more than they take to run. A plan that was made while a
 /// table was nearly empty must serve when it is not: so no scan of a table, and no join but nested loops.
 const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
-     SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; \
-     SET statement_timeout = '20s'; SET idle_in_transaction_session_timeout = '20s'";
+     SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'";
 
 /// Takes 8 MiB of the server's memory once (computed, as a constant would be copied several times; a few milliseconds). From
 /// then on the C library (glibc) keeps what a batch of long bodies needs, up to twice as much. Otherwise it may give several
@@ -61,13 +63,14 @@ impl Ledger {
     /// [`LedgerError::Url`] when the connection string is malformed.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
         let settings = connection_settings(config)?;
+        let patience = config.patience;
         let mut manager = ManagerConfig::default();
         manager.recycling_method = RecyclingMethod::Fast;
         // A connection's driver lives on the runtime that spawns it: always this one, never that of a web worker.
         let runtime = tokio::runtime::Handle::current();
         manager.custom_setup = Box::new(move |_| {
             let settings = settings.clone();
-            let established = runtime.spawn(async move { establish(&settings).await });
+            let established = runtime.spawn(async move { establish(&settings, patience).await });
             Box::pin(async move {
                 established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
             })
@@ -82,7 +85,7 @@ impl Ledger {
             .recycle_timeout(Some(CONNECT_TIMEOUT))
             .build()
             .map_err(|error| LedgerError::Unavailable(error.into()))?;
-        Ok(Self { pool, ids_without_types_until: Arc::default() })
+        Ok(Self { pool, patience, ids_without_types_until: Arc::default() })
     }
 
     /// Runs statements on a connection of the pool, with a deadline. A connection that fell silent is thrown away. So are all
@@ -92,10 +95,10 @@ impl Ledger {
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
         let mut conn = self.pool.get().await.map_err(not_had)?;
-        let error = match tokio::time::timeout(STATEMENT_TIMEOUT, statements(&mut conn)).await {
+        let error = match tokio::time::timeout(self.patience, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => failed(error, &mut conn),
-            Err(_) => LedgerError::Timeout(STATEMENT_TIMEOUT),
+            Err(_) => LedgerError::Timeout(self.patience),
         };
         match error {
             LedgerError::Timeout(_) => drop(Object::take(conn)),
@@ -159,10 +162,12 @@ fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
     Ok(settings)
 }
 
-async fn establish(settings: &Config) -> Result<AsyncPgConnection, ConnectionError> {
+async fn establish(settings: &Config, patience: Duration) -> Result<AsyncPgConnection, ConnectionError> {
     let (client, driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
     let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
-    conn.batch_execute(SESSION).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    // The server ends what the caller has given up, a little later, so that the caller knows why it failed.
+    let session = format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis());
+    conn.batch_execute(&session).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     if let Err(error) = conn.batch_execute(WARM_UP).await {
         tracing::debug!(%error, "this connection's batches may cost the server more");
     }

@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use diesel::prelude::*;
+use diesel::{
+    QueryableByName,
+    prelude::*,
+    sql_types::{Bool, Double, Int4, Timestamptz, Uuid as SqlUuid},
+};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
 use time::OffsetDateTime;
@@ -12,9 +16,10 @@ use uuid::Uuid;
 use crate::{
     error::LedgerError,
     pool::Ledger,
-    promises::{Promised, promise},
+    promises::promise,
     resends::{begin, first_kept},
-    tables::{deliveries, recoveries},
+    tables::{deliveries, recoveries, unsuccessful_deliveries},
+    tasks::Step,
     webhooks::{OwnWebhook, lock},
 };
 
@@ -35,14 +40,26 @@ pub struct Recovery {
 }
 
 /// A running recovery, as the one who takes its next step sees it.
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = recoveries, check_for_backend(diesel::pg::Pg))]
-struct Running {
+#[derive(QueryableByName)]
+struct Leased {
+    #[diesel(sql_type = SqlUuid)]
     id: Uuid,
+    #[diesel(sql_type = SqlUuid)]
     webhook_id: Uuid,
+    #[diesel(sql_type = Timestamptz)]
     created_at: OffsetDateTime,
+    #[diesel(sql_type = SqlUuid)]
     reached: Uuid,
 }
+
+/// A step that fails, or whose process dies, comes after those of the others.
+const LEASE: &str = "UPDATE recoveries AS r SET leased_until = now() + interval '5 seconds' FROM ( \
+       SELECT id FROM recoveries WHERE finished_at IS NULL AND leased_until <= now() \
+       ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
+     ) AS next WHERE r.id = next.id RETURNING r.id, r.webhook_id, r.created_at, r.reached";
+const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
+       finished_at = CASE WHEN $4 THEN now() END, leased_until = now() + $5 * interval '1 second' \
+     WHERE id = $1 AND finished_at IS NULL";
 
 impl Ledger {
     /// Begins a recovery, or returns the one that is running for this webhook. `None` when the tenant has no such webhook.
@@ -91,62 +108,73 @@ impl Ledger {
         self.run(async |conn| query.first(conn).await.optional()).await
     }
 
-    /// Takes one step of any running recovery that nobody else is at: up to `most` dropped deliveries begin a fresh run,
-    /// and their jobs are promised. Those older than `keep` are passed over. The recovery's next step comes after `pause`,
+    /// Takes one step of a running recovery that nobody else is at: up to `most` dropped deliveries begin a fresh run, and
+    /// their jobs are promised. Those older than `keep` are passed over. The recovery's next step comes after `pause`,
     /// whoever takes it. `None` when there is nothing to do.
     ///
     /// # Errors
-    /// When the database does not answer; the step is taken then, or not at all.
-    pub async fn recovery_step(
-        &self,
-        most: u16,
-        pause: Duration,
-        keep: Duration,
-    ) -> Result<Option<Promised>, LedgerError> {
-        let now = OffsetDateTime::now_utc();
-        let next = recoveries::table
-            .filter(recoveries::finished_at.is_null().and(recoveries::leased_until.le(now)))
-            .order(recoveries::leased_until)
-            .select(Running::as_select())
-            .for_update()
-            .skip_locked();
-        self.run(async |conn| {
+    /// When the database does not answer; the step is taken then, or not at all, and other recoveries' come first.
+    pub async fn recovery_step(&self, most: u16, pause: Duration, keep: Duration) -> Result<Option<Step>, LedgerError> {
+        let lease = diesel::sql_query(LEASE);
+        let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
+        let Some(leased) = leased else { return Ok(None) };
+        let step = self.run(async |conn| {
             conn.transaction(async |conn| {
-                let Some(running) = next.first(conn).await.optional()? else { return Ok(None) };
+                if !leased.is_running(conn).await? {
+                    return Ok(Step::default());
+                }
                 let first = first_kept(conn, keep).await?;
-                let found = running.next(conn, first, most).await?;
+                let candidates = leased.candidates(conn, first, most).await?;
+                let found = leased.dropped(conn, &candidates).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
                 let promised = promise(conn, &found).await?;
-                let finished = (found.len() < usize::from(most)).then_some(now);
-                diesel::update(recoveries::table.find(running.id))
-                    .set((
-                        recoveries::reached.eq(ids.last().copied().unwrap_or(running.reached)),
-                        recoveries::resent.eq(recoveries::resent + i32::try_from(ids.len()).unwrap_or_default()),
-                        recoveries::finished_at.eq(finished),
-                        recoveries::leased_until.eq(now + pause),
-                    ))
+                let is_finished = candidates.len() < usize::from(most);
+                diesel::sql_query(GO_ON)
+                    .bind::<SqlUuid, _>(leased.id)
+                    .bind::<SqlUuid, _>(candidates.last().copied().unwrap_or(leased.reached))
+                    .bind::<Int4, _>(i32::try_from(ids.len()).unwrap_or_default())
+                    .bind::<Bool, _>(is_finished)
+                    .bind::<Double, _>(pause.as_secs_f64())
                     .execute(conn)
                     .await?;
-                Ok(Some(promised))
+                Ok(Step { deliveries: ids.len(), promised: Some(promised) })
             })
             .await
-        })
-        .await
+        });
+        step.await.map(Some)
     }
 }
 
-impl Running {
-    /// The next dropped deliveries in the order of their ids, with their attempts. Those that were made after the
-    /// recovery was asked for are not its business, nor those before `first`.
-    async fn next(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<(Uuid, i16)>> {
+impl Leased {
+    /// Whether the webhook was not deleted meanwhile. It is not until the transaction ends.
+    async fn is_running(&self, conn: &mut AsyncPgConnection) -> QueryResult<bool> {
+        let running = recoveries::table.find(self.id).filter(recoveries::finished_at.is_null());
+        let id: Option<Uuid> = running.select(recoveries::id).for_update().first(conn).await.optional()?;
+        Ok(id.is_some())
+    }
+
+    /// The next dropped deliveries in the order of their ids, but for those before `first`.
+    async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<Uuid>> {
+        unsuccessful_deliveries::table
+            .filter(unsuccessful_deliveries::webhook_id.eq(self.webhook_id))
+            .filter(unsuccessful_deliveries::state.eq(DeliveryState::Dropped.as_str()))
+            .filter(unsuccessful_deliveries::delivery_id.gt(self.reached))
+            .filter(unsuccessful_deliveries::delivery_id.ge(first))
+            .order(unsuccessful_deliveries::delivery_id)
+            .limit(most.into())
+            .select(unsuccessful_deliveries::delivery_id)
+            .load(conn)
+            .await
+    }
+
+    /// Those that are dropped still, with their attempts. What was made after the recovery was asked for is not its business.
+    async fn dropped(&self, conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
         deliveries::table
-            .filter(deliveries::webhook_id.eq(self.webhook_id).and(deliveries::id.gt(self.reached)))
-            .filter(deliveries::id.ge(first))
+            .filter(deliveries::id.eq_any(ids))
             .filter(deliveries::state.eq(DeliveryState::Dropped.as_str()))
             .filter(deliveries::created_at.le(self.created_at))
             .order(deliveries::id)
-            .limit(most.into())
             .select((deliveries::id, deliveries::attempts))
             .for_update()
             .load(conn)

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use diesel::prelude::*;
+use diesel::{
+    prelude::*,
+    sql_types::{Nullable, Timestamptz},
+};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
 use time::OffsetDateTime;
@@ -135,14 +138,15 @@ fn first_kept_at(now: OffsetDateTime, keep: Duration) -> Uuid {
     DeliveryId::bound_at_millis(u64::try_from(midnight.unix_timestamp()).unwrap_or_default() * 1000)
 }
 
-/// Lets a fresh run of the schedule begin, which counts its attempts from here.
+/// Lets a fresh run of the schedule begin, which counts its attempts from here and is due now: whoever looks for lost jobs
+/// must not take it for one that has been overdue since its event fired.
 pub(crate) async fn begin(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
     diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids.to_vec())))
         .set((
             deliveries::state.eq(DeliveryState::Pending.as_str()),
             deliveries::run_base.eq(deliveries::attempts),
             deliveries::first_failed_at.eq(None::<OffsetDateTime>),
-            deliveries::next_attempt_at.eq(None::<OffsetDateTime>),
+            deliveries::next_attempt_at.eq(diesel::dsl::now.into_sql::<Nullable<Timestamptz>>()),
         ))
         .execute(conn)
         .await

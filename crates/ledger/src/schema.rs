@@ -16,6 +16,7 @@ use crate::{
     error::LedgerError,
     partitions::{around, make_partitions},
     pool::Ledger,
+    unsuccessful,
 };
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
@@ -28,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// The migration that needs the new key of `events` on every partition.
 const NEEDS_KEY: &str = "20261123000008";
+/// The migration that needs the deliveries of before in `unsuccessful_deliveries`.
+const NEEDS_UNSUCCESSFUL: &str = "20261123000013";
 
 /// How the database's schema compares with what this program was built for.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,8 +57,10 @@ impl Ledger {
         }
         let (mut conn, mut applied) = run_migrations(conn, |version| version < NEEDS_KEY)?;
         build_events_key(&mut conn).await?;
+        let (mut conn, more) = run_migrations(conn, |version| version < NEEDS_UNSUCCESSFUL)?;
+        unsuccessful::fill(&mut conn).await?;
         let (mut conn, rest) = run_migrations(conn, |_| true)?;
-        applied.extend(rest);
+        applied.extend(more.into_iter().chain(rest));
         let today = now(&mut conn).await?.date();
         make_partitions(&mut conn, around(today)).await?;
         Ok(applied)

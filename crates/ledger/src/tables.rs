@@ -25,7 +25,7 @@ diesel::table! {
 }
 
 diesel::joinable!(webhook_health -> webhooks (webhook_id));
-diesel::allow_tables_to_appear_in_same_query!(webhooks, webhook_health);
+diesel::allow_tables_to_appear_in_same_query!(webhooks, webhook_health, webhook_tasks);
 
 diesel::table! {
     admin_sessions (id_sha256) {
@@ -103,6 +103,23 @@ diesel::table! {
         finished_at -> Nullable<Timestamptz>,
         resent -> Integer,
         reached -> Uuid,
+        leased_until -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    unsuccessful_deliveries (delivery_id) {
+        delivery_id -> Uuid,
+        webhook_id -> Uuid,
+        state -> Text,
+    }
+}
+
+diesel::table! {
+    webhook_tasks (webhook_id, task) {
+        webhook_id -> Uuid,
+        task -> Text,
+        cursor -> Uuid,
         leased_until -> Timestamptz,
     }
 }

@@ -1,5 +1,7 @@
 //! The ledger, its keys and the broker, as the settings name them.
 
+use std::time::Duration;
+
 use backon::BackoffBuilder;
 use broker::{Broker, BrokerConfig, Names, Publisher};
 use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
@@ -16,11 +18,22 @@ use crate::{
 /// # Errors
 /// [`SettingsError::Invalid`] for `database.url`.
 pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, SettingsError> {
-    let config = LedgerConfig {
-        url: settings.database.url.expose().to_owned(),
-        max_connections: settings.database.max_connections,
-        application_name: process,
-    };
+    part_of_ledger(settings, process, settings.database.max_connections, ledger::PATIENCE)
+}
+
+/// The same with some of the connections that a process may hold, and how long a call may hold one of them. What uses one
+/// part never waits for what uses another.
+///
+/// # Errors
+/// [`SettingsError::Invalid`] for `database.url`.
+pub fn part_of_ledger(
+    settings: &Settings,
+    process: &'static str,
+    max_connections: usize,
+    patience: Duration,
+) -> Result<Ledger, SettingsError> {
+    let url = settings.database.url.expose().to_owned();
+    let config = LedgerConfig { url, max_connections, application_name: process, patience };
     Ledger::new(&config).map_err(|error| SettingsError::invalid("database.url", error))
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn api() -> Api {
     let config = LedgerConfig {
         url: "postgres://nobody@127.0.0.1:1/none".into(),
         max_connections: 1,
+        patience: ledger::PATIENCE,
         application_name: "api-service tests",
     };
     let ledger = Ledger::new(&config).unwrap();

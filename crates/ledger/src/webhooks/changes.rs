@@ -5,7 +5,14 @@ use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::{EventType, TenantId, WebhookId};
 
 use super::{Webhook, of, shown};
-use crate::{error::LedgerError, pool::Ledger, tables::webhooks};
+#[cfg(doc)]
+use crate::Task;
+use crate::{
+    error::LedgerError,
+    pool::Ledger,
+    tables::webhooks,
+    tasks::{begin_activation, begin_cancellation},
+};
 
 /// What is to become different about a webhook; what is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,20 +36,11 @@ struct ChangeRow<'a> {
     is_active: Option<bool>,
 }
 
-// Whoever keeps promises finds these: their lease has ended.
-const PROMISE_HELD: &str = "WITH held AS (DELETE FROM held_jobs WHERE webhook_id = $1 RETURNING delivery_id) \
-     INSERT INTO promised_jobs (delivery_id, leased_until) SELECT delivery_id, now() FROM held ORDER BY delivery_id \
-     ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until";
-// Locked in the order of ids, as outcomes are recorded: neither deadlocks with the other.
-const CANCEL_WAITING: &str = "WITH waiting AS MATERIALIZED ( \
-       SELECT id FROM deliveries WHERE webhook_id = $1 AND state IN ('pending', 'retrying') ORDER BY id FOR UPDATE \
-     ) UPDATE deliveries AS d SET state = 'cancelled', next_attempt_at = NULL FROM waiting WHERE d.id = waiting.id";
-const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1";
 const END_RECOVERIES: &str = "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Changes one of the tenant's webhooks. When it becomes active, the jobs that were held for it are promised anew;
-    /// their lease has ended already, so that whoever looks next publishes them.
+    /// Changes one of the tenant's webhooks. When it becomes active, the jobs that were held for it are left to
+    /// [`Task::Activate`].
     ///
     /// # Errors
     /// When the database does not answer.
@@ -64,7 +62,7 @@ impl Ledger {
                         return Ok(None);
                     }
                     if change.is_active == Some(true) {
-                        diesel::sql_query(PROMISE_HELD).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
+                        begin_activation(conn, id.as_uuid()).await?;
                     }
                     shown(conn, tenant, id).await
                 })
@@ -74,8 +72,8 @@ impl Ledger {
         row.map(|(row, health)| row.read(health)).transpose()
     }
 
-    /// Deletes one of the tenant's webhooks: it gets nothing more, its waiting deliveries are cancelled, its history
-    /// stays. `false` when there is no such webhook.
+    /// Deletes one of the tenant's webhooks: it gets nothing more, its waiting deliveries count as cancelled and are left
+    /// to [`Task::Cancel`], its history stays. `false` when there is no such webhook.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -87,9 +85,8 @@ impl Ledger {
                 if diesel::update(one).set(gone).execute(conn).await? == 0 {
                     return Ok(false);
                 }
-                for statement in [CANCEL_WAITING, FORGET_HELD, END_RECOVERIES] {
-                    diesel::sql_query(statement).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
-                }
+                diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
+                begin_cancellation(conn, id.as_uuid()).await?;
                 Ok(true)
             })
             .await

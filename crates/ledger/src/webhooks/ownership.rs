@@ -1,22 +1,34 @@
 //! Whose a webhook is.
 
+use super::of;
+use crate::{error::LedgerError, pool::Ledger, tables::webhooks, tasks::cancelling};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{TenantId, WebhookId};
-use uuid::Uuid;
-
-use super::of;
-use crate::{error::LedgerError, pool::Ledger, tables::webhooks};
 
 /// Proof that the tenant has, or had, this webhook: without it nothing is told of its deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnWebhook(WebhookId);
+pub struct OwnWebhook {
+    id: WebhookId,
+    pub(crate) existence: Existence,
+}
+
+/// Whether a webhook is there still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Existence {
+    /// It is.
+    Registered,
+    /// It is deleted, and some of its deliveries may not be marked as cancelled yet.
+    Cancelling,
+    /// It is deleted, with all of its deliveries ended.
+    Deleted,
+}
 
 impl OwnWebhook {
     /// Its id.
     #[must_use]
     pub const fn id(self) -> WebhookId {
-        self.0
+        self.id
     }
 }
 
@@ -28,9 +40,14 @@ impl Ledger {
     pub async fn webhook_known(&self, tenant: TenantId, id: WebhookId) -> Result<Option<OwnWebhook>, LedgerError> {
         let mine = webhooks::table
             .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.eq(id.as_uuid())))
-            .select(webhooks::id);
-        let row: Option<Uuid> = self.run(async |conn| mine.first(conn).await.optional()).await?;
-        Ok(row.map(|_| OwnWebhook(id)))
+            .select((webhooks::deleted_at.is_not_null(), diesel::dsl::exists(cancelling(id.as_uuid()))));
+        let row: Option<(bool, bool)> = self.run(async |conn| mine.first(conn).await.optional()).await?;
+        let existence = |(is_deleted, is_cancelling)| match (is_deleted, is_cancelling) {
+            (false, _) => Existence::Registered,
+            (true, true) => Existence::Cancelling,
+            (true, false) => Existence::Deleted,
+        };
+        Ok(row.map(|row| OwnWebhook { id, existence: existence(row) }))
     }
 }
 

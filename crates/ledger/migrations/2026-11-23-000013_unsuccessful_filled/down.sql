@@ -1,0 +1,1 @@
+COMMENT ON TABLE unsuccessful_deliveries IS NULL;

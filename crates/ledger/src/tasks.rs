@@ -1,0 +1,238 @@
+//! What a request asked for and is done afterwards, step by step, however often the process that does it dies.
+
+use std::time::Duration;
+
+use diesel::{
+    QueryableByName,
+    prelude::*,
+    sql_types::{BigInt, Bool, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use domain::DeliveryState;
+use uuid::Uuid;
+
+use crate::{
+    error::LedgerError,
+    pool::Ledger,
+    promises::{Promised, promise},
+    tables::{deliveries, webhook_tasks, webhooks},
+};
+
+/// Deliveries that one step of a cancellation looks at, and those that it cancels: some tens of milliseconds.
+const LOOKED_AT: usize = 10_000;
+const CANCELLED: usize = 1_000;
+/// How long a step is nobody else's: one that fails comes after the others of its kind.
+const STEP_LEASE: &str = "interval '5 seconds'";
+
+/// What a webhook may have to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// The waiting deliveries of a deleted webhook are cancelled.
+    Cancel,
+    /// The jobs that were held while the webhook was paused are published.
+    Activate {
+        /// In one step, at most.
+        most: u16,
+    },
+}
+
+/// The names of tasks in the table.
+const CANCEL: &str = "cancel";
+const ACTIVATE: &str = "activate";
+
+/// A step that was taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// How many deliveries it changed.
+    pub deliveries: usize,
+    /// The jobs that have to be published for it, if there are any.
+    pub promised: Option<Promised>,
+}
+
+/// How many webhooks have something done to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Deleted ones whose deliveries are being cancelled.
+    pub cancel: i64,
+    /// Activated ones whose held jobs are being published.
+    pub activate: i64,
+    /// Those with a recovery.
+    pub recover: i64,
+}
+
+#[derive(QueryableByName)]
+struct Leased {
+    #[diesel(sql_type = SqlUuid)]
+    webhook_id: Uuid,
+    #[diesel(sql_type = SqlUuid)]
+    cursor: Uuid,
+}
+
+#[derive(QueryableByName)]
+struct LookedAt {
+    #[diesel(sql_type = SqlUuid)]
+    id: Uuid,
+    #[diesel(sql_type = Bool)]
+    waits: bool,
+}
+
+#[derive(QueryableByName)]
+struct Held {
+    #[diesel(sql_type = SqlUuid)]
+    delivery_id: Uuid,
+}
+
+#[derive(QueryableByName)]
+struct RunningRow {
+    #[diesel(sql_type = BigInt)]
+    cancel: i64,
+    #[diesel(sql_type = BigInt)]
+    activate: i64,
+    #[diesel(sql_type = BigInt)]
+    recover: i64,
+}
+
+const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AS waits FROM deliveries \
+     WHERE webhook_id = $1 AND id > $2 ORDER BY id LIMIT $3";
+const TAKE_HELD: &str = "DELETE FROM held_jobs AS h USING ( \
+       SELECT webhook_id, delivery_id FROM held_jobs WHERE webhook_id = $1 ORDER BY delivery_id LIMIT $2 FOR UPDATE SKIP LOCKED \
+     ) AS taken WHERE h.webhook_id = taken.webhook_id AND h.delivery_id = taken.delivery_id RETURNING h.delivery_id";
+const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
+const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $3, leased_until = now() + $4 * interval '1 second' \
+     WHERE webhook_id = $1 AND task = $2";
+const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'cancel') AS cancel, \
+            (SELECT count(*) FROM webhook_tasks WHERE task = 'activate') AS activate, \
+            (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
+
+impl Ledger {
+    /// Takes the next step of a task that nobody else is at: at most 1,000 deliveries are cancelled, or held jobs are
+    /// promised. The next step of the same webhook comes after `pause`, whoever takes it. `None` when there is nothing to do.
+    ///
+    /// # Errors
+    /// When the database does not answer; the step is taken then, or not at all, and other webhooks' come first.
+    pub async fn task_step(&self, task: Task, pause: Duration) -> Result<Option<Step>, LedgerError> {
+        let name = match task {
+            Task::Cancel => CANCEL,
+            Task::Activate { .. } => ACTIVATE,
+        };
+        let lease = diesel::sql_query(format!(
+            "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
+               SELECT webhook_id, task FROM webhook_tasks WHERE task = $1 AND leased_until <= now() \
+               ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
+             ) AS next WHERE t.webhook_id = next.webhook_id AND t.task = next.task RETURNING t.webhook_id, t.cursor"
+        ))
+        .bind::<Text, _>(name);
+        let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
+        let Some(Leased { webhook_id, cursor }) = leased else { return Ok(None) };
+        let step = self.run(async |conn| {
+            conn.transaction(async |conn| {
+                let (step, next) = match task {
+                    Task::Cancel => cancel_some(conn, webhook_id, cursor).await?,
+                    Task::Activate { most } => activate_some(conn, webhook_id, most).await?,
+                };
+                match next {
+                    Some(cursor) => {
+                        let go_on = diesel::sql_query(GO_ON).bind::<SqlUuid, _>(webhook_id);
+                        let go_on = go_on.bind::<Text, _>(name).bind::<SqlUuid, _>(cursor);
+                        go_on.bind::<Double, _>(pause.as_secs_f64()).execute(conn).await?;
+                    }
+                    None => {
+                        diesel::delete(webhook_tasks::table.find((webhook_id, name))).execute(conn).await?;
+                    }
+                }
+                Ok(step)
+            })
+            .await
+        });
+        step.await.map(Some)
+    }
+
+    /// How many tasks and recoveries are under way.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn tasks_count(&self) -> Result<Running, LedgerError> {
+        let row: RunningRow = self.run(async |conn| diesel::sql_query(COUNT).get_result(conn).await).await?;
+        Ok(Running { cancel: row.cancel, activate: row.activate, recover: row.recover })
+    }
+}
+
+/// Whether deliveries of this webhook are being cancelled.
+#[diesel::dsl::auto_type(no_type_alias)]
+pub(crate) fn cancelling(webhook: Uuid) -> _ {
+    let task: &'static str = CANCEL;
+    webhook_tasks::table.filter(webhook_tasks::webhook_id.eq(webhook)).filter(webhook_tasks::task.eq(task))
+}
+
+/// Notes that a webhook's waiting deliveries have to be cancelled.
+pub(crate) async fn begin_cancellation(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
+    begin(conn, webhook, CANCEL).await
+}
+
+/// Notes that a webhook's held jobs have to be published. If there are none, the first step ends it.
+pub(crate) async fn begin_activation(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
+    begin(conn, webhook, ACTIVATE).await
+}
+
+/// The first step is due at once.
+async fn begin(conn: &mut AsyncPgConnection, webhook: Uuid, task: &'static str) -> QueryResult<usize> {
+    let row = (webhook_tasks::webhook_id.eq(webhook), webhook_tasks::task.eq(task));
+    diesel::insert_into(webhook_tasks::table).values(row).on_conflict_do_nothing().execute(conn).await
+}
+
+/// Cancels some of the deliveries after `cursor` and forgets their held jobs. Returns where to go on.
+async fn cancel_some(conn: &mut AsyncPgConnection, webhook: Uuid, cursor: Uuid) -> QueryResult<(Step, Option<Uuid>)> {
+    let look = diesel::sql_query(LOOK_AT).bind::<SqlUuid, _>(webhook).bind::<SqlUuid, _>(cursor);
+    let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+    let looked_at: Vec<LookedAt> = look.bind::<BigInt, _>(most).load(conn).await?;
+    let waiting = looked_at.iter().filter(|delivery| delivery.waits).map(|delivery| delivery.id);
+    let waiting: Vec<Uuid> = waiting.take(CANCELLED).collect();
+    let next = match waiting.last() {
+        Some(last) if waiting.len() == CANCELLED => Some(*last),
+        _ => looked_at.get(LOOKED_AT - 1).map(|last| last.id),
+    };
+    let cancelled = lock_waiting(conn, &waiting).await?;
+    let ids: Vec<Uuid> = cancelled.iter().map(|(id, _)| *id).collect();
+    diesel::update(deliveries::table.filter(deliveries::id.eq_any(&ids)))
+        .set((
+            deliveries::state.eq(DeliveryState::Cancelled.as_str()),
+            deliveries::next_attempt_at.eq(None::<time::OffsetDateTime>),
+        ))
+        .execute(conn)
+        .await?;
+    let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
+    forget.bind::<diesel::sql_types::Array<SqlUuid>, _>(&waiting).execute(conn).await?;
+    Ok((Step { deliveries: ids.len(), promised: None }, next))
+}
+
+/// Promises some of the held jobs of a webhook, as long as it is active: their deliveries are due now. Returns whether there
+/// may be more.
+async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -> QueryResult<(Step, Option<Uuid>)> {
+    // The lock makes an activation wait that would rely on this task though it ends now.
+    let is_active = webhooks::table.find(webhook).select(webhooks::is_active).for_share();
+    if is_active.first(conn).await.optional()? != Some(true) {
+        return Ok((Step::default(), None));
+    }
+    let take = diesel::sql_query(TAKE_HELD).bind::<SqlUuid, _>(webhook).bind::<BigInt, _>(i64::from(most));
+    let held: Vec<Uuid> = take.load::<Held>(conn).await?.into_iter().map(|held| held.delivery_id).collect();
+    let waiting = lock_waiting(conn, &held).await?;
+    let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
+    diesel::update(deliveries::table.filter(deliveries::id.eq_any(&ids)))
+        .set(deliveries::next_attempt_at.eq(diesel::dsl::now.into_sql::<Nullable<Timestamptz>>()))
+        .execute(conn)
+        .await?;
+    let step = Step { deliveries: ids.len(), promised: Some(promise(conn, &waiting).await?) };
+    Ok((step, (held.len() == usize::from(most)).then(Uuid::nil)))
+}
+
+/// Locks those of the deliveries that wait, in the order of ids, as outcomes are recorded: neither deadlocks with the other.
+async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    let waiting = [DeliveryState::Pending.as_str(), DeliveryState::Retrying.as_str()];
+    deliveries::table
+        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(waiting)))
+        .order(deliveries::id)
+        .select((deliveries::id, deliveries::attempts))
+        .for_update()
+        .load(conn)
+        .await
+}
