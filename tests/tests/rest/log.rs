@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 
-use domain::EventType;
+use domain::{DeliveryState, EventType};
 use end_to_end::{
     events::Event,
     history,
     processes::free_address,
     receiver::{Receiver, Reply, TestCa, always, behaviour},
-    system::{Options, System},
+    system::{Options, Service, System},
 };
+use ledger::{DeliveryFilter, DeliveryPage, Page};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
@@ -133,6 +134,56 @@ async fn the_log_can_be_filtered() {
         }
         let refused = api.get(&format!("/api/v1/webhooks/{webhook}/deliveries/?state=lost&since=1")).await;
         assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("invalid_parameters")));
+    })
+    .await;
+}
+
+/// The states of all pages that have been looked for as shortly as possible, and how many pages there were.
+async fn pages(system: &System, tenant: Uuid, webhook: &str, filter: DeliveryFilter) -> (Vec<DeliveryState>, usize) {
+    let ledger = system.ledger_as("pages", 1);
+    let id: Uuid = webhook.parse().expect("it is an id");
+    let known = ledger.webhook_known(tenant.into(), id.into()).await;
+    let webhook = known.expect("the ledger answers").expect("the tenant has it");
+    let (mut states, mut count, mut after) = (Vec::new(), 0, None);
+    loop {
+        let page = Page { after, limit: 200 };
+        let DeliveryPage { deliveries, next } =
+            ledger.delivery_list(webhook, filter, page, std::time::Duration::ZERO).await.expect("the ledger answers");
+        assert!(deliveries.len() <= 200);
+        states.extend(deliveries.iter().map(|delivery| delivery.state));
+        count += 1;
+        match next {
+            Some(next) => after = Some(next),
+            None => return (states, count),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to_the_end() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+        let state =
+            "CASE WHEN i IN (1, 7000, 12000) THEN 'dropped' WHEN i % 4 = 0 THEN 'cancelled' ELSE 'succeeded' END";
+        history::made(&system, tenant, &webhook, 12_000, state).await;
+        let change = "UPDATE deliveries SET event_type = 'quote.accepted' WHERE state = 'dropped'";
+        system.sql(change).await;
+        let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
+        // 5,000 rows are looked at for a page, and 1,000 of those that did not go well.
+        let dropped = vec![DeliveryState::Dropped; 3];
+        assert_eq!(pages(&system, tenant, &webhook, accepted).await, (dropped.clone(), 3));
+        let only = |state| DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
+        assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Dropped)).await, (dropped.clone(), 1));
+        let both = DeliveryFilter { state: Some(DeliveryState::Dropped), ..accepted };
+        assert_eq!(pages(&system, tenant, &webhook, both).await, (dropped, 1));
+        let none = DeliveryFilter { state: Some(DeliveryState::Cancelled), ..accepted };
+        assert_eq!(pages(&system, tenant, &webhook, none).await, (Vec::new(), 3));
+        let (cancelled, count) = pages(&system, tenant, &webhook, only(DeliveryState::Cancelled)).await;
+        assert_eq!((cancelled.len(), count), (3_000 - 2, 15));
+        assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Pending)).await, (Vec::new(), 3));
+        assert_eq!(pages(&system, tenant, &webhook, DeliveryFilter::default()).await.0.len(), 12_000);
     })
     .await;
 }

@@ -5,5 +5,6 @@ mod manage;
 mod pause;
 mod recover;
 mod resend;
+mod tasks;
 mod trial;
 mod walls;

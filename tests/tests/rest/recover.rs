@@ -116,6 +116,35 @@ async fn a_time_that_is_none_or_to_come_is_refused() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let (stuck, other) = (
+            api.create(&receiver.url("/"), &["quote.closed"]).await.id,
+            api.create(&receiver.url("/"), &["quote.closed"]).await.id,
+        );
+        history::dropped(&system, tenant, &stuck, 5).await;
+        history::dropped(&system, tenant, &other, 200).await;
+        let lock = format!("BEGIN; SELECT FROM deliveries WHERE webhook_id = '{stuck}' FOR UPDATE");
+        let hold = system.database_session(&lock).await;
+        let since = ago(Duration::HOUR);
+        let begin = async |webhook: &str| api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &since).await;
+        let first = begin(&stuck).await;
+        system.wait_for_locked_out(1).await;
+        // Another process takes the next one.
+        let second = begin(&other).await;
+        system.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted").await;
+        assert_eq!(done(&api, second.header("location").unwrap()).await["resent"], 200);
+        assert_eq!(api.get(first.header("location").unwrap()).await.json()["state"], "running");
+        drop(hold);
+        assert_eq!(done(&api, first.header("location").unwrap()).await["resent"], 5);
+    })
+    .await;
+}
+
 /// The worst moment to die: a step is committed, and the broker has not got its jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_survives_the_kill_of_its_process() {
@@ -134,11 +163,11 @@ async fn a_recovery_survives_the_kill_of_its_process() {
         let location = begun.header("location").unwrap();
         eventually("a step is taken", SOON, || async {
             let recovery = api.get(location).await.json();
-            (recovery["resent"] == 100).then_some(())
+            (recovery["resent"] == 50).then_some(())
         })
         .await;
         doomed.kill();
-        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 100);
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 50);
 
         system.start(Service::Dispatcher).await;
         system.start(Service::Api).await;

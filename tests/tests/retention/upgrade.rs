@@ -129,6 +129,7 @@ async fn rows_of_the_default_partitions_are_found_where_they_belong_and_odd_ones
             assert_eq!(rows(&system, &format!("{table}_default")).await, 7_511);
         }
         ledger(&system).migrate().await.unwrap();
+        assert_eq!(rows(&system, "unsuccessful_deliveries").await, 3 + 7, "what did not go well before is known");
         for (table, suffix, count) in [
             ("events", "before", 1_500),
             ("deliveries", "before", 1_500),

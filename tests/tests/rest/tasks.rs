@@ -1,0 +1,228 @@
+//! What a request asks for and is done in steps afterwards: deletion and activation.
+
+use std::{collections::HashSet, net::SocketAddr, sync::Arc};
+
+use end_to_end::{
+    api::Api,
+    history,
+    receiver::{Receiver, always},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// More than one step cancels.
+const WAITING: usize = 2_500;
+
+/// A webhook with deliveries that wait, some after failures, and some that ended long ago; jobs of ten are held.
+async fn waiting(system: &System, api: &Api, tenant: Uuid) -> String {
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    let state = "CASE i % 5 WHEN 0 THEN 'retrying' ELSE 'pending' END";
+    history::made(system, tenant, &webhook, WAITING, state).await;
+    history::made(system, tenant, &webhook, 7, "CASE i % 2 WHEN 0 THEN 'dropped' ELSE 'succeeded' END").await;
+    let held = "INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries WHERE state = 'retrying' LIMIT 10";
+    system.sql(held).await;
+    webhook
+}
+
+/// Every entry of the log, page by page.
+async fn whole_log(api: &Api, webhook: &str, query: &str) -> Vec<Value> {
+    let (mut entries, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = api.log(webhook, &format!("limit=200&{query}{cursor}")).await;
+        entries.extend(page["data"].as_array().expect("a page has entries").iter().cloned());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return entries,
+        }
+    }
+}
+
+async fn tasks(system: &System) -> i64 {
+    system.count("SELECT count(*) FROM webhook_tasks").await
+}
+
+async fn all_cancelled(system: &System) {
+    eventually("all that waited is cancelled", SOON, || async { (tasks(system).await == 0).then_some(()) }).await;
+    let left = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
+    assert_eq!(system.count(left).await, 0);
+    assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
+    let cancelled = "SELECT count(*) FROM deliveries WHERE state = 'cancelled' AND next_attempt_at IS NULL";
+    assert_eq!(system.count(cancelled).await, i64::try_from(WAITING).expect("it fits"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_deliveries_of_a_deleted_webhook_count_as_cancelled_before_the_first_step_and_until_the_last() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = waiting(&system, &api, tenant).await;
+        // The first step waits for somebody who has locked the oldest delivery.
+        let oldest = format!(
+            "BEGIN; SELECT FROM deliveries WHERE id = (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' \
+             AND state = 'pending' ORDER BY id LIMIT 1) FOR UPDATE"
+        );
+        let hold = system.database_session(&oldest).await;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
+        system.wait_for_locked_out(1).await;
+
+        let log = whole_log(&api, &webhook, "").await;
+        assert_eq!(log.len(), WAITING + 7);
+        for entry in &log {
+            assert!(entry["next_attempt_at"].is_null(), "{entry}");
+            assert!(!["pending", "retrying"].contains(&entry["state"].as_str().unwrap()), "{entry}");
+        }
+        for (state, count) in
+            [("cancelled", WAITING), ("pending", 0), ("retrying", 0), ("dropped", 3), ("succeeded", 4)]
+        {
+            let found = whole_log(&api, &webhook, &format!("state={state}")).await;
+            assert_eq!(found.len(), count, "{state}");
+            assert!(found.iter().all(|entry| entry["state"] == state));
+        }
+        let id = log[0]["id"].as_str().unwrap();
+        assert_eq!(api.delivery(&webhook, id).await["state"], log[0]["state"]);
+        assert_eq!(tasks(&system).await, 1, "no step was taken");
+        drop(hold);
+        all_cancelled(&system).await;
+        assert_eq!(whole_log(&api, &webhook, "state=cancelled").await.len(), WAITING);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = waiting(&system, &api, tenant).await;
+        // A later step waits for somebody who has locked the newest delivery.
+        let newest = format!(
+            "BEGIN; SELECT FROM deliveries WHERE id = (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' \
+             AND state = 'pending' ORDER BY id DESC LIMIT 1) FOR UPDATE"
+        );
+        let hold = system.database_session(&newest).await;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
+        system.wait_for_locked_out(1).await;
+        let cancelled = "SELECT count(*) FROM deliveries WHERE state = 'cancelled'";
+        let before = system.count(cancelled).await;
+        assert!(before >= 1_000 && before < i64::try_from(WAITING).unwrap(), "{before} of {WAITING}");
+        system.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted").await;
+        system.stop(Service::Api).await;
+        assert_eq!((system.count(cancelled).await, tasks(&system).await), (before, 1));
+        drop(hold);
+        let again = system.start(Service::Api).await;
+        all_cancelled(&system).await;
+        let done = metric(again, r#"webhooks_task_deliveries_total{task="cancel"}"#).await;
+        assert_eq!(done, f64::from(i32::try_from(WAITING).unwrap() - i32::try_from(before).unwrap()));
+        eventually("the metric says that nothing is under way", SOON, || async {
+            (metric(again, r#"webhooks_tasks{task="cancel"}"#).await == 0.0).then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+async fn set_active(api: &Api, webhook: &str, is_active: bool) {
+    let answer = api.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": is_active})).await;
+    assert_eq!((answer.status, &answer.json()["is_active"]), (200, &json!(is_active)), "{}", answer.text);
+}
+
+/// A paused webhook with held jobs of so many deliveries.
+async fn held(system: &System, api: &Api, tenant: Uuid, receiver: &Receiver, count: usize) -> String {
+    let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+    set_active(api, &webhook, false).await;
+    history::made(system, tenant, &webhook, count, "'pending'").await;
+    system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
+    webhook
+}
+
+fn paced(per_second: u16) -> Options {
+    Options { settings: vec![("API__RECOVER_PER_SECOND", per_second.to_string())], ..Options::default() }
+}
+
+async fn running(system: &Arc<System>) -> SocketAddr {
+    system.start(Service::Dispatcher).await;
+    system.start(Service::Api).await
+}
+
+/// The ids of what was received; each must have come once.
+fn received_once(receiver: &Receiver) -> HashSet<String> {
+    let received = receiver.received();
+    let ids: HashSet<_> = received
+        .iter()
+        .map(|one| one.header("x-service-webhook-id").expect("every delivery has an id").to_owned())
+        .collect();
+    assert_eq!(ids.len(), received.len(), "a delivery came twice");
+    ids
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_activation_publishes_what_was_held_at_the_pace_that_is_set() {
+    System::prepared(paced(40), async |system| {
+        let ops = running(&system).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = held(&system, &api, tenant, &receiver, 100).await;
+        set_active(&api, &webhook, true).await;
+        receiver.wait_for(100, SOON).await;
+        assert_eq!(received_once(&receiver).len(), 100);
+        let (first, last) = (receiver.received()[0].at, receiver.received()[99].at);
+        assert!(last - first >= time::Duration::milliseconds(2_100), "about forty a second: {}", last - first);
+        eventually("the task ends", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
+        assert_eq!(metric(ops, r#"webhooks_task_deliveries_total{task="activate"}"#).await, 100.0);
+        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_in_the_middle_of_an_activation_keeps_the_rest_and_another_activation_sends_it() {
+    System::prepared(paced(20), async |system| {
+        running(&system).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = held(&system, &api, tenant, &receiver, 60).await;
+        set_active(&api, &webhook, true).await;
+        receiver.wait_for(10, SOON).await;
+        set_active(&api, &webhook, false).await;
+        eventually("the task ends", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
+        assert!(system.count("SELECT count(*) FROM held_jobs").await >= 20, "most of the rest is held");
+        set_active(&api, &webhook, true).await;
+        receiver.wait_for(60, SOON).await;
+        assert_eq!(received_once(&receiver).len(), 60);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
+    System::prepared(paced(20), async |system| {
+        running(&system).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = held(&system, &api, tenant, &receiver, 60).await;
+        set_active(&api, &webhook, true).await;
+        receiver.wait_for(10, SOON).await;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
+        eventually("both tasks end", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
+        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
+        eventually("nothing waits", SOON, || async {
+            let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
+            (system.count(waiting).await == 0).then_some(())
+        })
+        .await;
+        let sent = received_once(&receiver).len();
+        let succeeded = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
+        let cancelled = system.count("SELECT count(*) FROM deliveries WHERE state = 'cancelled'").await;
+        assert_eq!(succeeded + cancelled, 60);
+        assert!(cancelled >= 20 && i64::try_from(sent).unwrap() >= succeeded, "{sent} sent, {succeeded}, {cancelled}");
+    })
+    .await;
+}
