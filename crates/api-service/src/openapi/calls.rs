@@ -81,7 +81,7 @@ fn changes() -> Vec<Call> {
     vec![
         Call {
             summary: "Change a webhook",
-            description: "What is absent stays as it is. `is_active: false` pauses the webhook: it gets no new deliveries, and those that wait are held; `true` lets them go on, as late as they are. A changed URL counts from the next attempt.",
+            description: "What is absent stays as it is. `is_active: false` pauses the webhook: it gets no new deliveries, and those that wait are held; `true` lets them go on, as late as they are and not all at once. A changed URL counts from the next attempt.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "WebhookChange",
@@ -139,7 +139,7 @@ fn deliveries() -> Vec<Call> {
     vec![
         Call {
             summary: "List a webhook's deliveries",
-            description: "Newest event first. The log of a deleted webhook can still be read.",
+            description: "Newest event first. `state` alone is answered from an index; other filters look through the log, and a page may be short, or empty, before its end: go on until `next_cursor` is null. The log of a deleted webhook can still be read; what waited counts as cancelled from the deletion on.",
             query,
             ..call(
                 "listDeliveries",
