@@ -28,6 +28,8 @@ use crate::{
 /// How many messages of one call wait for their confirms at a time. Hundreds of messages leave in several such, so that
 /// other tenants' get between them.
 const WINDOW: usize = 32;
+/// The same for a bulk, whose rate is bounded by what is under way at a time.
+const BULK_WINDOW: usize = 256;
 /// How often the supervisor looks whether the connection still stands.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a channel serves at least that was refused something.
@@ -73,7 +75,7 @@ impl Publisher {
     /// Says which messages are not known to be with the broker. A missing confirm is waited for as long as
     /// [`crate::BrokerConfig::confirm_timeout`] says.
     pub async fn publish<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, self.broker.shared.confirm_timeout).await
+        self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout).await
     }
 
     /// The same for a caller whom nobody waits for. A queue that has no leader takes messages, and confirms them once it
@@ -83,15 +85,28 @@ impl Publisher {
     /// # Errors
     /// Says which messages are not known to be with the broker.
     pub async fn publish_patiently<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, self.broker.shared.confirm_timeout * 10).await
+        self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout * 10).await
     }
 
-    async fn publish_within<M: Borrow<Outgoing>>(&self, messages: &[M], patience: Duration) -> Result<(), Unconfirmed> {
+    /// The same for very many messages, over a connection of their own: more of them are under way at a time.
+    ///
+    /// # Errors
+    /// Says which messages are not known to be with the broker.
+    pub async fn publish_bulk<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
+        self.publish_within(messages, BULK_WINDOW, self.broker.shared.confirm_timeout * 10).await
+    }
+
+    async fn publish_within<M: Borrow<Outgoing>>(
+        &self,
+        messages: &[M],
+        window: usize,
+        patience: Duration,
+    ) -> Result<(), Unconfirmed> {
         let mut queues = BTreeMap::<&str, Vec<usize>>::new();
         for (place, message) in messages.iter().enumerate() {
             queues.entry(&message.borrow().queue).or_default().push(place);
         }
-        let queues = queues.into_values().map(|places| self.publish_in_order(messages, places, patience));
+        let queues = queues.into_values().map(|places| self.publish_in_order(messages, places, (window, patience)));
         let mut failed: Vec<_> = join_all(queues).await.into_iter().flatten().collect();
         failed.sort_unstable_by_key(|(place, _)| *place);
         let places = failed.iter().map(|(place, _)| *place).collect();
@@ -107,10 +122,10 @@ impl Publisher {
         &self,
         messages: &[M],
         places: Vec<usize>,
-        patience: Duration,
+        (window, patience): (usize, Duration),
     ) -> Vec<(usize, PublishError)> {
         let (mut failed, mut hopeless) = (Vec::new(), None::<PublishError>);
-        for places in places.chunks(WINDOW) {
+        for places in places.chunks(window) {
             let answers = match hopeless.clone() {
                 Some(error) => vec![Err(error); places.len()],
                 None => {
