@@ -1,7 +1,7 @@
 //! Jobs that may crash dispatchers, and jobs that were parked among the dead ones.
 
-use diesel::sql_types::{SmallInt, Text, Uuid as SqlUuid};
-use diesel_async::RunQueryDsl;
+use diesel::sql_types::{Array, SmallInt, Text, Uuid as SqlUuid};
+use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
 
@@ -34,18 +34,19 @@ batch_statement! {
 }
 
 batch_statement! {
-    UnparkJobs -> (SqlUuid,);
-    unparked { delivery: Uuid => SqlUuid };
-    " DELETE FROM suspect_jobs AS s USING unparked WHERE s.delivery_id = unparked.delivery RETURNING s.delivery_id"
-}
-
-batch_statement! {
     ParkJobs -> (SqlUuid,);
     parked { delivery: Uuid => SqlUuid, reason: String => Text };
     " INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
       ON CONFLICT (delivery_id) DO UPDATE SET tries = 0, marked_at = now(), parked_as = excluded.parked_as \
       RETURNING delivery_id"
 }
+
+// In the order of ids, in which everybody locks deliveries that wait.
+const DUE_NOW: &str = "UPDATE deliveries SET next_attempt_at = now() \
+     WHERE id = ANY (ARRAY(SELECT id FROM deliveries WHERE id = ANY ($1) AND state IN ('pending', 'retrying') \
+                           ORDER BY id FOR UPDATE)) \
+       AND (next_attempt_at IS NULL OR next_attempt_at < now())";
+const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 impl Ledger {
     /// Marks a job that may crash this process, before it is begun. Returns how often it was begun without an end, this
@@ -92,13 +93,22 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets that jobs were parked: they are about to be handed to dispatchers again.
+    /// Forgets that jobs were parked: they are about to be handed to dispatchers again. Their deliveries are due now, as no
+    /// job may be published long after it is due: it would be taken for lost.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
-        let statement = UnparkJobs { delivery: deliveries.iter().map(|id| id.as_uuid()).collect() };
-        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
-        Ok(())
+        let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
+        let due = diesel::sql_query(DUE_NOW).bind::<Array<SqlUuid>, _>(&ids);
+        let forget = diesel::sql_query(FORGET_MARKS).bind::<Array<SqlUuid>, _>(&ids);
+        self.run(async |conn| {
+            conn.transaction(async |conn| {
+                due.execute(conn).await?;
+                forget.execute(conn).await.map(|_| ())
+            })
+            .await
+        })
+        .await
     }
 }

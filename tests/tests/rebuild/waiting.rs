@@ -127,3 +127,27 @@ async fn a_rebuild_whose_leader_died_goes_on_where_it_was() {
 async fn a_rebuild_during_which_the_broker_is_lost_again_begins_anew() {
     assert_eq!(interrupted(true).await, 100.0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_operator_puts_back_is_due_when_that_is_done() {
+    System::prepared(patient(), async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let cases = Cases::register(&system, &receiver).await;
+        let state = "(ARRAY['pending', 'retrying', 'retrying', 'succeeded'])[i]";
+        made(&system, cases.tenant, cases.id("parked"), 4, state).await;
+        let due = "UPDATE deliveries SET next_attempt_at = now() + interval '1 hour' WHERE id = \
+                   (SELECT id FROM deliveries WHERE state = 'retrying' ORDER BY id LIMIT 1)";
+        system.sql(due).await;
+        system.sql("INSERT INTO suspect_jobs SELECT id, 3, now(), 'poison' FROM deliveries").await;
+        let ids = system.sql("SELECT id::text FROM deliveries ORDER BY id").await;
+        let ids: Vec<_> = ids.iter().map(|row| row.get::<_, &str>(0).parse::<Uuid>().unwrap().into()).collect();
+        system.ledger_as("operator", 1).jobs_unpark(&ids).await.unwrap();
+        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
+        let count = async |which: &str| system.count(&format!("SELECT count(*) FROM deliveries WHERE {which}")).await;
+        let now = "next_attempt_at BETWEEN now() - interval '1 minute' AND now()";
+        assert_eq!(count(&format!("state IN ('pending', 'retrying') AND {now}")).await, 2);
+        assert_eq!(count("next_attempt_at > now() + interval '50 minutes'").await, 1, "that was later");
+        assert_eq!(count("state = 'succeeded' AND next_attempt_at IS NULL").await, 1, "it does not wait");
+    })
+    .await;
+}
