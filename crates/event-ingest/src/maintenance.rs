@@ -1,12 +1,17 @@
 //! What one ingest at a time does beside its work, however many run: it makes sure that what waits has its job on the
 //! queues, and that the ledger keeps what it should and nothing more. All of it goes over one connection of its own, in
-//! bites, off the hot path.
+//! chunks, off the hot path.
 
-mod looks;
+mod lost_jobs;
 mod metrics;
+mod pace;
 mod rebuild;
 mod reconciler;
+mod requeue;
 mod retention;
+mod slow_lane;
+mod together;
+mod walk;
 
 use std::time::Duration;
 
@@ -84,7 +89,7 @@ impl Maintenance {
     async fn lead(&self, mut leader: Leader) -> Result<(), LedgerError> {
         let _leading = self.metrics.lead();
         tracing::info!("this process looks after the ledger now");
-        let mut reconciler = Reconciler::new(&self.broker, &self.schedule, self.grace, &self.metrics);
+        let mut reconciler = Reconciler::new(&self.broker, &self.schedule, (self.interval, self.grace), &self.metrics);
         let mut retention = Retention::new(&self.ledger, self.keep, &self.metrics);
         let mut times = tokio::time::interval(self.interval);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -45,7 +45,7 @@ pub use leftovers::retained_tables;
 pub use partitions::Day;
 pub use pool::{Ledger, LedgerConfig, PATIENCE};
 pub use promises::{LEASE, Promised};
-pub use reconcile::{Bite, Waiting};
+pub use reconcile::{LostBefore, OverdueChunk, Waiting, WaitingChunk};
 pub use recoveries::Recovery;
 pub use resends::{BegunResend, Resend};
 pub use retention::{Cleaned, Cleaning, Finished, Search, Searched};

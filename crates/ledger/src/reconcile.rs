@@ -1,10 +1,10 @@
 //! What waits by the ledger, for the one who makes sure that it has a job on the queues.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use diesel::{
     QueryableByName,
-    sql_types::{Array, BigInt, Bool, Double, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, Bool, Double, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, Job, WebhookId};
@@ -12,9 +12,6 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{error::LedgerError, leader::Leader};
-
-/// Overdue jobs that one pass may enqueue again.
-const MOST: i64 = 1_000;
 
 /// A delivery that waits for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,59 +26,92 @@ pub struct Waiting {
     pub is_active: bool,
 }
 
-/// Deliveries of a bite of the ledger.
+/// A chunk of the ledger, of which the deliveries that wait were looked for.
 #[derive(Clone, Debug, Default)]
-pub struct Bite {
+pub struct WaitingChunk {
     /// Those that were looked for.
     pub waiting: Vec<Waiting>,
-    /// The last id that was looked at; `None` when the bite was the last one.
-    pub reached: Option<Uuid>,
+    /// The last id that was looked at; `None` when the chunk was the last one.
+    pub cursor: Option<Uuid>,
 }
 
+/// A chunk of the ledger, of which the overdue deliveries were looked for.
+#[derive(Clone, Debug, Default)]
+pub struct OverdueChunk {
+    /// Those that have lost their jobs.
+    pub lost: Vec<Waiting>,
+    /// When the most overdue one was due, whatever became of its job.
+    pub earliest_due: Option<OffsetDateTime>,
+    /// The last id that was looked at; `None` when the chunk was the last one.
+    pub cursor: Option<Uuid>,
+}
+
+/// Which overdue deliveries have lost their jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostBefore {
+    /// Those that were due before this, and still wait.
+    pub due: OffsetDateTime,
+    /// When that was found out: what was enqueued again shortly before, or since, is left alone.
+    pub judged_at: OffsetDateTime,
+}
+
+/// A delivery that was found, or nothing, beside the end of the chunk.
 #[derive(QueryableByName)]
 struct Row {
-    #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
-    #[diesel(sql_type = SmallInt)]
-    attempts: i16,
-    #[diesel(sql_type = Timestamptz)]
-    due: OffsetDateTime,
-    #[diesel(sql_type = SqlUuid)]
-    webhook_id: Uuid,
-    #[diesel(sql_type = Bool)]
-    is_active: bool,
-}
-
-#[derive(QueryableByName)]
-struct Id {
-    #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    cursor: Option<Uuid>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    earliest_due: Option<OffsetDateTime>,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    id: Option<Uuid>,
+    #[diesel(sql_type = Nullable<SmallInt>)]
+    attempts: Option<i16>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    due: Option<OffsetDateTime>,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    webhook_id: Option<Uuid>,
+    #[diesel(sql_type = Nullable<Bool>)]
+    is_active: Option<bool>,
 }
 
 // No index knows the state of a delivery: it would end the updates in place (HOT) that the hot path lives on. So these
-// walk along the primary key, in bites.
-const END_OF_BITE: &str = "SELECT id FROM deliveries WHERE id > $1 ORDER BY id OFFSET $2 LIMIT 1";
+// walk along the primary key, in chunks. `OFFSET 0` keeps a subquery a lookup for each row: nothing is joined, whatever the
+// planner believes of the tables.
 
-/// Waits, with no job that is certain to come: neither promised nor held.
-const WAITING: &str = "SELECT d.id, d.attempts, coalesce(d.next_attempt_at, d.created_at) AS due, d.webhook_id, w.is_active \
-     FROM deliveries AS d CROSS JOIN LATERAL \
-       (SELECT is_active FROM webhooks WHERE id = d.webhook_id AND deleted_at IS NULL LIMIT 1) AS w \
-     WHERE d.state IN ('pending', 'retrying') \
-       AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = d.id) \
-       AND NOT EXISTS (SELECT FROM held_jobs AS h WHERE h.webhook_id = d.webhook_id AND h.delivery_id = d.id)";
+/// The chunk, and of its deliveries those that wait with no job that is certain to come: neither promised nor held.
+const WAITING: &str = "WITH chunk AS MATERIALIZED ( \
+       SELECT id, webhook_id, state, attempts, created_at, coalesce(next_attempt_at, created_at) AS due \
+       FROM deliveries WHERE id > $1 ORDER BY id LIMIT {ROWS} \
+     ), found AS MATERIALIZED ( \
+       SELECT d.id, d.attempts, d.due, d.webhook_id, w.is_active FROM chunk AS d CROSS JOIN LATERAL \
+         (SELECT is_active FROM webhooks WHERE id = d.webhook_id AND deleted_at IS NULL LIMIT 1) AS w \
+       WHERE d.state IN ('pending', 'retrying') \
+         AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = d.id OFFSET 0) \
+         AND NOT EXISTS (SELECT FROM held_jobs AS h WHERE h.webhook_id = d.webhook_id AND h.delivery_id = d.id OFFSET 0)";
 
 /// Its job was not published after the time given, which it is right after it was made or attempted.
-const NOT_SINCE: &str = "AND d.created_at < $3 \
-       AND NOT EXISTS (SELECT FROM attempts AS a WHERE a.delivery_id = d.id AND a.attempt = d.attempts \
-                       AND a.started_at + a.duration_us * interval '1 microsecond' >= $3)";
+const NOT_SINCE: &str = "AND d.created_at < $2 \
+       AND NOT (d.attempts > 0 AND EXISTS ( \
+         SELECT FROM attempts AS a WHERE a.delivery_id = d.id AND a.attempt = d.attempts \
+         AND a.started_at + a.duration_us * interval '1 microsecond' >= $2 OFFSET 0))";
 
 /// Its job ought to have been done at the time given, and is neither in the slow lane nor among the dead ones.
-const OVERDUE: &str = "AND w.is_active AND coalesce(d.next_attempt_at, d.created_at) < $3 \
-       AND NOT EXISTS (SELECT FROM slow_webhooks AS s WHERE s.webhook_id = d.webhook_id) \
-       AND NOT EXISTS (SELECT FROM suspect_jobs AS s WHERE s.delivery_id = d.id AND s.parked_as IS NOT NULL)";
+const OVERDUE: &str = "AND w.is_active AND d.due < $2 \
+       AND NOT EXISTS (SELECT FROM slow_webhooks AS s WHERE s.webhook_id = d.webhook_id OFFSET 0) \
+       AND NOT EXISTS (SELECT FROM suspect_jobs AS s WHERE s.delivery_id = d.id AND s.parked_as IS NOT NULL OFFSET 0)";
 
-const NOT_LATELY: &str = "AND NOT EXISTS (SELECT FROM requeued_jobs AS r WHERE r.delivery_id = d.id AND r.attempt = d.attempts + 1 \
-                       AND r.requeued_at + interval '1 hour' * (1 << least(r.times - 1, 5)) > $2)";
+/// All of them, beside the end of the chunk.
+const ALL: &str = ") SELECT ends.*, found.* \
+     FROM (SELECT (SELECT id FROM chunk ORDER BY id OFFSET {ROWS} - 1 LIMIT 1) AS cursor, \
+                  NULL::timestamptz AS earliest_due) AS ends LEFT JOIN found ON true";
+
+/// Those that were due before `$3` and were not enqueued again lately by `$4`; none without a `$3`.
+const LOST: &str = ") SELECT ends.*, lost.* \
+     FROM (SELECT (SELECT id FROM chunk ORDER BY id OFFSET {ROWS} - 1 LIMIT 1) AS cursor, \
+                  (SELECT min(due) FROM found) AS earliest_due) AS ends LEFT JOIN \
+          (SELECT * FROM found WHERE found.due < $3 AND NOT EXISTS ( \
+             SELECT FROM requeued_jobs AS r WHERE r.delivery_id = found.id AND r.attempt = found.attempts + 1 \
+             AND r.requeued_at + interval '1 hour' * (1 << least(r.times - 1, 5)) > $4 OFFSET 0)) AS lost ON true";
 
 const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeued_at) \
      SELECT delivery_id, attempt, $3 FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
@@ -97,49 +127,40 @@ impl Leader {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn waiting_find(&mut self, after: Uuid, rows: u32, since: OffsetDateTime) -> Result<Bite, LedgerError> {
-        self.bite(after, rows, NOT_SINCE, since).await
-    }
-
-    /// Deliveries that are overdue since before `since`, among the next `rows` after an id; a thousand at most.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn overdue_find(&mut self, after: Uuid, rows: u32, since: OffsetDateTime) -> Result<Bite, LedgerError> {
-        self.bite(after, rows, OVERDUE, since).await
-    }
-
-    async fn bite(&mut self, after: Uuid, rows: u32, which: &str, since: OffsetDateTime) -> Result<Bite, LedgerError> {
-        let ends = diesel::sql_query(END_OF_BITE).bind::<SqlUuid, _>(after).bind::<BigInt, _>(i64::from(rows) - 1);
-        let ends: Vec<Id> = self.run(async |conn| ends.load(conn).await).await?;
-        let reached = ends.into_iter().next().map(|row| row.id);
-        let find = diesel::sql_query(format!("{WAITING} AND d.id > $1 AND d.id <= $2 {which} ORDER BY d.id"))
-            .bind::<SqlUuid, _>(after)
-            .bind::<SqlUuid, _>(reached.unwrap_or(Uuid::max()))
-            .bind::<Timestamptz, _>(since);
-        let found: Vec<Row> = self.run(async |conn| find.load(conn).await).await?;
-        Ok(Bite { waiting: found.into_iter().map(Row::read).collect(), reached })
-    }
-
-    /// Those of the given jobs that are overdue still and were not enqueued again lately; a thousand at most.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn overdue_check(
+    pub async fn waiting_find(
         &mut self,
-        jobs: &[Job],
-        now: OffsetDateTime,
-        grace: Duration,
-    ) -> Result<Vec<Waiting>, LedgerError> {
-        let (ids, _) = columns(jobs);
-        let check = format!("{WAITING} AND d.id = ANY ($1) {OVERDUE} {NOT_LATELY} ORDER BY due LIMIT {MOST}");
-        let check = diesel::sql_query(check)
-            .bind::<Array<SqlUuid>, _>(ids)
-            .bind::<Timestamptz, _>(now)
-            .bind::<Timestamptz, _>(now - grace);
-        let found: Vec<Row> = self.run(async |conn| check.load(conn).await).await?;
-        let jobs: HashSet<&Job> = jobs.iter().collect();
-        Ok(found.into_iter().map(Row::read).filter(|waiting| jobs.contains(&waiting.job)).collect())
+        after: Uuid,
+        rows: u32,
+        since: OffsetDateTime,
+    ) -> Result<WaitingChunk, LedgerError> {
+        let find = diesel::sql_query(statement(NOT_SINCE, ALL, rows));
+        let find = find.bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(since);
+        let found: Vec<Row> = self.run(async |conn| find.load(conn).await).await?;
+        let cursor = found.as_slice().first().and_then(|row| row.cursor);
+        Ok(WaitingChunk { waiting: found.into_iter().filter_map(Row::read).collect(), cursor })
+    }
+
+    /// Deliveries that are overdue since before `since`, among the next `rows` after an id; of those that have lost their
+    /// jobs, which ones. Without `lost`, that is not known of any.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn overdue_find(
+        &mut self,
+        after: Uuid,
+        rows: u32,
+        since: OffsetDateTime,
+        lost: Option<LostBefore>,
+    ) -> Result<OverdueChunk, LedgerError> {
+        let find = diesel::sql_query(statement(OVERDUE, LOST, rows))
+            .bind::<SqlUuid, _>(after)
+            .bind::<Timestamptz, _>(since)
+            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.due))
+            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.judged_at));
+        let found: Vec<Row> = self.run(async |conn| find.load(conn).await).await?;
+        let (cursor, earliest_due) =
+            found.as_slice().first().map(|row| (row.cursor, row.earliest_due)).unwrap_or_default();
+        Ok(OverdueChunk { lost: found.into_iter().filter_map(Row::read).collect(), earliest_due, cursor })
     }
 
     /// Remembers that jobs were enqueued again.
@@ -180,11 +201,15 @@ impl Leader {
 }
 
 impl Row {
-    fn read(self) -> Waiting {
-        let attempt = u16::try_from(self.attempts).unwrap_or_default() + 1;
-        let job = Job { delivery: DeliveryId::from(self.id), attempt };
-        Waiting { job, due: self.due, webhook: self.webhook_id.into(), is_active: self.is_active }
+    fn read(self) -> Option<Waiting> {
+        let attempt = u16::try_from(self.attempts?).unwrap_or_default() + 1;
+        let job = Job { delivery: DeliveryId::from(self.id?), attempt };
+        Some(Waiting { job, due: self.due?, webhook: self.webhook_id?.into(), is_active: self.is_active? })
     }
+}
+
+fn statement(which: &str, shown: &str, rows: u32) -> String {
+    format!("{WAITING} {which} {shown}").replace("{ROWS}", &rows.to_string())
 }
 
 fn columns(jobs: &[Job]) -> (Vec<Uuid>, Vec<i16>) {

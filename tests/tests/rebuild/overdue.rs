@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, net::SocketAddr};
 
+use domain::{DeliveryId, Job};
 use end_to_end::{
+    history::made,
     receiver::{Receiver, always},
     system::{Service, System},
     wait::{SOON, eventually},
@@ -37,6 +39,36 @@ async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
         eventually("all are recorded", LONG, || async { (system.count(finished).await == 90).then_some(()) }).await;
         let ids: HashSet<_> = received.iter().filter_map(|one| one.header("x-service-webhook-id")).collect();
         assert_eq!((ids.len(), receiver.received().len()), (90, 90));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_queue_of_lost_jobs_is_back_after_a_few_passes_and_each_job_once() {
+    const LOST: usize = 25_000;
+    System::prepared(options(), async |system| {
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.start(Service::Api).await;
+        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        system.stop(Service::Api).await;
+        let ingest = system.start(Service::Ingest).await;
+        more_passes(ingest, "done", 1.0).await;
+        made(&system, tenant, &webhook.id, LOST, "'succeeded'").await;
+        // At once, and all of them long ago.
+        system.sql("UPDATE deliveries SET state = 'pending', created_at = created_at - interval '1 minute'").await;
+        let all = LOST as f64;
+        eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= all).then_some(()) }).await;
+        // The queue is long now, and what was found out before it was still holds.
+        more_passes(ingest, "behind", 10.0).await;
+        let acted = passes(ingest, "acted").await;
+        assert!(acted <= 10.0, "it took {acted} passes");
+        assert_eq!(again(ingest, "overdue").await, all);
+        assert_eq!(system.count("SELECT count(*) FROM requeued_jobs WHERE times = 1").await, LOST as i64);
+        let mut jobs: Vec<DeliveryId> = Vec::new();
+        while let Some(message) = system.upstream.take(&system.names.deliveries()).await {
+            jobs.extend(Job::parse(&message.delivery.data).unwrap().iter().map(|job| job.delivery));
+        }
+        assert_eq!((jobs.len(), jobs.iter().collect::<HashSet<_>>().len()), (LOST, LOST));
     })
     .await;
 }

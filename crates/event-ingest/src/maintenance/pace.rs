@@ -1,0 +1,93 @@
+//! How much work a pass does, so that all of the ledger is looked at in time and nobody else is held up.
+
+use std::time::{Duration, Instant};
+
+/// Rows that each kind of work looks at on average, every second: several times what comes in.
+const ROWS_A_SECOND: f64 = 20_000.0;
+/// A pass may work for as long as there is between two passes, and for a second when that is less.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Others have the server for as long as a statement took.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+
+/// What is left of a pass's share.
+pub(crate) struct Pace {
+    rows: u64,
+    until: Instant,
+}
+
+impl Pace {
+    /// Of a pass that begins now, with so long between two passes.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and saturates")]
+    pub(crate) fn new(interval: Duration, now: Instant) -> Self {
+        Self { rows: (interval.as_secs_f64() * ROWS_A_SECOND) as u64, until: now + interval.max(SHORTEST) }
+    }
+
+    /// Half of the rows that are left: the reserve of one who comes second.
+    pub(crate) const fn half(&self) -> u64 {
+        self.rows / 2
+    }
+
+    /// Counts rows that were looked at.
+    pub(crate) fn spend(&mut self, rows: u32) {
+        self.rows = self.rows.saturating_sub(rows.into());
+    }
+
+    /// Whether there is time left.
+    pub(crate) fn has_time(&self, now: Instant) -> bool {
+        now < self.until
+    }
+
+    /// Whether there are time left, and rows beside a reserve.
+    pub(crate) fn goes_on(&self, reserve: u64, now: Instant) -> bool {
+        self.rows > reserve && self.has_time(now)
+    }
+}
+
+/// Gives others their turn after a statement that took so long.
+pub(crate) async fn pause(statement: Duration) {
+    tokio::time::sleep(statement.clamp(PAUSES.0, PAUSES.1)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: u32 = 10_000;
+
+    /// Rows that passes look at in so many seconds, when a chunk of them takes so long.
+    fn walked(seconds: u64, interval: Duration, chunk: Duration) -> u64 {
+        let (began, mut now, mut rows) = (Instant::now(), Instant::now(), 0);
+        while now < began + Duration::from_secs(seconds) {
+            let (mut pace, next) = (Pace::new(interval, now), now + interval);
+            while pace.goes_on(0, now) {
+                pace.spend(CHUNK);
+                rows += u64::from(CHUNK);
+                now += chunk + chunk.clamp(PAUSES.0, PAUSES.1);
+            }
+            now = now.max(next);
+        }
+        rows
+    }
+
+    #[test]
+    fn ten_thousand_rows_a_second_are_looked_at_even_by_a_slow_server() {
+        for (interval, chunk) in [(5_000, 20), (5_000, 250), (100, 20), (60_000, 100), (200, 300)] {
+            let rows = walked(600, Duration::from_millis(interval), Duration::from_millis(chunk));
+            assert!(rows >= 600 * 10_000, "{rows} rows, a chunk of {chunk} ms, a pass every {interval} ms");
+        }
+    }
+
+    #[test]
+    fn a_quick_server_is_not_kept_busy() {
+        let rows = walked(600, Duration::from_secs(5), Duration::from_millis(5));
+        assert_eq!(rows, 600 * 20_000);
+    }
+
+    #[test]
+    fn a_pass_ends_in_time_whatever_it_finds() {
+        let now = Instant::now();
+        let pace = Pace::new(Duration::from_secs(5), now);
+        assert!(pace.goes_on(0, now + Duration::from_millis(4_999)) && !pace.has_time(now + Duration::from_secs(5)));
+        assert!(Pace::new(Duration::from_millis(100), now).has_time(now + Duration::from_millis(999)));
+    }
+}
