@@ -90,7 +90,7 @@ impl Maintenance {
         let _leading = self.metrics.lead();
         tracing::info!("this process looks after the ledger now");
         let mut reconciler = Reconciler::new(&self.broker, &self.schedule, (self.interval, self.grace), &self.metrics);
-        let mut retention = Retention::new(&self.ledger, self.keep, &self.metrics);
+        let mut retention = Retention::new(&self.ledger, (self.interval, self.keep), &self.metrics);
         let mut times = tokio::time::interval(self.interval);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

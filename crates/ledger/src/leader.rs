@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     error::LedgerError,
-    leftovers::Cursors,
+    leftovers::Cursor,
     pool::{Ledger, failed},
 };
 
@@ -26,7 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const BEAT: Duration = Duration::from_secs(5);
 /// While the leader waits for a lock, everybody else waits behind it: so it hardly waits. The server ends the session of a
 /// process whose host vanished, and frees the lock: an idle session after 20 s, one whose answer nobody takes as well.
-const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; \
+///
+/// With so much memory the server keeps a set of ids as one that is looked up, however large it believes a day to be;
+/// otherwise it may search all of it for each row. What it takes is what there is.
+const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem = '64MB'; \
      SET idle_session_timeout = '20s'; SET tcp_user_timeout = '20s'; \
      SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2";
 
@@ -38,7 +41,7 @@ pub struct Leader {
     conn: Arc<Mutex<AsyncPgConnection>>,
     lost: watch::Receiver<bool>,
     heart: AbortHandle,
-    pub(crate) leftovers: Cursors,
+    pub(crate) leftovers: Cursor,
 }
 
 impl Ledger {
@@ -85,7 +88,7 @@ impl Leader {
         let conn = Arc::new(Mutex::new(conn));
         let (sender, lost) = watch::channel(false);
         let heart = tokio::spawn(beat(Arc::downgrade(&conn), sender)).abort_handle();
-        Self { conn, lost, heart, leftovers: Cursors::default() }
+        Self { conn, lost, heart, leftovers: Cursor::default() }
     }
 
     /// Ends when the connection is lost, even while the leader has nothing to do: another process may lead then.

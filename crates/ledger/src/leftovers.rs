@@ -12,15 +12,16 @@ use uuid::Uuid;
 
 use crate::{error::LedgerError, leader::Leader};
 
-/// Rows that one statement looks at.
-const STEP: i64 = 1_000;
-/// Deleted webhooks that one statement forgets.
-const WEBHOOKS: i64 = 100;
+/// Rows that one statement looks at: some tens of milliseconds.
+const CHUNK: u32 = 5_000;
+/// Webhooks that one statement looks at: of each deleted one, every day is searched for a delivery.
+const WEBHOOKS: u32 = 500;
 
 /// A table that is walked along its primary key.
 struct Walk {
     table: &'static str,
     key: &'static [&'static str],
+    chunk: u32,
     /// Whether a row `t` is of no more use; `$1` is the time before which history is not kept.
     is_leftover: &'static str,
 }
@@ -30,26 +31,38 @@ const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.w
 
 // What belongs to a delivery stays for as long as the delivery, though that may be finished: it may be sent again at any
 // moment, and a gone one may not. So nothing is taken that somebody is about to rely on.
-const WALKS: [Walk; 7] = [
-    Walk { table: "held_jobs", key: &["webhook_id", "delivery_id"], is_leftover: NO_DELIVERY },
+const WALKS: [Walk; 8] = [
+    // Their health goes after them.
+    Walk {
+        table: "webhooks",
+        key: &["id"],
+        chunk: WEBHOOKS,
+        is_leftover: "t.deleted_at < $1 AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
+    },
+    Walk { table: "held_jobs", key: &["webhook_id", "delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
     // An api-service publishes or forgets these within seconds, if one runs.
-    Walk { table: "promised_jobs", key: &["delivery_id"], is_leftover: NO_DELIVERY },
+    Walk { table: "promised_jobs", key: &["delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
     // A mark of a day ago says nothing of the next begin. That a job is parked counts for as long as there is its delivery.
     Walk {
         table: "suspect_jobs",
         key: &["delivery_id"],
+        chunk: CHUNK,
         is_leftover: "t.marked_at < now() - interval '1 day' AND (t.parked_as IS NULL OR {NO_DELIVERY})",
     },
     // The same attempt is enqueued again after 32 hours at the latest.
-    Walk { table: "requeued_jobs", key: &["delivery_id"], is_leftover: "t.requeued_at < now() - interval '3 days'" },
-    Walk { table: "recoveries", key: &["id"], is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})" },
-    Walk { table: "slow_webhooks", key: &["webhook_id"], is_leftover: NO_WEBHOOK },
-    Walk { table: "webhook_health", key: &["webhook_id"], is_leftover: NO_WEBHOOK },
+    Walk {
+        table: "requeued_jobs",
+        key: &["delivery_id"],
+        chunk: CHUNK,
+        is_leftover: "t.requeued_at < now() - interval '3 days'",
+    },
+    Walk { table: "recoveries", key: &["id"], chunk: CHUNK, is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})" },
+    Walk { table: "slow_webhooks", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
+    Walk { table: "webhook_health", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
 ];
 
 /// Tables that do not grow for ever in another way, and which.
-const OTHERS: [(&str, &str); 8] = [
-    ("webhooks", "deleted ones go with their last delivery"),
+const OTHERS: [(&str, &str); 7] = [
     ("events", "by day"),
     ("deliveries", "by day"),
     ("attempts", "by day"),
@@ -59,8 +72,23 @@ const OTHERS: [(&str, &str); 8] = [
     ("__diesel_schema_migrations", "has a row for each migration"),
 ];
 
-/// How far the walks have come: the last key that was looked at, by table.
-pub(crate) type Cursors = [(Uuid, Uuid); WALKS.len()];
+/// How far the walks have come: which of them is under way, and the last key that it looked at.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    walk: usize,
+    after: (Uuid, Uuid),
+}
+
+/// A step of the walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cleared {
+    /// Rows that were looked at.
+    pub looked: u32,
+    /// Rows that are gone.
+    pub gone: u32,
+    /// Whether all tables have been walked; the next step begins anew.
+    pub is_last: bool,
+}
 
 /// The tables that retention keeps from growing for ever.
 pub fn retained_tables() -> impl Iterator<Item = &'static str> {
@@ -80,35 +108,22 @@ struct Step {
 }
 
 impl Leader {
-    /// Takes one step: forgets a bounded number of webhooks that were deleted before `before` and of which no delivery is
-    /// left (with their health), and looks at a bounded number of rows of every other table that would grow for ever.
-    /// Returns 0 when nothing was deleted and each walk has come to its end; the next step begins them anew.
+    /// Takes one step: looks at a bounded number of rows of one of the tables that would grow for ever, and deletes those that
+    /// nothing needs: webhooks that were deleted before `before` and of which no delivery is left, then what belongs to
+    /// deliveries and webhooks that are gone, and what is too old.
     ///
     /// # Errors
-    /// When the database does not answer.
-    pub async fn leftovers_clean(&mut self, before: OffsetDateTime) -> Result<usize, LedgerError> {
-        let mut work = self.webhooks_forget(before).await?;
-        for (index, walk) in WALKS.iter().enumerate() {
-            let after = self.leftovers[index];
-            let statement = walk.statement(after, before);
-            let step: Step = self.run(async |conn| statement.get_result(conn).await).await?;
-            let reached = step.first.zip(step.second).filter(|_| step.looked == STEP);
-            self.leftovers[index] = reached.unwrap_or_default();
-            work += usize::try_from(step.gone).unwrap_or_default() + usize::from(reached.is_some());
-        }
-        Ok(work)
-    }
-
-    async fn webhooks_forget(&mut self, before: OffsetDateTime) -> Result<usize, LedgerError> {
-        let forget = diesel::sql_query(format!(
-            "WITH gone AS (DELETE FROM webhooks WHERE id = ANY (ARRAY( \
-               SELECT id FROM webhooks AS w WHERE deleted_at < $1 \
-               AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT {WEBHOOKS})) RETURNING id \
-             ), health AS (DELETE FROM webhook_health AS h USING gone WHERE h.webhook_id = gone.id) \
-             SELECT id FROM gone"
-        ));
-        let forget = forget.bind::<Timestamptz, _>(before);
-        self.run(async |conn| forget.execute(conn).await).await
+    /// When the database does not answer: the step can be taken again.
+    pub async fn leftovers_clear(&mut self, before: OffsetDateTime) -> Result<Cleared, LedgerError> {
+        let Cursor { walk, after } = self.leftovers;
+        let statement = WALKS[walk].statement(after, before);
+        let step: Step = self.run(async |conn| statement.get_result(conn).await).await?;
+        let rows = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (looked, gone) = (rows(step.looked), rows(step.gone));
+        let after = step.first.zip(step.second).filter(|_| looked == WALKS[walk].chunk);
+        let walk = if after.is_some() { walk } else { (walk + 1) % WALKS.len() };
+        self.leftovers = Cursor { walk, after: after.unwrap_or_default() };
+        Ok(Cleared { looked, gone, is_last: walk == 0 && after.is_none() })
     }
 }
 
@@ -118,7 +133,7 @@ impl Walk {
         (first, second): (Uuid, Uuid),
         before: OffsetDateTime,
     ) -> diesel::query_builder::BoxedSqlQuery<'static, Pg, diesel::query_builder::SqlQuery> {
-        let Self { table, key, is_leftover } = self;
+        let Self { table, key, chunk, is_leftover } = self;
         let is_leftover = is_leftover.replace("{NO_DELIVERY}", NO_DELIVERY).replace("{NO_WEBHOOK}", NO_WEBHOOK);
         let columns = |alias: &str| key.iter().map(|column| format!("{alias}{column}")).collect::<Vec<_>>().join(", ");
         let (plain, of_table, of_step) = (columns(""), columns("t."), columns("step."));
@@ -127,7 +142,7 @@ impl Walk {
         let after = if key.len() == 1 { "$2" } else { "$2, $3" };
         let query = diesel::sql_query(format!(
             "WITH step AS MATERIALIZED ( \
-               SELECT {plain} FROM {table} WHERE ({plain}) > ({after}) ORDER BY {plain} LIMIT {STEP} \
+               SELECT {plain} FROM {table} WHERE ({plain}) > ({after}) ORDER BY {plain} LIMIT {chunk} \
              ), gone AS ( \
                DELETE FROM {table} AS t USING step WHERE ({of_table}) = ({of_step}) AND {is_leftover} RETURNING t.{one} \
              ) SELECT last.first, last.second, \

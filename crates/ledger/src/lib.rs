@@ -41,7 +41,7 @@ pub use generation::Generation;
 pub use intake::{NewEvent, Stored};
 pub use keys::{KeyUse, Resealed, Unopened};
 pub use leader::{Candidate, Leader};
-pub use leftovers::retained_tables;
+pub use leftovers::{Cleared, retained_tables};
 pub use partitions::Day;
 pub use pool::{Ledger, LedgerConfig, PATIENCE};
 pub use promises::{LEASE, Promised};

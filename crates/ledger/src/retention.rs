@@ -17,18 +17,26 @@ use crate::{
     partitions::{Day, Name, named},
 };
 
-/// Rows that one statement deletes.
-const BITE: i64 = 1_000;
-/// Rows that one statement searches for what waits.
-const SEARCHED: i64 = 10_000;
+/// Rows that one statement looks at, to delete them: about a tenth of a second.
+const CHUNK: i64 = Cleaning::ROWS as i64;
+/// Rows that one statement searches for what waits: some tens of milliseconds.
+const SEARCHED: i64 = Search::ROWS as i64;
 /// Whoever has found a day to be young enough has stored or revived a delivery of it after so long at the latest.
 const MARGIN: Duration = Duration::from_secs(60 * 60);
+
+/// While a drop waits for a reader, everybody else waits behind it, once for each table: so it tries for a moment only.
+const DROP_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
 
 /// The search of a day that is older than anything is kept for deliveries that still wait, and how far it has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
     day: Day,
-    reached: Uuid,
+    cursor: Uuid,
+}
+
+impl Search {
+    /// Rows that a step looks at.
+    pub const ROWS: u32 = 10_000;
 }
 
 /// What a step of a search has found.
@@ -77,7 +85,7 @@ const ODD: [&str; 2] = ["before", "after"];
 
 impl From<Day> for Search {
     fn from(day: Day) -> Self {
-        Self { day, reached: Uuid::nil() }
+        Self { day, cursor: Uuid::nil() }
     }
 }
 
@@ -90,6 +98,9 @@ impl Finished {
 }
 
 impl Cleaning {
+    /// Rows that a step looks at.
+    pub const ROWS: u32 = 5_000;
+
     /// Of a day whose partitions have to stay.
     #[must_use]
     pub fn of_day(day: Day, before: OffsetDateTime) -> Self {
@@ -104,7 +115,7 @@ impl Cleaning {
 #[derive(QueryableByName)]
 struct SearchRow {
     #[diesel(sql_type = Nullable<SqlUuid>)]
-    reached: Option<Uuid>,
+    cursor: Option<Uuid>,
     #[diesel(sql_type = BigInt)]
     looked: i64,
     #[diesel(sql_type = Bool)]
@@ -112,9 +123,9 @@ struct SearchRow {
 }
 
 #[derive(QueryableByName)]
-struct DeliveriesBite {
+struct DeliveriesChunk {
     #[diesel(sql_type = Nullable<SqlUuid>)]
-    reached: Option<Uuid>,
+    cursor: Option<Uuid>,
     #[diesel(sql_type = BigInt)]
     looked: i64,
     #[diesel(sql_type = BigInt)]
@@ -122,7 +133,7 @@ struct DeliveriesBite {
 }
 
 #[derive(QueryableByName)]
-struct EventsBite {
+struct EventsChunk {
     #[diesel(sql_type = Nullable<Timestamptz>)]
     occurred_at: Option<OffsetDateTime>,
     #[diesel(sql_type = Nullable<SqlUuid>)]
@@ -159,14 +170,14 @@ impl Leader {
     ///
     /// # Errors
     /// When the database does not answer: the step can be taken again.
-    pub async fn day_search(&mut self, Search { day, reached }: Search) -> Result<Searched, LedgerError> {
+    pub async fn day_search(&mut self, Search { day, cursor }: Search) -> Result<Searched, LedgerError> {
         let table = format!("deliveries_{}", day.suffix());
         let search = diesel::sql_query(format!(
             "WITH step AS MATERIALIZED (SELECT id, state FROM {table} WHERE id > $1 ORDER BY id LIMIT {SEARCHED}) \
-             SELECT (SELECT id FROM step ORDER BY id DESC LIMIT 1) AS reached, (SELECT count(*) FROM step) AS looked, \
+             SELECT (SELECT id FROM step ORDER BY id DESC LIMIT 1) AS cursor, (SELECT count(*) FROM step) AS looked, \
                     EXISTS (SELECT FROM step WHERE state IN ('pending', 'retrying')) AS waits"
         ))
-        .bind::<SqlUuid, _>(reached);
+        .bind::<SqlUuid, _>(cursor);
         let found: Option<SearchRow> = self
             .run(async |conn| match named(conn, &table).await?.is_empty() {
                 true => Ok(None),
@@ -175,9 +186,7 @@ impl Leader {
             .await?;
         Ok(match found {
             Some(SearchRow { waits: true, .. }) => Searched::Waiting(day),
-            Some(SearchRow { reached: Some(reached), looked: SEARCHED, .. }) => {
-                Searched::Further(Search { day, reached })
-            }
+            Some(SearchRow { cursor: Some(cursor), looked: SEARCHED, .. }) => Searched::Further(Search { day, cursor }),
             _ => Searched::Nothing(Finished(day)),
         })
     }
@@ -189,7 +198,14 @@ impl Leader {
     pub async fn day_drop(&mut self, Finished(day): &Finished) -> Result<(), LedgerError> {
         let suffix = day.suffix();
         let drop = format!("DROP TABLE IF EXISTS attempts_{suffix}, deliveries_{suffix}, events_{suffix}");
-        self.run(async |conn| conn.batch_execute(&drop).await).await
+        self.run(async |conn| {
+            conn.transaction(async |conn| {
+                conn.batch_execute(DROP_TIMEOUT).await?;
+                conn.batch_execute(&drop).await
+            })
+            .await
+        })
+        .await
     }
 
     /// The cleanings of partitions for odd timestamps, if there are any: what is in them counts by when it came. Drops those
@@ -246,22 +262,22 @@ impl Leader {
         Cleaning { part, before, .. }: &Cleaning,
         after: Uuid,
     ) -> Result<(i64, Option<Stage>), LedgerError> {
-        let bite = diesel::sql_query(format!(
-            "WITH bite AS MATERIALIZED (SELECT id FROM deliveries_{part} WHERE id > $1 ORDER BY id LIMIT {BITE}), gone AS ( \
-               DELETE FROM deliveries_{part} AS d WHERE d.id IN (SELECT id FROM bite) AND d.created_at < $2 \
+        let chunk = diesel::sql_query(format!(
+            "WITH chunk AS MATERIALIZED (SELECT id FROM deliveries_{part} WHERE id > $1 ORDER BY id LIMIT {CHUNK}), gone AS ( \
+               DELETE FROM deliveries_{part} AS d WHERE d.id IN (SELECT id FROM chunk) AND d.created_at < $2 \
                  AND d.state NOT IN ('pending', 'retrying') RETURNING d.id \
-             ), logged AS (DELETE FROM attempts AS a USING gone WHERE a.delivery_id = gone.id) \
-             SELECT (SELECT id FROM bite ORDER BY id DESC LIMIT 1) AS reached, \
-                    (SELECT count(*) FROM bite) AS looked, (SELECT count(*) FROM gone) AS gone"
+             ), logged AS (DELETE FROM attempts_{part} AS a USING gone WHERE a.delivery_id = gone.id) \
+             SELECT (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS cursor, \
+                    (SELECT count(*) FROM chunk) AS looked, (SELECT count(*) FROM gone) AS gone"
         ))
         .bind::<SqlUuid, _>(after)
         .bind::<Timestamptz, _>(*before);
-        let bite: DeliveriesBite = self.run(async |conn| bite.get_result(conn).await).await?;
-        let stage = match bite.reached {
-            Some(reached) if bite.looked == BITE => Stage::Deliveries(reached),
+        let chunk: DeliveriesChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
+        let stage = match chunk.cursor {
+            Some(cursor) if chunk.looked == CHUNK => Stage::Deliveries(cursor),
             _ => Stage::Events((ANCIENT, Uuid::nil(), Uuid::nil(), String::new())),
         };
-        Ok((bite.gone, Some(stage)))
+        Ok((chunk.gone, Some(stage)))
     }
 
     // The events that deliveries refer to are gathered once, however many fired in one millisecond.
@@ -270,24 +286,24 @@ impl Leader {
         Cleaning { part, before, .. }: &Cleaning,
         (at, id, tenant, event_type): &EventKey,
     ) -> Result<(i64, Option<Stage>), LedgerError> {
-        let bite = diesel::sql_query(format!(
-            "WITH bite AS MATERIALIZED ( \
+        let chunk = diesel::sql_query(format!(
+            "WITH chunk AS MATERIALIZED ( \
                SELECT occurred_at, id, tenant_id, event_type, received_at, \
                       greatest(0, (extract(epoch FROM occurred_at) * 1000)::bigint) AS millis FROM events_{part} \
                WHERE (occurred_at, id, tenant_id, event_type) > ($1, $2, $3, $4) \
-               ORDER BY occurred_at, id, tenant_id, event_type LIMIT {BITE} \
+               ORDER BY occurred_at, id, tenant_id, event_type LIMIT {CHUNK} \
              ), gone AS ( \
-               DELETE FROM events_{part} AS e USING bite WHERE e.occurred_at = bite.occurred_at AND e.id = bite.id \
-                 AND e.tenant_id = bite.tenant_id AND e.event_type = bite.event_type AND bite.received_at < $5 \
-                 AND (bite.id, bite.event_type) NOT IN ( \
+               DELETE FROM events_{part} AS e USING chunk WHERE e.occurred_at = chunk.occurred_at AND e.id = chunk.id \
+                 AND e.tenant_id = chunk.tenant_id AND e.event_type = chunk.event_type AND chunk.received_at < $5 \
+                 AND (chunk.id, chunk.event_type) NOT IN ( \
                    SELECT event_id, event_type FROM deliveries_{part} AS d WHERE \
-                     d.id >= (SELECT (lpad(to_hex(min(millis)), 12, '0') || repeat('0', 20))::uuid FROM bite) AND \
-                     d.id < (SELECT (lpad(to_hex(max(millis) + 1), 12, '0') || repeat('0', 20))::uuid FROM bite)) \
+                     d.id >= (SELECT (lpad(to_hex(min(millis)), 12, '0') || repeat('0', 20))::uuid FROM chunk) AND \
+                     d.id < (SELECT (lpad(to_hex(max(millis) + 1), 12, '0') || repeat('0', 20))::uuid FROM chunk)) \
                RETURNING e.id \
              ) SELECT last.occurred_at, last.id, last.tenant_id, last.event_type, \
-                      (SELECT count(*) FROM bite) AS looked, (SELECT count(*) FROM gone) AS gone \
+                      (SELECT count(*) FROM chunk) AS looked, (SELECT count(*) FROM gone) AS gone \
              FROM (SELECT 1) AS one LEFT JOIN \
-                  (SELECT * FROM bite ORDER BY occurred_at DESC, id DESC, tenant_id DESC, event_type DESC LIMIT 1) AS last \
+                  (SELECT * FROM chunk ORDER BY occurred_at DESC, id DESC, tenant_id DESC, event_type DESC LIMIT 1) AS last \
                   ON true"
         ))
         .bind::<Timestamptz, _>(at)
@@ -295,10 +311,10 @@ impl Leader {
         .bind::<SqlUuid, _>(tenant)
         .bind::<Text, _>(event_type)
         .bind::<Timestamptz, _>(*before);
-        let bite: EventsBite = self.run(async |conn| bite.get_result(conn).await).await?;
-        let reached = bite.occurred_at.zip(bite.id).zip(bite.tenant_id).zip(bite.event_type);
-        let reached = reached.map(|(((at, id), tenant), event_type)| Stage::Events((at, id, tenant, event_type)));
-        Ok((bite.gone, reached.filter(|_| bite.looked == BITE)))
+        let chunk: EventsChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
+        let cursor = chunk.occurred_at.zip(chunk.id).zip(chunk.tenant_id).zip(chunk.event_type);
+        let cursor = cursor.map(|(((at, id), tenant), event_type)| Stage::Events((at, id, tenant, event_type)));
+        Ok((chunk.gone, cursor.filter(|_| chunk.looked == CHUNK)))
     }
 }
 

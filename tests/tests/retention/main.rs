@@ -29,15 +29,27 @@ async fn leader(system: &System) -> Leader {
     ledger(system).candidate().await.unwrap().lead().await.unwrap().unwrap_or_else(|_| panic!("nobody else leads"))
 }
 
-/// Cleans to the end; says how many rows went with each bite.
+/// Cleans to the end; says how many rows went with each chunk.
 async fn clean(leader: &mut Leader, cleaning: Cleaning) -> Vec<u64> {
-    let (mut bites, mut rest) = (Vec::new(), Some(cleaning));
+    let (mut chunks, mut rest) = (Vec::new(), Some(cleaning));
     while let Some(cleaning) = rest {
         let cleaned = leader.clean(&cleaning).await.unwrap();
-        bites.push(cleaned.rows);
+        chunks.push(cleaned.rows);
         rest = cleaned.rest;
     }
-    bites
+    chunks
+}
+
+/// Walks the tables beside the log once; says how many rows went with each step.
+async fn clear(leader: &mut Leader) -> Vec<u32> {
+    let mut gone = Vec::new();
+    loop {
+        let cleared = leader.leftovers_clear(today() - KEEP).await.unwrap();
+        gone.push(cleared.gone);
+        if cleared.is_last {
+            return gone;
+        }
+    }
 }
 
 /// Searches a day to the end: proof that nothing waits, or the day, and how many steps it took.

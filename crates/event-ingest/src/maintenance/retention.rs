@@ -2,41 +2,44 @@
 
 use std::time::{Duration, Instant};
 
-use ledger::{Cleaned, Cleaning, Leader, Ledger, LedgerError, Search, Searched};
+use ledger::{Cleaned, Cleaning, Day, Finished, Leader, Ledger, LedgerError, Search, Searched};
 use time::OffsetDateTime;
 
-use super::Metrics;
+use super::{
+    Metrics,
+    pace::{Pace, pause},
+};
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
 /// When something could not be done just now.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How long one step may work, and the pause between its statements.
-const STEP: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(10);
-/// Times that leftovers are cleaned in one step.
-const LEFTOVERS: usize = 20;
 
 /// What remains of an hour's work, so that one step never takes long.
 pub(crate) struct Retention<'a> {
     ledger: &'a Ledger,
+    interval: Duration,
     keep: Duration,
     metrics: &'a Metrics,
     next: Instant,
     rest: Vec<Work>,
+    /// Days in which nothing waits, which somebody read when they were to be dropped.
+    undropped: Vec<Finished>,
     /// What is too old by the database's clock, at the beginning of the hour's work.
     before: OffsetDateTime,
 }
 
-/// One partition's or day's share of it.
+/// One partition's or day's share of it, or that of the tables beside the log.
 enum Work {
     Search(Search),
+    Drop(Finished),
     Clean(Cleaning),
+    Leftovers,
 }
 
 impl<'a> Retention<'a> {
-    pub(crate) fn new(ledger: &'a Ledger, keep: Duration, metrics: &'a Metrics) -> Self {
-        let before = OffsetDateTime::UNIX_EPOCH;
-        Self { ledger, keep, metrics, next: Instant::now(), rest: Vec::new(), before }
+    pub(crate) fn new(ledger: &'a Ledger, (interval, keep): (Duration, Duration), metrics: &'a Metrics) -> Self {
+        let (rest, undropped, before) = (Vec::new(), Vec::new(), OffsetDateTime::UNIX_EPOCH);
+        Self { ledger, interval, keep, metrics, next: Instant::now(), rest, undropped, before }
     }
 
     /// Does a bounded piece of work, if there is any.
@@ -47,42 +50,59 @@ impl<'a> Retention<'a> {
         if self.rest.is_empty() && Instant::now() >= self.next {
             self.next = Instant::now() + if self.begin(leader).await? { EVERY } else { AGAIN };
         }
-        let began = Instant::now();
-        while began.elapsed() < STEP
+        let mut pace = Pace::new(self.interval, Instant::now());
+        while pace.goes_on(0, Instant::now())
             && let Some(work) = self.rest.pop()
         {
-            match work {
+            let began = Instant::now();
+            let rows = match work {
                 Work::Search(search) => self.search(leader, search).await?,
+                Work::Drop(finished) => self.drop_day(leader, finished).await?,
                 Work::Clean(cleaning) => self.clean(leader, &cleaning).await?,
-            }
-            tokio::time::sleep(PAUSE).await;
+                Work::Leftovers => self.clear(leader).await?,
+            };
+            pace.spend(rows);
+            pause(began.elapsed()).await;
         }
         Ok(())
     }
 
-    async fn search(&mut self, leader: &mut Leader, search: Search) -> Result<(), LedgerError> {
+    /// Returns how many rows were looked at, as each kind of work does.
+    async fn search(&mut self, leader: &mut Leader, search: Search) -> Result<u32, LedgerError> {
         match tolerate("searching a day for what waits", leader.day_search(search).await)? {
             Some(Searched::Further(search)) => self.rest.push(Work::Search(search)),
             Some(Searched::Waiting(day)) => self.rest.push(Work::Clean(Cleaning::of_day(day, self.before))),
-            Some(Searched::Nothing(finished)) => {
-                if tolerate("dropping a day", leader.day_drop(&finished).await)?.is_some() {
-                    tracing::info!(day = %finished.day(), "a day is older than the retention: its partitions are dropped");
-                    self.metrics.day_dropped();
-                } else {
-                    self.next = Instant::now() + AGAIN;
-                }
-            }
+            Some(Searched::Nothing(finished)) => self.rest.push(Work::Drop(finished)),
             None => self.next = Instant::now() + AGAIN,
         }
-        Ok(())
+        Ok(Search::ROWS)
     }
 
-    async fn clean(&mut self, leader: &mut Leader, cleaning: &Cleaning) -> Result<(), LedgerError> {
+    async fn drop_day(&mut self, leader: &mut Leader, finished: Finished) -> Result<u32, LedgerError> {
+        if tolerate("dropping a day", leader.day_drop(&finished).await)?.is_some() {
+            tracing::info!(day = %finished.day(), "a day is older than the retention: its partitions are dropped");
+            self.metrics.day_dropped();
+        } else {
+            self.undropped.push(finished);
+            self.next = Instant::now() + AGAIN;
+        }
+        Ok(0)
+    }
+
+    async fn clean(&mut self, leader: &mut Leader, cleaning: &Cleaning) -> Result<u32, LedgerError> {
         if let Some(Cleaned { rows, rest }) = tolerate("cleaning", leader.clean(cleaning).await)? {
             self.metrics.rows_deleted(rows);
             self.rest.extend(rest.map(Work::Clean));
         }
-        Ok(())
+        Ok(Cleaning::ROWS)
+    }
+
+    async fn clear(&mut self, leader: &mut Leader) -> Result<u32, LedgerError> {
+        let cleared = tolerate("cleaning", leader.leftovers_clear(self.before).await)?;
+        if cleared.as_ref().is_some_and(|cleared| !cleared.is_last) {
+            self.rest.push(Work::Leftovers);
+        }
+        Ok(cleared.map(|cleared| cleared.looked).unwrap_or_default())
     }
 
     /// Makes partitions, and notes which days have to go and which ones have to be cleaned. Says whether all of it
@@ -91,17 +111,17 @@ impl<'a> Retention<'a> {
         let now = leader.now().await?;
         self.before = now - self.keep;
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
+        // The last is taken first.
+        self.rest.push(Work::Leftovers);
+        let undropped = std::mem::take(&mut self.undropped);
         let old = leader.days_old(now, self.keep).await?;
-        // The oldest one last, as the last is taken first.
-        self.rest.extend(old.into_iter().rev().map(|day| Work::Search(day.into())));
+        let is_unsearched = |day: &Day| undropped.iter().all(|finished| finished.day() != *day);
+        let unsearched: Vec<Day> = old.into_iter().rev().filter(is_unsearched).collect();
+        self.rest.extend(unsearched.into_iter().map(|day| Work::Search(day.into())));
+        self.rest.extend(undropped.into_iter().map(Work::Drop));
         let odd = tolerate("cleaning odd days", leader.odd_days_clean(self.before).await)?;
         let is_done = made && odd.is_some();
         self.rest.extend(odd.into_iter().flatten().map(Work::Clean));
-        for _ in 0..LEFTOVERS {
-            if tolerate("cleaning", leader.leftovers_clean(self.before).await)?.unwrap_or_default() == 0 {
-                break;
-            }
-        }
         if let Some(sessions @ 1..) = tolerate("deleting expired sessions", self.ledger.sessions_purge(now).await)? {
             tracing::info!(sessions, "expired sessions were deleted");
         }
