@@ -31,7 +31,7 @@ const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.w
 
 // What belongs to a delivery stays for as long as the delivery, though that may be finished: it may be sent again at any
 // moment, and a gone one may not. So nothing is taken that somebody is about to rely on.
-const WALKS: [Walk; 8] = [
+const WALKS: [Walk; 9] = [
     // Their health goes after them.
     Walk {
         table: "webhooks",
@@ -39,6 +39,8 @@ const WALKS: [Walk; 8] = [
         chunk: WEBHOOKS,
         is_leftover: "t.deleted_at < $1 AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
     },
+    // A day takes its deliveries along without a word.
+    Walk { table: "unsuccessful_deliveries", key: &["delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
     Walk { table: "held_jobs", key: &["webhook_id", "delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
     // An api-service publishes or forgets these within seconds, if one runs.
     Walk { table: "promised_jobs", key: &["delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
@@ -62,7 +64,8 @@ const WALKS: [Walk; 8] = [
 ];
 
 /// Tables that do not grow for ever in another way, and which.
-const OTHERS: [(&str, &str); 7] = [
+const OTHERS: [(&str, &str); 8] = [
+    ("webhook_tasks", "when they are done"),
     ("events", "by day"),
     ("deliveries", "by day"),
     ("attempts", "by day"),

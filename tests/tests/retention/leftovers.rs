@@ -56,6 +56,10 @@ async fn fill(system: &System, webhook: &str) {
                 format!("{gone}, {gone}, now(), {gone}, NULL"),
             ],
         ),
+        (
+            "unsuccessful_deliveries (delivery_id, webhook_id, state)",
+            vec![format!("{gone}, '{webhook}', 'dropped'"), format!("{gone}, '{webhook}', 'retrying'")],
+        ),
         ("slow_webhooks", vec![format!("'{webhook}', now()"), format!("{gone}, now()")]),
         ("webhook_health", vec![format!("'{webhook}', now(), 0"), format!("{gone}, now(), 0")]),
     ] {
@@ -78,13 +82,14 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
             "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
         system.sql(mark).await;
         let mut leader = leader(&system).await;
-        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 8);
+        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 10);
         for (table, left) in [
             ("held_jobs", 2),
             ("promised_jobs", 1),
             ("suspect_jobs", 3),
             ("requeued_jobs", 1),
             ("recoveries", 2),
+            ("unsuccessful_deliveries", 1),
             ("slow_webhooks", 1),
             ("webhook_health", 1),
         ] {
