@@ -7,12 +7,17 @@ use diesel::{
     prelude::*,
     sql_types::{Int4, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, Job};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use domain::{DeliveryId, DeliveryState, Job};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, tables::promised_jobs};
+use crate::{
+    batch::batch_statement,
+    error::LedgerError,
+    pool::Ledger,
+    tables::{deliveries, promised_jobs},
+};
 
 /// How long the one who promised, or leased, has to publish.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -68,7 +73,9 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// Takes up to `most` promises whose lease has ended; they are this caller's for [`LEASE`].
+    /// Takes up to `most` promises whose lease has ended; they are this caller's for [`LEASE`]. Their deliveries are due now,
+    /// not when they were promised, perhaps long ago: whoever looks for lost jobs must not take those for lost that are
+    /// published only now.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -76,8 +83,12 @@ impl Ledger {
         let until = now + LEASE;
         let statement = LeasePromises { at: vec![now], until: vec![until], most: vec![most.into()] };
         let rows: Vec<(Uuid, Option<i16>)> = self.run(async |conn| statement.load(conn).await).await?;
+        let ids: Vec<Uuid> = rows.iter().map(|(id, _)| *id).collect();
+        if !ids.is_empty() {
+            self.run(async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await?;
+        }
         let jobs = rows.iter().filter_map(|(id, attempts)| Some(next_job(*id, (*attempts)?))).collect();
-        Ok(Promised { ids: rows.iter().map(|(id, _)| *id).collect(), until, jobs })
+        Ok(Promised { ids, until, jobs })
     }
 
     /// Forgets promises: the broker has confirmed their jobs. Those that were made anew meanwhile stay.
@@ -90,6 +101,32 @@ impl Ledger {
             diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(promised.until))));
         self.run(async |conn| query.execute(conn).await.map(|_| ())).await
     }
+}
+
+/// Locks those of the deliveries that wait, in the order of ids, as outcomes are recorded: neither deadlocks with the other.
+pub(crate) async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    let waiting = [DeliveryState::Pending.as_str(), DeliveryState::Retrying.as_str()];
+    deliveries::table
+        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(waiting)))
+        .order(deliveries::id)
+        .select((deliveries::id, deliveries::attempts))
+        .for_update()
+        .load(conn)
+        .await
+}
+
+/// Makes those of the deliveries that wait and have been due for long due now; those that are due later stay so. Returns all
+/// that wait with their attempts.
+pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    let waiting = lock_waiting(conn, ids).await?;
+    let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
+    let now = diesel::dsl::now.into_sql::<Nullable<Timestamptz>>();
+    let is_due = deliveries::next_attempt_at.is_null().or(deliveries::next_attempt_at.lt(now));
+    diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids).and(is_due)))
+        .set(deliveries::next_attempt_at.eq(now))
+        .execute(conn)
+        .await?;
+    Ok(waiting)
 }
 
 /// Promises the next attempts of deliveries, given with the number of those that were made. They are the caller's for

@@ -5,7 +5,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, promises::due_now};
 
 // A mark that was left behind a day ago says nothing of this begin.
 batch_statement! {
@@ -41,11 +41,6 @@ batch_statement! {
       RETURNING delivery_id"
 }
 
-// In the order of ids, in which everybody locks deliveries that wait.
-const DUE_NOW: &str = "UPDATE deliveries SET next_attempt_at = now() \
-     WHERE id = ANY (ARRAY(SELECT id FROM deliveries WHERE id = ANY ($1) AND state IN ('pending', 'retrying') \
-                           ORDER BY id FOR UPDATE)) \
-       AND (next_attempt_at IS NULL OR next_attempt_at < now())";
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 impl Ledger {
@@ -100,11 +95,10 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
-        let due = diesel::sql_query(DUE_NOW).bind::<Array<SqlUuid>, _>(&ids);
         let forget = diesel::sql_query(FORGET_MARKS).bind::<Array<SqlUuid>, _>(&ids);
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                due.execute(conn).await?;
+                due_now(conn, &ids).await?;
                 forget.execute(conn).await.map(|_| ())
             })
             .await

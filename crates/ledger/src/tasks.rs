@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{BigInt, Bool, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{BigInt, Bool, Double, Text, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::DeliveryState;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     error::LedgerError,
     pool::Ledger,
-    promises::{Promised, promise},
+    promises::{Promised, due_now, lock_waiting, promise},
     tables::{deliveries, webhook_tasks, webhooks},
 };
 
@@ -215,24 +215,7 @@ async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -
     }
     let take = diesel::sql_query(TAKE_HELD).bind::<SqlUuid, _>(webhook).bind::<BigInt, _>(i64::from(most));
     let held: Vec<Uuid> = take.load::<Held>(conn).await?.into_iter().map(|held| held.delivery_id).collect();
-    let waiting = lock_waiting(conn, &held).await?;
-    let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
-    diesel::update(deliveries::table.filter(deliveries::id.eq_any(&ids)))
-        .set(deliveries::next_attempt_at.eq(diesel::dsl::now.into_sql::<Nullable<Timestamptz>>()))
-        .execute(conn)
-        .await?;
-    let step = Step { deliveries: ids.len(), promised: Some(promise(conn, &waiting).await?) };
+    let waiting = due_now(conn, &held).await?;
+    let step = Step { deliveries: waiting.len(), promised: Some(promise(conn, &waiting).await?) };
     Ok((step, (held.len() == usize::from(most)).then(Uuid::nil)))
-}
-
-/// Locks those of the deliveries that wait, in the order of ids, as outcomes are recorded: neither deadlocks with the other.
-async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
-    let waiting = [DeliveryState::Pending.as_str(), DeliveryState::Retrying.as_str()];
-    deliveries::table
-        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(waiting)))
-        .order(deliveries::id)
-        .select((deliveries::id, deliveries::attempts))
-        .for_update()
-        .load(conn)
-        .await
 }

@@ -125,6 +125,30 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
     .await;
 }
 
+/// The relay publishes what is long overdue only now: nobody may think that its job was published then, and is lost. A retry
+/// that waits for its time goes on waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promise_that_is_taken_over_late_is_due_then() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4().to_string());
+        history::made(&system, tenant, &webhook, 3, "CASE i WHEN 1 THEN 'pending' ELSE 'retrying' END").await;
+        system
+            .sql(
+                "UPDATE deliveries SET next_attempt_at = now() + CASE WHEN id = (SELECT id FROM deliveries ORDER BY id LIMIT 1) \
+                 THEN interval '1 hour' ELSE interval '-1 hour' END WHERE state = 'retrying'",
+            )
+            .await;
+        system.sql("INSERT INTO promised_jobs SELECT id, now() - interval '1 minute' FROM deliveries").await;
+        let leased = system.ledger_as("relay", 1).promises_lease(time::OffsetDateTime::now_utc(), 10).await.unwrap();
+        assert_eq!(leased.jobs().len(), 3);
+        let due = "SELECT count(*) FROM deliveries WHERE next_attempt_at BETWEEN now() - interval '1 minute' AND now()";
+        assert_eq!(system.count(due).await, 2);
+        let later = "SELECT count(*) FROM deliveries WHERE next_attempt_at > now() + interval '50 minutes'";
+        assert_eq!(system.count(later).await, 1);
+    })
+    .await;
+}
+
 async fn set_active(api: &Api, webhook: &str, is_active: bool) {
     let answer = api.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": is_active})).await;
     assert_eq!((answer.status, &answer.json()["is_active"]), (200, &json!(is_active)), "{}", answer.text);
