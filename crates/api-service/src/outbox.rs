@@ -2,7 +2,7 @@
 
 use std::{error::Error, sync::Arc};
 
-use broker::{Broker, Names, PublishError, Publisher};
+use broker::{Broker, Names, Outgoing, PublishError, Publisher};
 use ledger::{Ledger, Promised};
 use tokio::sync::Notify;
 
@@ -46,10 +46,13 @@ impl Outbox {
     /// # Errors
     /// When one of the jobs is not known to be with the broker: its promise stands.
     pub(crate) async fn publish(&self, promised: &Promised) -> Result<(), PublishError> {
-        let messages: Vec<_> = promised.jobs().iter().map(|job| self.names.job(*job)).collect();
+        let (messages, jobs): (Vec<Outgoing>, Vec<_>) =
+            self.names.messages_due(promised.jobs(), |job| *job).into_iter().unzip();
         let unconfirmed = self.publisher.publish(&messages).await.err();
         let published = match &unconfirmed {
-            Some(unconfirmed) => &promised.without(&unconfirmed.places),
+            Some(unconfirmed) => {
+                &promised.without(unconfirmed.places.iter().filter_map(|place| jobs.get(*place)).copied().flatten())
+            }
             None => promised,
         };
         if !published.is_empty()

@@ -10,6 +10,9 @@ use crate::{message::Outgoing, topology::Names};
 /// How many jobs a message holds at most. With more, little is saved, and more waits where another dispatcher cannot take it.
 const TOGETHER: usize = 8;
 
+/// From so many jobs at once on, several go with each message.
+const MANY: usize = 100;
+
 impl Names {
     /// The message that makes `job` be done now.
     #[must_use]
@@ -23,6 +26,22 @@ impl Names {
         let message =
             |jobs| (Outgoing { queue: self.deliveries(), body: Job::many_to_bytes(jobs), ..Default::default() }, jobs);
         jobs.chunks(TOGETHER).map(message)
+    }
+
+    /// The messages that make the jobs of `items` be done now, each with its own of them: several with each when there are
+    /// very many at once.
+    pub fn messages_due<'i, T>(&self, mut items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
+        let jobs: Vec<Job> = items.iter().map(job).collect();
+        let messages: Vec<_> = match jobs.len() >= MANY {
+            true => self.jobs_together(&jobs).map(|(message, jobs)| (message, jobs.len())).collect(),
+            false => jobs.iter().map(|job| (self.job(*job), 1)).collect(),
+        };
+        let with_own = |(message, jobs)| {
+            let own;
+            (own, items) = items.split_at(jobs);
+            (message, own)
+        };
+        messages.into_iter().map(with_own).collect()
     }
 
     /// The message that makes `job` come when it is `due`: from the queue of the retry delay that fits, or at once.
@@ -94,6 +113,21 @@ mod tests {
             assert_eq!(read.concat(), jobs);
             assert!(messages.iter().zip(read).all(|((_, jobs), read)| *jobs == read));
             assert!(messages.iter().all(|(message, _)| message.queue == "webhooks.deliveries"));
+        }
+    }
+
+    #[test]
+    fn few_jobs_have_a_message_each_and_many_share_them() {
+        let names = Names::new("webhooks", "events");
+        for (count, messages) in [(0, 0), (1, 1), (99, 99), (100, 13), (1_000, 125)] {
+            let numbers: Vec<u128> = (0..count).collect();
+            let job = |number: &u128| Job { delivery: uuid::Uuid::from_u128(*number).into(), attempt: 1 };
+            let made = names.messages_due(&numbers, job);
+            assert_eq!(made.len(), messages);
+            assert_eq!(made.iter().flat_map(|(_, own)| *own).copied().collect::<Vec<_>>(), numbers);
+            for (message, own) in &made {
+                assert_eq!(Job::parse(&message.body).unwrap(), own.iter().map(job).collect::<Vec<_>>());
+            }
         }
     }
 

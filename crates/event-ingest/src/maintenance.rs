@@ -10,7 +10,6 @@ mod reconciler;
 mod requeue;
 mod retention;
 mod slow_lane;
-mod together;
 mod walk;
 
 use std::time::Duration;

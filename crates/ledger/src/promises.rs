@@ -1,7 +1,7 @@
 //! Jobs that are promised to the queue: made durable with the change that asks for them, published afterwards, forgotten
 //! once the broker has confirmed them. What its promiser did not publish, because it died, another one leases and does.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     prelude::*,
@@ -38,11 +38,10 @@ impl Promised {
         &self.jobs
     }
 
-    /// The same without some of the jobs, by their places: those are still promised.
+    /// The same without some of the jobs: those are still promised.
     #[must_use]
-    pub fn without(&self, places: &[usize]) -> Self {
-        let unpublished: Vec<_> =
-            places.iter().filter_map(|place| self.jobs.get(*place)).map(|job| job.delivery.as_uuid()).collect();
+    pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a Job>) -> Self {
+        let unpublished: HashSet<_> = jobs.into_iter().map(|job| job.delivery.as_uuid()).collect();
         let is_published = |id: &Uuid| !unpublished.contains(id);
         Self {
             ids: self.ids.iter().copied().filter(is_published).collect(),

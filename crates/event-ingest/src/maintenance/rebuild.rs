@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Trouble, pace::pause, reconciler::Reconciler, together::due_messages};
+use super::{Trouble, pace::pause, reconciler::Reconciler};
 
 /// Rows of the ledger in a chunk: about a tenth of a second when all of them wait.
 const ROWS: u32 = 10_000;
@@ -130,7 +130,8 @@ impl Reconciler<'_> {
             };
             let (due, waiting): (Vec<_>, Vec<_>) = some.iter().copied().partition(|waiting| waiting.due <= now);
             let waiting = waiting.chunks(1).map(|one| (later(&one[0]), one));
-            let (messages, own): (Vec<Outgoing>, Vec<_>) = due_messages(names, &due).into_iter().chain(waiting).unzip();
+            let (messages, own): (Vec<Outgoing>, Vec<_>) =
+                names.messages_due(&due, |waiting| waiting.job).into_iter().chain(waiting).unzip();
             let left = match as_leader(leader, publisher.publish_bulk(&messages)).await? {
                 Ok(()) => Vec::new(),
                 Err(error) if matches!(*error.error, PublishError::Refused | PublishError::Timeout(_)) => {

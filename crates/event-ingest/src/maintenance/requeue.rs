@@ -13,7 +13,6 @@ use super::{
     Trouble,
     pace::{Pace, pause},
     reconciler::Reconciler,
-    together::due_messages,
     walk::Walk,
 };
 
@@ -93,7 +92,8 @@ impl Reconciler<'_> {
             (self.broker.publisher(stop.clone()), stop.drop_guard())
         });
         for some in lost.chunks(JOBS) {
-            let (messages, own): (Vec<Outgoing>, Vec<_>) = due_messages(self.broker.names(), some).into_iter().unzip();
+            let (messages, own): (Vec<Outgoing>, Vec<_>) =
+                self.broker.names().messages_due(some, |waiting| waiting.job).into_iter().unzip();
             let published = publisher.publish(&messages).await;
             let left = published.as_ref().map_or_else(|error| error.places.as_slice(), |()| &[]);
             let own = own.into_iter().enumerate().filter(|(place, _)| left.binary_search(place).is_err());
