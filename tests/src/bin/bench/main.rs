@@ -12,6 +12,7 @@ mod latencies;
 mod latency;
 mod load;
 mod memory;
+mod outcome;
 mod publisher;
 mod report;
 mod retries;
@@ -22,10 +23,10 @@ mod stage;
 mod throughput;
 mod usage;
 
-use std::{panic::AssertUnwindSafe, process::ExitCode, time::Instant};
+use std::process::ExitCode;
 
 use bench::Bench;
-use futures_util::FutureExt;
+use outcome::Outcome;
 use report::Figure;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,8 +40,8 @@ async fn main() -> std::io::Result<ExitCode> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["sink", ca] => sink::serve(ca).await,
         ["pipe", order] => bare::run(order).await,
-        [] => return measure(&PARTS).await,
-        ref parts if parts.iter().all(|part| PARTS.contains(part)) => return measure(parts).await,
+        [] => return until_stopped(measured(&PARTS)).await,
+        ref parts if parts.iter().all(|part| PARTS.contains(part)) => return until_stopped(measured(parts)).await,
         _ => {
             eprintln!("usage: bench [PART...]; the parts: {}", PARTS.join(", "));
             return Ok(ExitCode::from(2));
@@ -49,37 +50,22 @@ async fn main() -> std::io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure(parts: &[&str]) -> std::io::Result<ExitCode> {
+async fn until_stopped(measured: impl Future<Output = std::io::Result<ExitCode>>) -> std::io::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        measured = measured(parts) => measured,
+        measured = measured => measured,
         // Whatever was started is stopped by being dropped.
         _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
         _ = terminate.recv() => Ok(ExitCode::from(143)),
     }
 }
 
-/// A part that fails costs its own figures only.
 async fn measured(parts: &[&str]) -> std::io::Result<ExitCode> {
-    let bench = Bench::start().await;
-    let (mut figures, mut failed) = (Vec::new(), Vec::new());
+    let (bench, mut outcome) = (Bench::start().await, Outcome::default());
     for part in parts {
-        println!("{part}:");
-        let began = Instant::now();
-        match AssertUnwindSafe(figures_of(part, &bench)).catch_unwind().await {
-            Ok(more) => figures.extend(more),
-            Err(_) => failed.push(*part),
-        }
-        println!("  ({:.0} s)", began.elapsed().as_secs_f64());
-        report::write(&figures)?;
+        outcome.measure(part, figures_of(part, &bench)).await?;
     }
-    report::print(&figures);
-    let missed = figures.iter().filter(|figure| !figure.is_good()).count();
-    println!("{missed} targets missed; target/bench/report.json is written");
-    if !failed.is_empty() {
-        println!("not measured, because of a failure: {}", failed.join(", "));
-    }
-    Ok(if missed == 0 && failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(outcome.end())
 }
 
 async fn figures_of(part: &str, bench: &Bench) -> Vec<Figure> {
