@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo test chaos api-fuzz bench bench-isolation openapi run lint clean toolchain
+.PHONY: help up down build demo test chaos api-fuzz bench bench-isolation volume openapi run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -45,6 +45,10 @@ bench: toolchain ## Measure, and write target/bench/report.json (make bench ARGS
 bench-isolation: toolchain ## Measure what a hanging tenant does to a healthy one
 	@$(BUILD_TO_MEASURE)
 	@target/release/bench isolation
+
+volume: toolchain ## Measure at volume, up to 75 minutes and 25 GB (make volume ARGS='calls deletion' VOLUME=0.1 measures parts, small)
+	@$(BUILD_TO_MEASURE)
+	@target/release/bench volume $(ARGS)
 
 openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
 	@cargo run -q -p api-service --example openapi > target/openapi.json

@@ -1,12 +1,13 @@
 //! What all measurements share: private servers, the receivers, a publisher and the bare pipe.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use end_to_end::{
     outsider::sql,
     servers::{PrivateServers, Server, Servers},
     wait::eventually,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     bare::Bare,
@@ -96,12 +97,40 @@ impl Bench {
     ) -> Latencies {
         self.sink.take(group);
         let sent = publisher.pace(load, per_second, lasting).await.expect("publishing does not panic");
+        self.arrived(group, sent).await
+    }
+
+    /// The same for as long as some work takes.
+    pub(crate) async fn paced_beside<T>(
+        &self,
+        load: Load,
+        group: &str,
+        per_second: f64,
+        work: impl Future<Output = T>,
+    ) -> (Latencies, T) {
+        self.sink.take(group);
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
+        let publishing = self.publisher.pace_while(load, per_second, move |_| !stop.is_cancelled());
+        let result = work.await;
+        drop(guard);
+        let sent = publishing.await.expect("publishing does not panic");
+        (self.arrived(group, sent).await, result)
+    }
+
+    async fn arrived(&self, group: &str, sent: u64) -> Latencies {
         let end = std::time::Instant::now() + STRAGGLERS;
         eventually("all have arrived or are late", STRAGGLERS * 2, || async {
             (self.sink.arrived(group) >= sent || std::time::Instant::now() > end).then_some(())
         })
         .await;
         self.sink.take(group).with_missing(sent, STRAGGLERS.as_secs_f64() * 1000.0)
+    }
+
+    /// The file that the database's server logs to.
+    pub(crate) fn postgres_log(&self) -> PathBuf {
+        let pid = self.servers.pid(Server::Postgres);
+        std::fs::read_link(format!("/proc/{pid}/fd/2")).expect("the server runs")
     }
 
     /// Writes out what a measurement has left to be written, so that it does not burden the next one.

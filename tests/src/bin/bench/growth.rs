@@ -10,12 +10,12 @@ use uuid::Uuid;
 use crate::{bench::Bench, report::Figure, round::Round, stage::Stage, throughput::SMALL};
 
 const ROWS: u32 = 1_000_000;
-const FEW: usize = 10;
+pub(crate) const FEW: usize = 10;
 const MANY: usize = 10_000;
 // So many take seconds, also on a fast machine.
 const DELIVERIES: u64 = 24_000;
 const TURNS: usize = 2;
-const MOST: f64 = 1.2;
+pub(crate) const MOST: f64 = 1.2;
 
 /// CPU for one delivery with 0 and with 1,000,000 rows of history.
 pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
@@ -52,7 +52,7 @@ pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
     .await
 }
 
-async fn ready(stage: &Stage<'_>, webhooks: usize) -> Vec<Uuid> {
+pub(crate) async fn ready(stage: &Stage<'_>, webhooks: usize) -> Vec<Uuid> {
     let tenants = stage.webhooks(webhooks, 1, "/ok/ok").await;
     stage.start_all(1).await;
     stage.warm_up(&stage.events(&tenants, SMALL.size), 1).await;
@@ -60,7 +60,7 @@ async fn ready(stage: &Stage<'_>, webhooks: usize) -> Vec<Uuid> {
 }
 
 /// The CPU of a delivery on each side, measured in turns, so that whatever else this machine does is shared.
-async fn in_turns<const N: usize>(sides: [(&Stage<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
+pub(crate) async fn in_turns<const N: usize>(sides: [(&Stage<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
     let mut rounds = [const { Vec::<Round>::new() }; N];
     for _ in 0..TURNS {
         for (((stage, tenants), rounds), name) in sides.iter().zip(&mut rounds).zip(names) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use end_to_end::api::Api;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::{
     Request,
     client::conn::http1::{self, SendRequest},
@@ -15,9 +15,17 @@ use tokio::net::TcpStream;
 
 /// An administrator on one connection.
 pub(crate) struct Kept {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     host: String,
     cookie: String,
+}
+
+/// An answer.
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) body: Bytes,
+    /// From the question to the last byte of the answer.
+    pub(crate) took: Duration,
 }
 
 impl Kept {
@@ -33,14 +41,25 @@ impl Kept {
 
     /// GET: the answer, and the time from the question to its last byte.
     pub(crate) async fn get(&mut self, path: &str) -> (Value, Duration) {
-        let request = Request::get(path).header("host", &self.host).header("cookie", &self.cookie);
-        let request = request.body(Empty::new()).expect("the request is well formed");
+        let answer = self.ask("GET", path, None).await;
+        assert_eq!(answer.status, 200, "{path}");
+        (serde_json::from_slice(&answer.body).expect("it is JSON"), answer.took)
+    }
+
+    /// Any request, with JSON or without a body.
+    pub(crate) async fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Answered {
+        let request = Request::builder().method(method).uri(path);
+        let mut request = request.header("host", &self.host).header("cookie", &self.cookie);
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(Full::new(body.into())).expect("the request is well formed");
         self.sender.ready().await.expect("the connection is kept");
         let begun = Instant::now();
         let answer = self.sender.send_request(request).await.expect("it answers");
-        assert_eq!(answer.status(), 200, "{path}");
+        let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.expect("the answer is whole").to_bytes();
-        let took = begun.elapsed();
-        (serde_json::from_slice(&body).expect("it is JSON"), took)
+        Answered { status, body, took: begun.elapsed() }
     }
 }

@@ -1,5 +1,5 @@
 //! Measures the service on this machine, prints a table and writes `target/bench/report.json`. Ends with 1 when a target is
-//! missed. Arguments choose parts; without any, all are measured.
+//! missed. Arguments choose parts; without any, all are measured. `volume`, with parts of its own, is asked for by name.
 
 mod bare;
 mod bench;
@@ -22,6 +22,7 @@ mod sink;
 mod stage;
 mod throughput;
 mod usage;
+mod volume;
 
 use std::process::ExitCode;
 
@@ -41,9 +42,11 @@ async fn main() -> std::io::Result<ExitCode> {
         ["sink", ca] => sink::serve(ca).await,
         ["pipe", order] => bare::run(order).await,
         [] => return until_stopped(measured(&PARTS)).await,
+        ["volume", ref parts @ ..] if volume::knows(parts) => return until_stopped(measured_at_volume(parts)).await,
         ref parts if parts.iter().all(|part| PARTS.contains(part)) => return until_stopped(measured(parts)).await,
         _ => {
             eprintln!("usage: bench [PART...]; the parts: {}", PARTS.join(", "));
+            eprintln!("       bench volume [PART...]; the parts: {}", volume::PARTS.join(", "));
             return Ok(ExitCode::from(2));
         }
     }
@@ -65,6 +68,12 @@ async fn measured(parts: &[&str]) -> std::io::Result<ExitCode> {
     for part in parts {
         outcome.measure(part, figures_of(part, &bench)).await?;
     }
+    Ok(outcome.end())
+}
+
+async fn measured_at_volume(parts: &[&str]) -> std::io::Result<ExitCode> {
+    let (bench, mut outcome) = (Bench::start().await, Outcome::default());
+    volume::measure(&bench, parts, &mut outcome).await?;
     Ok(outcome.end())
 }
 

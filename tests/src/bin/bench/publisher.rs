@@ -65,6 +65,16 @@ impl Publisher {
     /// Publishes at a fixed pace: each message has its time, which is the one that its latency is measured from, however
     /// late it is sent. Returns how many were sent.
     pub(crate) fn pace(&self, load: Load, per_second: f64, lasting: Duration) -> JoinHandle<u64> {
+        self.pace_while(load, per_second, move |after| after < lasting)
+    }
+
+    /// The same for as long as `goes_on` says so of the time since the first message.
+    pub(crate) fn pace_while(
+        &self,
+        load: Load,
+        per_second: f64,
+        goes_on: impl Fn(Duration) -> bool + Send + 'static,
+    ) -> JoinHandle<u64> {
         let (channel, runtime) = (self.channel.clone(), tokio::runtime::Handle::current());
         let (sender, mut confirms) = mpsc::unbounded_channel();
         let confirming = tokio::spawn(async move {
@@ -78,7 +88,7 @@ impl Publisher {
             let mut number = 0_u32;
             loop {
                 let after = Duration::from_secs_f64(f64::from(number) / per_second);
-                if after >= lasting {
+                if !goes_on(after) {
                     return u64::from(number);
                 }
                 std::thread::sleep(after.saturating_sub(began.elapsed()));

@@ -8,11 +8,11 @@ use std::{
 };
 
 use end_to_end::{
-    processes::Process,
-    system::{Options, System},
+    processes::{Process, with_api_address},
+    system::{Options, System, metric},
     wait::eventually,
 };
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, Row};
 use uuid::Uuid;
 
 use crate::{
@@ -69,8 +69,21 @@ impl Stage<'_> {
 
     /// Starts one more process of a service and waits until it is ready.
     pub(crate) async fn start(&self, service: &'static str) {
-        let process = Process::start(service, &self.system.environment).await;
+        self.start_with(service, &[]).await;
+    }
+
+    /// The same with some settings of its own.
+    pub(crate) async fn start_with(&self, service: &'static str, settings: &[(&str, &str)]) {
+        let mut environment = self.system.environment.clone();
+        environment.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
+        let process = Process::start(service, &environment).await;
         self.services().push((service, process));
+    }
+
+    /// Starts the API, of which administrators then know the address.
+    pub(crate) async fn start_api(&self) {
+        let process = Process::start("api-service", &with_api_address(&self.system).await).await;
+        self.services().push(("api-service", process));
     }
 
     /// Starts one ingest and some dispatchers.
@@ -90,6 +103,27 @@ impl Stage<'_> {
         for (_, process) in stopping {
             process.terminate().await;
         }
+    }
+
+    /// Ends the process of a service that was started first, in order.
+    pub(crate) async fn stop_oldest(&self, service: &str) {
+        let oldest = {
+            let mut services = self.services();
+            let place = services.iter().position(|(name, _)| *name == service).expect("one runs");
+            services.remove(place).1
+        };
+        oldest.terminate().await;
+    }
+
+    /// One figure of all processes of a service together: the sum over all lines that begin so.
+    pub(crate) async fn metric(&self, service: &str, name: &str) -> f64 {
+        let services: Vec<_> =
+            self.services().iter().filter(|(name, _)| *name == service).map(|(_, process)| process.ops).collect();
+        let mut sum = 0.0;
+        for ops in services {
+            sum += metric(ops, name).await;
+        }
+        sum
     }
 
     fn services(&self) -> MutexGuard<'_, Vec<(&'static str, Process)>> {
@@ -156,6 +190,11 @@ impl Stage<'_> {
     /// One number from the database.
     pub(crate) async fn count(&self, query: &str) -> i64 {
         self.database.query_one(query, &[]).await.unwrap_or_else(|error| panic!("{query}: {error:?}")).get(0)
+    }
+
+    /// Rows from the database.
+    pub(crate) async fn rows(&self, query: &str) -> Vec<Row> {
+        self.database.query(query, &[]).await.unwrap_or_else(|error| panic!("{query}: {error:?}"))
     }
 
     /// Runs statements.

@@ -1,0 +1,128 @@
+//! Every call of the REST API, on the large webhooks and on others, while the other tenant goes on.
+
+mod coverage;
+mod lists;
+mod reads;
+mod writes;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use end_to_end::api::Api;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{
+    Volume,
+    operation::{CALL, STATEMENT},
+};
+use crate::{kept::Kept, latencies::Latencies, latency::percentiles, report::Figure};
+
+/// Calls of one kind. Fewer when they take so long that they are no good anyway.
+const TIMES: usize = 100;
+const BUDGET: Duration = Duration::from_secs(5);
+/// An answer that does not come within this time counts as one that took so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What has not begun after so long is left out, which is a failure.
+const ALL: Duration = Duration::from_secs(20 * 60);
+
+/// One request, and how `openapi.json` calls it.
+struct Call {
+    method: &'static str,
+    template: &'static str,
+    path: String,
+    body: Option<Value>,
+    expected: u16,
+}
+
+/// What came of the calls.
+struct Calls {
+    /// Milliseconds.
+    groups: BTreeMap<String, Vec<f64>>,
+    /// Methods and templates that were asked for.
+    made: BTreeSet<(&'static str, &'static str)>,
+    failed: u32,
+    left_out: u32,
+    until: Instant,
+}
+
+/// The times of every group, and what went wrong.
+pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
+    let variants = lists::variants(volume).await;
+    let mark = volume.statements.mark();
+    let until = Instant::now() + ALL;
+    let mut calls = Calls { groups: BTreeMap::new(), made: BTreeSet::new(), failed: 0, left_out: 0, until };
+    let (other, ()) = volume
+        .beside(async {
+            lists::measure(&mut calls, volume, &variants).await;
+            let recovery = writes::measure(&mut calls, volume).await;
+            reads::measure(&mut calls, volume, &recovery).await;
+        })
+        .await;
+    let mut figures = calls.figures();
+    figures.extend(percentiles("volume_calls_other_during", &other));
+    let longest = volume.statements.longest_since(mark);
+    figures.push(Figure::new("volume_calls_longest_statement", longest, "seconds").at_most(STATEMENT));
+    figures
+}
+
+impl Call {
+    const fn get(template: &'static str, path: String) -> Self {
+        Self { method: "GET", template, path, body: None, expected: 200 }
+    }
+}
+
+impl Calls {
+    /// Asks again and again, and puts the times into a group. Returns the answers' bodies.
+    async fn repeat(&mut self, group: &str, admin: &Api, calls: impl IntoIterator<Item = Call>) -> Vec<Bytes> {
+        let mut kept = Kept::open(admin).await;
+        let (began, mut answers) = (Instant::now(), Vec::new());
+        for call in calls.into_iter().take(TIMES) {
+            if Instant::now() > self.until {
+                self.left_out += 1;
+                break;
+            }
+            if began.elapsed() > BUDGET {
+                break;
+            }
+            self.made.insert((call.method, call.template));
+            let asked = Instant::now();
+            let answer = timeout(PATIENCE, kept.ask(call.method, &call.path, call.body.as_ref())).await;
+            let status = answer.as_ref().map_or(0, |answer| answer.status);
+            if status != call.expected {
+                self.failed += 1;
+                println!("  {} {} was answered by {status} after {:?}", call.method, call.path, asked.elapsed());
+            }
+            let took = answer.as_ref().map_or(PATIENCE, |answer| answer.took);
+            self.groups.entry(group.to_owned()).or_default().push(took.as_secs_f64() * 1000.0);
+            match answer {
+                Ok(answer) => answers.push(answer.body),
+                Err(_) => kept = Kept::open(admin).await,
+            }
+        }
+        answers
+    }
+
+    fn figures(self) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for (group, times) in self.groups {
+            let count = times.len();
+            let times = Latencies::new(times);
+            let [p50, p99, most] = [0.5, 0.99, 1.0].map(|part| times.percentile(part));
+            println!("  {group}: {count} calls, {p50:.1} ms, p99 {p99:.1} ms, {most:.1} ms at most");
+            figures.push(Figure::new(format!("volume_{group}_p99"), p99, "ms").at_most(CALL));
+        }
+        let forgotten = coverage::forgotten(&self.made);
+        for (method, path) in &forgotten {
+            println!("  not measured: {method} {path}");
+        }
+        let forgotten = f64::from(u32::try_from(forgotten.len()).unwrap_or(u32::MAX));
+        figures.push(Figure::new("volume_calls_failed", self.failed.into(), "calls").at_most(0.0));
+        figures.push(Figure::new("volume_calls_left_out", self.left_out.into(), "kinds").at_most(0.0));
+        figures.push(Figure::new("volume_calls_not_measured", forgotten, "operations").at_most(0.0));
+        figures
+    }
+}

@@ -1,0 +1,52 @@
+//! Single things: webhooks, deliveries with all about them, a recovery, what is the same for everybody.
+
+use std::iter::repeat_with;
+
+use domain::DeliveryId;
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+use super::{Call, Calls, TIMES};
+use crate::volume::Volume;
+
+/// What needs no id.
+const PLAIN: [&str; 4] = ["/event-types/", "/openapi.json", "/docs/", "/docs/style.css"];
+
+/// Asks for all of them. `recovery` is one of the long history's.
+pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &str) {
+    let (seeded, admin) = (&volume.seeded, &volume.admin);
+    for webhook in [seeded.history, seeded.waiting, seeded.small] {
+        let path = volume.path(webhook);
+        let read = repeat_with(|| Call::get("/webhooks/{id}/", path.clone()));
+        calls.repeat("webhook", admin, read).await;
+        let deliveries = deliveries(volume, webhook).await;
+        let read = |id: Uuid| Call::get("/webhooks/{id}/deliveries/{delivery_id}/", format!("{path}deliveries/{id}/"));
+        calls.repeat("delivery", admin, deliveries.into_iter().map(read)).await;
+    }
+    let path = format!("{}recover/{recovery}/", volume.path(seeded.history));
+    let read = repeat_with(|| Call::get("/webhooks/{id}/recover/{recovery_id}/", path.clone()));
+    calls.repeat("recovery_read", admin, read).await;
+    for template in PLAIN {
+        let read = repeat_with(|| Call::get(template, format!("/api/v1{template}")));
+        calls.repeat("plain", admin, read).await;
+    }
+}
+
+/// Deliveries of a webhook from all of the time that it has some.
+pub(super) async fn deliveries(volume: &Volume<'_>, webhook: Uuid) -> Vec<Uuid> {
+    let now = OffsetDateTime::now_utc();
+    let moment = |nth: usize| now - Duration::days(29) * i32::try_from(nth).unwrap_or_default() / 100;
+    let bound = |moment: OffsetDateTime| {
+        DeliveryId::bound_at_millis(u64::try_from(moment.unix_timestamp()).unwrap_or_default() * 1000)
+    };
+    let bounds: Vec<String> = (1..=TIMES).map(|nth| bound(moment(nth)).to_string()).collect();
+    let rows = volume
+        .stage
+        .rows(&format!(
+            "SELECT DISTINCT id::text FROM unnest('{{{}}}'::uuid[]) AS bound CROSS JOIN LATERAL \
+               (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND id >= bound ORDER BY id LIMIT 1) AS found",
+            bounds.join(",")
+        ))
+        .await;
+    rows.iter().map(|row| row.get::<_, &str>(0).parse().expect("it is an id")).collect()
+}

@@ -1,0 +1,84 @@
+//! What administrators change and ask for. The large deletion, activation and recovery are parts of their own.
+
+use std::iter::repeat_with;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use uuid::Uuid;
+
+use super::{Call, Calls, TIMES, reads::deliveries};
+use crate::volume::Volume;
+
+const ONE: &str = "/webhooks/{id}/";
+/// As many as the tenant may still have, and how often.
+const CREATED: usize = 34;
+const ROUNDS: usize = 3;
+
+/// Makes all of them. Returns a recovery of the long history.
+pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
+    for _ in 0..ROUNDS {
+        create_and_delete(calls, volume).await;
+    }
+    let seeded = &volume.seeded;
+    for webhook in [seeded.history, seeded.waiting, seeded.small] {
+        let renamed = (0..TIMES).map(|n| change(volume, webhook, json!({"name": format!("Renamed {n}")})));
+        calls.repeat("change", &volume.admin, renamed).await;
+    }
+    for webhook in [seeded.history, seeded.small] {
+        let turned = (0..TIMES).map(|n| change(volume, webhook, json!({"is_active": n % 2 == 1})));
+        calls.repeat("pause_and_activate", &volume.admin, turned).await;
+        // Whatever came of these: the next ones need it to be active.
+        volume.stage.sql(&format!("UPDATE webhooks SET is_active = true WHERE id = '{webhook}'")).await;
+        let test = repeat_with(|| post("/webhooks/{id}/test/", format!("{}test/", volume.path(webhook)), None));
+        calls.repeat("test", &volume.admin, test).await;
+        resend(calls, volume, webhook).await;
+    }
+    recover(calls, volume).await
+}
+
+async fn create_and_delete(calls: &mut Calls, volume: &Volume<'_>) {
+    let new = json!({"name": "Measured", "url": "https://receiver.example/", "events": ["quote.closed"]});
+    let create =
+        repeat_with(|| Call { expected: 201, ..post("/webhooks/", "/api/v1/webhooks/".to_owned(), Some(new.clone())) });
+    let created = calls.repeat("create", &volume.admin, create.take(CREATED)).await;
+    let delete = created.iter().filter_map(id).map(|id| {
+        let path = format!("/api/v1/webhooks/{id}/");
+        Call { method: "DELETE", template: ONE, path, body: None, expected: 204 }
+    });
+    calls.repeat("delete", &volume.admin, delete).await;
+}
+
+async fn resend(calls: &mut Calls, volume: &Volume<'_>, webhook: Uuid) {
+    let again = deliveries(volume, webhook).await.into_iter().map(|id| {
+        let path = format!("{}deliveries/{id}/resend/", volume.path(webhook));
+        post("/webhooks/{id}/deliveries/{delivery_id}/resend/", path, None)
+    });
+    calls.repeat("resend", &volume.admin, again).await;
+}
+
+/// Recoveries that have nothing to send: the call is what is measured.
+async fn recover(calls: &mut Calls, volume: &Volume<'_>) -> String {
+    let mut recovery = String::new();
+    for webhook in [volume.seeded.small, volume.seeded.waiting, volume.seeded.history] {
+        let since = OffsetDateTime::now_utc().format(&Rfc3339).expect("it can be written");
+        let path = format!("{}recover/", volume.path(webhook));
+        let recover = repeat_with(|| post("/webhooks/{id}/recover/", path.clone(), Some(json!({"since": since}))));
+        let answers = calls.repeat("recover", &volume.admin, recover).await;
+        recovery = answers.first().and_then(id).unwrap_or_default();
+    }
+    recovery
+}
+
+fn change(volume: &Volume<'_>, webhook: Uuid, change: Value) -> Call {
+    Call { method: "PATCH", template: ONE, path: volume.path(webhook), body: Some(change), expected: 200 }
+}
+
+const fn post(template: &'static str, path: String, body: Option<Value>) -> Call {
+    Call { method: "POST", template, path, body, expected: 202 }
+}
+
+fn id(answer: &Bytes) -> Option<String> {
+    let answer: Value = serde_json::from_slice(answer).ok()?;
+    Some(answer["id"].as_str()?.to_owned())
+}

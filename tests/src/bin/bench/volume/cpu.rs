@@ -1,0 +1,29 @@
+//! What a delivery costs beside a full ledger and beside an empty one.
+
+use super::Volume;
+use crate::{
+    growth::{FEW, MOST, in_turns},
+    report::Figure,
+    stage::Stage,
+    throughput::SMALL,
+};
+
+/// In turns, on the same servers. Both instances run what a service runs; the other tenant is quiet meanwhile.
+pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
+    Stage::with(volume.stage.bench, &[], async |empty| {
+        let tenants = empty.webhooks(FEW, 1, "/ok/ok").await;
+        empty.start_all(1).await;
+        empty.start_api().await;
+        for (stage, tenants) in [(empty, &tenants), (volume.stage, &volume.seeded.few)] {
+            stage.warm_up(&stage.events(tenants, SMALL.size), 1).await;
+        }
+        let sides = [(empty, &tenants[..]), (volume.stage, &volume.seeded.few[..])];
+        let [empty, full] = in_turns(sides, ["an empty ledger", "the full ledger"]).await;
+        vec![
+            Figure::new("volume_cpu_empty", empty, "us/delivery"),
+            Figure::new("volume_cpu_full", full, "us/delivery"),
+            Figure::new("volume_cpu", full / empty, "ratio").at_most(MOST),
+        ]
+    })
+    .await
+}

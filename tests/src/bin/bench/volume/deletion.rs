@@ -1,0 +1,43 @@
+//! A webhook with 2,000,000 waiting deliveries is deleted: all of them are cancelled.
+
+use std::time::Instant;
+
+use super::{
+    Volume,
+    operation::{Operation, Others, Worked},
+    samples::{Samples, any},
+    size::WAITING,
+};
+use crate::{kept::Kept, report::Figure};
+
+const WAITS: &str = "state IN ('pending', 'retrying')";
+
+/// The work ends when none of its deliveries waits and no job is held.
+pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
+    let (stage, webhook) = (volume.stage, volume.seeded.waiting);
+    let operation = Operation { name: "deletion", rows: volume.size.of(WAITING), others: Others::Times(2.0) };
+    let samples = Samples::of(stage, &format!("webhook_id = '{webhook}' AND {WAITS}")).await;
+    let left = format!(
+        "EXISTS (SELECT FROM deliveries WHERE webhook_id = '{webhook}' AND {WAITS}) \
+         OR EXISTS (SELECT FROM held_jobs WHERE webhook_id = '{webhook}')"
+    );
+    let done = async || {
+        let waiting = samples.part_in(stage, "deliveries", "id", WAITS).await;
+        let held = samples.part_in(stage, "held_jobs", "delivery_id", &format!("webhook_id = '{webhook}'")).await;
+        let left = if waiting + held > 0.0 { waiting.max(held) } else { any(stage, &left).await };
+        1.0 - left
+    };
+    volume
+        .measured(&operation, async || {
+            let mut api = Kept::open(&volume.admin).await;
+            let began = Instant::now();
+            let answer = api.ask("DELETE", &volume.path(webhook), None).await;
+            if answer.status != 204 {
+                println!("  the deletion was answered by {}", answer.status);
+                return Worked::refused(began);
+            }
+            let call = Some(answer.took.as_secs_f64() * 1000.0);
+            Worked { call, ..operation.watched(began, done).await }
+        })
+        .await
+}

@@ -1,0 +1,129 @@
+//! Work on very many rows, and what another tenant notices of it.
+
+use std::time::{Duration, Instant};
+
+use super::Volume;
+use crate::{
+    latencies::Latencies,
+    latency::{percentiles, ratio},
+    report::Figure,
+};
+
+const PER_SECOND: f64 = 200.0;
+/// How long the other tenant is watched without the work: 4,000 events.
+const QUIET: Duration = Duration::from_secs(20);
+/// Rows a second that work has to do, at least.
+const RATE: f64 = 10_000.0;
+/// No statement may take longer, in seconds.
+pub(super) const STATEMENT: f64 = 1.0;
+/// No call may take longer, in milliseconds.
+pub(super) const CALL: f64 = 100.0;
+/// How long what was published may take to be delivered.
+const DRAINING: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Some work, as it is judged.
+pub(super) struct Operation {
+    /// As its figures are called.
+    pub(super) name: &'static str,
+    /// The deliveries that it is about. Those that it looks at in vain do not count.
+    pub(super) rows: u64,
+    pub(super) others: Others,
+}
+
+/// How slow the other tenant's 99th percentile may be meanwhile.
+#[derive(Clone, Copy)]
+pub(super) enum Others {
+    /// So many times what it is without the work.
+    Times(f64),
+    /// So many milliseconds.
+    Millis(f64),
+}
+
+/// What came of it.
+pub(super) struct Worked {
+    /// Which part of it was done in time.
+    pub(super) done: f64,
+    pub(super) seconds: f64,
+    /// How long the call took that asked for it, in milliseconds.
+    pub(super) call: Option<f64>,
+}
+
+impl Worked {
+    /// The call was refused, or was not answered in time: nothing happens.
+    pub(super) fn refused(began: Instant) -> Self {
+        let seconds = began.elapsed().as_secs_f64();
+        Self { done: 0.0, seconds, call: Some(seconds * 1000.0) }
+    }
+}
+
+impl Operation {
+    /// Looks again and again which part is done, until all is, or the time is over: twice what it may take, and two minutes.
+    pub(super) async fn watched(&self, began: Instant, done: impl AsyncFn() -> f64) -> Worked {
+        #[expect(clippy::cast_precision_loss, reason = "some millions")]
+        let patience = Duration::from_secs_f64(120.0 + 2.0 * self.rows as f64 / RATE);
+        loop {
+            let done = done().await;
+            if done >= 1.0 || began.elapsed() > patience {
+                return Worked { done, seconds: began.elapsed().as_secs_f64(), call: None };
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Volume<'_> {
+    /// Does the work, and measures the other tenant before it and beside it.
+    #[expect(clippy::cast_precision_loss, reason = "some millions")]
+    pub(super) async fn measured(&self, operation: &Operation, work: impl AsyncFnOnce() -> Worked) -> Vec<Figure> {
+        let without = self.stage.pace(&self.load, PER_SECOND, QUIET).await;
+        let mark = self.statements.mark();
+        let (during, worked) = self.beside(work()).await;
+        let (name, done) = (operation.name, operation.rows as f64 * worked.done);
+        println!("  {name}: {done:.0} of {} rows in {:.1} s", operation.rows, worked.seconds);
+        let mut figures = vec![
+            Figure::new(format!("volume_{name}_ended"), worked.done, "of the rows").at_least(1.0),
+            Figure::new(format!("volume_{name}_time"), worked.seconds, "seconds"),
+            Figure::new(format!("volume_{name}_rate"), done / worked.seconds, "rows/s").at_least(RATE),
+        ];
+        figures.extend(worked.call.map(|call| Figure::new(format!("volume_{name}_call"), call, "ms").at_most(CALL)));
+        figures.extend(of_other(operation, &without, &during));
+        let longest = self.statements.longest_since(mark);
+        figures.push(Figure::new(format!("volume_{name}_longest_statement"), longest, "seconds").at_most(STATEMENT));
+        figures
+    }
+
+    /// The other tenant's latencies for as long as something takes.
+    pub(super) async fn beside<T>(&self, work: impl Future<Output = T>) -> (Latencies, T) {
+        self.stage.bench.paced_beside(self.load.clone(), "ok", PER_SECOND, work).await
+    }
+
+    /// Waits until nothing is on the queues of jobs that are due: what an operation has published burdens the other tenant
+    /// until it is delivered.
+    pub(super) async fn drained(&self) {
+        let (names, began) = (&self.stage.system.names, Instant::now());
+        while self.stage.ready(&names.deliveries()).await + self.stage.ready(&names.slow()).await > 0 {
+            if began.elapsed() > DRAINING {
+                println!("  not all that was published is delivered after {DRAINING:?}");
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+fn of_other(operation: &Operation, without: &Latencies, during: &Latencies) -> Vec<Figure> {
+    let name = format!("volume_{}_other", operation.name);
+    let mut figures = percentiles(&format!("{name}_without"), without);
+    let mut during_it = percentiles(&format!("{name}_during"), during);
+    if let Others::Millis(most) = operation.others {
+        during_it[1] = Figure::new(format!("{name}_during_p99"), during.percentile(0.99), "ms").at_most(most);
+    }
+    figures.extend(during_it);
+    let times = ratio(&format!("{name}_ratio_p99"), during, without, 0.99);
+    figures.push(match operation.others {
+        Others::Times(most) => times.at_most(most),
+        Others::Millis(_) => times,
+    });
+    figures
+}

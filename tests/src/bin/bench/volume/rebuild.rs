@@ -1,0 +1,57 @@
+//! The broker's memory counts as lost while 1,000,000 retries wait: all of them are published again. Only the queue that
+//! stands for the memory is deleted: without the others, the other tenant would notice the loss, not the rebuild.
+
+use std::time::{Duration, Instant};
+
+use end_to_end::wait::eventually;
+use uuid::Uuid;
+
+use super::{
+    Volume,
+    operation::{Operation, Others},
+    size::RETRIES,
+};
+use crate::report::Figure;
+
+const PUBLISHED: &str = "webhooks_reconcile_jobs_total{cause=\"broker_lost\"}";
+const IS_BEGUN: &str = "SELECT count(*) FROM broker_generation WHERE rebuilding IS NOT NULL";
+/// The leader looks every five seconds, and believes it at the second look.
+const NOTICED: Duration = Duration::from_secs(60);
+
+/// The work begins when the loss is noticed, and ends when the ledger believes in a new memory.
+pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
+    let stage = volume.stage;
+    let operation = Operation { name: "rebuild", rows: volume.size.of(RETRIES), others: Others::Millis(200.0) };
+    eventually("there is a memory to lose", NOTICED, || async { generation(volume).await }).await;
+    let lost = generation(volume).await.expect("it was there just now");
+    let is_other = format!("SELECT count(*) FROM broker_generation WHERE id <> '{lost}' AND rebuilding IS NULL");
+    let before = stage.metric("event-ingest", PUBLISHED).await;
+    let mut figures = volume
+        .measured(&operation, async || {
+            stage.system.upstream.delete_queue(&stage.system.names.generation(lost)).await;
+            eventually("the loss is noticed", NOTICED, || async {
+                let noticed = stage.count(IS_BEGUN).await + stage.count(&is_other).await;
+                (noticed > 0).then_some(())
+            })
+            .await;
+            let done =
+                async || if stage.count(&is_other).await > 0 { 1.0 } else { part_published(volume, before).await };
+            operation.watched(Instant::now(), done).await
+        })
+        .await;
+    let published = stage.metric("event-ingest", PUBLISHED).await - before;
+    #[expect(clippy::cast_precision_loss, reason = "some millions")]
+    figures.push(Figure::new("volume_rebuild_published", published, "jobs").at_least(operation.rows as f64));
+    figures
+}
+
+async fn generation(volume: &Volume<'_>) -> Option<Uuid> {
+    let rows = volume.stage.rows("SELECT id::text FROM broker_generation WHERE id IS NOT NULL").await;
+    rows.first()?.get::<_, &str>(0).parse().ok()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "some millions")]
+async fn part_published(volume: &Volume<'_>, before: f64) -> f64 {
+    let published = volume.stage.metric("event-ingest", PUBLISHED).await - before;
+    (published / volume.size.of(RETRIES) as f64).min(0.999)
+}

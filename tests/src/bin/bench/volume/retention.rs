@@ -1,0 +1,83 @@
+//! A day of 1,000,000 deliveries becomes too old: once one of them waits, so that the others go one by one; once none does, so
+//! that the day goes as a whole.
+
+use std::time::Instant;
+
+use time::{Date, Duration, macros::format_description};
+
+use super::{
+    Volume,
+    operation::{Operation, Others},
+    samples::Samples,
+    seed::{GOING_DAY, MILLIS_A_DAY, STAYING_DAY},
+    size::OLD_DAY,
+};
+use crate::report::Figure;
+
+const INGEST: &str = "event-ingest";
+
+/// The retention becomes shorter, as by an operator: an ingest with other settings takes the place of the one that runs, and
+/// looks at all days when it begins to lead. The time until it does counts.
+pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
+    let mut figures = cleaned(volume).await;
+    figures.extend(dropped(volume).await);
+    figures
+}
+
+async fn cleaned(volume: &Volume<'_>) -> Vec<Figure> {
+    let stage = volume.stage;
+    let (from, to) = bounds(day(volume, STAYING_DAY));
+    let finished = format!("id >= '{}' AND id < '{}' AND state = 'succeeded'", id(from), id(to));
+    let samples = Samples::of(stage, &finished).await;
+    let deliveries = format!("SELECT FROM deliveries WHERE id >= '{}' AND id < '{}' LIMIT 2", id(from), id(to));
+    let (first, beyond) = (from / 1000, to / 1000);
+    let events = format!(
+        "SELECT FROM events WHERE occurred_at >= to_timestamp({first}) AND occurred_at < to_timestamp({beyond}) LIMIT 2"
+    );
+    let left = format!("SELECT (SELECT count(*) FROM ({deliveries}) AS d) + (SELECT count(*) FROM ({events}) AS e)");
+    let done = async || {
+        let left_of_samples = samples.part_in(stage, "deliveries", "id", "true").await;
+        // Events go after the deliveries. The delivery that waits stays, and its event.
+        if left_of_samples > 0.0 {
+            return 1.0 - left_of_samples;
+        }
+        if stage.count(&left).await > 2 { 0.99 } else { 1.0 }
+    };
+    shortened(volume, "retention_cleaning", "34days", done).await
+}
+
+async fn dropped(volume: &Volume<'_>) -> Vec<Figure> {
+    let stage = volume.stage;
+    let suffix =
+        day(volume, GOING_DAY).format(format_description!("[year][month][day]")).expect("a date can be written");
+    let there = format!("SELECT count(*) FROM pg_class WHERE relname IN ('deliveries_{suffix}', 'events_{suffix}')");
+    assert_eq!(stage.count(&there).await, 2, "the day is there");
+    let done = async || if stage.count(&there).await == 0 { 1.0 } else { 0.0 };
+    shortened(volume, "retention_drop", "30days", done).await
+}
+
+async fn shortened(volume: &Volume<'_>, name: &'static str, keep: &str, done: impl AsyncFn() -> f64) -> Vec<Figure> {
+    let operation = Operation { name, rows: volume.size.of(OLD_DAY), others: Others::Times(2.0) };
+    volume.stage.start_with(INGEST, &[("RETENTION__KEEP", keep)]).await;
+    volume
+        .measured(&operation, async || {
+            let began = Instant::now();
+            volume.stage.stop_oldest(INGEST).await;
+            operation.watched(began, done).await
+        })
+        .await
+}
+
+fn day(volume: &Volume<'_>, ago: i64) -> Date {
+    volume.seeded.today - Duration::days(ago)
+}
+
+/// In Unix milliseconds.
+fn bounds(day: Date) -> (i64, i64) {
+    let from = day.midnight().assume_utc().unix_timestamp() * 1000;
+    (from, from + MILLIS_A_DAY)
+}
+
+fn id(millis: i64) -> uuid::Uuid {
+    domain::DeliveryId::bound_at_millis(u64::try_from(millis).expect("it is after 1970"))
+}

@@ -1,0 +1,39 @@
+//! How far work has come, without counting all rows again and again: that would be work itself.
+
+use crate::stage::Stage;
+
+/// Some of the deliveries that work is about, from the first to the last of them.
+pub(super) struct Samples {
+    ids: String,
+    count: usize,
+}
+
+impl Samples {
+    /// About a hundred of those for which a condition holds, the last one among them.
+    pub(super) async fn of(stage: &Stage<'_>, condition: &str) -> Self {
+        let rows = stage
+            .rows(&format!(
+                "SELECT id::text FROM ( \
+                   SELECT id, row_number() OVER (ORDER BY id) AS n, count(*) OVER () AS count FROM deliveries \
+                   WHERE {condition}) AS numbered \
+                 WHERE n % greatest(count / 100, 1) = 0 OR n = count"
+            ))
+            .await;
+        assert!(!rows.is_empty(), "there are none: {condition}");
+        let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        Self { ids: format!("'{{{}}}'::uuid[]", ids.join(",")), count: ids.len() }
+    }
+
+    /// The part of them that are found in a table and fulfil a condition.
+    #[expect(clippy::cast_precision_loss, reason = "a hundred")]
+    pub(super) async fn part_in(&self, stage: &Stage<'_>, table: &str, key: &str, condition: &str) -> f64 {
+        let ids = &self.ids;
+        let count = format!("SELECT count(*) FROM {table} WHERE {key} = ANY ({ids}) AND {condition}");
+        stage.count(&count).await as f64 / self.count as f64
+    }
+}
+
+/// A small part when a condition still holds of rows that are no samples, or 0. It may look at many rows: it is for the end.
+pub(super) async fn any(stage: &Stage<'_>, condition: &str) -> f64 {
+    if stage.count(&format!("SELECT ({condition})::integer::bigint")).await > 0 { 0.01 } else { 0.0 }
+}

@@ -1,0 +1,124 @@
+//! A ledger as months of work leave it, written straight into its tables, day by day.
+
+mod days;
+mod rows;
+
+use std::{ops::Range, time::Instant};
+
+use time::{Date, OffsetDateTime};
+use uuid::Uuid;
+
+use self::rows::{Kind, Rows};
+use super::{
+    PARTS,
+    size::{DROPPED, HELD, HISTORY, OLD_DAY, OTHER_WEBHOOKS, RETRIES, Size, WAITING},
+};
+use crate::stage::Stage;
+
+pub(super) const MILLIS_A_DAY: i64 = 24 * 60 * 60 * 1000;
+/// Days over which the history is spread, and what waits.
+const PAST: i64 = 30;
+const LATELY: i64 = 5;
+/// Nothing is younger: what is written here must not look like what is under way.
+const AGO: i64 = 10 * 60 * 1000;
+/// Days that are past the retention once it is shortened: so many days ago.
+pub(super) const STAYING_DAY: i64 = 36;
+pub(super) const GOING_DAY: i64 = 33;
+/// As many webhooks as a tenant may have by default.
+const OF_TENANT: u64 = 100;
+const FEW_DELIVERIES: u64 = 1_000;
+
+/// Tenants and webhooks.
+pub(super) struct Seeded {
+    /// The day of the seeding: others are so many days before it, also after midnight.
+    pub(super) today: Date,
+    /// The tenant of the webhooks that are large, with some more.
+    pub(super) large: Uuid,
+    /// 10,000,000 deliveries over 30 days, nearly all of them successes. Active.
+    pub(super) history: Uuid,
+    /// 2,000,000 deliveries that wait, half of them held, and 100,000 dropped ones. Paused.
+    pub(super) waiting: Uuid,
+    /// 1,000,000 held jobs. Paused.
+    pub(super) paused: Uuid,
+    /// 1,000,000 retries that are due in hours, and 100,000 dropped ones. Active.
+    pub(super) retrying: Uuid,
+    /// 1,000 deliveries.
+    pub(super) small: Uuid,
+    /// A tenant with one webhook that gets events all the time.
+    pub(super) other: Uuid,
+    /// A tenant with as many webhooks as it may have.
+    pub(super) full: Uuid,
+    /// Tenants with one webhook each.
+    pub(super) few: Vec<Uuid>,
+}
+
+/// Writes what the parts need; the long history always.
+pub(super) async fn fill(stage: &Stage<'_>, size: Size, parts: &[&str]) -> Seeded {
+    let seeded = register(stage, size).await;
+    days::make(stage).await;
+    let now = OffsetDateTime::now_utc().unix_timestamp() * 1000;
+    let midnight = seeded.today.midnight().assume_utc().unix_timestamp() * 1000;
+    let past = |days: i64| midnight - days * MILLIS_A_DAY;
+    let (months, lately) = (past(PAST - 1)..now - AGO, past(LATELY)..now - AGO);
+    let day = |ago: i64| past(ago)..past(ago - 1);
+    let rows = |webhook, kind, full, span: &Range<i64>| Rows {
+        tenant: seeded.large,
+        webhook,
+        kind,
+        count: size.of(full),
+        span: span.clone(),
+    };
+    let plan: [(&[&str], Rows); 9] = [
+        (&PARTS, rows(seeded.history, Kind::Past, HISTORY, &months)),
+        (&PARTS, rows(seeded.small, Kind::Past, FEW_DELIVERIES, &lately)),
+        (&["calls", "deletion"], rows(seeded.waiting, Kind::Waiting, WAITING, &lately)),
+        (&["calls", "deletion"], rows(seeded.waiting, Kind::Dropped, DROPPED, &lately)),
+        (&["activation"], rows(seeded.paused, Kind::Held, HELD, &lately)),
+        (&["rebuild"], rows(seeded.retrying, Kind::Retrying, RETRIES, &lately)),
+        (&["recovery"], rows(seeded.retrying, Kind::Dropped, DROPPED, &lately)),
+        (&["retention"], rows(seeded.history, Kind::PastButOne, OLD_DAY, &day(STAYING_DAY))),
+        (&["retention"], rows(seeded.history, Kind::Past, OLD_DAY, &day(GOING_DAY))),
+    ];
+    stage.sql("SET statement_timeout = '10min'; SET work_mem = '256MB'; SET synchronous_commit = off").await;
+    let began = Instant::now();
+    for (needed_by, rows) in plan {
+        if needed_by.iter().any(|part| parts.contains(part)) {
+            rows.write(stage, began).await;
+        }
+    }
+    stage.sql("SET statement_timeout = '20min'; RESET work_mem; RESET synchronous_commit").await;
+    settle(stage).await;
+    seeded
+}
+
+async fn register(stage: &Stage<'_>, size: Size) -> Seeded {
+    let large = stage.webhooks(1, 50, "/ok/large").await[0];
+    let other = stage.webhooks(1, 1, "/ok/ok").await[0];
+    let tenants = usize::try_from(size.of(OTHER_WEBHOOKS).div_ceil(OF_TENANT)).expect("a small number");
+    let others = stage.webhooks(tenants, usize::try_from(OF_TENANT).expect("a small number"), "/ok/large").await;
+    let few = stage.webhooks(crate::growth::FEW, 1, "/ok/ok").await;
+    let ids = stage.rows(&format!("SELECT id::text FROM webhooks WHERE tenant_id = '{large}' ORDER BY id")).await;
+    let id = |nth: usize| -> Uuid { ids[nth].get::<_, &str>(0).parse().expect("it is an id") };
+    let all = domain::EventType::ALL.map(domain::EventType::as_str).join(",");
+    stage.sql(&format!("UPDATE webhooks SET events = '{{{all}}}' WHERE tenant_id = '{large}'")).await;
+    let (history, waiting, paused, retrying, small) = (id(0), id(1), id(2), id(3), id(4));
+    stage.sql(&format!("UPDATE webhooks SET is_active = false WHERE id IN ('{waiting}', '{paused}')")).await;
+    let today = OffsetDateTime::now_utc().date();
+    Seeded { today, large, history, waiting, paused, retrying, small, other, full: others[0], few }
+}
+
+/// Does what the server would do by itself in the first hour, so that it does not fall into a measurement.
+async fn settle(stage: &Stage<'_>) {
+    println!("  vacuum and checkpoint …");
+    let tables = stage
+        .rows(
+            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
+             AND relnamespace = 'public'::regnamespace AND relname NOT IN ('events', 'attempts')",
+        )
+        .await;
+    for table in &tables {
+        stage.sql(&format!("VACUUM (ANALYZE) {}", table.get::<_, &str>(0))).await;
+    }
+    stage.sql("CHECKPOINT").await;
+    stage.sql("RESET statement_timeout").await;
+}

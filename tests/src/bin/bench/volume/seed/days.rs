@@ -1,0 +1,19 @@
+//! The partitions of the past, made by the product itself.
+
+use time::{Duration, OffsetDateTime};
+
+use crate::stage::Stage;
+
+/// Each call of the ledger's makes the days from two before to seven after the one that is named.
+const NAMED: [i64; 5] = [-34, -25, -16, -7, 0];
+
+/// Makes the partitions of the last 36 days. No service may run yet.
+pub(super) async fn make(stage: &Stage<'_>) {
+    let ledger = stage.system.ledger_as("bench", 1);
+    let candidate = ledger.candidate().await.expect("the database answers");
+    let Ok(mut leader) = candidate.lead().await.expect("the database answers") else { panic!("a service leads") };
+    let today = OffsetDateTime::now_utc().date();
+    for days in NAMED {
+        leader.partitions_ensure(today + Duration::days(days)).await.expect("partitions can be made");
+    }
+}
