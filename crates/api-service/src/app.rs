@@ -8,21 +8,22 @@ use prometheus_client::registry::Registry;
 use service_kit::{
     DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
+    settings::SessionBackEnd,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{api::Api, keeper::Keeper, metrics::Metrics, outbox::Outbox, server, session::Sessions};
 
-pub(crate) const PROCESS: &str = "api-service";
+const PROCESS: &str = "api-service";
 /// Where health and metrics are served unless `ops.listen` is set.
 const OPS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9081);
 
 /// How long a request may hold a connection to the database.
 pub(crate) const ONE_REQUEST: Duration = Duration::from_secs(1);
 
-/// Who has how many of the connections that the process may hold. It holds four at the least: an unknown session must not
-/// take the only one for look-ups.
+/// Who has how many of the connections that the process may hold. It holds five at the least: neither an unknown session nor a
+/// slow step may take the only one of their kind.
 struct Shares {
     requests: usize,
     sessions: usize,
@@ -30,8 +31,13 @@ struct Shares {
 }
 
 impl Shares {
-    fn of(connections: usize) -> Self {
-        let (sessions, background) = ((connections / 4).max(2), (connections / 4).max(1));
+    fn of(settings: &Settings) -> Self {
+        let connections = settings.database.max_connections;
+        let background = (connections / 4).max(2);
+        let sessions = match settings.api.sessions {
+            SessionBackEnd::Database => (connections / 4).max(2),
+            SessionBackEnd::Introspection => 0,
+        };
         Self { requests: connections.saturating_sub(sessions + background).max(1), sessions, background }
     }
 }
@@ -83,11 +89,11 @@ impl App {
     /// [`AppError`] with the name of the setting at fault.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
         let keys = connections::secret_keys(settings)?;
-        let Shares { requests, sessions, background } = Shares::of(settings.database.max_connections);
-        let ledger = connections::part_of_ledger(settings, PROCESS, requests, ONE_REQUEST)?;
-        let background = connections::part_of_ledger(settings, PROCESS, background, ledger::PATIENCE)?;
+        let Shares { requests, sessions, background } = Shares::of(settings);
+        let background = connections::ledger_with(settings, PROCESS, background)?;
+        let ledger = connections::part_of_ledger(&background, requests, ONE_REQUEST)?;
         let broker = connections::broker(settings, PROCESS)?;
-        let sessions = Sessions::new(settings, sessions)?;
+        let sessions = Sessions::new(settings, &background, sessions)?;
         let ops = OpsServer::bind(settings.ops.listen.unwrap_or(OPS)).await?;
         let (listener, address) = bind(settings.api.listen).await?;
         Ok(Self { settings: settings.clone(), ledger, background, broker, keys, sessions, ops, listener, address })
@@ -126,11 +132,11 @@ impl App {
         let health = tokio::spawn(ops.serve(Arc::new(registry), readiness, telling));
 
         connections::wait_for_schema(&background, &shutdown).await?;
-        let outbox = Outbox::new(background.clone(), &broker, publisher);
+        let outbox = Outbox::new(ledger.clone(), &broker, publisher);
         let recover_per_second = settings.api.recover_per_second;
         let keeper = Keeper {
-            ledger: background.clone(),
-            outbox: outbox.clone(),
+            outbox: outbox.with(background.clone()),
+            ledger: background,
             metrics: metrics.clone(),
             recover_per_second,
             keep: settings.retention.keep,

@@ -17,6 +17,7 @@ pub(crate) struct Metrics {
     requests: Family<Labels, Counter>,
     seconds: Family<Route, Histogram>,
     tasks: Family<TaskLabel, Gauge>,
+    task_steps: Family<TaskLabel, Counter>,
     task_deliveries: Family<TaskLabel, Counter>,
 }
 
@@ -42,6 +43,7 @@ impl Metrics {
             requests: Family::default(),
             seconds: Family::new_with_constructor(buckets::seconds as fn() -> _),
             tasks: Family::default(),
+            task_steps: Family::default(),
             task_deliveries: Family::default(),
         };
         registry.register("webhooks_api_requests", "Requests answered", metrics.requests.clone());
@@ -54,6 +56,11 @@ impl Metrics {
             "webhooks_tasks",
             "Webhooks whose deliveries are being cancelled, activated or recovered, by task; the same in every process",
             metrics.tasks.clone(),
+        );
+        registry.register(
+            "webhooks_task_steps",
+            "Steps of tasks that this process has taken",
+            metrics.task_steps.clone(),
         );
         registry.register(
             "webhooks_task_deliveries",
@@ -71,6 +78,7 @@ impl Metrics {
     }
 
     pub(crate) fn task_step(&self, task: &'static str, deliveries: usize) {
+        self.task_steps.get_or_create(&[("task", task)]).inc();
         self.task_deliveries.get_or_create(&[("task", task)]).inc_by(u64::try_from(deliveries).unwrap_or_default());
     }
 

@@ -32,6 +32,11 @@ impl Outbox {
         Self { ledger, publisher, names, promises, recoveries, activations, cancellations }
     }
 
+    /// The same over other connections.
+    pub(crate) fn with(&self, ledger: Ledger) -> Self {
+        Self { ledger, ..self.clone() }
+    }
+
     /// Whether it is worth beginning something whose job has to be published.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         if self.is_open() { Ok(()) } else { Err(ApiError::BrokerAway(PublishError::NotConnected)) }

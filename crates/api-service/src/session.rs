@@ -22,11 +22,7 @@ use time::OffsetDateTime;
 use self::introspection::Introspection;
 pub(crate) use self::introspection::IntrospectionError;
 use self::strangers::{Crowded, Strangers};
-use crate::{
-    api::Api,
-    app::{ONE_REQUEST, PROCESS},
-    problem::ApiError,
-};
+use crate::{api::Api, app::ONE_REQUEST, problem::ApiError};
 
 /// The role that may manage webhooks.
 const ADMIN: &str = "admin";
@@ -47,12 +43,12 @@ pub(crate) enum Sessions {
 
 impl Sessions {
     /// The back end of the settings. Call it inside the runtime that will run the service.
-    /// It has `connections` to the database of its own: a look-up waits for no other work.
-    pub(crate) fn new(settings: &Settings, connections: usize) -> Result<Self, SettingsError> {
+    /// It has `at_once` connections to the database of its own: a look-up waits for no other work.
+    pub(crate) fn new(settings: &Settings, ledger: &Ledger, at_once: usize) -> Result<Self, SettingsError> {
         match settings.api.sessions {
             SessionBackEnd::Database => {
-                let ledger = connections::part_of_ledger(settings, PROCESS, connections, ONE_REQUEST)?;
-                Ok(Self::Database(ledger, Strangers::new(connections / STRANGERS_PART)))
+                let ledger = connections::part_of_ledger(ledger, at_once, ONE_REQUEST)?;
+                Ok(Self::Database(ledger, Strangers::new(at_once / STRANGERS_PART)))
             }
             SessionBackEnd::Introspection => Ok(Self::Introspection(Box::new(Introspection::new(settings)?))),
         }

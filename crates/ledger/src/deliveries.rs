@@ -91,8 +91,8 @@ pub struct DeliveryPage {
 }
 
 /// Rows that one statement looks at: some milliseconds. Those of the second kind are looked up one by one.
-const LOOKED_AT: usize = 5_000;
-const LOOKED_UP: usize = 1_000;
+const LOOKED_AT: i64 = 5_000;
+const LOOKED_UP: i64 = 1_000;
 /// The newest attempts that are shown: each resend of a delivery may add as many as the schedule has steps.
 const ATTEMPTS: i64 = 200;
 /// How far ahead of its delivery an event's timestamp may be.
@@ -161,7 +161,10 @@ impl Ledger {
         let (mut deliveries, mut after) = (Vec::new(), first_after(page.after, filter.created_until));
         loop {
             let needed = limit + 1 - deliveries.len();
-            let found = self.log_search(webhook, source, states, &filter, after, needed).await?;
+            // First the end, so that what comes and goes meanwhile is neither looked at twice nor passed over.
+            let end = self.log_end(webhook, source, after).await?;
+            let span = (end.unwrap_or(Uuid::nil()), after);
+            let found = self.log_search(webhook, source, states, &filter, span, needed).await?;
             let is_full = found.len() == needed;
             for row in found {
                 deliveries.push(row.read(webhook.existence)?);
@@ -170,7 +173,7 @@ impl Ledger {
                 deliveries.truncate(limit);
                 return Ok(DeliveryPage { next: deliveries.last().map(|last| last.id), deliveries });
             }
-            match self.log_end(webhook, source, after).await? {
+            match end {
                 None => return Ok(DeliveryPage { deliveries, next: None }),
                 Some(end) if began.elapsed() >= budget => {
                     return Ok(DeliveryPage { deliveries, next: Some(end.into()) });
@@ -180,37 +183,41 @@ impl Ledger {
         }
     }
 
-    /// Those of the next rows after an id that match.
+    /// The last of the rows that a search after this id looks at; `None` when it looks at the last one of all.
+    async fn log_end(&self, webhook: OwnWebhook, source: Source, after: Uuid) -> Result<Option<Uuid>, LedgerError> {
+        let (query, looked_at) = source.end();
+        let query = diesel::sql_query(query)
+            .bind::<SqlUuid, _>(webhook.id().as_uuid())
+            .bind::<SqlUuid, _>(after)
+            .bind::<BigInt, _>(looked_at - 1);
+        let end: Option<Id> = self.run(async |conn| query.get_result(conn).await.optional()).await?;
+        Ok(end.map(|row| row.id))
+    }
+
+    /// The newest of those that match, from an id to before another one.
     async fn log_search(
         &self,
         webhook: OwnWebhook,
         source: Source,
         states: Option<&[&str]>,
         filter: &DeliveryFilter,
-        after: Uuid,
+        (from, before): (Uuid, Uuid),
         most: usize,
     ) -> Result<Vec<Row>, LedgerError> {
         let query = diesel::sql_query(format!(
-            "SELECT * FROM ({}) AS d WHERE ($3 IS NULL OR state = ANY ($3)) AND ($4 IS NULL OR event_type = $4) \
-             AND ($5 IS NULL OR created_at >= $5) AND ($6 IS NULL OR created_at < $6) LIMIT $7",
+            "SELECT * FROM ({}) AS d WHERE ($4 IS NULL OR state = ANY ($4)) AND ($5 IS NULL OR event_type = $5) \
+             AND ($6 IS NULL OR created_at >= $6) AND ($7 IS NULL OR created_at < $7) LIMIT $8",
             source.rows()
         ))
         .bind::<SqlUuid, _>(webhook.id().as_uuid())
-        .bind::<SqlUuid, _>(after)
+        .bind::<SqlUuid, _>(before)
+        .bind::<SqlUuid, _>(from)
         .bind::<Nullable<Array<Text>>, _>(states)
         .bind::<Nullable<Text>, _>(filter.event_type.map(EventType::as_str))
         .bind::<Nullable<Timestamptz>, _>(filter.created_from)
         .bind::<Nullable<Timestamptz>, _>(filter.created_until)
         .bind::<BigInt, _>(i64::try_from(most).unwrap_or(i64::MAX));
         self.run(async |conn| query.load(conn).await).await
-    }
-
-    /// The last of the rows that a search after this id looks at; `None` when it looks at the last one of all.
-    async fn log_end(&self, webhook: OwnWebhook, source: Source, after: Uuid) -> Result<Option<Uuid>, LedgerError> {
-        let query =
-            diesel::sql_query(source.end()).bind::<SqlUuid, _>(webhook.id().as_uuid()).bind::<SqlUuid, _>(after);
-        let end: Option<Id> = self.run(async |conn| query.get_result(conn).await.optional()).await?;
-        Ok(end.map(|row| row.id))
     }
 
     /// One of a webhook's deliveries.
@@ -251,35 +258,43 @@ impl Ledger {
     }
 }
 
+// The order and the ranges of both columns leave the planner the index of both and nothing else: neither the primary key, along
+// which it would read everybody's, nor all of a webhook's rows at once.
 impl Source {
-    /// The rows that a search after `$2` looks at, newest first.
+    /// The rows before `$2` from `$3` on, newest first.
     fn rows(self) -> String {
         let columns =
             "id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at";
         match self {
             Self::Log => format!(
-                "SELECT {columns} FROM deliveries WHERE webhook_id = $1 AND id < $2 ORDER BY id DESC LIMIT {LOOKED_AT}"
+                "SELECT {columns} FROM deliveries WHERE (webhook_id, id) < ($1, $2) AND (webhook_id, id) >= ($1, $3) \
+                 ORDER BY webhook_id DESC, id DESC"
             ),
             Self::Unsuccessful(state) => format!(
                 "SELECT d.* FROM ( \
-                   SELECT delivery_id FROM unsuccessful_deliveries \
-                   WHERE webhook_id = $1 AND state = '{state}' AND delivery_id < $2 ORDER BY delivery_id DESC LIMIT {LOOKED_UP} \
+                   SELECT delivery_id FROM unsuccessful_deliveries WHERE webhook_id = $1 AND state = '{state}' \
+                   AND delivery_id < $2 AND delivery_id >= $3 ORDER BY delivery_id DESC OFFSET 0 \
                  ) AS u CROSS JOIN LATERAL (SELECT {columns} FROM deliveries WHERE id = u.delivery_id LIMIT 1) AS d"
             ),
         }
     }
 
-    fn end(self) -> String {
+    /// The last of the rows before `$2` that are looked at, and how many these are.
+    fn end(self) -> (String, i64) {
         match self {
-            Self::Log => format!(
-                "SELECT id FROM deliveries WHERE webhook_id = $1 AND id < $2 ORDER BY id DESC OFFSET {} LIMIT 1",
-                LOOKED_AT - 1
-            ),
-            Self::Unsuccessful(state) => format!(
-                "SELECT delivery_id AS id FROM unsuccessful_deliveries WHERE webhook_id = $1 AND state = '{state}' \
-                 AND delivery_id < $2 ORDER BY delivery_id DESC OFFSET {} LIMIT 1",
-                LOOKED_UP - 1
-            ),
+            Self::Log => {
+                let end = "SELECT id FROM deliveries WHERE (webhook_id, id) < ($1, $2) \
+                     AND (webhook_id, id) >= ($1, '00000000-0000-0000-0000-000000000000') \
+                     ORDER BY webhook_id DESC, id DESC OFFSET $3 LIMIT 1";
+                (end.to_owned(), LOOKED_AT)
+            }
+            Self::Unsuccessful(state) => {
+                let end = format!(
+                    "SELECT delivery_id AS id FROM unsuccessful_deliveries WHERE webhook_id = $1 AND state = '{state}' \
+                     AND delivery_id < $2 ORDER BY delivery_id DESC OFFSET $3 LIMIT 1"
+                );
+                (end, LOOKED_UP)
+            }
         }
     }
 }

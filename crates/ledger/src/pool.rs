@@ -1,6 +1,12 @@
 //! Connections.
 
-use std::{error::Error as _, io, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    error::Error as _,
+    io,
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use diesel::{
     ConnectionError,
@@ -36,7 +42,9 @@ pub struct LedgerConfig {
 #[derive(Clone)]
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
-    patience: Duration,
+    config: LedgerConfig,
+    /// All pools to the same database, this one among them.
+    pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
     /// Read once.
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
 }
@@ -62,30 +70,23 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::Url`] when the connection string is malformed.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
-        let settings = connection_settings(config)?;
-        let patience = config.patience;
-        let mut manager = ManagerConfig::default();
-        manager.recycling_method = RecyclingMethod::Fast;
-        // A connection's driver lives on the runtime that spawns it: always this one, never that of a web worker.
-        let runtime = tokio::runtime::Handle::current();
-        manager.custom_setup = Box::new(move |_| {
-            let settings = settings.clone();
-            let established = runtime.spawn(async move { establish(&settings, patience).await });
-            Box::pin(async move {
-                established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
-            })
-        });
-        let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&config.url, manager);
-        let pool = Pool::builder(manager)
-            .max_size(config.max_connections)
-            .queue_mode(deadpool::managed::QueueMode::Lifo)
-            .runtime(deadpool::Runtime::Tokio1)
-            .wait_timeout(Some(CONNECT_TIMEOUT))
-            .create_timeout(Some(CONNECT_TIMEOUT))
-            .recycle_timeout(Some(CONNECT_TIMEOUT))
-            .build()
-            .map_err(|error| LedgerError::Unavailable(error.into()))?;
-        Ok(Self { pool, patience, ids_without_types_until: Arc::default() })
+        Self::among(config.clone(), Arc::default())
+    }
+
+    /// A handle with a pool of its own, inside the same runtime: its callers wait for nobody else's connections, and for no
+    /// longer than `patience`. What one handle learns of the database holds for all of them.
+    ///
+    /// # Errors
+    /// As of [`Ledger::new`].
+    pub fn part(&self, max_connections: usize, patience: Duration) -> Result<Self, LedgerError> {
+        let config = LedgerConfig { max_connections, patience, ..self.config.clone() };
+        Self::among(config, Arc::clone(&self.pools))
+    }
+
+    fn among(config: LedgerConfig, pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>) -> Result<Self, LedgerError> {
+        let pool = make_pool(&config)?;
+        pools.lock().unwrap_or_else(PoisonError::into_inner).push(pool.clone());
+        Ok(Self { pool, config, pools, ids_without_types_until: Arc::default() })
     }
 
     /// Runs statements on a connection of the pool, with a deadline. A connection that fell silent is thrown away. So are all
@@ -95,16 +96,18 @@ impl Ledger {
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
         let mut conn = self.pool.get().await.map_err(not_had)?;
-        let error = match tokio::time::timeout(self.patience, statements(&mut conn)).await {
+        let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => failed(error, &mut conn),
-            Err(_) => LedgerError::Timeout(self.patience),
+            Err(_) => LedgerError::Timeout(self.config.patience),
         };
         match error {
             LedgerError::Timeout(_) => drop(Object::take(conn)),
             LedgerError::ReadOnly => {
                 drop(Object::take(conn));
-                self.pool.retain(|_, _| false);
+                for pool in self.pools.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                    pool.retain(|_, _| false);
+                }
             }
             _ => {}
         }
@@ -116,6 +119,32 @@ impl Ledger {
         let conn = self.pool.get().await.map_err(not_had)?;
         Ok(Object::take(conn))
     }
+}
+
+fn make_pool(config: &LedgerConfig) -> Result<Pool<AsyncPgConnection>, LedgerError> {
+    let settings = connection_settings(config)?;
+    let patience = config.patience;
+    let mut manager = ManagerConfig::default();
+    manager.recycling_method = RecyclingMethod::Fast;
+    // A connection's driver lives on the runtime that spawns it: always this one, never that of a web worker.
+    let runtime = tokio::runtime::Handle::current();
+    manager.custom_setup = Box::new(move |_| {
+        let settings = settings.clone();
+        let established = runtime.spawn(async move { establish(&settings, patience).await });
+        Box::pin(async move {
+            established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
+        })
+    });
+    let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&config.url, manager);
+    Pool::builder(manager)
+        .max_size(config.max_connections)
+        .queue_mode(deadpool::managed::QueueMode::Lifo)
+        .runtime(deadpool::Runtime::Tokio1)
+        .wait_timeout(Some(CONNECT_TIMEOUT))
+        .create_timeout(Some(CONNECT_TIMEOUT))
+        .recycle_timeout(Some(CONNECT_TIMEOUT))
+        .build()
+        .map_err(|error| LedgerError::Unavailable(error.into()))
 }
 
 /// Whether a statement failed because the connection, or the server behind it, went away.

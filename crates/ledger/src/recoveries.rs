@@ -8,7 +8,7 @@ use diesel::{
     prelude::*,
     sql_types::{Bool, Double, Int4, Timestamptz, Uuid as SqlUuid},
 };
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use crate::{
     promises::promise,
     resends::{begin, first_kept},
     tables::{deliveries, recoveries, unsuccessful_deliveries},
-    tasks::Step,
+    tasks::{STEP_LEASE, STEP_LOCKS, Step},
     webhooks::{OwnWebhook, lock},
 };
 
@@ -52,11 +52,6 @@ struct Leased {
     reached: Uuid,
 }
 
-/// A step that fails, or whose process dies, comes after those of the others.
-const LEASE: &str = "UPDATE recoveries AS r SET leased_until = now() + interval '5 seconds' FROM ( \
-       SELECT id FROM recoveries WHERE finished_at IS NULL AND leased_until <= now() \
-       ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
-     ) AS next WHERE r.id = next.id RETURNING r.id, r.webhook_id, r.created_at, r.reached";
 const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
        finished_at = CASE WHEN $4 THEN now() END, leased_until = now() + $5 * interval '1 second' \
      WHERE id = $1 AND finished_at IS NULL";
@@ -115,11 +110,17 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer; the step is taken then, or not at all, and other recoveries' come first.
     pub async fn recovery_step(&self, most: u16, pause: Duration, keep: Duration) -> Result<Option<Step>, LedgerError> {
-        let lease = diesel::sql_query(LEASE);
+        let lease = diesel::sql_query(format!(
+            "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ( \
+               SELECT id FROM recoveries WHERE finished_at IS NULL AND leased_until <= now() \
+               ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
+             ) AS next WHERE r.id = next.id RETURNING r.id, r.webhook_id, r.created_at, r.reached"
+        ));
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(leased) = leased else { return Ok(None) };
         let step = self.run(async |conn| {
             conn.transaction(async |conn| {
+                conn.batch_execute(STEP_LOCKS).await?;
                 if !leased.is_running(conn).await? {
                     return Ok(Step::default());
                 }

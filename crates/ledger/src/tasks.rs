@@ -7,7 +7,7 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Bool, Double, Text, Uuid as SqlUuid},
 };
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::DeliveryState;
 use uuid::Uuid;
 
@@ -15,14 +15,16 @@ use crate::{
     error::LedgerError,
     pool::Ledger,
     promises::{Promised, due_now, lock_waiting, promise},
-    tables::{deliveries, webhook_tasks, webhooks},
+    tables::{deliveries, held_jobs, webhook_tasks, webhooks},
 };
 
 /// Deliveries that one step of a cancellation looks at, and those that it cancels: some tens of milliseconds.
 const LOOKED_AT: usize = 10_000;
 const CANCELLED: usize = 1_000;
-/// How long a step is nobody else's: one that fails comes after the others of its kind.
-const STEP_LEASE: &str = "interval '5 seconds'";
+/// How long a step is nobody else's: longer than any step takes, so that one that fails comes after the others of its kind.
+pub(crate) const STEP_LEASE: &str = "interval '30 seconds'";
+/// A step waits for others' locks for less than a readiness check waits for its connection.
+pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '1s'";
 
 /// What a webhook may have to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +66,6 @@ pub struct Running {
 struct Leased {
     #[diesel(sql_type = SqlUuid)]
     webhook_id: Uuid,
-    #[diesel(sql_type = SqlUuid)]
-    cursor: Uuid,
 }
 
 #[derive(QueryableByName)]
@@ -92,8 +92,11 @@ struct RunningRow {
     recover: i64,
 }
 
+// The order and the ranges of both columns leave the planner the index of both and nothing else: not the primary key, along
+// which it would read everybody's.
 const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AS waits FROM deliveries \
-     WHERE webhook_id = $1 AND id > $2 ORDER BY id LIMIT $3";
+     WHERE (webhook_id, id) > ($1, $2) AND (webhook_id, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
+     ORDER BY webhook_id, id LIMIT $3";
 const TAKE_HELD: &str = "DELETE FROM held_jobs AS h USING ( \
        SELECT webhook_id, delivery_id FROM held_jobs WHERE webhook_id = $1 ORDER BY delivery_id LIMIT $2 FOR UPDATE SKIP LOCKED \
      ) AS taken WHERE h.webhook_id = taken.webhook_id AND h.delivery_id = taken.delivery_id RETURNING h.delivery_id";
@@ -119,13 +122,19 @@ impl Ledger {
             "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
                SELECT webhook_id, task FROM webhook_tasks WHERE task = $1 AND leased_until <= now() \
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
-             ) AS next WHERE t.webhook_id = next.webhook_id AND t.task = next.task RETURNING t.webhook_id, t.cursor"
+             ) AS next WHERE t.webhook_id = next.webhook_id AND t.task = next.task RETURNING t.webhook_id"
         ))
         .bind::<Text, _>(name);
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
-        let Some(Leased { webhook_id, cursor }) = leased else { return Ok(None) };
+        let Some(Leased { webhook_id }) = leased else { return Ok(None) };
+        // Whoever is still at a step though its lease has ended has locked the task.
+        let lock =
+            webhook_tasks::table.find((webhook_id, name)).select(webhook_tasks::cursor).for_update().skip_locked();
         let step = self.run(async |conn| {
             conn.transaction(async |conn| {
+                conn.batch_execute(STEP_LOCKS).await?;
+                let cursor: Option<Uuid> = lock.first(conn).await.optional()?;
+                let Some(cursor) = cursor else { return Ok(Step::default()) };
                 let (step, next) = match task {
                     Task::Cancel => cancel_some(conn, webhook_id, cursor).await?,
                     Task::Activate { most } => activate_some(conn, webhook_id, most).await?,
@@ -217,5 +226,8 @@ async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -
     let held: Vec<Uuid> = take.load::<Held>(conn).await?.into_iter().map(|held| held.delivery_id).collect();
     let waiting = due_now(conn, &held).await?;
     let step = Step { deliveries: waiting.len(), promised: Some(promise(conn, &waiting).await?) };
-    Ok((step, (held.len() == usize::from(most)).then(Uuid::nil)))
+    // Some may be locked by one whose end is open.
+    let held_jobs = held_jobs::table.filter(held_jobs::webhook_id.eq(webhook));
+    let is_more = diesel::select(diesel::dsl::exists(held_jobs)).get_result::<bool>(conn).await?;
+    Ok((step, is_more.then(Uuid::nil)))
 }

@@ -18,23 +18,33 @@ use crate::{
 /// # Errors
 /// [`SettingsError::Invalid`] for `database.url`.
 pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, SettingsError> {
-    part_of_ledger(settings, process, settings.database.max_connections, ledger::PATIENCE)
+    ledger_with(settings, process, settings.database.max_connections)
 }
 
-/// The same with some of the connections that a process may hold, and how long a call may hold one of them. What uses one
-/// part never waits for what uses another.
+/// The same with some of the connections that a process may hold.
 ///
 /// # Errors
 /// [`SettingsError::Invalid`] for `database.url`.
-pub fn part_of_ledger(
+pub fn ledger_with(
     settings: &Settings,
     process: &'static str,
     max_connections: usize,
-    patience: Duration,
 ) -> Result<Ledger, SettingsError> {
     let url = settings.database.url.expose().to_owned();
-    let config = LedgerConfig { url, max_connections, application_name: process, patience };
-    Ledger::new(&config).map_err(|error| SettingsError::invalid("database.url", error))
+    let config = LedgerConfig { url, max_connections, application_name: process, patience: ledger::PATIENCE };
+    Ledger::new(&config).map_err(database_url)
+}
+
+/// A part of the ledger with connections of its own, and how long a call may hold one of them.
+///
+/// # Errors
+/// [`SettingsError::Invalid`] for `database.url`.
+pub fn part_of_ledger(ledger: &Ledger, connections: usize, patience: Duration) -> Result<Ledger, SettingsError> {
+    ledger.part(connections, patience).map_err(database_url)
+}
+
+fn database_url(error: LedgerError) -> SettingsError {
+    SettingsError::invalid("database.url", error)
 }
 
 /// The keys that seal signing secrets.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use domain::{DeliveryId, DeliveryState, OutcomeClass, Progress};
+use domain::{DeliveryId, DeliveryState, EventType, OutcomeClass, Progress};
 use end_to_end::{
     history::made,
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
-use ledger::{Attempted, Due, Ledger};
+use ledger::{Attempted, DeliveryFilter, Due, Ledger, Page};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -36,7 +36,7 @@ fn succeeded(due: Due) -> Attempted {
 /// Rows that were read so far by whatever way, in all tables of the hot path.
 async fn read(system: &System) -> i64 {
     let all = "SELECT coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint \
-               FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|webhook_health|events|deliveries|attempts)'";
+               FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|webhook_health|events|deliveries|attempts|unsuccessful)'";
     system.count(all).await
 }
 
@@ -118,4 +118,52 @@ async fn due(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<Due> {
 async fn ids(system: &System, count: u32) -> Vec<DeliveryId> {
     let some = format!("SELECT id::text FROM deliveries ORDER BY id DESC LIMIT {count}");
     system.sql(&some).await.iter().map(|row| row.get::<_, &str>(0).parse::<Uuid>().unwrap().into()).collect()
+}
+
+/// A webhook's log is found by the index of webhooks, whatever else is in the ledger and whatever the planner believes of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_one() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let mut webhooks = Vec::new();
+        for _ in 0..4 {
+            webhooks.push(api.create("https://localhost/", &["quote.closed"]).await.id);
+        }
+        let [large, other, small, quiet] = &webhooks[..] else { panic!("there are four") };
+        for (webhook, count) in [(large, 20_000), (other, 20_000), (small, 3)] {
+            made(&system, tenant, webhook, count, "CASE i % 4 WHEN 0 THEN 'dropped' ELSE 'succeeded' END").await;
+        }
+        system.sql("ANALYZE deliveries").await;
+        system.sql("ANALYZE unsuccessful_deliveries").await;
+        let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
+        let dropped = DeliveryFilter { state: Some(DeliveryState::Dropped), ..DeliveryFilter::default() };
+        for (webhook, filter, most) in [
+            (quiet, DeliveryFilter::default(), 50),
+            (small, DeliveryFilter::default(), 50),
+            (large, DeliveryFilter::default(), 6_000),
+            (large, accepted, 12_000),
+            (large, dropped, 3_000),
+            (quiet, dropped, 50),
+        ] {
+            let before = read(&system).await;
+            let name = format!("log-{}", Uuid::new_v4().simple());
+            let name: &'static str = Box::leak(name.into_boxed_str());
+            let ledger = system.ledger_as(name, 1);
+            let own =
+                ledger.webhook_known(tenant.into(), webhook.parse::<Uuid>().unwrap().into()).await.unwrap().unwrap();
+            let page = Page { after: None, limit: 50 };
+            ledger.delivery_list(own, filter, page, Duration::ZERO).await.unwrap();
+            drop(ledger);
+            let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
+            eventually("its connection has ended, and counted", SOON, || async {
+                (system.count(&gone).await == 0).then_some(())
+            })
+            .await;
+            let read = read(&system).await - before;
+            assert!(read <= most, "{read} rows were read for {filter:?} of {webhook}");
+        }
+    })
+    .await;
 }

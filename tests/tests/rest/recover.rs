@@ -140,6 +140,8 @@ async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
         assert_eq!(done(&api, second.header("location").unwrap()).await["resent"], 200);
         assert_eq!(api.get(first.header("location").unwrap()).await.json()["state"], "running");
         drop(hold);
+        // As if the lease of the step that failed had run out.
+        system.sql("UPDATE recoveries SET leased_until = now()").await;
         assert_eq!(done(&api, first.header("location").unwrap()).await["resent"], 5);
     })
     .await;

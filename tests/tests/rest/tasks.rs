@@ -113,6 +113,8 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
         system.stop(Service::Api).await;
         assert_eq!((system.count(cancelled).await, tasks(&system).await), (before, 1));
         drop(hold);
+        // As if the lease of the step that failed had run out.
+        system.sql("UPDATE webhook_tasks SET leased_until = now()").await;
         let again = system.start(Service::Api).await;
         all_cancelled(&system).await;
         let done = metric(again, r#"webhooks_task_deliveries_total{task="cancel"}"#).await;
@@ -200,6 +202,36 @@ async fn an_activation_publishes_what_was_held_at_the_pace_that_is_set() {
         assert_eq!(metric(ops, r#"webhooks_task_deliveries_total{task="activate"}"#).await, 100.0);
         assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
         assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+    })
+    .await;
+}
+
+/// A process that took what was held, and vanished before it committed: the server takes its work back much later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_activation_outlives_a_step_that_is_taken_back() {
+    System::prepared(paced(1_000), async |system| {
+        let ops = running(&system).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = held(&system, &api, tenant, &receiver, 30).await;
+        let vanished = system
+            .database_session(
+                "BEGIN; DELETE FROM held_jobs WHERE delivery_id IN (SELECT delivery_id FROM held_jobs ORDER BY 1 DESC LIMIT 20)",
+            )
+            .await;
+        set_active(&api, &webhook, true).await;
+        receiver.wait_for(10, SOON).await;
+        eventually("further steps were taken", SOON, || async {
+            let steps = r#"webhooks_task_steps_total{task="activate"}"#;
+            (metric(ops, steps).await >= 3.0).then_some(())
+        })
+        .await;
+        assert_eq!(tasks(&system).await, 1, "it is not over");
+        drop(vanished);
+        receiver.wait_for(30, SOON).await;
+        assert_eq!(received_once(&receiver).len(), 30);
+        eventually("the task ends", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
     })
     .await;
 }

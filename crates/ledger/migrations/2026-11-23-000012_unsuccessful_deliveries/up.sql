@@ -27,14 +27,14 @@ $$;
 
 DO $$
 BEGIN
-    -- Nobody queues up behind this for long.
-    SET LOCAL lock_timeout = '500ms';
+    -- Nobody queues up behind this for long, even while an autovacuum holds it up for an hour.
+    SET LOCAL lock_timeout = '100ms';
     LOOP
         BEGIN
             LOCK TABLE deliveries IN SHARE ROW EXCLUSIVE MODE;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
-            PERFORM pg_sleep(0.5);
+            PERFORM pg_sleep(2);
         END;
     END LOOP;
 END $$;
