@@ -76,6 +76,9 @@ impl Volume<'_> {
     /// Does the work, and measures the other tenant before it and beside it.
     #[expect(clippy::cast_precision_loss, reason = "some millions")]
     pub(super) async fn measured(&self, operation: &Operation, work: impl AsyncFnOnce() -> Worked) -> Vec<Figure> {
+        // What the part before has left must not make the other tenant's time without the work look long.
+        self.drained().await;
+        self.stage.bench.settle().await;
         let without = self.stage.pace(&self.load, PER_SECOND, QUIET).await;
         let mark = self.statements.mark();
         let (during, worked) = self.beside(work()).await;
