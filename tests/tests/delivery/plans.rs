@@ -120,6 +120,19 @@ async fn ids(system: &System, count: u32) -> Vec<DeliveryId> {
     system.sql(&some).await.iter().map(|row| row.get::<_, &str>(0).parse::<Uuid>().unwrap().into()).collect()
 }
 
+/// A day of 25,000 deliveries in the order of their ids, of webhooks that are an SQL expression of the number `i`.
+async fn filled(system: &System, days_ago: u8, webhook: &str) {
+    let fill = format!(
+        "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts) \
+         SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '8' || substr(md5(i::text), 1, 3) || \
+                 '8' || substr(md5(i::text), 4, 15))::uuid, {webhook}, gen_random_uuid(), 'quote.closed', \
+                CASE i % 4 WHEN 0 THEN 'dropped' ELSE 'succeeded' END, 1 \
+         FROM (SELECT i, date_trunc('day', now(), 'UTC') + i * interval '3 seconds' - interval '{days_ago} days' AS at \
+               FROM generate_series(1, 25000) AS i) AS past ORDER BY i"
+    );
+    system.sql(&fill).await;
+}
+
 /// A webhook's log is found by the index of webhooks, whatever else is in the ledger and whatever the planner believes of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_one() {
@@ -127,13 +140,15 @@ async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_
         system.start(Service::Api).await;
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
-        let mut webhooks = Vec::new();
-        for _ in 0..4 {
-            webhooks.push(api.create("https://localhost/", &["quote.closed"]).await.id);
-        }
-        let [large, other, small, quiet] = &webhooks[..] else { panic!("there are four") };
-        for (webhook, count) in [(large, 20_000), (other, 20_000), (small, 3)] {
-            made(&system, tenant, webhook, count, "CASE i % 4 WHEN 0 THEN 'dropped' ELSE 'succeeded' END").await;
+        let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        let small = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        made(&system, tenant, small, 3, "'dropped'").await;
+        // Yesterday ten webhooks got as much each, and the day before one got four fifths, and a hundred the rest.
+        let of_ten = "md5((i % 10)::text)::uuid".to_owned();
+        let of_many = format!("CASE WHEN i % 5 = 0 THEN md5((i % 1000)::text)::uuid ELSE '{large}' END");
+        for (days, webhook) in [(1, of_ten), (2, of_many)] {
+            filled(&system, days, &webhook).await;
         }
         system.sql("ANALYZE deliveries").await;
         system.sql("ANALYZE unsuccessful_deliveries").await;
