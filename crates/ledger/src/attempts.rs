@@ -200,6 +200,7 @@ impl Ledger {
     async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<HashMap<DeliveryId, Record>, LedgerError> {
         // Whoever locks several deliveries does so in the order of ids.
         made.sort_unstable_by_key(|attempted| attempted.id);
+        let mut has_days = false;
         loop {
             let (mut statement, count) = (RecordAttempts::default(), made.len());
             for attempted in &made {
@@ -226,9 +227,10 @@ impl Ledger {
                 // As after an interrupted making of the day, or its drop meanwhile.
                 Err(error) => {
                     let moments: Vec<_> = made.iter().map(|attempted| occurred_at(attempted.id)).collect();
-                    if !self.days_made(&error, &moments).await? {
+                    if has_days || !self.days_made(&error, &moments).await? {
                         return Err(error);
                     }
+                    has_days = true;
                 }
             }
         }

@@ -105,7 +105,7 @@ impl Leader {
 
 impl Ledger {
     /// Makes the partitions that are missing, as after a week without a leader, when `error` may come from that: the days of
-    /// `moments` have none. Whether there were any to make: then the statement that failed can be run again.
+    /// `moments` had none. Then the statement that failed can be run once more, whoever has made them.
     pub(crate) async fn days_made(&self, error: &LedgerError, moments: &[OffsetDateTime]) -> Result<bool, LedgerError> {
         use diesel::result::{DatabaseErrorKind::CheckViolation, Error::DatabaseError};
         if !matches!(error, LedgerError::Query(DatabaseError(CheckViolation, _))) {
@@ -113,8 +113,10 @@ impl Ledger {
         }
         let days: BTreeSet<_> = moments.iter().map(|moment| Day(moment.date())).collect();
         let made = self.run(async |conn| make_partitions(conn, days.iter().copied()).await).await?;
-        tracing::info!(made, "partitions of days were missing: they are made now");
-        Ok(made > 0)
+        if made > 0 {
+            tracing::info!(made, "partitions of days were missing: they are made now");
+        }
+        Ok(true)
     }
 }
 
