@@ -21,7 +21,7 @@ pub(crate) use self::{resend::resend, view::DeliveryView};
 use crate::{api::Api, page, path, problem::ApiError, session::Administrator, webhooks};
 
 /// How long a page is looked for: well below what a request may take.
-const BUDGET: Duration = Duration::from_millis(40);
+const BUDGET: Duration = Duration::from_millis(30);
 
 /// The deliveries of a webhook, deleted or not, newest event first.
 pub(crate) async fn list(

@@ -81,6 +81,14 @@ pub struct DeliveryFilter {
     pub created_until: Option<OffsetDateTime>,
 }
 
+impl DeliveryFilter {
+    /// Whether everything matches, the state aside.
+    const fn takes_all(&self) -> bool {
+        let Self { event_type, created_from, created_until, .. } = self;
+        event_type.is_none() && created_from.is_none() && created_until.is_none()
+    }
+}
+
 /// A part of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryPage {
@@ -161,8 +169,12 @@ impl Ledger {
         let (mut deliveries, mut after) = (Vec::new(), first_after(page.after, filter.created_until));
         loop {
             let needed = limit + 1 - deliveries.len();
-            // First the end, so that what comes and goes meanwhile is neither looked at twice nor passed over.
-            let end = self.log_end(webhook, source, after).await?;
+            // First the end, so that what comes and goes meanwhile is neither looked at twice nor passed over. Where all match,
+            // the page ends the search.
+            let end = match states.is_none() && filter.takes_all() {
+                true => None,
+                false => self.log_end(webhook, source, after).await?,
+            };
             let span = (end.unwrap_or(Uuid::nil()), after);
             let found = self.log_search(webhook, source, states, &filter, span, needed).await?;
             let is_full = found.len() == needed;
@@ -273,7 +285,7 @@ impl Source {
             Self::Unsuccessful(state) => format!(
                 "SELECT d.* FROM ( \
                    SELECT delivery_id FROM unsuccessful_deliveries WHERE webhook_id = $1 AND state = '{state}' \
-                   AND delivery_id < $2 AND delivery_id >= $3 ORDER BY delivery_id DESC OFFSET 0 \
+                   AND delivery_id < $2 AND delivery_id >= $3 ORDER BY delivery_id DESC LIMIT {LOOKED_UP} \
                  ) AS u CROSS JOIN LATERAL (SELECT {columns} FROM deliveries WHERE id = u.delivery_id LIMIT 1) AS d"
             ),
         }

@@ -181,7 +181,7 @@ async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to
         let none = DeliveryFilter { state: Some(DeliveryState::Cancelled), ..accepted };
         assert_eq!(pages(&system, tenant, &webhook, none).await, (Vec::new(), 3));
         let (cancelled, count) = pages(&system, tenant, &webhook, only(DeliveryState::Cancelled)).await;
-        assert_eq!((cancelled.len(), count), (3_000 - 2, 15));
+        assert_eq!((cancelled.len(), count), (3_000 - 2, 15), "full pages");
         assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Pending)).await, (Vec::new(), 3));
         assert_eq!(pages(&system, tenant, &webhook, DeliveryFilter::default()).await.0.len(), 12_000);
     })
