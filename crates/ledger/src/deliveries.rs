@@ -99,8 +99,8 @@ pub struct DeliveryPage {
 }
 
 /// Rows that one statement looks at: some milliseconds. Those of the second kind are looked up one by one.
-const LOOKED_AT: i64 = 5_000;
-const LOOKED_UP: i64 = 1_000;
+const LOOKED_AT: i64 = 2_000;
+const LOOKED_UP: i64 = 500;
 /// The newest attempts that are shown: each resend of a delivery may add as many as the schedule has steps.
 const ATTEMPTS: i64 = 200;
 /// How far ahead of its delivery an event's timestamp may be.

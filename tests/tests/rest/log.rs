@@ -171,18 +171,18 @@ async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to
         let change = "UPDATE deliveries SET event_type = 'quote.accepted' WHERE state = 'dropped'";
         system.sql(change).await;
         let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
-        // 5,000 rows are looked at for a page, and 1,000 of those that did not go well.
+        // 2,000 rows are looked at for a page, and 500 of those that did not go well.
         let dropped = vec![DeliveryState::Dropped; 3];
-        assert_eq!(pages(&system, tenant, &webhook, accepted).await, (dropped.clone(), 3));
+        assert_eq!(pages(&system, tenant, &webhook, accepted).await, (dropped.clone(), 7));
         let only = |state| DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
         assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Dropped)).await, (dropped.clone(), 1));
         let both = DeliveryFilter { state: Some(DeliveryState::Dropped), ..accepted };
         assert_eq!(pages(&system, tenant, &webhook, both).await, (dropped, 1));
         let none = DeliveryFilter { state: Some(DeliveryState::Cancelled), ..accepted };
-        assert_eq!(pages(&system, tenant, &webhook, none).await, (Vec::new(), 3));
+        assert_eq!(pages(&system, tenant, &webhook, none).await, (Vec::new(), 6));
         let (cancelled, count) = pages(&system, tenant, &webhook, only(DeliveryState::Cancelled)).await;
         assert_eq!((cancelled.len(), count), (3_000 - 2, 15), "full pages");
-        assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Pending)).await, (Vec::new(), 3));
+        assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Pending)).await, (Vec::new(), 7));
         assert_eq!(pages(&system, tenant, &webhook, DeliveryFilter::default()).await.0.len(), 12_000);
     })
     .await;

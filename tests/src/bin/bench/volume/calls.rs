@@ -40,8 +40,9 @@ struct Call {
 
 /// What came of the calls.
 struct Calls {
-    /// Milliseconds.
-    groups: BTreeMap<String, Vec<f64>>,
+    /// Milliseconds, by group and variant. A group is as slow as its slowest variant: together, the few calls for which a slow
+    /// one has time would vanish among the many of the others.
+    groups: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
     /// Methods and templates that were asked for.
     made: BTreeSet<(&'static str, &'static str)>,
     failed: u32,
@@ -76,8 +77,13 @@ impl Call {
 }
 
 impl Calls {
-    /// Asks again and again, and puts the times into a group. Returns the answers' bodies.
-    async fn repeat(&mut self, group: &str, admin: &Api, calls: impl IntoIterator<Item = Call>) -> Vec<Bytes> {
+    /// Asks again and again, and puts the times into a variant of a group. Returns the answers' bodies.
+    async fn repeat(
+        &mut self,
+        (group, variant): (&str, &str),
+        admin: &Api,
+        calls: impl IntoIterator<Item = Call>,
+    ) -> Vec<Bytes> {
         let mut kept = Kept::open(admin).await;
         let (began, mut answers) = (Instant::now(), Vec::new());
         for call in calls.into_iter().take(TIMES) {
@@ -97,7 +103,8 @@ impl Calls {
                 println!("  {} {} was answered by {status} after {:?}", call.method, call.path, asked.elapsed());
             }
             let took = answer.as_ref().map_or(PATIENCE, |answer| answer.took);
-            self.groups.entry(group.to_owned()).or_default().push(took.as_secs_f64() * 1000.0);
+            let variants = self.groups.entry(group.to_owned()).or_default();
+            variants.entry(variant.to_owned()).or_default().push(took.as_secs_f64() * 1000.0);
             match answer {
                 Ok(answer) => answers.push(answer.body),
                 Err(_) => kept = Kept::open(admin).await,
@@ -108,11 +115,16 @@ impl Calls {
 
     fn figures(self) -> Vec<Figure> {
         let mut figures = Vec::new();
-        for (group, times) in self.groups {
-            let count = times.len();
-            let times = Latencies::new(times);
+        for (group, variants) in self.groups {
+            let calls: usize = variants.values().map(Vec::len).sum();
+            let variants = variants.into_iter().map(|(variant, times)| (variant, Latencies::new(times)));
+            let p99 = |times: &Latencies| times.percentile(0.99);
+            let slowest = variants.max_by(|(_, one), (_, other)| p99(one).total_cmp(&p99(other)));
+            let (variant, times) = slowest.expect("a group has a call");
             let [p50, p99, most] = [0.5, 0.99, 1.0].map(|part| times.percentile(part));
-            println!("  {group}: {count} calls, {p50:.1} ms, p99 {p99:.1} ms, {most:.1} ms at most");
+            println!(
+                "  {group}: {calls} calls; slowest: {p50:.1} ms, p99 {p99:.1} ms, {most:.1} ms at most, {variant}"
+            );
             figures.push(Figure::new(format!("volume_{group}_p99"), p99, "ms").at_most(CALL));
         }
         let forgotten = coverage::forgotten(&self.made);

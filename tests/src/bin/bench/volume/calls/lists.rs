@@ -50,7 +50,7 @@ pub(super) async fn variants(volume: &Volume<'_>) -> Vec<Variant> {
 /// Asks for all of them, and for the webhooks of the tenants that have many.
 pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, variants: &[Variant]) {
     for Variant { group, path } in variants {
-        calls.repeat(group, &volume.admin, (0..TIMES).map(|_| Call::get(LIST, path.clone()))).await;
+        calls.repeat((group, path), &volume.admin, (0..TIMES).map(|_| Call::get(LIST, path.clone()))).await;
     }
     let full = volume.stage.system.session(volume.seeded.full, "admin", SESSION).await;
     for (admin, tenant) in [(&volume.admin, volume.seeded.large), (&full, volume.seeded.full)] {
@@ -62,7 +62,9 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, variants: &[
         for (group, path) in
             [("webhooks_first", list.clone()), ("webhooks_last", format!("{list}&cursor={}", last.simple()))]
         {
-            calls.repeat(group, admin, (0..TIMES).map(|_| Call::get("/webhooks/", path.clone()))).await;
+            calls
+                .repeat((group, &tenant.to_string()), admin, (0..TIMES).map(|_| Call::get("/webhooks/", path.clone())))
+                .await;
         }
     }
 }

@@ -18,17 +18,17 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
     for webhook in [seeded.history, seeded.waiting, seeded.small] {
         let path = volume.path(webhook);
         let read = repeat_with(|| Call::get("/webhooks/{id}/", path.clone()));
-        calls.repeat("webhook", admin, read).await;
+        calls.repeat(("webhook", &path), admin, read).await;
         let deliveries = deliveries(volume, webhook).await;
         let read = |id: Uuid| Call::get("/webhooks/{id}/deliveries/{delivery_id}/", format!("{path}deliveries/{id}/"));
-        calls.repeat("delivery", admin, deliveries.into_iter().map(read)).await;
+        calls.repeat(("delivery", &path), admin, deliveries.into_iter().map(read)).await;
     }
     let path = format!("{}recover/{recovery}/", volume.path(seeded.history));
     let read = repeat_with(|| Call::get("/webhooks/{id}/recover/{recovery_id}/", path.clone()));
-    calls.repeat("recovery_read", admin, read).await;
+    calls.repeat(("recovery_read", &path), admin, read).await;
     for template in PLAIN {
         let read = repeat_with(|| Call::get(template, format!("/api/v1{template}")));
-        calls.repeat("plain", admin, read).await;
+        calls.repeat(("plain", template), admin, read).await;
     }
 }
 

@@ -23,15 +23,15 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
     let seeded = &volume.seeded;
     for webhook in [seeded.history, seeded.waiting, seeded.small] {
         let renamed = (0..TIMES).map(|n| change(volume, webhook, json!({"name": format!("Renamed {n}")})));
-        calls.repeat("change", &volume.admin, renamed).await;
+        calls.repeat(("change", &webhook.to_string()), &volume.admin, renamed).await;
     }
     for webhook in [seeded.history, seeded.small] {
         let turned = (0..TIMES).map(|n| change(volume, webhook, json!({"is_active": n % 2 == 1})));
-        calls.repeat("pause_and_activate", &volume.admin, turned).await;
+        calls.repeat(("pause_and_activate", &webhook.to_string()), &volume.admin, turned).await;
         // Whatever came of these: the next ones need it to be active.
         volume.stage.sql(&format!("UPDATE webhooks SET is_active = true WHERE id = '{webhook}'")).await;
         let test = repeat_with(|| post("/webhooks/{id}/test/", format!("{}test/", volume.path(webhook)), None));
-        calls.repeat("test", &volume.admin, test).await;
+        calls.repeat(("test", &webhook.to_string()), &volume.admin, test).await;
         resend(calls, volume, webhook).await;
     }
     recover(calls, volume).await
@@ -41,12 +41,12 @@ async fn create_and_delete(calls: &mut Calls, volume: &Volume<'_>) {
     let new = json!({"name": "Measured", "url": "https://receiver.example/", "events": ["quote.closed"]});
     let create =
         repeat_with(|| Call { expected: 201, ..post("/webhooks/", "/api/v1/webhooks/".to_owned(), Some(new.clone())) });
-    let created = calls.repeat("create", &volume.admin, create.take(CREATED)).await;
+    let created = calls.repeat(("create", ""), &volume.admin, create.take(CREATED)).await;
     let delete = created.iter().filter_map(id).map(|id| {
         let path = format!("/api/v1/webhooks/{id}/");
         Call { method: "DELETE", template: ONE, path, body: None, expected: 204 }
     });
-    calls.repeat("delete", &volume.admin, delete).await;
+    calls.repeat(("delete", ""), &volume.admin, delete).await;
 }
 
 async fn resend(calls: &mut Calls, volume: &Volume<'_>, webhook: Uuid) {
@@ -54,7 +54,7 @@ async fn resend(calls: &mut Calls, volume: &Volume<'_>, webhook: Uuid) {
         let path = format!("{}deliveries/{id}/resend/", volume.path(webhook));
         post("/webhooks/{id}/deliveries/{delivery_id}/resend/", path, None)
     });
-    calls.repeat("resend", &volume.admin, again).await;
+    calls.repeat(("resend", &webhook.to_string()), &volume.admin, again).await;
 }
 
 /// Recoveries that have nothing to send: the call is what is measured.
@@ -64,7 +64,7 @@ async fn recover(calls: &mut Calls, volume: &Volume<'_>) -> String {
         let since = OffsetDateTime::now_utc().format(&Rfc3339).expect("it can be written");
         let path = format!("{}recover/", volume.path(webhook));
         let recover = repeat_with(|| post("/webhooks/{id}/recover/", path.clone(), Some(json!({"since": since}))));
-        let answers = calls.repeat("recover", &volume.admin, recover).await;
+        let answers = calls.repeat(("recover", &path), &volume.admin, recover).await;
         recovery = answers.first().and_then(id).unwrap_or_default();
     }
     recovery
