@@ -132,6 +132,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "lane" => ["main", "slow"].contains(&value),
         "queue" => ["rejected", "dead", "unroutable"].contains(&value),
         "cause" => ["broker_lost", "overdue"].contains(&value),
+        "task" => ["cancel", "activate", "recover"].contains(&value),
         "result" => {
             let quiet = ["adopted", "done", "behind", "doubtful", "failed"];
             quiet.contains(&value) || ["acted", "rebuilt", "lost_again"].contains(&value)
