@@ -1,5 +1,8 @@
 //! What is wrong with one field or parameter, in words for the administrator who filled it in.
 
+use std::fmt::Display;
+
+use domain::shortened;
 use serde::Serialize;
 
 /// How many violations an answer lists. It counts the others.
@@ -22,19 +25,9 @@ pub(crate) struct Fault {
 
 impl Fault {
     /// Cuts what a caller can make long: a name that is not known, or a value that the message quotes.
-    pub(crate) fn new(field: impl Into<String>, code: &'static str, message: impl Into<String>) -> Self {
-        Self { field: cut(field.into(), LONGEST_FIELD), code, message: cut(message.into(), LONGEST_MESSAGE) }
+    pub(crate) fn new(field: impl Display, code: &'static str, message: impl Display) -> Self {
+        Self { field: shortened(field, LONGEST_FIELD), code, message: shortened(message, LONGEST_MESSAGE) }
     }
-}
-
-/// At most so many characters, the last of them an ellipsis when there were more.
-fn cut(mut text: String, most: usize) -> String {
-    if text.chars().nth(most).is_some() {
-        let end = text.char_indices().nth(most - 1).map_or(0, |(at, _)| at);
-        text.truncate(end);
-        text.push('…');
-    }
-    text
 }
 
 #[cfg(test)]

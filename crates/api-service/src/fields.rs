@@ -48,7 +48,7 @@ pub(crate) fn keep<T>(faults: &mut Vec<Fault>, checked: Checked<T>) -> Option<T>
     checked.map_err(|faulty| faults.extend(faulty)).ok()
 }
 
-pub(crate) fn fault<T>(field: &str, code: &'static str, message: impl Into<String>) -> Checked<T> {
+pub(crate) fn fault<T>(field: &str, code: &'static str, message: impl std::fmt::Display) -> Checked<T> {
     Err(vec![Fault::new(field, code, message)])
 }
 

@@ -101,7 +101,7 @@ impl ApiError {
     }
 
     /// One faulty field, found after all were read.
-    pub(crate) fn field(field: &str, code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn field(field: &str, code: &'static str, message: impl std::fmt::Display) -> Self {
         Self::Fields(vec![Fault::new(field, code, message)])
     }
 

@@ -11,6 +11,7 @@ mod job;
 mod outcome;
 mod progress;
 mod schedule;
+mod shortened;
 mod timestamp;
 mod webhook_url;
 
@@ -24,5 +25,6 @@ pub use job::{Job, JobError};
 pub use outcome::OutcomeClass;
 pub use progress::{DeliveryState, Progress, Redelivered, UnknownState, Verdict};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
+pub use shortened::shortened;
 pub use timestamp::Timestamp;
 pub use webhook_url::{UrlFault, WebhookUrl};

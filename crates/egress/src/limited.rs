@@ -1,9 +1,8 @@
 //! The limit on texts that receivers, their certificates and their name servers can influence.
 
-use std::{
-    error::Error,
-    fmt::{self, Write},
-};
+use std::{error::Error, fmt};
+
+use domain::shortened;
 
 /// How long an error's text may be, in characters: as much as an administrator reads.
 pub(crate) const TEXT: usize = 300;
@@ -13,12 +12,12 @@ pub(crate) const HOST: usize = 128;
 
 /// Writes a text and stops at the limit, with an ellipsis as the last character. What lies beyond is never made.
 pub(crate) fn limited(text: impl fmt::Display) -> String {
-    cut(TEXT, text)
+    shortened(text, TEXT)
 }
 
 /// A host's name in quotes, as long as it may be.
 pub(crate) fn quoted(host: &str) -> String {
-    format!("{:?}", cut(HOST, host))
+    format!("{:?}", shortened(host, HOST))
 }
 
 /// An error with its causes, as long as they may be: a source that can be kept and logged.
@@ -41,31 +40,6 @@ impl fmt::Display for Chain<'_> {
         while let Some(cause) = next {
             write!(f, ": {cause}")?;
             next = cause.source();
-        }
-        Ok(())
-    }
-}
-
-fn cut(most: usize, text: impl fmt::Display) -> String {
-    let mut limited = Limited { text: String::new(), left: most };
-    if write!(limited, "{text}").is_err() {
-        limited.text.pop();
-        limited.text.push('…');
-    }
-    limited.text
-}
-
-struct Limited {
-    text: String,
-    left: usize,
-}
-
-impl Write for Limited {
-    /// Fails at the limit, which ends the writing.
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        for character in part.chars() {
-            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            self.text.push(character);
         }
         Ok(())
     }
