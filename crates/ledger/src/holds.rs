@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
-use diesel_async::RunQueryDsl;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -40,12 +40,18 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
-        let these = deliveries::id.eq_any(ids.iter().map(|id| id.as_uuid()).collect::<Vec<_>>());
-        let waiting = deliveries::table.filter(these.and(deliveries::state.eq_any(["pending", "retrying"])));
-        let cancel = diesel::update(waiting)
-            .set((deliveries::state.eq("cancelled"), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)));
-        self.run(async |conn| cancel.execute(conn).await.map(|_| ())).await
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
+        self.run(async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await
     }
+}
+
+/// Cancels those of the deliveries that wait. Returns how many.
+pub(crate) async fn cancel_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
+    let waiting = deliveries::id.eq_any(ids).and(deliveries::state.eq_any(["pending", "retrying"]));
+    diesel::update(deliveries::table.filter(waiting))
+        .set((deliveries::state.eq("cancelled"), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)))
+        .execute(conn)
+        .await
 }
 
 impl Leader {

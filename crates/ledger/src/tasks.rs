@@ -8,14 +8,14 @@ use diesel::{
     sql_types::{BigInt, Bool, Double, Text, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
-use domain::DeliveryState;
 use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
+    holds::cancel_waiting,
     pool::Ledger,
     promises::{Promised, due_now, lock_waiting, promise},
-    tables::{deliveries, held_jobs, webhook_tasks, webhooks},
+    tables::{held_jobs, webhook_tasks, webhooks},
 };
 
 /// Deliveries that one step of a cancellation looks at, and those that it cancels: some tens of milliseconds.
@@ -200,18 +200,11 @@ async fn cancel_some(conn: &mut AsyncPgConnection, webhook: Uuid, cursor: Uuid) 
         Some(last) if waiting.len() == CANCELLED => Some(*last),
         _ => looked_at.get(LOOKED_AT - 1).map(|last| last.id),
     };
-    let cancelled = lock_waiting(conn, &waiting).await?;
-    let ids: Vec<Uuid> = cancelled.iter().map(|(id, _)| *id).collect();
-    diesel::update(deliveries::table.filter(deliveries::id.eq_any(&ids)))
-        .set((
-            deliveries::state.eq(DeliveryState::Cancelled.as_str()),
-            deliveries::next_attempt_at.eq(None::<time::OffsetDateTime>),
-        ))
-        .execute(conn)
-        .await?;
+    lock_waiting(conn, &waiting).await?;
+    let cancelled = cancel_waiting(conn, &waiting).await?;
     let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
     forget.bind::<diesel::sql_types::Array<SqlUuid>, _>(&waiting).execute(conn).await?;
-    Ok((Step { deliveries: ids.len(), promised: None }, next))
+    Ok((Step { deliveries: cancelled, promised: None }, next))
 }
 
 /// Promises some of the held jobs of a webhook, as long as it is active: their deliveries are due now. Returns whether there
