@@ -59,6 +59,22 @@ async fn healthy(system: &System) -> (Receiver, Uuid) {
     (receiver, tenant)
 }
 
+/// An ingest and a dispatcher as processes, and the queue of rejected events.
+struct Rejecting {
+    dispatcher: Process,
+    ingest: Process,
+    rejected: String,
+}
+
+impl Rejecting {
+    async fn start(system: &System) -> Self {
+        system.start(Service::Api).await;
+        let dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        let ingest = Process::start(INGEST, &system.environment).await;
+        Self { dispatcher, ingest, rejected: system.names.rejected() }
+    }
+}
+
 /// Kills a process and waits until so many of its messages are ready again: those that it has not acknowledged.
 async fn left_by(system: &System, mut process: Process, queue: &str, messages: u32) {
     eventually("the rest is acknowledged", LONG, || async {
@@ -73,10 +89,7 @@ async fn left_by(system: &System, mut process: Process, queue: &str, messages: u
 async fn a_full_queue_of_rejected_events_holds_up_no_other_event() {
     let servers = PrivateServers::borrow().await;
     System::prepared(options(&servers, "60s"), async |system| {
-        system.start(Service::Api).await;
-        let rejected = system.names.rejected();
-        let dispatcher = Process::start(DISPATCHER, &system.environment).await;
-        let ingest = Process::start(INGEST, &system.environment).await;
+        let Rejecting { dispatcher, ingest, rejected } = Rejecting::start(&system).await;
         limit(&servers, &rejected);
         let (receiver, tenant) = healthy(&system).await;
         for number in 0..HEALTHY {
@@ -140,10 +153,7 @@ async fn a_full_queue_of_retries_holds_up_no_other_job_and_gets_each_retry_once(
 async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
     let servers = PrivateServers::borrow().await;
     System::prepared(options(&servers, "60s"), async |system| {
-        system.start(Service::Api).await;
-        let rejected = system.names.rejected();
-        let dispatcher = Process::start(DISPATCHER, &system.environment).await;
-        let ingest = Process::start(INGEST, &system.environment).await;
+        let Rejecting { dispatcher, ingest, rejected } = Rejecting::start(&system).await;
         let (receiver, tenant) = healthy(&system).await;
         // The broker greets a queue at the first message of a channel, and does nothing else meanwhile.
         system.upstream.publish_raw("quote.closed", b"no event").await;

@@ -169,9 +169,41 @@ fn paced(per_second: u16) -> Options {
     Options { settings: vec![("API__RECOVER_PER_SECOND", per_second.to_string())], ..Options::default() }
 }
 
-async fn running(system: &Arc<System>) -> SocketAddr {
-    system.start(Service::Dispatcher).await;
-    system.start(Service::Api).await
+/// A system in which jobs of a paused webhook are held, and its activation publishes so many of them a second.
+struct Paused {
+    system: Arc<System>,
+    /// Of the API.
+    ops: SocketAddr,
+    api: Api,
+    receiver: Receiver,
+    webhook: String,
+}
+
+impl Paused {
+    async fn with<F: Future<Output = ()>>(held_jobs: usize, per_second: u16, test: impl FnOnce(Self) -> F) {
+        System::prepared(paced(per_second), async |system| {
+            system.start(Service::Dispatcher).await;
+            let ops = system.start(Service::Api).await;
+            let tenant = Uuid::new_v4();
+            let api = system.admin(tenant).await;
+            let receiver = Receiver::start(&system.ca, always(200));
+            let webhook = held(&system, &api, tenant, &receiver, held_jobs).await;
+            test(Self { system, ops, api, receiver, webhook }).await;
+        })
+        .await;
+    }
+
+    async fn set_active(&self, is_active: bool) {
+        set_active(&self.api, &self.webhook, is_active).await;
+    }
+
+    async fn tasks_end(&self) {
+        eventually("the tasks end", SOON, || async { (tasks(&self.system).await == 0).then_some(()) }).await;
+    }
+
+    async fn held_jobs(&self) -> i64 {
+        self.system.count("SELECT count(*) FROM held_jobs").await
+    }
 }
 
 /// The ids of what was received; each must have come once.
@@ -187,20 +219,16 @@ fn received_once(receiver: &Receiver) -> HashSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_activation_publishes_what_was_held_at_the_pace_that_is_set() {
-    System::prepared(paced(40), async |system| {
-        let ops = running(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = held(&system, &api, tenant, &receiver, 100).await;
-        set_active(&api, &webhook, true).await;
+    Paused::with(100, 40, async |paused| {
+        paused.set_active(true).await;
+        let Paused { system, ops, receiver, .. } = &paused;
         receiver.wait_for(100, SOON).await;
-        assert_eq!(received_once(&receiver).len(), 100);
+        assert_eq!(received_once(receiver).len(), 100);
         let (first, last) = (receiver.received()[0].at, receiver.received()[99].at);
         assert!(last - first >= time::Duration::milliseconds(2_100), "about forty a second: {}", last - first);
-        eventually("the task ends", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
-        assert_eq!(metric(ops, r#"webhooks_task_deliveries_total{task="activate"}"#).await, 100.0);
-        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
+        paused.tasks_end().await;
+        assert_eq!(metric(*ops, r#"webhooks_task_deliveries_total{task="activate"}"#).await, 100.0);
+        assert_eq!(paused.held_jobs().await, 0);
         assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
     })
     .await;
@@ -209,72 +237,59 @@ async fn an_activation_publishes_what_was_held_at_the_pace_that_is_set() {
 /// A process that took what was held, and vanished before it committed: the server takes its work back much later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_activation_outlives_a_step_that_is_taken_back() {
-    System::prepared(paced(1_000), async |system| {
-        let ops = running(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = held(&system, &api, tenant, &receiver, 30).await;
+    Paused::with(30, 1_000, async |paused| {
+        let Paused { system, ops, receiver, .. } = &paused;
         let vanished = system
             .database_session(
                 "BEGIN; DELETE FROM held_jobs WHERE delivery_id IN (SELECT delivery_id FROM held_jobs ORDER BY 1 DESC LIMIT 20)",
             )
             .await;
-        set_active(&api, &webhook, true).await;
+        paused.set_active(true).await;
         receiver.wait_for(10, SOON).await;
         eventually("further steps were taken", SOON, || async {
             let steps = r#"webhooks_task_steps_total{task="activate"}"#;
-            (metric(ops, steps).await >= 3.0).then_some(())
+            (metric(*ops, steps).await >= 3.0).then_some(())
         })
         .await;
-        assert_eq!(tasks(&system).await, 1, "it is not over");
+        assert_eq!(tasks(system).await, 1, "it is not over");
         drop(vanished);
         receiver.wait_for(30, SOON).await;
-        assert_eq!(received_once(&receiver).len(), 30);
-        eventually("the task ends", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
+        assert_eq!(received_once(receiver).len(), 30);
+        paused.tasks_end().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_in_the_middle_of_an_activation_keeps_the_rest_and_another_activation_sends_it() {
-    System::prepared(paced(20), async |system| {
-        running(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = held(&system, &api, tenant, &receiver, 60).await;
-        set_active(&api, &webhook, true).await;
-        receiver.wait_for(10, SOON).await;
-        set_active(&api, &webhook, false).await;
-        eventually("the task ends", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
-        assert!(system.count("SELECT count(*) FROM held_jobs").await >= 20, "most of the rest is held");
-        set_active(&api, &webhook, true).await;
-        receiver.wait_for(60, SOON).await;
-        assert_eq!(received_once(&receiver).len(), 60);
+    Paused::with(60, 20, async |paused| {
+        paused.set_active(true).await;
+        paused.receiver.wait_for(10, SOON).await;
+        paused.set_active(false).await;
+        paused.tasks_end().await;
+        assert!(paused.held_jobs().await >= 20, "most of the rest is held");
+        paused.set_active(true).await;
+        paused.receiver.wait_for(60, SOON).await;
+        assert_eq!(received_once(&paused.receiver).len(), 60);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
-    System::prepared(paced(20), async |system| {
-        running(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = held(&system, &api, tenant, &receiver, 60).await;
-        set_active(&api, &webhook, true).await;
+    Paused::with(60, 20, async |paused| {
+        paused.set_active(true).await;
+        let Paused { system, api, receiver, webhook, .. } = &paused;
         receiver.wait_for(10, SOON).await;
         assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
-        eventually("both tasks end", SOON, || async { (tasks(&system).await == 0).then_some(()) }).await;
-        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
+        paused.tasks_end().await;
+        assert_eq!(paused.held_jobs().await, 0);
         eventually("nothing waits", SOON, || async {
             let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
             (system.count(waiting).await == 0).then_some(())
         })
         .await;
-        let sent = received_once(&receiver).len();
+        let sent = received_once(receiver).len();
         let succeeded = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
         let cancelled = system.count("SELECT count(*) FROM deliveries WHERE state = 'cancelled'").await;
         assert_eq!(succeeded + cancelled, 60);

@@ -55,6 +55,15 @@ impl First {
         Self { receiver, proxy, ops }
     }
 
+    /// Its attempt is recorded, and its connection lost: another dispatcher gets the job, and makes no attempt.
+    async fn meets_another_too_late(&self, system: &System) {
+        let second = system.start(Service::Dispatcher).await;
+        wait_idle(system, &[second]).await;
+        self.join(system, second).await;
+        only_the_next_job_is_left(system).await;
+        assert_eq!(self.receiver.received().len(), 1);
+    }
+
     /// Gives the connections back, and waits until both dispatchers have nothing to do.
     async fn join(&self, system: &System, second: SocketAddr) {
         self.proxy.set(Mode::Pass);
@@ -122,11 +131,7 @@ async fn one_retry_follows_when_the_attempt_is_recorded_before_another_dispatche
         let first = First::attempting(&system, [2, 0]).await;
         first.proxy.set(Mode::Refuse);
         wait_recorded(&system).await;
-        let second = system.start(Service::Dispatcher).await;
-        wait_idle(&system, &[second]).await;
-        first.join(&system, second).await;
-        only_the_next_job_is_left(&system).await;
-        assert_eq!(first.receiver.received().len(), 1);
+        first.meets_another_too_late(&system).await;
     })
     .await;
 }
@@ -138,11 +143,7 @@ async fn one_retry_follows_when_the_connection_is_lost_between_the_record_and_th
         first.proxy.set(Mode::HoldRequests(PUBLISHING));
         wait_recorded(&system).await;
         first.proxy.set(Mode::Refuse);
-        let second = system.start(Service::Dispatcher).await;
-        wait_idle(&system, &[second]).await;
-        first.join(&system, second).await;
-        only_the_next_job_is_left(&system).await;
-        assert_eq!(first.receiver.received().len(), 1);
+        first.meets_another_too_late(&system).await;
     })
     .await;
 }
