@@ -14,7 +14,10 @@ use lapin::{
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -50,14 +53,44 @@ pub struct BatchLimit {
     pub messages: usize,
     /// Bytes of bodies: no further message is taken once they are reached.
     pub bytes: usize,
+    /// How long a batch waits for more messages where these come faster than that: a batch costs hardly more than a message.
+    pub linger: Duration,
 }
 
 /// A consumer of one queue that attaches itself again whenever it is thrown off.
 pub struct Subscription {
     messages: mpsc::Receiver<Received>,
+    gaps: Gaps,
     stop: CancellationToken,
     close: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
+}
+
+/// How fast messages come: a mean of the gaps between them.
+struct Gaps {
+    mean: f64,
+    at: Instant,
+}
+
+impl Gaps {
+    fn new(now: Instant) -> Self {
+        Self { mean: f64::INFINITY, at: now }
+    }
+
+    /// Counts messages that came since the last ones. The mean is of some tens of messages, and never longer than a second, so
+    /// that a rush is seen as one soon.
+    fn count(&mut self, messages: usize, now: Instant) {
+        let messages = f64::from(u32::try_from(messages).unwrap_or(u32::MAX));
+        let gap = (now - self.at).as_secs_f64() / messages;
+        self.at = now;
+        let weight = 1.0 - 0.95_f64.powf(messages);
+        self.mean = self.mean.min(1.0) * (1.0 - weight) + gap.min(1.0) * weight;
+    }
+
+    /// Whether several messages come within a time.
+    fn are_short(&self, time: Duration) -> bool {
+        self.mean * 2.0 <= time.as_secs_f64()
+    }
 }
 
 /// Ends a subscription; made by [`Subscription::into_closing`].
@@ -72,7 +105,7 @@ impl Subscription {
         let (stop, close) = (CancellationToken::new(), CancellationToken::new());
         let worker = Worker { broker, queue, prefetch, sender, attachment, stop: stop.clone(), close: close.clone() };
         let supervisor = tokio::spawn(worker.supervise());
-        Self { messages, stop, close, supervisor }
+        Self { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
     }
 
     /// Waits for a message, then takes what else has arrived, up to the limit. `None` after [`Subscription::stop`].
@@ -84,6 +117,13 @@ impl Subscription {
                 () = self.stop.cancelled() => return None,
                 message = self.messages.recv() => Some(message?),
             };
+            if batch.is_empty() && self.messages.len() < ENOUGH && self.gaps.are_short(limit.linger) {
+                tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => return None,
+                    () = sleep(limit.linger) => {}
+                }
+            }
             while let Some(message) = next {
                 // What a lost connection had handed out comes again: leave it to the next hand-out.
                 if message.acker.is_usable() {
@@ -94,7 +134,14 @@ impl Subscription {
                 next = if is_full { None } else { self.messages.try_recv().ok() };
             }
         }
+        self.gaps.count(batch.len(), Instant::now());
         Some(batch)
+    }
+
+    /// How many messages have come that no batch has taken.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.messages.len()
     }
 
     /// Cancels the consumer: no further messages are handed out. What was handed out can still be acknowledged.
@@ -280,6 +327,35 @@ async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
     channel.basic_cancel(tag.into(), BasicCancelOptions::default()).await
 }
 
+/// So many messages are worth a batch.
+const ENOUGH: usize = 64;
 const TAG: &str = "webhooks";
 /// Nothing came for so long: what comes next may be of any size.
 const IDLE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_waits_for_others_only_while_messages_come_fast() {
+        let (mut now, wait) = (Instant::now(), Duration::from_millis(4));
+        let mut gaps = Gaps::new(now);
+        assert!(!gaps.are_short(wait), "nothing is known");
+        let mut come = |count: u32, messages, gap| {
+            for _ in 0..count {
+                now += gap;
+                gaps.count(messages, now);
+            }
+            gaps.are_short(wait)
+        };
+        let millis = Duration::from_millis;
+        assert!(!come(1_000, 1, millis(5)), "200 a second");
+        assert!(come(100, 1, millis(1)));
+        assert!(come(1_000, 6, millis(5)), "1,200 a second, in batches");
+        assert!(!come(100, 1, millis(5)), "over");
+        come(1, 1, Duration::from_secs(3_600));
+        assert!(!come(1, 10, millis(5)), "a few after a long silence");
+        assert!(come(20, 10, millis(5)), "soon known");
+    }
+}

@@ -1,5 +1,7 @@
 //! Acknowledgements in bulk: a wrong one would close the channel, or lose a message.
 
+use std::time::Duration;
+
 use std::collections::BTreeSet;
 
 use broker::{Acker, Attachment, BatchLimit, Prefetch, Received, Subscription};
@@ -15,7 +17,7 @@ const TASKS: usize = 8;
 const ROUNDS: usize = 20;
 /// Left out: one in the middle, neighbours, and one near the end.
 const LEFT_OUT: [usize; 4] = [301, 400, 401, 490];
-const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000 };
+const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000, linger: Duration::ZERO };
 
 /// Takes so many messages.
 async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {

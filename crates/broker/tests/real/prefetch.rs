@@ -1,5 +1,7 @@
 //! More messages at a time while they are small.
 
+use std::time::Duration;
+
 use std::collections::BTreeSet;
 
 use broker::{Acker, Attachment, BatchLimit, Prefetch, Subscription};
@@ -22,7 +24,7 @@ const ROUNDS: usize = 10;
 async fn finish(subscription: &mut Subscription, count: usize) -> Vec<usize> {
     let mut numbers = Vec::new();
     while numbers.len() < count {
-        let limit = BatchLimit { messages: (count - numbers.len()).min(20), bytes: usize::MAX };
+        let limit = BatchLimit { messages: (count - numbers.len()).min(20), bytes: usize::MAX, linger: Duration::ZERO };
         let batch = timeout(SOON, subscription.next_batch(limit)).await;
         let batch = batch.unwrap_or_else(|_| panic!("{} of {count} came", numbers.len())).unwrap();
         numbers.extend(batch.iter().map(number));
@@ -69,7 +71,7 @@ async fn both_consumers_come_back_when_the_queue_was_deleted() {
             wait_for_depth(broker, (MESSAGES - KNOWN - MOST) as u32).await;
         };
         in_full_swing(&mut subscription).await;
-        let limit = BatchLimit { messages: 1, bytes: 1 };
+        let limit = BatchLimit { messages: 1, bytes: 1, linger: Duration::ZERO };
         let held = timeout(SOON, subscription.next_batch(limit)).await.unwrap().unwrap().remove(0);
         delete([queue.clone()], []).await;
         eventually("the channel is let go", async || !held.acker.is_usable()).await;
