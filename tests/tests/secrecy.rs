@@ -137,6 +137,7 @@ async fn messages(system: &System) -> Vec<(String, String)> {
         names.events(),
         names.rejected(),
         names.deliveries(),
+        names.bulk(),
         names.slow(),
         names.dead(),
         names.unroutable(),

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// The queues from which dispatchers take jobs.
 fn lanes(names: &Names) -> Vec<String> {
-    vec![names.deliveries(), names.slow()]
+    vec![names.deliveries(), names.bulk(), names.slow()]
 }
 
 /// Well below any timeout that could be in the way.

@@ -339,6 +339,7 @@ mod schemas {
         for part in [
             "address: business.events\n",
             "address: webhooks.deliveries\n",
+            "address: webhooks.deliveries.bulk\n",
             "address: webhooks.deliveries.slow\n",
             "address: webhooks.retry.{gap}\n",
             "address: webhooks.events.rejected\n",

@@ -23,17 +23,20 @@ impl Names {
     /// The messages that make `jobs` be done now, several with each: for high load, as a message costs the broker and both
     /// ends more than what is in it. Each with its jobs.
     pub fn jobs_together<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
-        let message =
-            |jobs| (Outgoing { queue: self.deliveries(), body: Job::many_to_bytes(jobs), ..Default::default() }, jobs);
-        jobs.chunks(TOGETHER).map(message)
+        together(self.deliveries(), jobs)
     }
 
-    /// The messages that make the jobs of `items` be done now, each with its own of them: several with each when there are
-    /// very many at once.
+    /// The same for the bulk lane, where nobody else's jobs wait behind these.
+    pub fn jobs_in_bulk<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
+        together(self.bulk(), jobs)
+    }
+
+    /// The messages that make the jobs of `items` be done now, each with its own of them: in bulk when there are very many
+    /// at once.
     pub fn messages_due<'i, T>(&self, mut items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
         let jobs: Vec<Job> = items.iter().map(job).collect();
         let messages: Vec<_> = match jobs.len() >= MANY {
-            true => self.jobs_together(&jobs).map(|(message, jobs)| (message, jobs.len())).collect(),
+            true => self.jobs_in_bulk(&jobs).map(|(message, jobs)| (message, jobs.len())).collect(),
             false => jobs.iter().map(|job| (self.job(*job), 1)).collect(),
         };
         let with_own = |(message, jobs)| {
@@ -78,6 +81,12 @@ impl Names {
     }
 }
 
+fn together(queue: String, jobs: &[Job]) -> impl Iterator<Item = (Outgoing, &[Job])> {
+    let message =
+        move |jobs| (Outgoing { queue: queue.clone(), body: Job::many_to_bytes(jobs), ..Default::default() }, jobs);
+    jobs.chunks(TOGETHER).map(message)
+}
+
 /// Of the delays, ascending, the shortest one that is long enough, if the wait is nearly as long; else the longest one
 /// that is not too long.
 fn gap(wait: Duration, gaps: &[Duration]) -> Duration {
@@ -113,11 +122,16 @@ mod tests {
             assert_eq!(read.concat(), jobs);
             assert!(messages.iter().zip(read).all(|((_, jobs), read)| *jobs == read));
             assert!(messages.iter().all(|(message, _)| message.queue == "webhooks.deliveries"));
+            let in_bulk: Vec<_> = names.jobs_in_bulk(&jobs).collect();
+            assert!(in_bulk.iter().all(|(message, _)| message.queue == "webhooks.deliveries.bulk"));
+            assert!(
+                in_bulk.iter().map(|(message, _)| &message.body).eq(messages.iter().map(|(message, _)| &message.body))
+            );
         }
     }
 
     #[test]
-    fn few_jobs_have_a_message_each_and_many_share_them() {
+    fn few_jobs_have_a_message_each_and_many_share_them_in_the_bulk_lane() {
         let names = Names::new("webhooks", "events");
         for (count, messages) in [(0, 0), (1, 1), (99, 99), (100, 13), (1_000, 125)] {
             let numbers: Vec<u128> = (0..count).collect();
@@ -126,6 +140,7 @@ mod tests {
             assert_eq!(made.len(), messages);
             assert_eq!(made.iter().flat_map(|(_, own)| *own).copied().collect::<Vec<_>>(), numbers);
             for (message, own) in &made {
+                assert_eq!(message.queue == names.bulk(), count >= 100);
                 assert_eq!(Job::parse(&message.body).unwrap(), own.iter().map(job).collect::<Vec<_>>());
             }
         }

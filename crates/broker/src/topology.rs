@@ -99,6 +99,12 @@ impl Names {
         format!("{}.deliveries", self.prefix)
     }
 
+    /// Jobs of tenants that flood, and what is handed out again in bulk.
+    #[must_use]
+    pub fn bulk(&self) -> String {
+        format!("{}.deliveries.bulk", self.prefix)
+    }
+
     /// Jobs of webhooks over their share.
     #[must_use]
     pub fn slow(&self) -> String {
@@ -154,6 +160,7 @@ impl Topology {
             events,
             own(names.rejected(), UNLIMITED, None),
             own(names.deliveries(), REDELIVERIES, Some(names.dead())),
+            own(names.bulk(), REDELIVERIES, Some(names.dead())),
             own(names.slow(), REDELIVERIES, Some(names.dead())),
             own(names.dead(), UNLIMITED, None),
             unroutable,
@@ -262,11 +269,12 @@ mod tests {
             "webhooks.events",
             "webhooks.events.rejected",
             "webhooks.deliveries",
+            "webhooks.deliveries.bulk",
             "webhooks.deliveries.slow",
             "webhooks.dead",
             "webhooks.unroutable",
         ];
-        assert_eq!(names[..6], fixed);
+        assert_eq!(names[..7], fixed);
         for queue in topology().queues {
             let arguments = queue.arguments("webhooks");
             assert!(!queue.bindings.is_empty() && queue.delivery_limit > 0);

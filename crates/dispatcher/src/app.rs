@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
-use broker::{Attachment, BatchLimit, Broker, Prefetch, Publisher, Subscription};
+use broker::{Attachment, BatchLimit, Broker, Closing, Prefetch, Publisher, Subscription};
 use domain::{Destinations, RetrySchedule};
 use egress::{Egress, EgressConfig, EgressError};
+use futures_util::future::join_all;
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{
@@ -25,7 +26,7 @@ use crate::{
     depths,
     in_flight::InFlight,
     intake::{Intake, Lanes},
-    lane::{Lane, Slots, Which},
+    lane::{Slots, Which},
     metrics::Metrics,
     mover::{Move, Mover},
     parts::Finisher,
@@ -35,6 +36,9 @@ use crate::{
 };
 
 const OPS_PORT: u16 = 9083;
+/// One message of the bulk lane is taken for so many slots of the main one, as it holds up to eight jobs: enough for a busy
+/// lane, and not so many that much waits here instead of on the queue.
+const MESSAGES_OF_BULK: u16 = 4;
 
 /// Why the service cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +116,7 @@ impl App {
         let publisher = self.broker.publisher(finished.clone());
         let broken = CancellationToken::new();
         let Stages { intake, recorder, made, mover, moves } = self.stages(&publisher, &metrics, &broken);
-        let attachments = Which::BOTH.map(|_| Attachment::default());
+        let attachments = Which::ALL.map(|_| Attachment::default());
         let consumers = attachments.clone();
         let readiness = connections::readiness(&self.ledger, &publisher, shutdown.clone())
             .check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
@@ -123,16 +127,17 @@ impl App {
         let recording = tokio::spawn(recorder.run(made, self.batch));
         let moving = tokio::spawn(mover.run(moves));
         let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
-        let [main, slow] = attachments;
-        let subscribe = |which: Which, slots: Slots, attachment| {
-            self.broker.subscribe(which.queue(self.broker.names()), Prefetch::of(slots.slots), attachment)
-        };
-        let (main, slow) = (subscribe(Which::Main, self.main, main), subscribe(Which::Slow, self.slow, slow));
-        let consuming = async {
-            let lane = |which, subscription| consume(which, subscription, Arc::clone(&intake), self.batch, &shutdown);
-            tokio::join!(lane(Which::Main, main), lane(Which::Slow, slow))
-        };
-        let (main, slow) = tokio::select! {
+        let lanes = Which::ALL.into_iter().zip(attachments).map(|(which, attachment)| {
+            let prefetch = Prefetch::of(match which {
+                Which::Main => self.main.slots,
+                Which::Bulk => self.main.slots.div_ceil(MESSAGES_OF_BULK),
+                Which::Slow => self.slow.slots,
+            });
+            let subscription = self.broker.subscribe(which.queue(self.broker.names()), prefetch, attachment);
+            consume(which, subscription, Arc::clone(&intake), self.batch, &shutdown)
+        });
+        let consuming = join_all(lanes);
+        let closings = tokio::select! {
             () = broken.cancelled() => return Err(AppError::Broken),
             closing = consuming => closing,
         };
@@ -148,7 +153,7 @@ impl App {
             tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
             abandon.cancel();
         }
-        let _ = tokio::join!(main.close(), slow.close(), depths);
+        let _ = tokio::join!(join_all(closings.into_iter().map(Closing::close)), depths);
         Ok(())
     }
 
@@ -199,7 +204,7 @@ impl App {
                 destinations: self.destinations.clone(),
                 metrics: metrics.clone(),
             },
-            lanes: Lanes { main: Lane::new(Which::Main, self.main), slow: Lane::new(Which::Slow, self.slow) },
+            lanes: Lanes::new(self.main, self.slow),
             stamps,
             turns: Turns::new(),
             undertaker,
@@ -232,7 +237,7 @@ async fn consume(
     most: usize,
     shutdown: &CancellationToken,
 ) -> broker::Closing {
-    let limit = BatchLimit { messages: most, bytes: usize::MAX };
+    let limit = BatchLimit { messages: most, bytes: usize::MAX, linger: which.linger() };
     loop {
         let batch = tokio::select! {
             () = shutdown.cancelled() => break,

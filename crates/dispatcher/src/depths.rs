@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(5);
 pub(crate) async fn show(broker: Broker, metrics: Metrics, stop: CancellationToken) {
     let names = broker.names();
     let mut queues: Vec<(String, Gauge)> =
-        Which::BOTH.map(|which| (which.queue(names), metrics.depth.of(which))).to_vec();
+        Which::ALL.map(|which| (which.queue(names), metrics.depth.of(which))).to_vec();
     let should_be_empty = [("rejected", names.rejected()), ("dead", names.dead()), ("unroutable", names.unroutable())];
     queues.extend(should_be_empty.map(|(label, queue)| (queue, metrics.queue_depth(label))));
     let mut look = interval(EVERY);

@@ -20,7 +20,7 @@ use crate::{
     attempt::{Made, Sender},
     dead::{Reason, Undertaker},
     in_flight::{Handed, InFlight, Message},
-    lane::{Lane, Which},
+    lane::{Lane, Slots, Which},
     metrics::{Metrics, size},
     mover::Move,
     parts::{Left, Part},
@@ -28,7 +28,7 @@ use crate::{
     suspects::{self, Turns},
 };
 
-/// What the jobs of both lanes go through; each job in a task of its own.
+/// What the jobs of all lanes go through; each job in a task of its own.
 pub(crate) struct Intake {
     pub(crate) ledger: Ledger,
     pub(crate) names: Names,
@@ -49,16 +49,23 @@ pub(crate) struct Intake {
     pub(crate) abandon: CancellationToken,
 }
 
-/// Both lanes.
+/// All lanes.
 pub(crate) struct Lanes {
-    pub(crate) main: Lane,
-    pub(crate) slow: Lane,
+    main: Lane,
+    bulk: Lane,
+    slow: Lane,
 }
 
 impl Lanes {
+    pub(crate) fn new(main: Slots, slow: Slots) -> Self {
+        let main = Lane::new(Which::Main, main);
+        Self { bulk: Lane::bulk_of(&main), main, slow: Lane::new(Which::Slow, slow) }
+    }
+
     pub(crate) const fn of(&self, which: Which) -> &Lane {
         match which {
             Which::Main => &self.main,
+            Which::Bulk => &self.bulk,
             Which::Slow => &self.slow,
         }
     }
@@ -117,7 +124,7 @@ impl Intake {
     async fn stamp(&self, jobs: &[(Job, Handed)], due: &HashMap<DeliveryId, Due>) -> Option<()> {
         let of_slow = |(job, handed): &(Job, Handed)| match handed.lane {
             Which::Slow => Some(due.get(&job.delivery)?.destination.webhook),
-            Which::Main => None,
+            Which::Main | Which::Bulk => None,
         };
         let webhooks: Vec<_> = jobs.iter().filter_map(of_slow).collect();
         persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, &webhooks)).await

@@ -19,17 +19,20 @@ const SLOW: Duration = Duration::from_secs(1);
 pub(crate) enum Which {
     /// Where every job comes first.
     Main,
+    /// Where jobs come first of which there are very many at once: of a tenant that floods, or handed out again.
+    Bulk,
     /// Where the jobs of webhooks over their share go.
     Slow,
 }
 
 impl Which {
-    pub(crate) const BOTH: [Self; 2] = [Self::Main, Self::Slow];
+    pub(crate) const ALL: [Self; 3] = [Self::Main, Self::Bulk, Self::Slow];
 
     /// Its name in metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Main => "main",
+            Self::Bulk => "bulk",
             Self::Slow => "slow",
         }
     }
@@ -38,16 +41,17 @@ impl Which {
     pub(crate) fn queue(self, names: &Names) -> String {
         match self {
             Self::Main => names.deliveries(),
+            Self::Bulk => names.bulk(),
             Self::Slow => names.slow(),
         }
     }
 
     /// How long a job waits for a slot of its share before it is moved, once its webhook or its tenant is seen to be slow.
-    /// In the main lane short enough that the jobs of a slow webhook do not fill the places: a burst of them leaves at
+    /// Outside of the slow lane short enough that the jobs of a slow webhook do not fill the places: a burst of them leaves at
     /// ten times as many a second. In the slow lane it bounds how fast the jobs of a busy webhook go round the queue.
     const fn patience(self) -> Duration {
         match self {
-            Self::Main => Duration::from_millis(100),
+            Self::Main | Self::Bulk => Duration::from_millis(100),
             Self::Slow => Duration::from_secs(2),
         }
     }
@@ -56,8 +60,17 @@ impl Which {
     /// connection has to be made first. Moving it would cost more than waiting.
     const fn longest_patience(self) -> Duration {
         match self {
-            Self::Main => Duration::from_secs(2),
+            Self::Main | Self::Bulk => Duration::from_secs(2),
             Self::Slow => self.patience(),
+        }
+    }
+
+    /// How long a batch waits for more jobs where these come faster than that. In the slow lane they come one by one, as
+    /// places become free.
+    pub(crate) const fn linger(self) -> Duration {
+        match self {
+            Self::Main | Self::Bulk => Duration::from_millis(2),
+            Self::Slow => Duration::ZERO,
         }
     }
 
@@ -65,7 +78,7 @@ impl Which {
     /// batches, well below what a process may take.
     const fn body_kib(self) -> u32 {
         match self {
-            Self::Main => 12 * 1024,
+            Self::Main | Self::Bulk => 12 * 1024,
             Self::Slow => 4 * 1024,
         }
     }
@@ -90,12 +103,17 @@ const BEGINNING: u32 = 16;
 /// An attempt is beginning until it ends, for at most so long unless its tenant is at its share.
 const BEGUN: Duration = Duration::from_millis(5);
 
+/// The part of the main lane's places that jobs of the bulk lane may hold: what is left is always there for the others.
+const BULK: f64 = 0.75;
+
 /// One lane of this process.
 pub(crate) struct Lane {
     which: Which,
     started: Instant,
     /// As many as there are slots.
     places: Arc<Semaphore>,
+    /// How many of them jobs of this lane may hold, if not all.
+    own_places: Option<Arc<Semaphore>>,
     slots: Limits,
     beginning: Arc<Shares<TenantId>>,
     bodies: Limits,
@@ -105,8 +123,12 @@ pub(crate) struct Lane {
 }
 
 /// A job's place in a lane; given back when dropped.
-pub(crate) type Place = OwnedSemaphorePermit;
+pub(crate) struct Place {
+    _own: Option<OwnedSemaphorePermit>,
+    _place: OwnedSemaphorePermit,
+}
 
+#[derive(Clone)]
 struct Limits {
     of_webhooks: Arc<Shares<WebhookId>>,
     of_tenants: Arc<Shares<TenantId>>,
@@ -179,6 +201,7 @@ impl Lane {
             which,
             started: Instant::now(),
             places: Arc::new(Semaphore::new(slots.slots.into())),
+            own_places: None,
             slots: limits(slots.slots.into()),
             beginning: Shares::new(BEGINNING),
             bodies: limits(all_body_kib),
@@ -187,17 +210,50 @@ impl Lane {
         }
     }
 
+    /// The bulk lane beside a main one: everything is shared with it, but for the places that are left to it.
+    pub(crate) fn bulk_of(main: &Self) -> Self {
+        let own_places = part(u32::try_from(main.places.available_permits()).unwrap_or(u32::MAX), BULK);
+        Self {
+            which: Which::Bulk,
+            started: main.started,
+            places: Arc::clone(&main.places),
+            own_places: Some(Arc::new(Semaphore::new(usize::try_from(own_places).unwrap_or(usize::MAX)))),
+            slots: main.slots.clone(),
+            beginning: Arc::clone(&main.beginning),
+            bodies: main.bodies.clone(),
+            body_kib: Arc::clone(&main.body_kib),
+            all_body_kib: main.all_body_kib,
+        }
+    }
+
     /// Waits for a place, then takes what else is free, up to a number.
     pub(crate) async fn places(&self, most: usize) -> Vec<Place> {
-        let place = || Arc::clone(&self.places);
-        let Ok(first) = place().acquire_owned().await else { unreachable!("the places are never closed") };
-        let mut places = vec![first];
+        let mut places = vec![self.place().await];
         while places.len() < most
-            && let Ok(next) = place().try_acquire_owned()
+            && let Some(next) = self.try_place()
         {
             places.push(next);
         }
         places
+    }
+
+    async fn place(&self) -> Place {
+        let own = match &self.own_places {
+            Some(own) => Some(Arc::clone(own).acquire_owned().await),
+            None => None,
+        };
+        match (own.transpose(), Arc::clone(&self.places).acquire_owned().await) {
+            (Ok(own), Ok(place)) => Place { _own: own, _place: place },
+            _ => unreachable!("the places are never closed"),
+        }
+    }
+
+    fn try_place(&self) -> Option<Place> {
+        let own = match &self.own_places {
+            Some(own) => Some(Arc::clone(own).try_acquire_owned().ok()?),
+            None => None,
+        };
+        Some(Place { _own: own, _place: Arc::clone(&self.places).try_acquire_owned().ok()? })
     }
 
     /// The patience of a job that comes now.

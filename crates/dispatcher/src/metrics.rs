@@ -57,7 +57,7 @@ impl Metrics {
             read_batch: buckets::batch_sizes(),
             write_batch: buckets::batch_sizes(),
         };
-        for which in Which::BOTH {
+        for which in Which::ALL {
             metrics.in_flight.of(which);
             metrics.depth.of(which);
         }
@@ -70,7 +70,7 @@ impl Metrics {
         registry.register("webhooks_jobs_skipped", "Jobs that were not attempted, by reason", seen.skipped);
         registry.register(
             "webhooks_jobs_moved_to_slow_lane",
-            "Jobs that left the main lane for the slow one, by what they waited for in vain",
+            "Jobs that left another lane for the slow one, by what they waited for in vain",
             seen.moved,
         );
         registry.register(
@@ -81,7 +81,7 @@ impl Metrics {
         registry.register("webhooks_attempts_in_flight", "Jobs under way, by lane", seen.in_flight.0);
         registry.register(
             "webhooks_lane_ready_jobs",
-            "Messages that wait on a lane's queue; in a rush, one of the main lane holds up to eight jobs",
+            "Messages that wait on a lane's queue; in a rush, one holds up to eight jobs",
             seen.depth.0,
         );
         registry.register(
@@ -116,7 +116,7 @@ impl Metrics {
 
     pub(crate) fn made_way(&self, from: Which, over: Over) {
         let counters = match from {
-            Which::Main => &self.moved,
+            Which::Main | Which::Bulk => &self.moved,
             Which::Slow => &self.put_back,
         };
         counters.get_or_create(&[("reason", over.as_str())]).inc();

@@ -19,12 +19,13 @@ use service_kit::{
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush};
+use crate::{
+    acks::Acks, flood::Flood, intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush,
+    turns::Turns,
+};
 
-/// Batches that are under way at a time: an event need not wait for the disk and the confirms of the one before it. More
-/// would be smaller ones, as the prefetch bounds them together. In a rush only one of them is being stored, while the other
-/// waits for its confirms: the next gathers what comes meanwhile.
-const BATCHES: usize = 2;
+/// A batch waits so long for more events where these come faster than that.
+const LINGER: Duration = Duration::from_millis(4);
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 const OPS_PORT: u16 = 9082;
@@ -52,6 +53,7 @@ pub struct App {
     prefetch: Prefetch,
     data_limit: usize,
     rush: u32,
+    flood: u32,
     deadline: Duration,
     schedule: RetrySchedule,
     reconcile: Reconcile,
@@ -74,6 +76,7 @@ impl App {
             prefetch: Prefetch::within(settings.ingest.prefetch, settings.ingest.prefetch_bytes, data_limit),
             data_limit,
             rush: settings.ingest.rush,
+            flood: settings.ingest.flood,
             deadline: settings.shutdown.deadline,
             schedule: settings.retry.schedule.clone(),
             reconcile: settings.reconcile.clone(),
@@ -105,6 +108,8 @@ impl App {
             data_limit: self.data_limit,
             keep: self.retention.keep,
             rush: Rush::above(self.rush, Instant::now()),
+            flood: Flood::above(self.flood, Instant::now()),
+            acks: Acks::of(self.prefetch.most()),
             turns: Arc::new(Semaphore::new(1)),
             abandon: CancellationToken::new(),
         };
@@ -144,25 +149,22 @@ async fn consume(
     deadline: Duration,
     shutdown: CancellationToken,
 ) {
-    let limit = BatchLimit { messages: usize::from(most), bytes: BATCH_BYTES };
-    let tasks = TaskTracker::new();
-    let (permits, stores) = (Arc::new(Semaphore::new(BATCHES)), Arc::new(Semaphore::new(1)));
+    let most = usize::from(most);
+    let limit = BatchLimit { messages: most, bytes: BATCH_BYTES, linger: LINGER };
+    let (tasks, turns) = (TaskTracker::new(), Turns::new());
     loop {
         let next = async {
-            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
-            let storing = match intake.rush.is_on(Instant::now()) {
-                true => Some(Arc::clone(&stores).acquire_owned().await.ok()?),
-                false => None,
-            };
-            Some((permit, storing, subscription.next_batch(limit).await?))
+            let is_rush = || intake.rush.is_on(Instant::now());
+            let turn = turns.next(is_rush, || subscription.waiting() >= most).await;
+            Some((turn, subscription.next_batch(limit).await?))
         };
-        // Also while every permit is taken, which they are for as long as the database is away.
+        // Also while nobody has a turn, as for as long as the database is away.
         let next = tokio::select! {
             () = shutdown.cancelled() => break,
             next = next => next,
         };
-        let Some((permit, storing, batch)) = next else { break };
-        tasks.spawn(intake.clone().take(batch, permit, storing));
+        let Some((turn, batch)) = next else { break };
+        tasks.spawn(intake.clone().take(batch, turn));
     }
     let closing = subscription.into_closing();
     tasks.close();

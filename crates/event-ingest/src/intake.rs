@@ -1,13 +1,13 @@
 //! One batch of events: read, store, publish, acknowledge.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use broker::{Acker, Names, Publisher, Received};
-use domain::{AcceptedSpan, DeliveryId, Job, Redelivered};
+use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use service_kit::{
     DatabaseWatch,
@@ -19,16 +19,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    acks::Acks,
+    flood::Flood,
     metrics::Metrics,
     moments::{FollowUps, Moments, content},
     plan::{Plan, Usable, rejected},
     rush::Rush,
+    turns::Turn,
 };
-
-/// An acknowledgement is another write of the broker's, and is not urgent, as the jobs are, which are on their way to a
-/// dispatcher now: unless there is a rush, it lets them go first, for one to two milliseconds by the runtime's clock. At 200
-/// events a second the median takes 5 % longer without it.
-const ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Events whose deliveries are looked for at a time: for each, those of all webhooks that its tenant ever had.
 const UNTRIED: usize = 16;
@@ -44,6 +42,8 @@ pub(crate) struct Intake {
     /// How long events are kept.
     pub(crate) keep: Duration,
     pub(crate) rush: Rush,
+    pub(crate) flood: Flood,
+    pub(crate) acks: Acks,
     /// Of batches that could not be stored at once: one is tried at a time.
     pub(crate) turns: Arc<Semaphore>,
     /// Cancelled when the shutdown's deadline has passed.
@@ -52,12 +52,7 @@ pub(crate) struct Intake {
 
 impl Intake {
     /// Takes a batch to its end. When that is abandoned, what is not acknowledged comes again.
-    pub(crate) async fn take(
-        self,
-        batch: Vec<Received>,
-        under_way: OwnedSemaphorePermit,
-        storing: Option<OwnedSemaphorePermit>,
-    ) {
+    pub(crate) async fn take(self, batch: Vec<Received>, Turn { under_way, storing }: Turn) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let span = AcceptedSpan::at(self.database.now().unwrap_or_else(OffsetDateTime::now_utc), self.keep);
@@ -114,15 +109,19 @@ impl Intake {
             }
             None => None,
         };
-        let Some(jobs) = stored else { return };
+        let Some(Jobs { main, bulk }) = stored else { return };
         drop((plan, storing));
         let mut moments = Moments::default();
         for (event, acker) in usable {
             moments.add(event.unix_millis(), acker);
         }
-        let (jobs, ready) = match self.rush.count(jobs.len(), Instant::now()) {
-            true => moments.follow_ups(self.names.jobs_together(&jobs)),
-            false => moments.follow_ups(jobs.iter().map(|job| (self.names.job(*job), std::slice::from_ref(job)))),
+        let in_bulk = self.names.jobs_in_bulk(&bulk);
+        let (jobs, ready) = match self.rush.count(main.len() + bulk.len(), Instant::now()) {
+            true => moments.follow_ups(self.names.jobs_together(&main).chain(in_bulk)),
+            false => {
+                let alone = main.iter().map(|job| (self.names.job(*job), std::slice::from_ref(job)));
+                moments.follow_ups(alone.chain(in_bulk))
+            }
         };
         self.publish("publishing jobs", jobs, ready, under_way).await;
     }
@@ -136,16 +135,10 @@ impl Intake {
         ready: Vec<Vec<Acker>>,
         under_way: Option<Arc<OwnedSemaphorePermit>>,
     ) {
-        let (publishes, under_way) = (!messages.is_empty(), Mutex::new(under_way));
+        let under_way = Mutex::new(under_way);
         let acknowledge = |sources: Vec<Vec<Acker>>| {
             drop(under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
-            let is_urgent = !publishes || sources.is_empty() || self.rush.is_on(Instant::now());
-            async move {
-                if !is_urgent {
-                    tokio::time::sleep(ACK_DELAY).await;
-                }
-                Acker::ack_all(sources.into_iter().flatten().collect()).await;
-            }
+            self.acks.add(sources.into_iter().flatten().collect())
         };
         let publishing = Publishing { what, publisher: &self.publisher, abandon: &self.abandon };
         publishing.all(messages, ready, content, acknowledge).await;
@@ -182,11 +175,12 @@ impl Intake {
 
     /// The jobs of what is stored: of the deliveries that are new, and, where it is doubtful whose doing they are, of those
     /// that wait untried.
-    async fn jobs(&self, plan: &Plan, stored: Stored, is_doubtful: bool) -> Option<Vec<Job>> {
+    async fn jobs(&self, plan: &Plan, stored: Stored, is_doubtful: bool) -> Option<Jobs> {
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());
+        let of_floods = self.of_floods(plan, &stored);
         let mut due: HashSet<DeliveryId> = stored.deliveries.into_iter().map(|(_, id)| id).collect();
         // A try whose answer got lost may have stored what the last one found there already.
         let doubtful: Vec<&NewEvent> = if is_doubtful { plan.events.iter().collect() } else { plan.again() };
@@ -194,8 +188,29 @@ impl Intake {
             let find = || self.ledger.deliveries_untried(some);
             due.extend(persist("finding untried deliveries", &self.abandon, find).await?);
         }
-        Some(due.into_iter().map(|id| Job { delivery: id, attempt: 1 }).collect())
+        let jobs = due.into_iter().map(|id| Job { delivery: id, attempt: 1 });
+        let (bulk, main) = jobs.partition(|job| of_floods.contains(&job.delivery));
+        Some(Jobs { main, bulk })
     }
+
+    /// The new deliveries of tenants that flood.
+    fn of_floods(&self, plan: &Plan, Stored { deliveries, .. }: &Stored) -> HashSet<DeliveryId> {
+        let tenants: HashMap<EventId, TenantId> = plan.events.iter().map(|event| (event.id, event.tenant)).collect();
+        let mut jobs = HashMap::new();
+        for tenant in deliveries.iter().filter_map(|(event, _)| tenants.get(event)) {
+            *jobs.entry(*tenant).or_insert(0) += 1;
+        }
+        let flooding = self.flood.count(&jobs, Instant::now());
+        let floods = |event| tenants.get(event).is_some_and(|tenant| flooding.contains(tenant));
+        deliveries.iter().filter(|(event, _)| floods(event)).map(|(_, id)| *id).collect()
+    }
+}
+
+/// Jobs by the lanes that they take.
+struct Jobs {
+    main: Vec<Job>,
+    /// Of tenants that flood.
+    bulk: Vec<Job>,
 }
 
 /// Whether events were tried to be stored before, with others.

@@ -67,6 +67,7 @@ async fn left(system: &System, fleet: &Fleet) -> Vec<String> {
     queues.extend([
         names.events(),
         names.deliveries(),
+        names.bulk(),
         names.slow(),
         names.dead(),
         names.unroutable(),

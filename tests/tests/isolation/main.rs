@@ -1,6 +1,7 @@
 //! One tenant cannot slow another (DESIGN 6): shares of slots, the slow lane, and little memory.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
+mod flood;
 mod kills;
 mod lane;
 mod memory;

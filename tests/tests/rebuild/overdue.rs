@@ -65,7 +65,7 @@ async fn a_long_queue_of_lost_jobs_is_back_after_a_few_passes_and_each_job_once(
         assert_eq!(again(ingest, "overdue").await, all);
         assert_eq!(system.count("SELECT count(*) FROM requeued_jobs WHERE times = 1").await, LOST as i64);
         let mut jobs: Vec<DeliveryId> = Vec::new();
-        while let Some(message) = system.upstream.take(&system.names.deliveries()).await {
+        while let Some(message) = system.upstream.take(&system.names.bulk()).await {
             jobs.extend(Job::parse(&message.delivery.data).unwrap().iter().map(|job| job.delivery));
         }
         assert_eq!((jobs.len(), jobs.iter().collect::<HashSet<_>>().len()), (LOST, LOST));
@@ -89,6 +89,27 @@ async fn behind(backlog: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_without_dispatchers_is_not_enqueued_again() {
     behind(400).await;
+}
+
+/// The jobs of the main lane are taken away: they are lost, but nobody can know while there are others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_is_one_in_the_bulk_lane_while_the_main_lane_is_empty() {
+    let mut options = options();
+    options.settings.push(("INGEST__FLOOD", "10".to_owned()));
+    System::prepared(options, async |system| {
+        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
+        more_passes(ingest, "done", 15.0).await;
+        let (main, bulk) = (system.names.deliveries(), system.names.bulk());
+        system.upstream.publish(&events(tenant, 400)).await;
+        system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
+        eventually("they wait", LONG, || async { (system.upstream.ready(&bulk).await > 0).then_some(()) }).await;
+        more_passes(ingest, "behind", 1.0).await;
+        while system.upstream.take(&main).await.is_some() {}
+        more_passes(ingest, "behind", 20.0).await;
+        assert_eq!(system.upstream.ready(&main).await, 0);
+        assert_eq!(again(ingest, "overdue").await, 0.0);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -110,11 +110,15 @@ impl<'a> Reconciler<'a> {
         Ok(if is_behind { "behind" } else { "done" })
     }
 
-    /// Looks at the queues of both lanes, and forgets stamps that say nothing any more.
+    /// Looks at the queues of all lanes, and forgets stamps that say nothing any more.
     async fn look(&mut self, leader: &mut Leader) -> Result<Look, Trouble> {
         let names = self.broker.names();
-        let ready = self.broker.depth(&names.deliveries()).await?.unwrap_or(0);
-        let look = Look { ready, at: Instant::now(), time: OffsetDateTime::now_utc() };
+        // What was published before the first of both looks is taken when neither finds anything.
+        let (at, time, mut ready) = (Instant::now(), OffsetDateTime::now_utc(), 0_u32);
+        for queue in [names.deliveries(), names.bulk()] {
+            ready = ready.saturating_add(self.broker.depth(&queue).await?.unwrap_or(0));
+        }
+        let look = Look { ready, at, time };
         self.lost_jobs.look(look, self.grace);
         self.slow_lane.look(self.broker.depth(&names.slow()).await?.unwrap_or(0), look.at);
         match self.slow_lane.stale(look.at) {

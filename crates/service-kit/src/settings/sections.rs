@@ -184,6 +184,9 @@ pub struct Ingest {
     /// Jobs a second above which a message holds several; 0 for always.
     #[serde(deserialize_with = "parse::number")]
     pub rush: u32,
+    /// Jobs a second of one tenant above which they take the bulk lane, while they are more than all others'.
+    #[serde(deserialize_with = "parse::number")]
+    pub flood: u32,
 }
 
 /// `reconcile`: whether what waits by the ledger has its job on the queues.

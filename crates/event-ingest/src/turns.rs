@@ -1,0 +1,100 @@
+//! How many batches are under way at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
+
+/// Batches that are under way at a time: an event need not wait for the disk and the confirms of the one before it. More
+/// would be smaller ones. In a rush only one of them is being stored, while the other waits for its confirms: the next gathers
+/// what comes meanwhile.
+const BATCHES: usize = 2;
+/// Further ones while a whole batch has come and waits: then they are no smaller, and events are not to pile up.
+const FURTHER: usize = 2;
+/// How often it is looked whether one waits.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The batches that may be under way.
+pub(crate) struct Turns {
+    batches: Arc<Semaphore>,
+    storing: Arc<Semaphore>,
+    further: Arc<Semaphore>,
+}
+
+/// The right to take a batch.
+pub(crate) struct Turn {
+    /// Until nothing is left to do but to acknowledge.
+    pub(crate) under_way: OwnedSemaphorePermit,
+    /// Until it is stored, if one batch is stored at a time.
+    pub(crate) storing: Option<OwnedSemaphorePermit>,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Self {
+        let permits = |count| Arc::new(Semaphore::new(count));
+        Self { batches: permits(BATCHES), storing: permits(1), further: permits(FURTHER) }
+    }
+
+    /// Waits until a batch may be taken. `is_rush` says whether there is one, `is_full` whether a whole batch has come.
+    pub(crate) async fn next(&self, is_rush: impl Fn() -> bool, is_full: impl Fn() -> bool) -> Turn {
+        let usual = async {
+            let under_way = acquire(&self.batches).await;
+            let storing = if is_rush() { Some(acquire(&self.storing).await) } else { None };
+            Turn { under_way, storing }
+        };
+        let further = async {
+            let under_way = acquire(&self.further).await;
+            while !is_full() {
+                sleep(LOOK_EVERY).await;
+            }
+            Turn { under_way, storing: None }
+        };
+        tokio::select! {
+            biased;
+            turn = usual => turn,
+            turn = further => turn,
+        }
+    }
+}
+
+async fn acquire(permits: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    match Arc::clone(permits).acquire_owned().await {
+        Ok(permit) => permit,
+        Err(_) => unreachable!("it is never closed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn two_batches_are_under_way_of_which_one_is_stored_in_a_rush_and_two_more_once_whole_ones_wait() {
+        let (turns, rush, full) = (Turns::new(), Cell::new(false), Cell::new(false));
+        let next = || turns.next(|| rush.get(), || full.get());
+        let calm = [next().await, next().await];
+        assert!(calm.iter().all(|turn| turn.storing.is_none()));
+        assert!(next().now_or_never().is_none());
+        drop(calm);
+        rush.set(true);
+        let mut first = next().await;
+        assert!(first.storing.is_some());
+        assert!(next().now_or_never().is_none(), "the other one is being stored");
+        first.storing = None;
+        let second = next().await;
+        assert!(second.storing.is_some());
+        assert!(next().now_or_never().is_none());
+        full.set(true);
+        let further = [next().await, next().await];
+        assert!(further.iter().all(|turn| turn.storing.is_none()));
+        assert!(next().now_or_never().is_none(), "not more than these");
+        drop((first, second, further));
+        assert!(next().now_or_never().is_some());
+    }
+}
