@@ -91,4 +91,18 @@ impl Bare {
         let load = Load::of_bodies(&self.queue, size);
         bench.paced(&bench.publisher, load, GROUP, per_second, lasting).await
     }
+
+    /// The same, with the CPU of a message in microseconds.
+    pub(crate) async fn cost(
+        &self,
+        bench: &Bench,
+        size: usize,
+        per_second: f64,
+        lasting: Duration,
+    ) -> (Latencies, f64) {
+        let usage = self.usage(bench);
+        let latencies = self.pace(bench, size, per_second, lasting).await;
+        let usage = self.usage(bench).since(&usage);
+        (latencies, usage.sum() / (per_second * lasting.as_secs_f64()))
+    }
 }

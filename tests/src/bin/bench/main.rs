@@ -5,6 +5,7 @@ mod bare;
 mod bench;
 mod child;
 mod depth;
+mod flood;
 mod growth;
 mod isolation;
 mod kept;
@@ -12,6 +13,7 @@ mod latencies;
 mod latency;
 mod load;
 mod memory;
+mod moderate;
 mod outcome;
 mod publisher;
 mod report;
@@ -32,8 +34,20 @@ use report::Figure;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The parts, in the order in which they are measured.
-const PARTS: [&str; 10] =
-    ["throughput", "latency", "isolation", "scaling", "retries", "memory", "backlog", "webhooks", "history", "depth"];
+const PARTS: [&str; 12] = [
+    "throughput",
+    "latency",
+    "moderate",
+    "isolation",
+    "flood",
+    "scaling",
+    "retries",
+    "memory",
+    "backlog",
+    "webhooks",
+    "history",
+    "depth",
+];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> std::io::Result<ExitCode> {
@@ -81,7 +95,9 @@ async fn figures_of(part: &str, bench: &Bench) -> Vec<Figure> {
     match part {
         "throughput" => throughput::measure(bench).await,
         "latency" => latency::measure(bench).await,
+        "moderate" => moderate::measure(bench).await,
         "isolation" => isolation::measure(bench).await,
+        "flood" => flood::measure(bench).await,
         "scaling" => scaling::measure(bench).await,
         "retries" => retries::measure(bench).await,
         "memory" => memory::measure(bench).await,

@@ -105,7 +105,14 @@ impl Volume<'_> {
     /// until it is delivered.
     pub(super) async fn drained(&self) {
         let (names, began) = (&self.stage.system.names, Instant::now());
-        while self.stage.ready(&names.deliveries()).await + self.stage.ready(&names.slow()).await > 0 {
+        loop {
+            let mut waiting = 0;
+            for queue in [names.deliveries(), names.bulk(), names.slow()] {
+                waiting += self.stage.ready(&queue).await;
+            }
+            if waiting == 0 {
+                return;
+            }
             if began.elapsed() > DRAINING {
                 println!("  not all that was published is delivered after {DRAINING:?}");
                 return;

@@ -1,0 +1,156 @@
+//! A flood (DESIGN 6): one tenant's events come at 1.5 times the rate at which they can be delivered, until 100,000 deliveries
+//! wait. Another tenant's latency at 50 a second meanwhile, and the flood's own rate beside what it is alone.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    bench::Bench, latencies::Latencies, latency::percentiles, load::Load, publisher::Publisher, report::Figure,
+    round::PATIENCE, stage::Stage, throughput::SMALL,
+};
+
+/// Of the other tenant.
+const PER_SECOND: f64 = 50.0;
+const ALONE: Duration = Duration::from_secs(10);
+/// How much faster events come than they can be delivered.
+const TOO_FAST: f64 = 1.5;
+/// So many deliveries wait in the end.
+const WAITING: u64 = 100_000;
+/// How often the receivers are asked what has arrived.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How many events show the rate at which they can be delivered, for each hundredth of a second that an answer takes.
+const EVENTS: u64 = 30_000;
+/// The other tenant's 99th percentile, in milliseconds.
+const MOST: f64 = 200.0;
+/// The flood's rate, compared to what it is alone.
+const LEAST: f64 = 0.8;
+
+/// Who is flooded.
+struct Receiver {
+    name: &'static str,
+    path: &'static str,
+}
+
+/// One that answers at once, so that the machine is the limit, and one that takes its time, so that the slots are.
+const RECEIVERS: [Receiver; 2] =
+    [Receiver { name: "prompt", path: "/ok/flood" }, Receiver { name: "late", path: "/late/50/flood" }];
+
+/// Paced, to both kinds of receivers, and one that is not paced: its events wait for ingest.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for receiver in &RECEIVERS {
+        figures.extend(Stage::with(bench, &[], async |stage| paced(stage, receiver).await).await);
+    }
+    figures.extend(Stage::with(bench, &[], async |stage| unpaced(stage).await).await);
+    figures
+}
+
+async fn paced(stage: &Stage<'_>, Receiver { name, path }: &Receiver) -> Vec<Figure> {
+    let (flood, other) = ready(stage, path).await;
+    let possible = possible(stage, &flood).await;
+    let alone = stage.pace(&other, PER_SECOND, ALONE).await;
+    let too_fast = possible * TOO_FAST;
+    let rate_alone = until_it_waits(stage, &flood, too_fast).await;
+    drained(stage).await;
+    let (during, rate) =
+        stage.bench.paced_beside(other, "ok", PER_SECOND, until_it_waits(stage, &flood, too_fast)).await;
+    drained(stage).await;
+    println!(
+        "  {name}: {possible:.0}/s can be delivered, {rate_alone:.0}/s at {too_fast:.0}/s, {rate:.0}/s beside another"
+    );
+    let mut figures = vec![
+        Figure::new(format!("flood_{name}_possible"), possible, "deliveries/s"),
+        Figure::new(format!("flood_{name}_rate_alone"), rate_alone, "deliveries/s"),
+        Figure::new(format!("flood_{name}_rate"), rate, "deliveries/s"),
+        Figure::new(format!("flood_{name}_rate_ratio"), rate / rate_alone, "ratio").at_least(LEAST),
+    ];
+    figures.extend(percentiles(&format!("flood_{name}_other_alone"), &alone));
+    figures.extend(of_other(&format!("flood_{name}_other"), &during));
+    figures
+}
+
+async fn unpaced(stage: &Stage<'_>) -> Vec<Figure> {
+    let (flood, other) = ready(stage, RECEIVERS[0].path).await;
+    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
+    let work = async {
+        publisher.flood(&flood, WAITING).await;
+        arrived(stage, WAITING).await;
+    };
+    let (during, ()) = stage.bench.paced_beside(other, "ok", PER_SECOND, work).await;
+    stage.bench.sink.take("flood");
+    percentiles("flood_unpaced_other", &during)
+}
+
+/// What is published to the tenant that is flooded, and to the other one.
+async fn ready(stage: &Stage<'_>, path: &str) -> (Load, Load) {
+    let flooded = stage.webhooks(1, 1, path).await;
+    let others = stage.webhooks(1, 1, "/ok/ok").await;
+    stage.start_all(1).await;
+    let (flood, other) = (stage.events(&flooded, SMALL.size), stage.events(&others, SMALL.size));
+    for load in [&flood, &other] {
+        stage.warm_up(load, 1).await;
+    }
+    stage.bench.sink.take("flood");
+    (flood, other)
+}
+
+/// How many of the flood can be delivered a second.
+async fn possible(stage: &Stage<'_>, flood: &Load) -> f64 {
+    let rate = stage.round(flood, EVENTS, 1).await.per_second();
+    stage.bench.sink.take("flood");
+    rate
+}
+
+/// Publishes too fast until so many wait as are wanted. Returns how many were delivered a second.
+async fn until_it_waits(stage: &Stage<'_>, flood: &Load, per_second: f64) -> f64 {
+    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
+    let began = Instant::now();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let publishing = publisher.pace_while(flood.clone(), per_second, move |_| !stopped.load(Ordering::Relaxed));
+    let arrived = loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let (arrived, after) = (stage.bench.sink.arrived("flood"), began.elapsed());
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hundred thousand")]
+        let sent = (after.as_secs_f64() * per_second) as u64;
+        if sent >= arrived + WAITING || after > PATIENCE {
+            break arrived;
+        }
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    stop.store(true, Ordering::Relaxed);
+    publishing.await.expect("publishing does not panic");
+    #[expect(clippy::cast_precision_loss, reason = "some hundred thousand")]
+    let rate = arrived as f64 / seconds;
+    rate
+}
+
+/// Waits until nothing of the flood waits any more.
+async fn drained(stage: &Stage<'_>) {
+    let began = Instant::now();
+    let query = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
+    while stage.count(query).await > 0 || stage.ready(&stage.system.names.events()).await > 0 {
+        assert!(began.elapsed() < PATIENCE, "what was published is delivered");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    stage.bench.sink.take("flood");
+}
+
+async fn arrived(stage: &Stage<'_>, events: u64) {
+    let began = Instant::now();
+    while stage.bench.sink.arrived("flood") < events {
+        assert!(began.elapsed() < PATIENCE, "what was published is delivered");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn of_other(name: &str, latencies: &Latencies) -> Vec<Figure> {
+    let mut figures = percentiles(name, latencies);
+    figures[1] = Figure::new(format!("{name}_p99"), latencies.percentile(0.99), "ms").at_most(MOST);
+    figures
+}

@@ -1,0 +1,97 @@
+//! What a delivery costs where most users are all day: far below the most. CPU of the services and their servers, and the
+//! median latency.
+
+use std::time::Duration;
+
+use end_to_end::wait::eventually;
+
+use crate::{
+    bench::Bench,
+    latencies::Latencies,
+    latency::percentiles,
+    load::Load,
+    report::Figure,
+    round::PATIENCE,
+    stage::{Stage, first_id_from_now},
+    throughput::SMALL,
+};
+
+const FEW: f64 = 200.0;
+const MANY: f64 = 1_500.0;
+const LASTING: Duration = Duration::from_secs(12);
+/// How many tenants have how many webhooks: 1.75 deliveries of an event.
+const TENANTS: [(usize, usize); 3] = [(9, 1), (7, 2), (4, 3)];
+const FAN_OUT: (u64, u64) = (7, 4);
+/// At 200 a second, compared to the bare pipe.
+const MOST_CPU_RATIO: f64 = 2.5;
+const MOST_P50_RATIO: f64 = 3.0;
+/// At 1,500 events a second.
+const MOST_CPU: f64 = 300.0;
+const MOST_P50: f64 = 12.0;
+
+/// The CPU of a delivery, in microseconds, and how long deliveries took.
+struct Cost {
+    cpu: f64,
+    latencies: Latencies,
+}
+
+/// At both rates.
+pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
+    let mut figures = Stage::with(bench, &[], async |stage| few(stage).await).await;
+    figures.extend(Stage::with(bench, &[], async |stage| many(stage).await).await);
+    figures
+}
+
+async fn few(stage: &Stage<'_>) -> Vec<Figure> {
+    let tenants = stage.webhooks(20, 1, "/ok/ok").await;
+    stage.start_all(1).await;
+    let load = stage.events(&tenants, SMALL.size);
+    stage.warm_up(&load, 1).await;
+    stage.pace(&load, FEW, Duration::from_secs(1)).await;
+    let (bare, bare_cpu) = stage.bench.bare.cost(stage.bench, SMALL.size, FEW, LASTING).await;
+    let ours = cost(stage, &load, FEW, (1, 1)).await;
+    let mut figures = vec![
+        Figure::new("moderate_200_cpu", ours.cpu, "us/delivery"),
+        Figure::new("moderate_200_cpu_bare", bare_cpu, "us/delivery"),
+        Figure::new("moderate_200_cpu_ratio", ours.cpu / bare_cpu, "ratio").at_most(MOST_CPU_RATIO),
+    ];
+    figures.extend(percentiles("moderate_200_bare", &bare));
+    figures.extend(percentiles("moderate_200", &ours.latencies));
+    let ratio = ours.latencies.percentile(0.5) / bare.percentile(0.5);
+    figures.push(Figure::new("moderate_200_p50_ratio", ratio, "ratio").at_most(MOST_P50_RATIO));
+    figures
+}
+
+async fn many(stage: &Stage<'_>) -> Vec<Figure> {
+    let mut tenants = Vec::new();
+    for (count, webhooks) in TENANTS {
+        tenants.extend(stage.webhooks(count, webhooks, "/ok/ok").await);
+    }
+    stage.start_all(1).await;
+    let load = stage.events(&tenants, SMALL.size);
+    cost(stage, &load, MANY, FAN_OUT).await;
+    let Cost { cpu, latencies } = cost(stage, &load, MANY, FAN_OUT).await;
+    let mut figures = vec![Figure::new("moderate_1500_cpu", cpu, "us/delivery").at_most(MOST_CPU)];
+    let mut of_latency = percentiles("moderate_1500", &latencies);
+    of_latency[0] = Figure::new("moderate_1500_p50", latencies.percentile(0.5), "ms").at_most(MOST_P50);
+    figures.extend(of_latency);
+    figures
+}
+
+/// Of events at a pace, each of which makes so many deliveries.
+async fn cost(stage: &Stage<'_>, load: &Load, per_second: f64, (times, of): (u64, u64)) -> Cost {
+    let sink = &stage.bench.sink;
+    sink.take("ok");
+    let (first, before) = (first_id_from_now(), stage.usage());
+    let sent = stage.bench.publisher.pace(load.clone(), per_second, LASTING).await.expect("publishing does not panic");
+    let deliveries = sent * times / of;
+    eventually("all have arrived", PATIENCE, || async { (sink.arrived("ok") >= deliveries).then_some(()) }).await;
+    stage.recorded(first, deliveries).await;
+    let usage = stage.usage().since(&before);
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    let deliveries = deliveries as f64;
+    let split: Vec<_> =
+        usage.0.iter().map(|(name, microseconds)| format!("{name} {:.0}", microseconds / deliveries)).collect();
+    println!("  {per_second} events/s: {:.0} us CPU each ({})", usage.sum() / deliveries, split.join(", "));
+    Cost { cpu: usage.sum() / deliveries, latencies: sink.take("ok") }
+}
