@@ -237,7 +237,7 @@ async fn consume(
     most: usize,
     shutdown: &CancellationToken,
 ) -> broker::Closing {
-    let limit = BatchLimit { messages: most, bytes: usize::MAX, linger: which.linger() };
+    let limit = BatchLimit { messages: most, bytes: usize::MAX, linger: Duration::ZERO };
     loop {
         let batch = tokio::select! {
             () = shutdown.cancelled() => break,

@@ -65,15 +65,6 @@ impl Which {
         }
     }
 
-    /// How long a batch waits for more jobs where these come faster than that. In the slow lane they come one by one, as
-    /// places become free.
-    pub(crate) const fn linger(self) -> Duration {
-        match self {
-            Self::Main | Self::Bulk => Duration::from_millis(2),
-            Self::Slow => Duration::ZERO,
-        }
-    }
-
     /// How much of long bodies may be in memory at a time: of 256 KiB, 48 and 16. Together with what is read in
     /// batches, well below what a process may take.
     const fn body_kib(self) -> u32 {
