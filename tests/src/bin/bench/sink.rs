@@ -1,5 +1,5 @@
 //! The receivers: one lean HTTPS server in a process of its own. What it does with a request is in the path:
-//! `/ok/GROUP`, `/late/MILLISECONDS/GROUP`, `/fail/GROUP`, `/hang/GROUP`.
+//! `/ok/GROUP`, `/late/MILLISECONDS/GROUP`, `/fail/GROUP`, `/once/GROUP` (which fails the first attempt of each delivery), `/hang/GROUP`.
 
 mod serve;
 

@@ -20,7 +20,7 @@ use crate::{
     latencies::Latencies,
     load::{Load, unix_micros},
     round::{PATIENCE, Round},
-    usage::{Usage, of_process, peak},
+    usage::{Usage, of_process, peak, resident},
 };
 
 /// The real schedule and the real timeout: both are part of what is measured.
@@ -145,6 +145,12 @@ impl Stage<'_> {
     pub(crate) fn peak(&self, service: &str) -> f64 {
         let services = self.services();
         services.iter().filter(|(name, _)| *name == service).map(|(_, process)| peak(process.pid())).fold(0.0, f64::max)
+    }
+
+    /// The resident size of all processes of a service now, in megabytes.
+    pub(crate) fn resident(&self, service: &str) -> f64 {
+        let services = self.services();
+        services.iter().filter(|(name, _)| *name == service).map(|(_, process)| resident(process.pid())).sum()
     }
 
     /// Events to tenants in turn.

@@ -12,6 +12,7 @@ mod retention;
 mod samples;
 mod seed;
 mod size;
+mod soak;
 mod statements;
 
 use std::{
@@ -27,8 +28,11 @@ use seed::Seeded;
 use size::Size;
 use statements::Statements;
 
-/// The parts, in the order in which they are measured: CPU while nothing has run yet, deletion before what is published.
-pub(crate) const PARTS: [&str; 7] = ["cpu", "calls", "retention", "deletion", "recovery", "activation", "rebuild"];
+/// The parts, in the order in which they are measured: the soak without a full ledger, CPU while nothing has run yet, deletion
+/// before what is published.
+pub(crate) const PARTS: [&str; 8] =
+    ["soak", "cpu", "calls", "retention", "deletion", "recovery", "activation", "rebuild"];
+const SOAK: &str = PARTS[0];
 
 /// At the default pace a recovery would show its pace and nothing else. Days beyond the default retention are there to be
 /// retired later.
@@ -58,9 +62,16 @@ pub(crate) fn knows(parts: &[&str]) -> bool {
 pub(crate) async fn measure(bench: &Bench, parts: &[&str], outcome: &mut Outcome) -> io::Result<()> {
     let parts = if parts.is_empty() { &PARTS[..] } else { parts };
     let size = Size::from_environment();
+    if parts.contains(&SOAK) {
+        outcome.measure(SOAK, soak::measure(bench, size)).await?;
+    }
+    let parts: Vec<_> = parts.iter().copied().filter(|part| *part != SOAK).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
     Stage::with(bench, &SETTINGS, async |stage| {
         let began = Instant::now();
-        let seeded = seed::fill(stage, size, parts).await;
+        let seeded = seed::fill(stage, size, &parts).await;
         let seconds = began.elapsed().as_secs_f64();
         let volume = Volume::start(stage, size, seeded).await;
         outcome.measure("seed", volume.what_there_is(seconds)).await?;

@@ -1,7 +1,7 @@
 //! The process of the receivers.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     convert::Infallible,
     io::BufRead,
     sync::{
@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{HeaderMap, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpListener;
@@ -31,6 +31,8 @@ struct State {
     unanswered: AtomicU64,
     /// Microseconds from the time in the body to the arrival.
     latencies: Mutex<HashMap<String, Vec<u64>>>,
+    /// The ids of deliveries that have failed and will succeed.
+    failed: Mutex<HashSet<Vec<u8>>>,
 }
 
 /// Serves until standard input ends; the certificate is written to a file.
@@ -108,10 +110,17 @@ impl State {
             tokio::time::sleep(late).await;
         }
         let mut response = Response::new(Empty::new());
-        if behaviour == "fail" {
+        if behaviour == "fail" || (behaviour == "once" && self.fails_first(&parts.headers)) {
             *response.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         }
         Ok(response)
+    }
+
+    /// Whether this is the first attempt of its delivery.
+    fn fails_first(&self, headers: &HeaderMap) -> bool {
+        let id = headers.get("x-service-webhook-id").map(|id| id.as_bytes().to_vec()).unwrap_or_default();
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        !failed.remove(&id) && failed.insert(id)
     }
 
     fn arrived(&self, group: &str, latency: u64) {

@@ -1,0 +1,117 @@
+//! Half an hour of a busy day: 1,500 events a second for twenty tenants. One of them hangs, one answers 500, four fail the first
+//! attempt of each delivery. Neither the others' latency nor a dispatcher's memory may grow.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use uuid::Uuid;
+
+use super::size::Size;
+use crate::{
+    bench::Bench,
+    latencies::Latencies,
+    latency::{percentiles, ratio},
+    publisher::Publisher,
+    report::Figure,
+    stage::Stage,
+    throughput::SMALL,
+    usage::Usage,
+};
+
+const EVENTS: f64 = 1_500.0;
+const LASTING: Duration = Duration::from_secs(30 * 60);
+/// The first and the last of so many parts of it are compared.
+const PARTS: u32 = 6;
+/// How many tenants have how many webhooks, and where: 1.75 deliveries of an event, without what is sent again.
+const TENANTS: [(usize, usize, &str); 6] = [
+    (4, 1, "/ok/ok"),
+    (5, 2, "/ok/ok"),
+    (5, 3, "/ok/ok"),
+    (1, 1, "/hang/hang"),
+    (1, 1, "/fail/fail"),
+    (4, 1, "/once/once"),
+];
+const MOST_LATENCY: f64 = 1.3;
+const MOST_MEMORY: f64 = 1.2;
+
+/// A part of the time.
+struct Span {
+    latencies: Latencies,
+    cpu: f64,
+    dispatcher: f64,
+    broker: f64,
+}
+
+/// Takes as long as it says, or a part of that, at a smaller size.
+pub(super) async fn measure(bench: &Bench, size: Size) -> Vec<Figure> {
+    Stage::with(bench, &[], async |stage| soaked(stage, LASTING.mul_f64(size.factor())).await).await
+}
+
+async fn soaked(stage: &Stage<'_>, lasting: Duration) -> Vec<Figure> {
+    let mut tenants: Vec<Uuid> = Vec::new();
+    for (count, webhooks, path) in TENANTS {
+        tenants.extend(stage.webhooks(count, webhooks, path).await);
+    }
+    stage.start_all(1).await;
+    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
+    let (load, began, span) = (stage.events(&tenants, SMALL.size), Instant::now(), lasting / PARTS);
+    let publishing = publisher.pace(load, EVENTS, lasting);
+    let mut spans = Vec::new();
+    for part in 0..PARTS {
+        let (usage, until) = (stage.usage(), began + span * (part + 1));
+        forget(stage);
+        sleep_until(until).await;
+        spans.push(Span::of(stage, &usage));
+        spans[spans.len() - 1].say(until - began);
+    }
+    publishing.await.expect("publishing does not panic");
+    // What is under way need not be late for what is measured next.
+    sleep(Duration::from_secs(1)).await;
+    forget(stage);
+    let (first, last) = (&spans[0], &spans[spans.len() - 1]);
+    let mut figures = percentiles("soak_first", &first.latencies);
+    figures.extend(percentiles("soak_last", &last.latencies));
+    figures.push(ratio("soak_p50", &last.latencies, &first.latencies, 0.5).at_most(MOST_LATENCY));
+    figures.push(ratio("soak_p99", &last.latencies, &first.latencies, 0.99).at_most(MOST_LATENCY));
+    for (name, before, after) in
+        [("dispatcher", first.dispatcher, last.dispatcher), ("broker", first.broker, last.broker)]
+    {
+        figures.push(Figure::new(format!("soak_{name}_memory_first"), before, "MB"));
+        figures.push(Figure::new(format!("soak_{name}_memory_last"), after, "MB"));
+    }
+    figures.push(Figure::new("soak_memory", last.dispatcher / first.dispatcher, "ratio").at_most(MOST_MEMORY));
+    figures.push(Figure::new("soak_cpu_first", first.cpu, "us/healthy delivery"));
+    figures.push(Figure::new("soak_cpu_last", last.cpu, "us/healthy delivery"));
+    figures
+}
+
+fn forget(stage: &Stage<'_>) {
+    for group in ["ok", "hang", "fail", "once"] {
+        stage.bench.sink.take(group);
+    }
+}
+
+impl Span {
+    #[expect(clippy::cast_precision_loss, reason = "some hundred thousand")]
+    fn of(stage: &Stage<'_>, usage: &Usage) -> Self {
+        let healthy = stage.bench.sink.arrived("ok").max(1) as f64;
+        Self {
+            cpu: stage.usage().since(usage).sum() / healthy,
+            latencies: stage.bench.sink.take("ok"),
+            dispatcher: stage.resident("dispatcher"),
+            broker: stage.bench.rabbitmq_memory(),
+        }
+    }
+
+    fn say(&self, after: Duration) {
+        println!(
+            "  after {:.0} s: p50 {:.1} ms, p99 {:.1} ms, {:.0} us a healthy delivery, dispatcher {:.0} MB, broker {:.0} MB",
+            after.as_secs_f64(),
+            self.latencies.percentile(0.5),
+            self.latencies.percentile(0.99),
+            self.cpu,
+            self.dispatcher,
+            self.broker,
+        );
+    }
+}
