@@ -117,7 +117,8 @@ impl Subscription {
                 () = self.stop.cancelled() => return None,
                 message = self.messages.recv() => Some(message?),
             };
-            if batch.is_empty() && self.messages.len() < ENOUGH && self.gaps.are_short(limit.linger) {
+            let is_small = self.messages.len() + 1 < limit.messages.min(ENOUGH);
+            if batch.is_empty() && is_small && self.gaps.are_short(limit.linger) {
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return None,

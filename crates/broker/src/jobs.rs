@@ -26,7 +26,7 @@ impl Names {
         together(self.deliveries(), jobs)
     }
 
-    /// The same for the bulk lane, where nobody else's jobs wait behind these.
+    /// The same for the bulk lane: no job of the main lane waits behind these.
     pub fn jobs_in_bulk<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
         together(self.bulk(), jobs)
     }

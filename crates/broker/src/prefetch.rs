@@ -33,14 +33,19 @@ impl Prefetch {
         Self { few: usual.min(FEW), usual, most, bytes, longest }
     }
 
+    /// How many may be had of any size that is usual.
+    #[must_use]
+    pub const fn usual(self) -> u16 {
+        self.usual
+    }
+
     /// At any time.
     pub(crate) const fn few(self) -> u16 {
         self.few
     }
 
-    /// How many may be had at the most.
-    #[must_use]
-    pub const fn most(self) -> u16 {
+    /// All of them.
+    pub(crate) const fn most(self) -> u16 {
         self.most
     }
 }
@@ -70,23 +75,23 @@ impl Sizes {
         self.count > 0
     }
 
-    /// Takes note of a body; says how many further messages may be had. All of them, or a quarter, once they would come to
+    /// Takes note of a body; says how many further messages may be had. All of them, or half of them, once they would come to
     /// half of the bytes, until they would come to more than all; fewer while bodies are about as long as they may be. Not more again
     /// before those of last time are through.
     pub(crate) fn count(&mut self, body: usize) -> u16 {
         self.count = (self.count + 1).min(MEMORY);
         self.mean += (body as f64 - self.mean) / f64::from(self.count);
         let Prefetch { few, usual, most, bytes, longest } = self.prefetch;
-        let quarter = (most / 4).max(usual);
+        let half = (most / 2).max(usual);
         let has_room_for = |messages: u16| {
-            let limit = bytes as f64 / if self.further == messages - few { 1.0 } else { 2.0 };
+            let limit = bytes as f64 / if self.further >= messages - few { 1.0 } else { 2.0 };
             self.mean * f64::from(messages) <= limit
         };
         let further = match () {
             // All of the few have come: some of them may wait for long, for a queue that refuses what they leave.
             () if self.count < u32::from(few) => 0,
             () if has_room_for(most) => most - few,
-            () if quarter > usual && has_room_for(quarter) => quarter - few,
+            () if half > usual && has_room_for(half) => half - few,
             () if self.mean <= 1.5 * longest as f64 => usual - few,
             () => 0,
         };
@@ -125,22 +130,22 @@ mod tests {
         assert!((1..FEW).all(|_| sizes.count(600) == 0), "nothing is known yet");
         assert_eq!(sizes.count(600), 508);
         assert!((0..1000).all(|number| sizes.count(if number % 20 == 0 { MIB / 4 } else { 600 }) == 508));
-        assert!((0..30).any(|_| sizes.count(MIB / 4) == 124), "large ones");
-        assert!((0..1000).all(|_| sizes.count(40 * 1024) == 124), "neither small nor large: as it was");
+        assert!((0..100).any(|_| sizes.count(MIB / 4) == 124), "large ones");
+        assert!((0..1000).all(|_| sizes.count(80 * 1024) == 124), "neither small nor large: as it was");
         assert!((0..1000).any(|_| sizes.count(20 * 1024) == 508));
         assert!((0..1000).all(|_| sizes.count(40 * 1024) == 508));
     }
 
     #[test]
-    fn there_is_a_quarter_of_those_that_are_too_large_for_all() {
-        let mut sizes = Sizes::new(Prefetch::within(2048, 32 * MIB, MIB / 4));
-        assert!((0..100).any(|_| sizes.count(600) == 2044));
-        assert!((0..1000).any(|_| sizes.count(20 * 1024) == 508));
-        assert!((0..1000).all(|_| sizes.count(20 * 1024) == 508));
-        assert!((0..1000).all(|_| sizes.count(50 * 1024) == 508), "all 512 have room");
+    fn there_is_half_of_those_that_are_too_large_for_all() {
+        let mut sizes = Sizes::new(Prefetch::within(1024, 32 * MIB, MIB / 4));
+        assert!((0..100).any(|_| sizes.count(600) == 1020));
+        assert!((0..1000).all(|_| sizes.count(30 * 1024) == 1020), "all have room");
+        assert!((0..1000).any(|_| sizes.count(50 * 1024) == 508));
+        assert!((0..1000).all(|_| sizes.count(50 * 1024) == 508), "half of them have");
         assert!((0..1000).any(|_| sizes.count(MIB / 4) == 124));
         assert!((0..10_000).any(|_| sizes.count(20 * 1024) == 508));
-        assert!((0..10_000).any(|_| sizes.count(600) == 2044));
+        assert!((0..10_000).any(|_| sizes.count(600) == 1020));
     }
 
     #[test]

@@ -388,6 +388,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_bulk_lane_leaves_a_quarter_of_the_places_to_the_main_lane_and_has_no_slots_of_its_own() {
+        let main = Lane::new(Which::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 1.0 });
+        let bulk = Lane::bulk_of(&main);
+        let in_bulk = bulk.places(16).await;
+        assert_eq!(in_bulk.len(), 12);
+        let in_main = main.places(16).await;
+        assert_eq!(in_main.len(), 4);
+        drop(in_bulk);
+        assert_eq!(main.places(16).await.len(), 12, "all of them while nothing is in bulk");
+        drop(in_main);
+        let _held =
+            (admit(&main, ids(1, 1), None).await.ok().unwrap(), admit(&bulk, ids(1, 1), None).await.ok().unwrap());
+        assert_eq!(admit(&bulk, ids(1, 1), None).await.err(), Some(Over::Webhook), "one share in both");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_webhook_and_a_tenant_at_their_share_wait_in_vain_and_others_do_not_wait() {
         let lane = Lane::new(Which::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 0.25 });
         let mut held = Vec::new();

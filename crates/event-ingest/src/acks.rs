@@ -7,7 +7,7 @@ use std::{
 
 use broker::Acker;
 
-/// How long an acknowledgement waits for others. What is lost with the process in this time comes again, and is known to be
+/// How long an acknowledgement waits for others. What is lost with the process or its connection in this time comes again, and is known to be
 /// stored. At 200 events a second, acknowledging each one at once costs a sixth more CPU, and the median takes longer.
 const TOGETHER: Duration = Duration::from_millis(25);
 /// So many are sent at once.
@@ -21,9 +21,9 @@ pub(crate) struct Acks {
 }
 
 impl Acks {
-    /// Of so many events that may be unacknowledged, only a few are kept from being acknowledged.
-    pub(crate) fn of(prefetch: u16) -> Self {
-        Self { waiting: Arc::default(), enough: ENOUGH.min(usize::from(prefetch) / 8) }
+    /// Where so many events may be unacknowledged, whatever their size, an eighth of them waits at the most.
+    pub(crate) fn of(unacknowledged: u16) -> Self {
+        Self { waiting: Arc::default(), enough: ENOUGH.min(usize::from(unacknowledged) / 8) }
     }
 
     /// Acknowledges, soon. Whoever comes first sends those that have come by then, and is done when they are sent; the others

@@ -110,7 +110,7 @@ impl App {
             keep: self.retention.keep,
             rush: Rush::above(self.rush, Instant::now()),
             flood: Flood::above(self.flood, Instant::now()),
-            acks: Acks::of(self.prefetch.most()),
+            acks: Acks::of(self.prefetch.usual()),
             turns: Arc::new(Semaphore::new(1)),
             abandon: CancellationToken::new(),
         };

@@ -12,7 +12,7 @@ use domain::TenantId;
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// The rates at which tenants' jobs come, each as a level that rises with every job and fades. A tenant floods once its level
-/// is above the limit and above all others' together, and until it is below half of the limit.
+/// is above the limit, and above those of all tenants below the limit together; until it is below half of the limit.
 #[derive(Clone)]
 pub(crate) struct Flood {
     limit: f64,
@@ -44,9 +44,9 @@ impl Flood {
         for (tenant, jobs) in jobs {
             levels.tenants.entry(*tenant).or_default().jobs += f64::from(*jobs);
         }
-        let all: f64 = levels.tenants.values().map(|level| level.jobs).sum();
+        let below: f64 = levels.tenants.values().map(|level| level.jobs).filter(|jobs| *jobs < self.limit).sum();
         for level in levels.tenants.values_mut() {
-            let begins = level.jobs >= self.limit && level.jobs > all / 2.0;
+            let begins = level.jobs >= self.limit && level.jobs > below;
             level.floods = begins || (level.floods && level.jobs >= self.limit / 2.0);
         }
         let floods = |tenant: &&TenantId| levels.tenants.get(*tenant).is_some_and(|level| level.floods);
@@ -93,14 +93,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_floods_above_the_limit_and_with_more_than_all_others_together() {
+    fn a_tenant_floods_above_the_limit_and_with_more_than_all_that_are_below_it_together() {
         let mut now = Instant::now();
         let flood = Flood::above(1_000, now);
         assert!(batches(&flood, &mut now, 500, &[(1, 9), (2, 1)]).is_empty(), "900 a second");
         assert_eq!(batches(&flood, &mut now, 100, &[(1, 30), (2, 1)]), [tenant(1)]);
         assert!(batches(&flood, &mut now, 500, &[(1, 1)]).is_empty(), "it is over");
-        assert!(batches(&flood, &mut now, 500, &[(1, 30), (2, 40), (3, 20)]).is_empty(), "all are busy");
-        assert_eq!(batches(&flood, &mut now, 500, &[(1, 30), (2, 100), (3, 20)]), [tenant(2)]);
+        let busy = [(1, 12), (2, 9), (3, 9), (4, 1)];
+        assert!(batches(&flood, &mut now, 500, &busy).is_empty(), "hardly more than the others, who are many");
+        assert_eq!(batches(&flood, &mut now, 500, &[(1, 30), (2, 9), (3, 9), (4, 1)]), [tenant(1)]);
+        let mut both = batches(&flood, &mut now, 500, &[(1, 30), (2, 40), (3, 1)]);
+        both.sort_unstable();
+        assert_eq!(both, [tenant(1), tenant(2)], "two at once, and the one who comes second");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
 use broker::{Acker, Names, Publisher, Received};
 use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
+use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
     DatabaseWatch,
     connections::persist,
@@ -69,13 +70,12 @@ impl Intake {
                 }
             }
         }
-        let under_way = Arc::new(under_way);
+        let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
         tokio::join!(self.deliver(usable, Some(Arc::clone(&under_way)), storing), self.park(unusable, under_way));
-        self.metrics.batch_seconds.observe(began.elapsed().as_secs_f64());
     }
 
     /// Parks unusable events. Beside the others, which do not wait for a queue that may refuse.
-    async fn park(&self, unusable: FollowUps<Acker>, under_way: Arc<OwnedSemaphorePermit>) {
+    async fn park(&self, unusable: FollowUps<Acker>, under_way: Arc<UnderWay>) {
         if !unusable.is_empty() {
             self.publish("parking events", unusable, Vec::new(), Some(under_way)).await;
         }
@@ -90,7 +90,7 @@ impl Intake {
     async fn deliver(
         &self,
         mut usable: Vec<(Usable, Acker)>,
-        under_way: Option<Arc<OwnedSemaphorePermit>>,
+        under_way: Option<Arc<UnderWay>>,
         storing: Option<OwnedSemaphorePermit>,
     ) {
         if usable.is_empty() {
@@ -133,7 +133,7 @@ impl Intake {
         what: &'static str,
         messages: FollowUps<Acker>,
         ready: Vec<Vec<Acker>>,
-        under_way: Option<Arc<OwnedSemaphorePermit>>,
+        under_way: Option<Arc<UnderWay>>,
     ) {
         let under_way = Mutex::new(under_way);
         let acknowledge = |sources: Vec<Vec<Acker>>| {
@@ -195,14 +195,33 @@ impl Intake {
 
     /// The new deliveries of tenants that flood.
     fn of_floods(&self, plan: &Plan, Stored { deliveries, .. }: &Stored) -> HashSet<DeliveryId> {
-        let tenants: HashMap<EventId, TenantId> = plan.events.iter().map(|event| (event.id, event.tenant)).collect();
+        // An id of two tenants is nobody's: the deliveries do not say whose they are.
+        let mut tenants = HashMap::<EventId, Option<TenantId>>::new();
+        for NewEvent { id, tenant, .. } in &plan.events {
+            let whose = tenants.entry(*id).or_insert(Some(*tenant));
+            *whose = whose.filter(|one| one == tenant);
+        }
+        let tenant_of = |event| tenants.get(event).copied().flatten();
         let mut jobs = HashMap::new();
-        for tenant in deliveries.iter().filter_map(|(event, _)| tenants.get(event)) {
-            *jobs.entry(*tenant).or_insert(0) += 1;
+        for tenant in deliveries.iter().filter_map(|(event, _)| tenant_of(event)) {
+            *jobs.entry(tenant).or_insert(0) += 1;
         }
         let flooding = self.flood.count(&jobs, Instant::now());
-        let floods = |event| tenants.get(event).is_some_and(|tenant| flooding.contains(tenant));
+        let floods = |event| tenant_of(event).is_some_and(|tenant| flooding.contains(&tenant));
         deliveries.iter().filter(|(event, _)| floods(event)).map(|(_, id)| *id).collect()
+    }
+}
+
+/// A batch, until there is nothing left to do for it but to acknowledge, or to wait for a queue that refuses.
+struct UnderWay {
+    _permit: OwnedSemaphorePermit,
+    began: Instant,
+    seconds: Histogram,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.seconds.observe(self.began.elapsed().as_secs_f64());
     }
 }
 

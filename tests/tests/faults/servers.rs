@@ -171,7 +171,7 @@ async fn while_the_broker_is_out_of_memory_publishing_waits_and_nothing_is_lost(
         );
         assert_eq!(
             processes.dispatcher.threads("lapin-io-loop"),
-            4,
+            5,
             "one for each lane, one to publish, one for depths"
         );
         storm.answer_after(Duration::from_millis(10));

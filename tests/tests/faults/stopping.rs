@@ -102,7 +102,9 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         let (_receiver, events) = subscriber(&system, always(200), EVENTS.try_into().unwrap()).await;
         system.upstream.publish(&events).await;
         // A message for each job, so that they can be counted.
-        let environment = with(&system, &[("INGEST__BATCH", "4"), ("INGEST__RUSH", "1000000")]);
+        let many = "1000000";
+        let settings = [("INGEST__BATCH", "4"), ("INGEST__RUSH", many), ("INGEST__FLOOD", many)];
+        let environment = with(&system, &settings);
         let ingest = Process::start(INGEST, &environment).await;
         let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
         eventually("ingest is in the middle", SOON, || async { (stored().await > 100).then_some(()) }).await;

@@ -9,13 +9,13 @@ use time::OffsetDateTime;
 /// From so many ready messages on, dispatchers are behind.
 const BEHIND: u32 = 100;
 
-/// A look at the queue of jobs that are due.
+/// A look at the queues of jobs that are due, which count as one: that of the main lane, and that of the bulk lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     /// Messages that no dispatcher has taken.
     pub(crate) ready: u32,
     pub(crate) at: Instant,
-    /// The same moment, as deliveries are due by it.
+    /// A moment before it, as deliveries are due by it.
     pub(crate) time: OffsetDateTime,
 }
 

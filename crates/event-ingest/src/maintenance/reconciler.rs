@@ -113,12 +113,12 @@ impl<'a> Reconciler<'a> {
     /// Looks at the queues of all lanes, and forgets stamps that say nothing any more.
     async fn look(&mut self, leader: &mut Leader) -> Result<Look, Trouble> {
         let names = self.broker.names();
-        // What was published before the first of both looks is taken when neither finds anything.
-        let (at, time, mut ready) = (Instant::now(), OffsetDateTime::now_utc(), 0_u32);
+        // When neither look finds anything, what was published before the first is taken by the second.
+        let (time, mut ready) = (OffsetDateTime::now_utc(), 0_u32);
         for queue in [names.deliveries(), names.bulk()] {
             ready = ready.saturating_add(self.broker.depth(&queue).await?.unwrap_or(0));
         }
-        let look = Look { ready, at, time };
+        let look = Look { ready, at: Instant::now(), time };
         self.lost_jobs.look(look, self.grace);
         self.slow_lane.look(self.broker.depth(&names.slow()).await?.unwrap_or(0), look.at);
         match self.slow_lane.stale(look.at) {

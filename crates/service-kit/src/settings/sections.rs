@@ -184,7 +184,7 @@ pub struct Ingest {
     /// Jobs a second above which a message holds several; 0 for always.
     #[serde(deserialize_with = "parse::number")]
     pub rush: u32,
-    /// Jobs a second of one tenant above which they take the bulk lane, while they are more than all others'.
+    /// Jobs a second of one tenant above which they take the bulk lane, while those of all tenants below it are fewer together.
     #[serde(deserialize_with = "parse::number")]
     pub flood: u32,
 }
