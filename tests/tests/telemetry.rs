@@ -129,7 +129,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         }
         "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
-        "lane" => ["main", "slow"].contains(&value),
+        "lane" => ["main", "bulk", "slow"].contains(&value),
         "queue" => ["rejected", "dead", "unroutable"].contains(&value),
         "cause" => ["broker_lost", "overdue"].contains(&value),
         "task" => ["cancel", "activate", "recover"].contains(&value),
