@@ -75,14 +75,14 @@ impl Sizes {
         self.count > 0
     }
 
-    /// Takes note of a body; says how many further messages may be had. All of them, or half of them, once they would come to
-    /// half of the bytes, until they would come to more than all; fewer while bodies are about as long as they may be. Not more again
-    /// before those of last time are through.
+    /// Takes note of a body; says how many further messages may be had. All of them once they would come to half of the
+    /// bytes, until they would come to more than all; in the same way half of them, where that is far above the usual number;
+    /// fewer while bodies are about as long as they may be. Not more again before those of last time are through.
     pub(crate) fn count(&mut self, body: usize) -> u16 {
         self.count = (self.count + 1).min(MEMORY);
         self.mean += (body as f64 - self.mean) / f64::from(self.count);
         let Prefetch { few, usual, most, bytes, longest } = self.prefetch;
-        let half = (most / 2).max(usual);
+        let half = most / 2;
         let has_room_for = |messages: u16| {
             let limit = bytes as f64 / if self.further >= messages - few { 1.0 } else { 2.0 };
             self.mean * f64::from(messages) <= limit
@@ -91,7 +91,7 @@ impl Sizes {
             // All of the few have come: some of them may wait for long, for a queue that refuses what they leave.
             () if self.count < u32::from(few) => 0,
             () if has_room_for(most) => most - few,
-            () if half > usual && has_room_for(half) => half - few,
+            () if half / 2 > usual && has_room_for(half) => half - few,
             () if self.mean <= 1.5 * longest as f64 => usual - few,
             () => 0,
         };
@@ -130,8 +130,8 @@ mod tests {
         assert!((1..FEW).all(|_| sizes.count(600) == 0), "nothing is known yet");
         assert_eq!(sizes.count(600), 508);
         assert!((0..1000).all(|number| sizes.count(if number % 20 == 0 { MIB / 4 } else { 600 }) == 508));
-        assert!((0..100).any(|_| sizes.count(MIB / 4) == 124), "large ones");
-        assert!((0..1000).all(|_| sizes.count(80 * 1024) == 124), "neither small nor large: as it was");
+        assert!((0..30).any(|_| sizes.count(MIB / 4) == 124), "large ones");
+        assert!((0..1000).all(|_| sizes.count(40 * 1024) == 124), "neither small nor large: as it was");
         assert!((0..1000).any(|_| sizes.count(20 * 1024) == 508));
         assert!((0..1000).all(|_| sizes.count(40 * 1024) == 508));
     }

@@ -7,8 +7,8 @@ use std::{
 
 use broker::Acker;
 
-/// How long an acknowledgement waits for others. What is lost with the process or its connection in this time comes again, and is known to be
-/// stored. At 200 events a second, acknowledging each one at once costs a sixth more CPU, and the median takes longer.
+/// How long an acknowledgement waits for others. What is lost with the process or its connection in this time comes again,
+/// and is known to be stored. At 200 events a second, acknowledging each one at once costs a sixth more CPU, and the median takes longer.
 const TOGETHER: Duration = Duration::from_millis(25);
 /// So many are sent at once.
 const ENOUGH: usize = 64;

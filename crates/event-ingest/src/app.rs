@@ -24,8 +24,8 @@ use crate::{
     turns::Turns,
 };
 
-/// A batch waits so long for more events where these come faster than that. Their jobs then reach a dispatcher together, so that it
-/// need not wait for others as well.
+/// A batch waits so long for more events where these come faster than that. Their jobs then reach a dispatcher
+/// together, so that it need not wait for others as well.
 const LINGER: Duration = Duration::from_millis(3);
 /// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;

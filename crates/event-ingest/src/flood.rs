@@ -1,4 +1,4 @@
-//! Which tenants' jobs take the bulk lane (DESIGN 6): who floods the queues waits behind its own jobs, and nobody else does.
+//! Which tenants' jobs take the bulk lane (DESIGN 6): who floods the queues does not hold up those of the main lane.
 
 use std::{
     collections::HashMap,
