@@ -141,9 +141,25 @@ impl PrivateServers {
         let _ = self.script(&["resume", server.name()]);
     }
 
-    /// Runs `rabbitmqctl` on the broker.
-    pub fn rabbitmqctl(&self, arguments: &[&str]) {
-        self.stack(&[&["rabbitmqctl"], arguments].concat());
+    /// Runs `rabbitmqctl` on the broker and returns what it prints.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn rabbitmqctl(&self, arguments: &[&str]) -> String {
+        self.stack(&[&["rabbitmqctl", "-q"], arguments].concat())
+    }
+
+    /// How many messages a queue holds now: those that are ready, and those that are handed out and not acknowledged.
+    /// Asks the queue itself, as what the broker lists is seconds old.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    #[must_use]
+    pub fn messages(&self, queue: &str) -> u32 {
+        let ask = format!(
+            "{{ok, {{_, Messages}}, _}} = ra:leader_query({{'%2F_{queue}', node()}}, fun rabbit_fifo:query_messages_total/1), Messages."
+        );
+        self.rabbitmqctl(&["eval", &ask]).trim().parse().expect("a number")
     }
 
     fn read(&self) -> Servers {
@@ -152,9 +168,10 @@ impl PrivateServers {
         Servers { database_url: find("DATABASE_URL"), amqp_url: find("AMQP_URL") }
     }
 
-    fn stack(&self, arguments: &[&str]) {
+    fn stack(&self, arguments: &[&str]) -> String {
         let output = self.script(arguments);
         assert!(output.status.success(), "stack {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn script(&self, arguments: &[&str]) -> Output {

@@ -75,12 +75,10 @@ impl Rejecting {
     }
 }
 
-/// Kills a process and waits until so many of its messages are ready again: those that it has not acknowledged.
-async fn left_by(system: &System, mut process: Process, queue: &str, messages: u32) {
-    eventually("the rest is acknowledged", LONG, || async {
-        (metric(process.ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
-    })
-    .await;
+/// Kills a process once it has acknowledged all but so many messages of a queue, and waits until these are ready again.
+async fn left_by(servers: &PrivateServers, system: &System, mut process: Process, queue: &str, messages: u32) {
+    eventually("the rest is acknowledged", LONG, || async { (servers.messages(queue) == messages).then_some(()) })
+        .await;
     process.kill();
     system.upstream.wait_ready(queue, messages, LONG).await;
 }
@@ -103,7 +101,7 @@ async fn a_full_queue_of_rejected_events_holds_up_no_other_event() {
         no_reconnects(&ingest).await;
         let taken = system.upstream.ready(&rejected).await;
         assert!((1..OTHERS).contains(&taken), "{taken} were taken");
-        left_by(&system, ingest, &system.names.events(), OTHERS - taken).await;
+        left_by(&servers, &system, ingest, &system.names.events(), OTHERS - taken).await;
         lift(&servers, &rejected);
         let _again = Process::start(INGEST, &system.environment).await;
         system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
@@ -142,7 +140,7 @@ async fn a_full_queue_of_retries_holds_up_no_other_job_and_gets_each_retry_once(
         assert!((1..OTHERS).contains(&taken), "{taken} were taken");
         lift(&servers, &retries);
         system.upstream.wait_ready(&retries, OTHERS, LONG).await;
-        left_by(&system, dispatcher, &deliveries, 0).await;
+        left_by(&servers, &system, dispatcher, &deliveries, 0).await;
         assert_eq!(system.upstream.ready(&retries).await, OTHERS, "no retry is there twice");
         assert_eq!(failing.received().len(), OTHERS as usize);
     })
@@ -171,7 +169,7 @@ async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
         no_reconnects(&ingest).await;
         tell(&servers, &rejected, "resume");
         system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
-        left_by(&system, ingest, &system.names.events(), 0).await;
+        left_by(&servers, &system, ingest, &system.names.events(), 0).await;
         assert_eq!(system.upstream.ready(&rejected).await, OTHERS, "no copies");
         assert_eq!(metric(dispatcher.ops, "webhooks_jobs_skipped_total").await, 0.0, "no job came twice");
     })
