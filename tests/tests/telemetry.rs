@@ -178,10 +178,11 @@ const OF_INGEST: [(&str, &str); 6] = [
     ("webhooks_ingest_batch_seconds", "histogram"),
     ("webhooks_broker_reconnects", "counter"),
 ];
-const OF_DISPATCHER: [(&str, &str); 12] = [
+const OF_DISPATCHER: [(&str, &str); 13] = [
     ("webhooks_delivery_attempts", "counter"),
     ("webhooks_deliveries_finished", "counter"),
     ("webhooks_jobs_skipped", "counter"),
+    ("webhooks_jobs_moved_to_bulk_lane", "counter"),
     ("webhooks_attempts_in_flight", "gauge"),
     ("webhooks_lane_ready_jobs", "gauge"),
     ("webhooks_queue_depth", "gauge"),

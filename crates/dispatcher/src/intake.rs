@@ -1,17 +1,18 @@
 //! One batch of jobs: read their deliveries, judge each, begin the attempts.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
+    time::Instant,
 };
 
 use broker::{Acker, Names, Outgoing, Received};
-use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
+use domain::{DeliveryId, Job, Redelivered, RetrySchedule, TenantId, Verdict};
 use futures_util::FutureExt;
 use ledger::{Due, Ledger, Loaded};
-use service_kit::connections::persist;
+use service_kit::{Flood, connections::persist};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -37,6 +38,7 @@ pub(crate) struct Intake {
     pub(crate) lanes: Lanes,
     pub(crate) stamps: Arc<Stamps>,
     pub(crate) turns: Turns,
+    pub(crate) flood: Flood,
     pub(crate) undertaker: Undertaker,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) made: mpsc::Sender<Made>,
@@ -106,8 +108,10 @@ impl Intake {
         if self.stamp(&jobs, &due).await.is_none() {
             return;
         }
+        let (flooding, mut to_bulk) = (self.flooding(&jobs, &due), Vec::new());
         for (job, handed) in jobs {
             match (due.get(&job.delivery), unreadable.get(&job.delivery)) {
+                (Some(due), _) if of_flood(job, handed, &flooding, due) => to_bulk.push(job),
                 (Some(due), _) => self.judge(job, handed, due),
                 (None, Some(column)) => {
                     let detail = format!("this version cannot read {column}");
@@ -118,6 +122,35 @@ impl Intake {
                 (None, None) => self.spawn(job, |this| async move { this.undertaker.unknown(job).await }),
             }
         }
+        self.move_to_bulk(to_bulk);
+    }
+
+    /// The tenants that flood the main lane.
+    fn flooding(&self, jobs: &[(Job, Handed)], due: &HashMap<DeliveryId, Due>) -> HashSet<TenantId> {
+        let mut tenants = HashMap::new();
+        let in_main = jobs.iter().filter(|(_, handed)| handed.lane == Which::Main);
+        for due in in_main.filter_map(|(job, _)| due.get(&job.delivery)) {
+            *tenants.entry(due.destination.tenant).or_insert(0) += 1;
+        }
+        self.flood.count(&tenants, Instant::now()).into_iter().collect()
+    }
+
+    /// Retries come back over the main lane, also those of jobs that came over the bulk lane.
+    fn move_to_bulk(&self, jobs: Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let (names, in_flight, metrics) = (self.names.clone(), Arc::clone(&self.in_flight), self.metrics.clone());
+        self.tasks.spawn(async move {
+            let count = jobs.len();
+            let moved = jobs.into_iter().map(|job| {
+                let there = Outgoing { queue: names.bulk(), ..names.job(job) };
+                (job, Some(Left::Message(there.carrying(in_flight.times(job)))))
+            });
+            if in_flight.finish(moved.collect::<Vec<_>>()).await.is_some() {
+                metrics.moved_to_bulk(count);
+            }
+        });
     }
 
     /// Whose jobs were found in the slow lane may have more there.
@@ -223,4 +256,9 @@ impl Intake {
             }
         })
     }
+}
+
+/// Whether a job is a retry that takes the bulk lane. Where first attempts go, ingest has decided.
+fn of_flood(job: Job, handed: Handed, flooding: &HashSet<TenantId>, due: &Due) -> bool {
+    handed.lane == Which::Main && job.attempt > 1 && flooding.contains(&due.destination.tenant)
 }

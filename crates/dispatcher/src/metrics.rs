@@ -31,6 +31,7 @@ pub(crate) struct Metrics {
     finished: ByWord,
     skipped: ByWord,
     moved: ByWord,
+    moved_to_bulk: Counter,
     put_back: ByWord,
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
@@ -48,6 +49,7 @@ impl Metrics {
             finished: ByWord::default(),
             skipped: ByWord::default(),
             moved: ByWord::default(),
+            moved_to_bulk: Counter::default(),
             put_back: ByWord::default(),
             in_flight: ByLane::default(),
             depth: ByLane::default(),
@@ -68,22 +70,7 @@ impl Metrics {
         registry.register("webhooks_delivery_attempts", "Attempts, by outcome class", seen.attempts);
         registry.register("webhooks_deliveries_finished", "Deliveries that ended, by state", seen.finished);
         registry.register("webhooks_jobs_skipped", "Jobs that were not attempted, by reason", seen.skipped);
-        registry.register(
-            "webhooks_jobs_moved_to_slow_lane",
-            "Jobs that left another lane for the slow one, by what they waited for in vain",
-            seen.moved,
-        );
-        registry.register(
-            "webhooks_jobs_put_back_in_slow_lane",
-            "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
-            seen.put_back,
-        );
-        registry.register("webhooks_attempts_in_flight", "Jobs under way, by lane", seen.in_flight.0);
-        registry.register(
-            "webhooks_lane_ready_jobs",
-            "Messages that wait on a lane's queue; in a rush, one holds up to eight jobs",
-            seen.depth.0,
-        );
+        metrics.lanes(registry);
         registry.register(
             "webhooks_queue_depth",
             "Messages on a queue that should be empty, as every dispatcher sees them",
@@ -99,6 +86,32 @@ impl Metrics {
         registry.register("webhooks_ledger_write_batch_size", "Outcomes written at a time", seen.write_batch);
         stats.register(registry);
         metrics
+    }
+
+    /// Registers what is measured of lanes.
+    fn lanes(&self, registry: &mut Registry) {
+        let seen = self.clone();
+        registry.register(
+            "webhooks_jobs_moved_to_slow_lane",
+            "Jobs that left another lane for the slow one, by what they waited for in vain",
+            seen.moved,
+        );
+        registry.register(
+            "webhooks_jobs_moved_to_bulk_lane",
+            "Retries of tenants that flood the main lane, which left it for the bulk one",
+            seen.moved_to_bulk,
+        );
+        registry.register(
+            "webhooks_jobs_put_back_in_slow_lane",
+            "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
+            seen.put_back,
+        );
+        registry.register("webhooks_attempts_in_flight", "Jobs under way, by lane", seen.in_flight.0);
+        registry.register(
+            "webhooks_lane_ready_jobs",
+            "Messages that wait on a lane's queue; in a rush, one holds up to eight jobs",
+            seen.depth.0,
+        );
     }
 
     pub(crate) fn attempted(&self, class: OutcomeClass) {
@@ -120,6 +133,10 @@ impl Metrics {
             Which::Slow => &self.put_back,
         };
         counters.get_or_create(&[("reason", over.as_str())]).inc();
+    }
+
+    pub(crate) fn moved_to_bulk(&self, jobs: usize) {
+        self.moved_to_bulk.inc_by(u64::try_from(jobs).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn skipped(&self, reason: &'static str) {

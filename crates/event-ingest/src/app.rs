@@ -12,7 +12,7 @@ use domain::RetrySchedule;
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
 use service_kit::{
-    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
+    DatabaseWatch, Flood, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
     settings::{Reconcile, Retention},
 };
@@ -20,8 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    acks::Acks, flood::Flood, intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush,
-    turns::Turns,
+    acks::Acks, intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush, turns::Turns,
 };
 
 /// A batch waits so long for more events where these come faster than that. Their jobs then reach a dispatcher
@@ -77,7 +76,7 @@ impl App {
             prefetch: Prefetch::within(settings.ingest.prefetch, settings.ingest.prefetch_bytes, data_limit),
             data_limit,
             rush: settings.ingest.rush,
-            flood: settings.ingest.flood,
+            flood: settings.flood.jobs_per_second,
             deadline: settings.shutdown.deadline,
             schedule: settings.retry.schedule.clone(),
             reconcile: settings.reconcile.clone(),

@@ -11,7 +11,7 @@ use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
-    DatabaseWatch,
+    DatabaseWatch, Flood,
     connections::persist,
     publishing::{FollowUp, Publishing},
 };
@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     acks::Acks,
-    flood::Flood,
     metrics::Metrics,
     moments::{FollowUps, Moments, content},
     plan::{Plan, Usable, rejected},

@@ -2,7 +2,6 @@
 
 mod acks;
 mod app;
-mod flood;
 mod intake;
 mod maintenance;
 mod metrics;

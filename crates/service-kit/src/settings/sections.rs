@@ -184,9 +184,15 @@ pub struct Ingest {
     /// Jobs a second above which a message holds several; 0 for always.
     #[serde(deserialize_with = "parse::number")]
     pub rush: u32,
-    /// Jobs a second of one tenant above which they take the bulk lane, while those of all tenants below it are fewer together.
+}
+
+/// `flood`: when one tenant's jobs are so many that they take the bulk lane.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flood {
+    /// Above so many jobs of one tenant a second, in one process, while those of all tenants below it are fewer together.
     #[serde(deserialize_with = "parse::number")]
-    pub flood: u32,
+    pub jobs_per_second: u32,
 }
 
 /// `reconcile`: whether what waits by the ledger has its job on the queues.

@@ -1,4 +1,4 @@
-//! Which tenants' jobs take the bulk lane (DESIGN 6): who floods the queues does not hold up those of the main lane.
+//! Which tenants' jobs take the bulk lane: a tenant that floods the queues does not hold up the others.
 
 use std::{
     collections::HashMap,
@@ -14,43 +14,55 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// The rates at which tenants' jobs come, each as a level that rises with every job and fades. A tenant floods once its level
 /// is above the limit, and above those of all tenants below the limit together; until it is below half of the limit.
 #[derive(Clone)]
-pub(crate) struct Flood {
+pub struct Flood {
     limit: f64,
     levels: Arc<Mutex<Levels>>,
 }
 
 struct Levels {
-    at: Instant,
+    swept: Instant,
     tenants: HashMap<TenantId, Level>,
 }
 
-#[derive(Default)]
 struct Level {
     jobs: f64,
+    at: Instant,
     floods: bool,
 }
 
 impl Flood {
     /// Nobody floods with fewer than so many jobs a second.
-    pub(crate) fn above(per_second: u32, now: Instant) -> Self {
-        let levels = Levels { at: now, tenants: HashMap::new() };
+    #[must_use]
+    pub fn above(per_second: u32, now: Instant) -> Self {
+        let levels = Levels { swept: now, tenants: HashMap::new() };
         Self { limit: per_second.into(), levels: Arc::new(Mutex::new(levels)) }
     }
 
     /// Counts a batch's jobs by their tenants. Returns the tenants of these that flood.
-    pub(crate) fn count(&self, jobs: &HashMap<TenantId, u32>, now: Instant) -> Vec<TenantId> {
+    #[must_use]
+    pub fn count(&self, jobs: &HashMap<TenantId, u32>, now: Instant) -> Vec<TenantId> {
         let mut levels = self.lock();
-        levels.fade(now);
+        levels.sweep(now);
+        let mut high = Vec::new();
         for (tenant, jobs) in jobs {
-            levels.tenants.entry(*tenant).or_default().jobs += f64::from(*jobs);
+            let level = levels.tenants.entry(*tenant).or_insert(Level { jobs: 0.0, at: now, floods: false });
+            *level = Level { jobs: level.jobs_at(now) + f64::from(*jobs), at: now, ..*level };
+            level.floods &= level.jobs >= self.limit / 2.0;
+            if level.floods || level.jobs >= self.limit {
+                high.push(*tenant);
+            }
         }
-        let below: f64 = levels.tenants.values().map(|level| level.jobs).filter(|jobs| *jobs < self.limit).sum();
-        for level in levels.tenants.values_mut() {
-            let begins = level.jobs >= self.limit && level.jobs > below;
-            level.floods = begins || (level.floods && level.jobs >= self.limit / 2.0);
+        // Most of the time it is nobody, and then the others need not be looked at.
+        if !high.is_empty() {
+            let all = levels.tenants.values().map(|level| level.jobs_at(now));
+            let below: f64 = all.filter(|jobs| *jobs < self.limit).sum();
+            high.retain(|tenant| {
+                let Some(level) = levels.tenants.get_mut(tenant) else { return false };
+                level.floods |= level.jobs >= self.limit && level.jobs > below;
+                level.floods
+            });
         }
-        let floods = |tenant: &&TenantId| levels.tenants.get(*tenant).is_some_and(|level| level.floods);
-        jobs.keys().filter(floods).copied().collect()
+        high
     }
 
     fn lock(&self) -> MutexGuard<'_, Levels> {
@@ -59,15 +71,19 @@ impl Flood {
 }
 
 impl Levels {
-    /// Forgets whom little is left of.
-    fn fade(&mut self, now: Instant) {
+    /// Forgets the tenants of whose level little is left, now and then.
+    fn sweep(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.swept) >= MEMORY {
+            self.swept = now;
+            self.tenants.retain(|_, level| level.jobs_at(now) >= 0.5);
+        }
+    }
+}
+
+impl Level {
+    fn jobs_at(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at);
-        self.at = now;
-        let left = (-passed.as_secs_f64() / MEMORY.as_secs_f64()).exp();
-        self.tenants.retain(|_, level| {
-            level.jobs *= left;
-            level.jobs >= 0.5
-        });
+        self.jobs * (-passed.as_secs_f64() / MEMORY.as_secs_f64()).exp()
     }
 }
 
