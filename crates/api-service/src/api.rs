@@ -19,7 +19,7 @@ use crate::{
     recoveries,
     registration::Rules,
     session::{self, Sessions},
-    trials, webhooks,
+    test_deliveries, webhooks,
 };
 
 /// One for all workers.
@@ -109,7 +109,7 @@ fn of_webhooks(config: &mut ServiceConfig) {
         .route(web::delete().to(webhooks::delete))
         .default_service(web::to(|| async { refuse("GET, HEAD, PATCH, DELETE") }));
     let test = at(["/webhooks/{id}/test/", "/webhooks/{id}/test"])
-        .route(web::post().to(trials::test))
+        .route(web::post().to(test_deliveries::create))
         .default_service(web::to(|| async { refuse("POST") }));
     config.service(collection).service(one).service(test);
 }

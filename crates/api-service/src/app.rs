@@ -13,7 +13,7 @@ use service_kit::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::Api, keeper::Keeper, metrics::Metrics, outbox::Outbox, server, session::Sessions};
+use crate::{api::Api, metrics::Metrics, outbox::Outbox, relay::Relay, server, session::Sessions};
 
 const PROCESS: &str = "api-service";
 /// Where health and metrics are served unless `ops.listen` is set.
@@ -134,7 +134,7 @@ impl App {
         connections::wait_for_schema(&background, &shutdown).await?;
         let outbox = Outbox::new(ledger.clone(), &broker, publisher);
         let recover_per_second = settings.api.recover_per_second;
-        let keeper = Keeper {
+        let relay = Relay {
             outbox: outbox.with(background.clone()),
             ledger: background,
             metrics: metrics.clone(),
@@ -142,7 +142,7 @@ impl App {
             keep: settings.retention.keep,
         };
         let api = Api::new(&settings, ledger, outbox, keys, sessions, metrics);
-        let served = serve(listener, api, keeper, &shutdown, settings.shutdown.deadline).await;
+        let served = serve(listener, api, relay, &shutdown, settings.shutdown.deadline).await;
 
         drop((publishing_ends, telling_ends));
         let _ = health.await;
@@ -150,11 +150,11 @@ impl App {
     }
 }
 
-/// Answers requests, and keeps promises meanwhile: both end at the shutdown, or when the server fails.
+/// Answers requests, and runs the outbox relay beside: both end at the shutdown, or when the server fails.
 async fn serve(
     listener: TcpListener,
     api: Api,
-    keeper: Keeper,
+    relay: Relay,
     shutdown: &CancellationToken,
     deadline: Duration,
 ) -> io::Result<()> {
@@ -164,7 +164,7 @@ async fn serve(
         stop.cancel();
         served
     };
-    tokio::join!(serving, keeper.run(&stop, deadline)).0
+    tokio::join!(serving, relay.run(&stop, deadline)).0
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {

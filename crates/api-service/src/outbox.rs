@@ -1,21 +1,21 @@
-//! The way of jobs to the dispatchers: promised in the ledger, published, kept.
+//! The transactional outbox: a job is added to it with the change that asks for it, published, and deleted from it.
 
 use std::{error::Error, sync::Arc};
 
 use broker::{Broker, Names, Outgoing, PublishError, Publisher};
-use ledger::{Ledger, Promised};
+use ledger::{Ledger, OutboxBatch};
 use tokio::sync::Notify;
 
 use crate::problem::ApiError;
 
-/// Shared by handlers and keeper.
+/// Shared by the handlers and the relay.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     ledger: Ledger,
     publisher: Publisher,
     names: Names,
-    /// Promises wait that nobody is at.
-    pub(crate) promises: Arc<Notify>,
+    /// Jobs wait in the outbox that nobody publishes.
+    pub(crate) unpublished: Arc<Notify>,
     /// A recovery was asked for.
     pub(crate) recoveries: Arc<Notify>,
     /// A webhook was activated.
@@ -27,9 +27,9 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub(crate) fn new(ledger: Ledger, broker: &Broker, publisher: Publisher) -> Self {
         let names = broker.names().clone();
-        let (promises, recoveries, activations, cancellations) =
+        let (unpublished, recoveries, activations, cancellations) =
             (Arc::default(), Arc::default(), Arc::default(), Arc::default());
-        Self { ledger, publisher, names, promises, recoveries, activations, cancellations }
+        Self { ledger, publisher, names, unpublished, recoveries, activations, cancellations }
     }
 
     /// The same over other connections.
@@ -46,25 +46,25 @@ impl Outbox {
         self.publisher.check().is_ok()
     }
 
-    /// Publishes promised jobs and forgets the promises of those that the broker has.
+    /// Publishes jobs of the outbox and deletes those that the broker has confirmed.
     ///
     /// # Errors
-    /// When one of the jobs is not known to be with the broker: its promise stands.
-    pub(crate) async fn publish(&self, promised: &Promised) -> Result<(), PublishError> {
+    /// When one of the jobs is not known to be with the broker: it stays in the outbox.
+    pub(crate) async fn publish(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
         let (messages, jobs): (Vec<Outgoing>, Vec<_>) =
-            self.names.messages_due(promised.jobs(), |job| *job).into_iter().unzip();
+            self.names.messages_due(batch.jobs(), |job| *job).into_iter().unzip();
         let unconfirmed = self.publisher.publish(&messages).await.err();
         let published = match &unconfirmed {
             Some(unconfirmed) => {
-                &promised.without(unconfirmed.places.iter().filter_map(|place| jobs.get(*place)).copied().flatten())
+                &batch.without(unconfirmed.places.iter().filter_map(|place| jobs.get(*place)).copied().flatten())
             }
-            None => promised,
+            None => batch,
         };
         if !published.is_empty()
-            && let Err(error) = self.ledger.promises_keep(published).await
+            && let Err(error) = self.ledger.outbox_delete(published).await
         {
             // They are published once more when their lease ends, and found stale.
-            tracing::warn!(error = &error as &dyn Error, "promises could not be kept, though their jobs are published");
+            tracing::warn!(error = &error as &dyn Error, "published jobs could not be deleted from the outbox");
         }
         unconfirmed.map_or(Ok(()), |unconfirmed| Err(*unconfirmed.error))
     }

@@ -1,4 +1,4 @@
-//! `/api/v1/webhooks/{id}/recover/`: every dropped delivery since a time, sent again by the keeper.
+//! `/api/v1/webhooks/{id}/recover/`: every dropped delivery since a time, sent again by the relay.
 
 use actix_web::{
     HttpRequest, HttpResponse,

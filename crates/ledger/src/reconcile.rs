@@ -78,7 +78,7 @@ struct Row {
 // walk along the primary key, in chunks. `OFFSET 0` keeps a subquery a lookup for each row: nothing is joined, whatever the
 // planner believes of the tables.
 
-/// The chunk, and of its deliveries those that wait with no job that is certain to come: neither promised nor held.
+/// The chunk, and of its deliveries those that wait with no job that is certain to come: neither in the outbox nor held.
 const WAITING: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id, webhook_id, state, attempts, created_at, coalesce(next_attempt_at, created_at) AS due \
        FROM deliveries WHERE id > $1 ORDER BY id LIMIT {ROWS} \

@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
+    outbox::add_to_outbox,
     pool::Ledger,
-    promises::promise,
     resends::{begin, first_kept},
     tables::{deliveries, recoveries, unsuccessful_deliveries},
     tasks::{STEP_LEASE, STEP_LOCKS, Step},
@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     /// Takes one step of a running recovery that nobody else is at: up to `most` dropped deliveries begin a fresh run, and
-    /// their jobs are promised. Those older than `keep` are passed over. The recovery's next step comes after `pause`,
+    /// their jobs are added to the outbox. Those older than `keep` are passed over. The recovery's next step comes after `pause`,
     /// whoever takes it. `None` when there is nothing to do.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Ledger {
                 let found = leased.dropped(conn, &candidates).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
-                let promised = promise(conn, &found).await?;
+                let batch = add_to_outbox(conn, &found).await?;
                 let is_finished = candidates.len() < usize::from(most);
                 diesel::sql_query(GO_ON)
                     .bind::<SqlUuid, _>(leased.id)
@@ -139,7 +139,7 @@ impl Ledger {
                     .bind::<Double, _>(pause.as_secs_f64())
                     .execute(conn)
                     .await?;
-                Ok(Step { deliveries: ids.len(), promised: Some(promised) })
+                Ok(Step { deliveries: ids.len(), batch: Some(batch) })
             })
             .await
         });

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use crate::{
     clock::now,
     error::LedgerError,
+    outbox::{OutboxBatch, add_to_outbox, share, take_back},
     pool::Ledger,
-    promises::{Promised, promise, share, take_back},
     tables::deliveries,
     webhooks::lock,
 };
@@ -37,7 +37,7 @@ pub enum Resend {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BegunResend {
     /// The first job of the fresh run.
-    pub promised: Promised,
+    pub batch: OutboxBatch,
     before: Before,
 }
 
@@ -84,8 +84,8 @@ impl Ledger {
                     return Ok(Resend::Waiting);
                 }
                 begin(conn, &[before.id]).await?;
-                let promised = promise(conn, &[(before.id, before.attempts)]).await?;
-                Ok(Resend::Begun(BegunResend { promised, before }))
+                let batch = add_to_outbox(conn, &[(before.id, before.attempts)]).await?;
+                Ok(Resend::Begun(BegunResend { batch, before }))
             })
             .await
         })
@@ -93,7 +93,7 @@ impl Ledger {
     }
 
     /// Takes a resend back whose job could not be published. `false` when it stands, because an attempt was made all the
-    /// same or another request has joined it: then its promise will be kept.
+    /// same or another request has joined it: then its job is published later.
     ///
     /// # Errors
     /// When the database does not answer: then the resend stands too.
@@ -115,7 +115,7 @@ impl Ledger {
             conn.transaction(async |conn| {
                 // The row first, as everywhere: then nobody can join any more.
                 let found: Option<Uuid> = row.first(conn).await.optional()?;
-                if found.is_none() || !take_back(conn, &begun.promised).await? {
+                if found.is_none() || !take_back(conn, &begun.batch).await? {
                     return Ok(false);
                 }
                 diesel::update(deliveries::table.find(id)).set(restored).execute(conn).await?;

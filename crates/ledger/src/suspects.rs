@@ -5,7 +5,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, promises::due_now};
+use crate::{batch::batch_statement, error::LedgerError, outbox::due_now, pool::Ledger};
 
 // A mark that was left behind a day ago says nothing of this begin.
 batch_statement! {

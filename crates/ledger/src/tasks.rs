@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
-    holds::cancel_waiting,
+    outbox::{OutboxBatch, add_to_outbox, due_now, lock_waiting},
+    paused_jobs::cancel_waiting,
     pool::Ledger,
-    promises::{Promised, due_now, lock_waiting, promise},
     tables::{held_jobs, webhook_tasks, webhooks},
 };
 
@@ -48,7 +48,7 @@ pub struct Step {
     /// How many deliveries it changed.
     pub deliveries: usize,
     /// The jobs that have to be published for it, if there are any.
-    pub promised: Option<Promised>,
+    pub batch: Option<OutboxBatch>,
 }
 
 /// How many webhooks have something done to them.
@@ -109,7 +109,7 @@ const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'ca
 
 impl Ledger {
     /// Takes the next step of a task that nobody else is at: at most 1,000 deliveries are cancelled, or held jobs are
-    /// promised. The next step of the same webhook comes after `pause`, whoever takes it. `None` when there is nothing to do.
+    /// added to the outbox. The next step of the same webhook comes after `pause`, whoever takes it. `None` when there is nothing to do.
     ///
     /// # Errors
     /// When the database does not answer; the step is taken then, or not at all, and other webhooks' come first.
@@ -204,10 +204,10 @@ async fn cancel_some(conn: &mut AsyncPgConnection, webhook: Uuid, cursor: Uuid) 
     let cancelled = cancel_waiting(conn, &waiting).await?;
     let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
     forget.bind::<diesel::sql_types::Array<SqlUuid>, _>(&waiting).execute(conn).await?;
-    Ok((Step { deliveries: cancelled, promised: None }, next))
+    Ok((Step { deliveries: cancelled, batch: None }, next))
 }
 
-/// Promises some of the held jobs of a webhook, as long as it is active: their deliveries are due now. Returns whether there
+/// Adds some of the held jobs of a webhook to the outbox, as long as it is active: their deliveries are due now. Returns whether there
 /// may be more.
 async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -> QueryResult<(Step, Option<Uuid>)> {
     // The lock makes an activation wait that would rely on this task though it ends now.
@@ -218,7 +218,7 @@ async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -
     let take = diesel::sql_query(TAKE_HELD).bind::<SqlUuid, _>(webhook).bind::<BigInt, _>(i64::from(most));
     let held: Vec<Uuid> = take.load::<Held>(conn).await?.into_iter().map(|held| held.delivery_id).collect();
     let waiting = due_now(conn, &held).await?;
-    let step = Step { deliveries: waiting.len(), promised: Some(promise(conn, &waiting).await?) };
+    let step = Step { deliveries: waiting.len(), batch: Some(add_to_outbox(conn, &waiting).await?) };
     // Some may be locked by one whose end is open.
     let held_jobs = held_jobs::table.filter(held_jobs::webhook_id.eq(webhook));
     let is_more = diesel::select(diesel::dsl::exists(held_jobs)).get_result::<bool>(conn).await?;

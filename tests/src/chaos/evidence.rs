@@ -164,7 +164,7 @@ pub struct Evidence {
     pub trapped: usize,
     /// Deliveries that an administrator asked for again, whatever was answered.
     pub resent: HashSet<DeliveryId>,
-    /// Messages and promises that are left where none should be.
+    /// Messages and entries of the outbox that are left where none should be.
     pub left: Vec<String>,
     /// What the processes did that they should not.
     pub misconduct: Vec<String>,

@@ -23,7 +23,7 @@ const WAITING: &str = "SELECT \
     (SELECT count(*) FROM promised_jobs), \
     (SELECT count(*) FROM deliveries WHERE NOT is_test)";
 
-/// Waits until no delivery, no promise and no message waits. Gives what is left after the deadline.
+/// Waits until no delivery, no job of the outbox and no message waits. Gives what is left after the deadline.
 pub(super) async fn settle(system: &System, fleet: &Fleet, journal: &Journal) -> Vec<String> {
     let end = Instant::now() + DEADLINE;
     let (mut before, mut silent_until) = (0, Instant::now() + NEWS);
@@ -49,12 +49,12 @@ pub(super) async fn settle(system: &System, fleet: &Fleet, journal: &Journal) ->
 async fn left(system: &System, fleet: &Fleet) -> Vec<String> {
     let mut left = Vec::new();
     let row = &system.sql(WAITING).await[0];
-    let (deliveries, promises): (i64, i64) = (row.get(0), row.get(1));
+    let (deliveries, outbox): (i64, i64) = (row.get(0), row.get(1));
     if deliveries > 0 {
         left.push(format!("{deliveries} deliveries wait"));
     }
-    if promises > 0 {
-        left.push(format!("{promises} promises are not kept"));
+    if outbox > 0 {
+        left.push(format!("{outbox} jobs are in the outbox"));
     }
     for ops in fleet.dispatchers().await {
         let in_flight = metric(ops, "webhooks_attempts_in_flight").await;

@@ -6,5 +6,5 @@ mod pause;
 mod recover;
 mod resend;
 mod tasks;
-mod trial;
+mod test_deliveries;
 mod walls;

@@ -179,7 +179,7 @@ async fn a_recovery_survives_the_kill_of_its_process() {
         assert_eq!(done(&api, location).await["resent"], 300);
         let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";
         eventually("all are recorded", SOON, || async { (system.count(all_sent).await == 300).then_some(()) }).await;
-        eventually("every promise is kept", SOON, || async {
+        eventually("every job is published", SOON, || async {
             (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
         })
         .await;

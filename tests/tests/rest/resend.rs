@@ -262,7 +262,7 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
         assert_eq!(api.ask(&resend).await.status, 202, "it joins the run");
         assert_eq!(first.await.unwrap(), 202, "so the run stands");
         system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-        eventually("the keeper of the other API keeps the promise", SOON, || async {
+        eventually("the relay of the other API publishes the job", SOON, || async {
             (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
         })
         .await;
@@ -289,7 +289,7 @@ async fn a_resend_survives_the_kill_of_its_process() {
             let (api, resend) = (api.clone(), resend(&webhook, &delivery));
             async move { api.ask(&resend).await.status }
         });
-        eventually("the fresh run is promised", SOON, || async {
+        eventually("the fresh run is in the outbox", SOON, || async {
             (system.count("SELECT count(*) FROM promised_jobs").await == 1).then_some(())
         })
         .await;
@@ -300,7 +300,7 @@ async fn a_resend_survives_the_kill_of_its_process() {
         system.start(Service::Api).await;
         // As if the lease of the dead one had run out.
         system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-        eventually("the promise is kept, and the delivery recorded", SOON, || async {
+        eventually("the job is published, and the delivery recorded", SOON, || async {
             let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
             (system.count(open).await == 0).then_some(())
         })

@@ -74,7 +74,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
         let subscribed = Subscribed::new(&system).await;
         subscribed.past(&system, 1, "pending", "now()", "now()").await;
         subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
-        // It would publish what is promised.
+        // It would publish what is in the outbox.
         system.stop(Service::Api).await;
         fill(&system, &subscribed.webhook).await;
         // A mark that a dispatcher left behind, of a delivery that there is.

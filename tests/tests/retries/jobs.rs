@@ -9,7 +9,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use lapin::types::AMQPValue;
-use ledger::{NewEvent, Trial};
+use ledger::{NewEvent, TestDelivery};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -182,8 +182,8 @@ async fn the_job_of_a_test_that_was_taken_back_is_stale() {
             body: b"{}"[..].into(),
         };
         let webhook: Uuid = setting.webhook.parse().unwrap();
-        let Trial::Begun(begun) = ledger.trial_create(&event, webhook.into()).await.unwrap() else { panic!() };
-        assert!(ledger.trial_undo(&begun).await.unwrap());
+        let TestDelivery::Begun(begun) = ledger.test_create(&event, webhook.into()).await.unwrap() else { panic!() };
+        assert!(ledger.test_undo(&begun).await.unwrap());
         hand_in(&system, &Job { delivery: begun.delivery, attempt: 1 }.to_bytes()).await;
         setting.skipped("stale", 1).await;
         ended(&system, &setting.webhook, "cancelled", 0).await;

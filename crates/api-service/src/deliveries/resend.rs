@@ -32,7 +32,7 @@ pub(crate) async fn resend(
         Resend::TooOld => return Err(ApiError::TooOld),
         Resend::Waiting => {}
         Resend::Begun(begun) => {
-            if let Err(error) = api.outbox.publish(&begun.promised).await
+            if let Err(error) = api.outbox.publish(&begun.batch).await
                 && api.ledger.resend_undo(&begun).await?
             {
                 return Err(ApiError::BrokerAway(error));

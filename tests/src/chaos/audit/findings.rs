@@ -33,7 +33,7 @@ pub enum Kind {
     WrongHealth,
     /// The API shows another health than the ledger.
     WrongHealthShown,
-    /// A message or a promise is left.
+    /// A message or an entry of the outbox is left.
     Left,
     /// A redirect was followed.
     Redirected,

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{kept::Kept, report::Figure};
 
-/// The work ends when no job is held or promised any more; the other tenant is watched until all are delivered.
+/// The work ends when no job is held or in the outbox any more; the other tenant is watched until all are delivered.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let (stage, webhook) = (volume.stage, volume.seeded.paused);
     let operation = Operation { name: "activation", rows: volume.size.of(HELD), others: Others::Millis(200.0) };

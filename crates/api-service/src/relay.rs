@@ -1,9 +1,9 @@
-//! What goes on without a request: promises that their promiser did not keep, and what requests asked for and is done in
-//! steps: cancellations, activations and recoveries. Any number of replicas do it side by side.
+//! The outbox relay: publishes the jobs of the outbox that the request which added them did not publish, and takes the steps
+//! of cancellations, activations and recoveries. Any number of replicas run it side by side.
 
 use std::{error::Error, time::Duration};
 
-use ledger::{Ledger, LedgerError, Promised, Step, Task};
+use ledger::{Ledger, LedgerError, OutboxBatch, Step, Task};
 use time::OffsetDateTime;
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -12,15 +12,15 @@ use crate::{metrics::Metrics, outbox::Outbox};
 
 /// How often it looks by itself.
 const LOOK: Duration = Duration::from_secs(1);
-/// Promises per step.
-const PROMISES: u16 = 200;
+/// Jobs of the outbox in a batch.
+const BATCH: u16 = 200;
 /// Steps of an activation or a recovery in a second, at most, and deliveries per step, at most.
 const STEPS_PER_SECOND: u16 = 4;
 const PER_STEP: u16 = 1_000;
 /// Between two steps of one cancellation: others have the database to themselves for that long.
 const BREATH: Duration = Duration::from_millis(20);
 
-pub(crate) struct Keeper {
+pub(crate) struct Relay {
     pub(crate) ledger: Ledger,
     pub(crate) outbox: Outbox,
     pub(crate) metrics: Metrics,
@@ -30,12 +30,12 @@ pub(crate) struct Keeper {
     pub(crate) keep: Duration,
 }
 
-impl Keeper {
+impl Relay {
     /// Works until `shutdown`, then ends the steps under way, if they end within `deadline`.
     pub(crate) async fn run(self, shutdown: &CancellationToken, deadline: Duration) {
         let working = async {
             tokio::join!(
-                self.keep_promises(shutdown),
+                self.publish_outbox(shutdown),
                 self.steps(Work::Recover, &self.outbox.recoveries, shutdown),
                 self.steps(Work::Activate, &self.outbox.activations, shutdown),
                 self.steps(Work::Cancel, &self.outbox.cancellations, shutdown),
@@ -48,19 +48,19 @@ impl Keeper {
         };
         tokio::select! {
             _ = working => {}
-            () = overdue => tracing::warn!("shutdown.deadline has passed: other processes keep the promises"),
+            () = overdue => tracing::warn!("shutdown.deadline has passed: other processes go on with the outbox and the tasks"),
         }
     }
 
-    async fn keep_promises(&self, shutdown: &CancellationToken) {
+    async fn publish_outbox(&self, shutdown: &CancellationToken) {
         let mut health = Health::default();
-        while woken(&self.outbox.promises, LOOK, shutdown).await {
+        while woken(&self.outbox.unpublished, LOOK, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
-                let leased = self.ledger.promises_lease(OffsetDateTime::now_utc(), PROMISES).await;
-                let Some(promised) = health.of("promises", leased).filter(|promised| !promised.is_empty()) else {
+                let leased = self.ledger.outbox_lease(OffsetDateTime::now_utc(), BATCH).await;
+                let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
                     break;
                 };
-                self.publish(&promised).await;
+                self.publish(&batch).await;
             }
         }
     }
@@ -73,9 +73,9 @@ impl Keeper {
             wait = LOOK;
             while !shutdown.is_cancelled() {
                 let step = self.step(work, pace).await;
-                let Some(Step { deliveries, promised }) = health.of(work.name(), step).flatten() else { break };
-                if let Some(promised) = promised {
-                    self.publish(&promised).await;
+                let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
+                if let Some(batch) = batch {
+                    self.publish(&batch).await;
                 }
                 self.metrics.task_step(work.name(), deliveries);
                 wait = pace.pause;
@@ -104,9 +104,12 @@ impl Keeper {
     }
 
     /// What cannot be published now is published when its lease ends.
-    async fn publish(&self, promised: &Promised) {
-        if let Err(error) = self.outbox.publish(promised).await {
-            tracing::warn!(error = &error as &dyn Error, "promised jobs could not be published; they will be later");
+    async fn publish(&self, batch: &OutboxBatch) {
+        if let Err(error) = self.outbox.publish(batch).await {
+            tracing::warn!(
+                error = &error as &dyn Error,
+                "jobs of the outbox could not be published; they will be later"
+            );
         }
     }
 }

@@ -5,7 +5,7 @@ use actix_web::{
     web::{Data, Path, Payload, ReqData},
 };
 use domain::{Event, EventId, EventType, TenantId, Timestamp, WebhookId, catalogue};
-use ledger::{NewEvent, Trial};
+use ledger::{NewEvent, TestDelivery};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Sends a realistic sample of one subscribed event type, signed, retried and recorded like any event, and marked.
-pub(crate) async fn test(
+pub(crate) async fn create(
     api: Data<Api>,
     admin: ReqData<Administrator>,
     id: Path<String>,
@@ -37,13 +37,13 @@ pub(crate) async fn test(
     let event_type = subscribed(wish, &webhook.events)?;
     api.outbox.check()?;
     let event = sample(event_type, admin.tenant)?;
-    let begun = match api.ledger.trial_create(&event, id).await? {
-        Trial::NotFound => return Err(ApiError::NotFound),
-        Trial::Paused => return Err(ApiError::WebhookInactive),
-        Trial::Begun(begun) => begun,
+    let begun = match api.ledger.test_create(&event, id).await? {
+        TestDelivery::NotFound => return Err(ApiError::NotFound),
+        TestDelivery::Paused => return Err(ApiError::WebhookInactive),
+        TestDelivery::Begun(begun) => begun,
     };
-    if let Err(error) = api.outbox.publish(&begun.promised).await
-        && api.ledger.trial_undo(&begun).await?
+    if let Err(error) = api.outbox.publish(&begun.batch).await
+        && api.ledger.test_undo(&begun).await?
     {
         return Err(ApiError::BrokerAway(error));
     }

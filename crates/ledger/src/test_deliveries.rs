@@ -7,38 +7,38 @@ use domain::{DeliveryId, WebhookId};
 use crate::{
     error::LedgerError,
     intake::{NewEvent, milliseconds},
+    outbox::{OutboxBatch, add_to_outbox, take_back},
     pool::Ledger,
-    promises::{Promised, promise, take_back},
     tables::{deliveries, events},
     webhooks::{Active, lock},
 };
 
 /// What came of a request for a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trial {
+pub enum TestDelivery {
     /// The tenant has no such webhook.
     NotFound,
     /// The webhook is paused.
     Paused,
-    /// The delivery is there and its job is promised.
-    Begun(BegunTrial),
+    /// The delivery is there and its job is in the outbox.
+    Begun(BegunTest),
 }
 
 /// A test that can still be taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BegunTrial {
+pub struct BegunTest {
     /// The delivery.
     pub delivery: DeliveryId,
     /// Its job.
-    pub promised: Promised,
+    pub batch: OutboxBatch,
 }
 
 impl Ledger {
-    /// Stores a test: an event of the tenant's and its delivery to one webhook, with its job promised.
+    /// Stores a test: an event of the tenant's and its delivery to one webhook, with its job in the outbox.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn trial_create(&self, event: &NewEvent, webhook: WebhookId) -> Result<Trial, LedgerError> {
+    pub async fn test_create(&self, event: &NewEvent, webhook: WebhookId) -> Result<TestDelivery, LedgerError> {
         match self.run(async |conn| create(conn, event, webhook).await).await {
             Err(error) if self.days_made(&error, &[milliseconds(event.timestamp)]).await? => {
                 self.run(async |conn| create(conn, event, webhook).await).await
@@ -52,8 +52,8 @@ impl Ledger {
     /// resend has joined it.
     ///
     /// # Errors
-    /// When the database does not answer: then the test stands, and its promise will be kept.
-    pub async fn trial_undo(&self, begun: &BegunTrial) -> Result<bool, LedgerError> {
+    /// When the database does not answer: then the test stands, and its job is published later.
+    pub async fn test_undo(&self, begun: &BegunTest) -> Result<bool, LedgerError> {
         self.run(async |conn| {
             conn.transaction(async |conn| {
                 let untried = deliveries::id.eq(begun.delivery.as_uuid()).and(deliveries::attempts.eq(0));
@@ -61,7 +61,7 @@ impl Ledger {
                 // The row first, as everywhere: then nobody can join any more.
                 let found: Option<uuid::Uuid> = row.first(conn).await.optional()?;
                 let Some(id) = found else { return Ok(false) };
-                if !take_back(conn, &begun.promised).await? {
+                if !take_back(conn, &begun.batch).await? {
                     return Ok(false);
                 }
                 let cancel = diesel::update(deliveries::table.find(id)).set(deliveries::state.eq("cancelled"));
@@ -74,18 +74,18 @@ impl Ledger {
     }
 }
 
-async fn create(conn: &mut AsyncPgConnection, event: &NewEvent, webhook: WebhookId) -> QueryResult<Trial> {
+async fn create(conn: &mut AsyncPgConnection, event: &NewEvent, webhook: WebhookId) -> QueryResult<TestDelivery> {
     let delivery = DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
     conn.transaction(async |conn| {
         match lock(conn, event.tenant, webhook).await? {
-            None => return Ok(Trial::NotFound),
-            Some(Active::No) => return Ok(Trial::Paused),
+            None => return Ok(TestDelivery::NotFound),
+            Some(Active::No) => return Ok(TestDelivery::Paused),
             Some(Active::Yes) => {}
         }
         insert_event(conn, event).await?;
         insert_delivery(conn, delivery, webhook, event).await?;
-        let promised = promise(conn, &[(delivery.as_uuid(), 0)]).await?;
-        Ok(Trial::Begun(BegunTrial { delivery, promised }))
+        let batch = add_to_outbox(conn, &[(delivery.as_uuid(), 0)]).await?;
+        Ok(TestDelivery::Begun(BegunTest { delivery, batch }))
     })
     .await
 }

@@ -1,5 +1,5 @@
-//! Jobs that are promised to the queue: made durable with the change that asks for them, published afterwards, forgotten
-//! once the broker has confirmed them. What its promiser did not publish, because it died, another one leases and does.
+//! The transactional outbox (`promised_jobs`): jobs are added in the transaction that asks for them, published afterwards, and
+//! deleted once the broker has confirmed them. Another process leases and publishes what the first one did not, because it died.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -19,26 +19,26 @@ use crate::{
     tables::{deliveries, promised_jobs},
 };
 
-/// How long the one who promised, or leased, has to publish.
+/// How long whoever added or leased jobs has to publish them.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// Jobs that the ledger has promised to the queue. Publish them, then keep the promises.
+/// Jobs of the outbox that the caller has to publish, and then to delete from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promised {
+pub struct OutboxBatch {
     pub(crate) ids: Vec<Uuid>,
-    /// The end of the lease, which tells these promises from later ones of the same deliveries.
+    /// The end of the lease, which tells these entries from later ones of the same deliveries.
     pub(crate) until: OffsetDateTime,
     jobs: Vec<Job>,
 }
 
-impl Promised {
+impl OutboxBatch {
     /// What to publish.
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 
-    /// The same without some of the jobs: those are still promised.
+    /// The same without some of the jobs: those stay in the outbox.
     #[must_use]
     pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a Job>) -> Self {
         let unpublished: HashSet<_> = jobs.into_iter().map(|job| job.delivery.as_uuid()).collect();
@@ -50,16 +50,16 @@ impl Promised {
         }
     }
 
-    /// Whether there is nothing to publish and nothing to keep.
+    /// Whether there is nothing to publish and nothing to delete.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 }
 
-// A promise whose delivery is gone (retention took it) has no job and is kept without one.
+// An entry whose delivery is gone (retention took it) has no job: it is only deleted.
 batch_statement! {
-    LeasePromises -> (SqlUuid, Nullable<SmallInt>);
+    LeaseOutbox -> (SqlUuid, Nullable<SmallInt>);
     lease { at: OffsetDateTime => Timestamptz, until: OffsetDateTime => Timestamptz, most: i32 => Int4 };
     ", due AS MATERIALIZED ( \
         SELECT delivery_id FROM promised_jobs WHERE leased_until <= (SELECT at FROM lease) \
@@ -72,32 +72,30 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// Takes up to `most` promises whose lease has ended; they are this caller's for [`LEASE`]. Their deliveries are due now,
-    /// not when they were promised, perhaps long ago: whoever looks for lost jobs must not take those for lost that are
-    /// published only now.
+    /// Leases up to `most` entries whose lease has ended; they are this caller's for [`LEASE`]. Makes their deliveries due now,
+    /// as they may have been added long ago: lost-job detection must not take those for lost that are published only now.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn promises_lease(&self, now: OffsetDateTime, most: u16) -> Result<Promised, LedgerError> {
+    pub async fn outbox_lease(&self, now: OffsetDateTime, most: u16) -> Result<OutboxBatch, LedgerError> {
         let until = now + LEASE;
-        let statement = LeasePromises { at: vec![now], until: vec![until], most: vec![most.into()] };
+        let statement = LeaseOutbox { at: vec![now], until: vec![until], most: vec![most.into()] };
         let rows: Vec<(Uuid, Option<i16>)> = self.run(async |conn| statement.load(conn).await).await?;
         let ids: Vec<Uuid> = rows.iter().map(|(id, _)| *id).collect();
         if !ids.is_empty() {
             self.run(async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await?;
         }
         let jobs = rows.iter().filter_map(|(id, attempts)| Some(next_job(*id, (*attempts)?))).collect();
-        Ok(Promised { ids, until, jobs })
+        Ok(OutboxBatch { ids, until, jobs })
     }
 
-    /// Forgets promises: the broker has confirmed their jobs. Those that were made anew meanwhile stay.
+    /// Deletes entries: the broker has confirmed their jobs. Those that were added again meanwhile stay.
     ///
     /// # Errors
     /// When the database does not answer; the jobs are published once more then, and found stale.
-    pub async fn promises_keep(&self, promised: &Promised) -> Result<(), LedgerError> {
-        let these = promised_jobs::delivery_id.eq_any(&promised.ids);
-        let query =
-            diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(promised.until))));
+    pub async fn outbox_delete(&self, batch: &OutboxBatch) -> Result<(), LedgerError> {
+        let these = promised_jobs::delivery_id.eq_any(&batch.ids);
+        let query = diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(batch.until))));
         self.run(async |conn| query.execute(conn).await.map(|_| ())).await
     }
 }
@@ -128,12 +126,15 @@ pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> Query
     Ok(waiting)
 }
 
-/// Promises the next attempts of deliveries, given with the number of those that were made. They are the caller's for
-/// [`LEASE`], even those that were promised before.
-pub(crate) async fn promise(conn: &mut AsyncPgConnection, deliveries: &[(Uuid, i16)]) -> QueryResult<Promised> {
+/// Adds the next attempts of deliveries, given with the number of those that were made. They are the caller's for [`LEASE`],
+/// even those that were in the outbox before.
+pub(crate) async fn add_to_outbox(
+    conn: &mut AsyncPgConnection,
+    deliveries: &[(Uuid, i16)],
+) -> QueryResult<OutboxBatch> {
     let until = OffsetDateTime::now_utc() + LEASE;
     if deliveries.is_empty() {
-        return Ok(Promised { ids: Vec::new(), until, jobs: Vec::new() });
+        return Ok(OutboxBatch { ids: Vec::new(), until, jobs: Vec::new() });
     }
     let row = |(id, _): &(Uuid, i16)| (promised_jobs::delivery_id.eq(*id), promised_jobs::leased_until.eq(until));
     diesel::insert_into(promised_jobs::table)
@@ -144,19 +145,19 @@ pub(crate) async fn promise(conn: &mut AsyncPgConnection, deliveries: &[(Uuid, i
         .execute(conn)
         .await?;
     let jobs = deliveries.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
-    Ok(Promised { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs })
+    Ok(OutboxBatch { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs })
 }
 
-/// Makes a promise one that cannot be taken back. Nothing happens when it is kept already.
+/// Makes an entry one that cannot be taken back. Nothing happens when it is published already.
 pub(crate) async fn share(conn: &mut AsyncPgConnection, id: Uuid) -> QueryResult<()> {
     diesel::update(promised_jobs::table.find(id)).set(promised_jobs::is_shared.eq(true)).execute(conn).await.map(|_| ())
 }
 
-/// Takes promises back that nobody else relies on. `false` when somebody does, or they were kept or made anew.
-pub(crate) async fn take_back(conn: &mut AsyncPgConnection, promised: &Promised) -> QueryResult<bool> {
-    let these = promised_jobs::delivery_id.eq_any(&promised.ids).and(promised_jobs::leased_until.eq(promised.until));
+/// Deletes entries that nobody else relies on. `false` when somebody does, or they were published or added again.
+pub(crate) async fn take_back(conn: &mut AsyncPgConnection, batch: &OutboxBatch) -> QueryResult<bool> {
+    let these = promised_jobs::delivery_id.eq_any(&batch.ids).and(promised_jobs::leased_until.eq(batch.until));
     let alone = promised_jobs::table.filter(these.and(promised_jobs::is_shared.eq(false)));
-    Ok(diesel::delete(alone).execute(conn).await? == promised.ids.len())
+    Ok(diesel::delete(alone).execute(conn).await? == batch.ids.len())
 }
 
 fn next_job(delivery: Uuid, attempts: i16) -> Job {
