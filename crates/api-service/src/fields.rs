@@ -5,51 +5,51 @@ use std::collections::HashSet;
 use domain::{EventType, Timestamp};
 use serde_json::Value;
 
-use crate::{fault::Fault, json::Members};
+use crate::{json::Members, violation::Violation};
 
 /// A field's value, or all that is wrong with it.
-pub(crate) type Checked<T> = Result<T, Vec<Fault>>;
+pub(crate) type Checked<T> = Result<T, Vec<Violation>>;
 
-/// Collects the faults of a body, so that all are reported at once.
+/// Collects the violations of a body, so that all are reported at once.
 pub(crate) struct Fields<'a> {
     members: &'a [(String, Value)],
-    faults: Vec<Fault>,
+    violations: Vec<Violation>,
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn of(Members(members): &'a Members) -> Self {
-        Self { members, faults: Vec::new() }
+        Self { members, violations: Vec::new() }
     }
 
-    /// A member that must be there. `None` when it has a fault.
+    /// A member that must be there. `None` when it has a violation.
     pub(crate) fn required<T>(&mut self, field: &str, check: impl FnOnce(&Value) -> Checked<T>) -> Option<T> {
         let value = single(self.members, field);
-        let value = value.and_then(|value| value.map_or_else(|| fault(field, "required", "is required"), Ok));
-        keep(&mut self.faults, value.and_then(check))
+        let value = value.and_then(|value| value.map_or_else(|| violation(field, "required", "is required"), Ok));
+        keep(&mut self.violations, value.and_then(check))
     }
 
-    /// A member that may be absent. `None` when it is, or has a fault.
+    /// A member that may be absent. `None` when it is, or has a violation.
     pub(crate) fn optional<T>(&mut self, field: &str, check: impl FnOnce(&Value) -> Checked<T>) -> Option<T> {
         let value = single(self.members, field).and_then(|value| value.map(check).transpose());
-        keep(&mut self.faults, value).flatten()
+        keep(&mut self.violations, value).flatten()
     }
 
-    /// What was read from the members, if neither they nor any others have faults.
+    /// What was read from the members, if neither they nor any others have violations.
     pub(crate) fn finish<T>(mut self, known: &[&str], read: Option<T>) -> Checked<T> {
-        self.faults.extend(unknown(self.members, known));
+        self.violations.extend(unknown(self.members, known));
         match read {
-            Some(read) if self.faults.is_empty() => Ok(read),
-            _ => Err(self.faults),
+            Some(read) if self.violations.is_empty() => Ok(read),
+            _ => Err(self.violations),
         }
     }
 }
 
-pub(crate) fn keep<T>(faults: &mut Vec<Fault>, checked: Checked<T>) -> Option<T> {
-    checked.map_err(|faulty| faults.extend(faulty)).ok()
+pub(crate) fn keep<T>(violations: &mut Vec<Violation>, checked: Checked<T>) -> Option<T> {
+    checked.map_err(|faulty| violations.extend(faulty)).ok()
 }
 
-pub(crate) fn fault<T>(field: &str, code: &'static str, message: impl std::fmt::Display) -> Checked<T> {
-    Err(vec![Fault::new(field, code, message)])
+pub(crate) fn violation<T>(field: &str, code: &'static str, message: impl std::fmt::Display) -> Checked<T> {
+    Err(vec![Violation::new(field, code, message)])
 }
 
 pub(crate) fn string<'a>(field: &str, value: &'a Value) -> Checked<&'a str> {
@@ -62,12 +62,12 @@ pub(crate) fn boolean(field: &str, value: &Value) -> Checked<bool> {
 
 pub(crate) fn event_type(field: &str, value: &Value) -> Checked<EventType> {
     let event_type = string(field, value)?.parse::<EventType>();
-    event_type.or_else(|unknown| fault(field, "unknown_event_type", unknown.to_string()))
+    event_type.or_else(|unknown| violation(field, "unknown_event_type", unknown.to_string()))
 }
 
 pub(crate) fn timestamp(field: &str, value: &Value) -> Checked<Timestamp> {
     let timestamp = string(field, value)?.parse::<Timestamp>();
-    timestamp.or_else(|wrong| fault(field, "invalid_timestamp", format!("is {wrong}")))
+    timestamp.or_else(|wrong| violation(field, "invalid_timestamp", format!("is {wrong}")))
 }
 
 pub(crate) fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
@@ -79,18 +79,18 @@ pub(crate) fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
     };
-    fault(field, "wrong_type", format!("must be {wanted}, not {found}"))
+    violation(field, "wrong_type", format!("must be {wanted}, not {found}"))
 }
 
 fn single<'a>(members: &'a [(String, Value)], field: &str) -> Checked<Option<&'a Value>> {
     let mut values = members.iter().filter(|(name, _)| name == field).map(|(_, value)| value);
     match (values.next(), values.next()) {
-        (Some(_), Some(_)) => fault(field, "repeated_field", "is given more than once"),
+        (Some(_), Some(_)) => violation(field, "repeated_field", "is given more than once"),
         (value, _) => Ok(value),
     }
 }
 
-fn unknown(members: &[(String, Value)], known: &[&str]) -> Vec<Fault> {
+fn unknown(members: &[(String, Value)], known: &[&str]) -> Vec<Violation> {
     let mut seen: HashSet<&str> = known.iter().copied().collect();
     let message = match known.split_last() {
         None => "is unknown here; no members are known".to_owned(),
@@ -98,5 +98,5 @@ fn unknown(members: &[(String, Value)], known: &[&str]) -> Vec<Fault> {
         Some((last, others)) => format!("is unknown here; known are {} and {last}", others.join(", ")),
     };
     let names = members.iter().map(|(name, _)| name.as_str()).filter(|name| seen.insert(name));
-    names.map(|name| Fault::new(name, "unknown_field", &*message)).collect()
+    names.map(|name| Violation::new(name, "unknown_field", &*message)).collect()
 }

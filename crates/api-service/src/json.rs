@@ -14,7 +14,7 @@ use serde::{
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{fault::Fault, problem::ApiError};
+use crate::{problem::ApiError, violation::Violation};
 
 /// What a body may take to arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ fn parse(body: &[u8]) -> Result<Members, ApiError> {
     // First whether it is JSON at all, to its end; then what it is.
     let value: Value = serde_json::from_slice(body).map_err(ApiError::MalformedJson)?;
     if !value.is_object() {
-        return Err(ApiError::Fields(vec![Fault::new("", "wrong_type", "the body must be a JSON object")]));
+        return Err(ApiError::Fields(vec![Violation::new("", "wrong_type", "the body must be a JSON object")]));
     }
     serde_json::from_slice(body).map_err(ApiError::MalformedJson)
 }

@@ -7,7 +7,6 @@ mod cross_site;
 mod deliveries;
 mod docs;
 mod event_types;
-mod fault;
 mod fields;
 mod json;
 mod metrics;
@@ -25,6 +24,7 @@ mod request_id;
 mod server;
 mod session;
 mod test_deliveries;
+mod violation;
 mod webhooks;
 
 pub use app::{App, AppError};

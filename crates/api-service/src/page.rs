@@ -6,7 +6,7 @@ use ledger::Page;
 use url::form_urlencoded;
 use uuid::Uuid;
 
-use crate::{fault::Fault, problem::ApiError};
+use crate::{problem::ApiError, violation::Violation};
 
 /// How long a query string may be, in bytes.
 pub(crate) const LONGEST_QUERY: usize = 4096;
@@ -20,7 +20,7 @@ pub(crate) trait Filter: Default {
     const KNOWN: &str;
 
     /// Takes a parameter; `None` when it is unknown.
-    fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Fault>>;
+    fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>>;
 }
 
 /// No filter.
@@ -30,7 +30,7 @@ pub(crate) struct Everything;
 impl Filter for Everything {
     const KNOWN: &str = "limit and cursor";
 
-    fn take(&mut self, _: &str, _: &str) -> Option<Result<(), Fault>> {
+    fn take(&mut self, _: &str, _: &str) -> Option<Result<(), Violation>> {
         None
     }
 }
@@ -43,14 +43,14 @@ pub(crate) fn read<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>
     parameters(query).map_err(ApiError::Parameters)
 }
 
-pub(crate) fn parameters<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), Vec<Fault>> {
+pub(crate) fn parameters<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), Vec<Violation>> {
     let mut page = Page { after: None, limit: DEFAULT_LIMIT };
     let mut filter = F::default();
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     let mut seen = HashSet::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         if !seen.insert(name.clone()) {
-            faults.push(Fault::new(&*name, "repeated_parameter", "is given more than once"));
+            violations.push(Violation::new(&*name, "repeated_parameter", "is given more than once"));
             continue;
         }
         let taken = match &*name {
@@ -58,9 +58,9 @@ pub(crate) fn parameters<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Pag
             "cursor" => cursor(&value).map(|after| page.after = Some(after.into())),
             _ => filter.take(&name, &value).unwrap_or_else(|| Err(unknown::<F>(&name))),
         };
-        faults.extend(taken.err());
+        violations.extend(taken.err());
     }
-    if faults.is_empty() { Ok((page, filter)) } else { Err(faults) }
+    if violations.is_empty() { Ok((page, filter)) } else { Err(violations) }
 }
 
 /// A page's entries from one more than were asked for, with the key of the last one when there is a next page.
@@ -78,19 +78,19 @@ pub(crate) fn cursor_after(key: Uuid) -> String {
     key.simple().to_string()
 }
 
-fn unknown<F: Filter>(name: &str) -> Fault {
-    Fault::new(name, "unknown_parameter", format!("is unknown here; known are {}", F::KNOWN))
+fn unknown<F: Filter>(name: &str) -> Violation {
+    Violation::new(name, "unknown_parameter", format!("is unknown here; known are {}", F::KNOWN))
 }
 
-fn limit(text: &str) -> Result<u16, Fault> {
+fn limit(text: &str) -> Result<u16, Violation> {
     let is_number = text.bytes().all(|c| c.is_ascii_digit());
     let limit = text.parse().ok().filter(|limit| is_number && (1..=MAX_LIMIT).contains(limit));
-    limit.ok_or_else(|| Fault::new("limit", "invalid_limit", "must be a whole number from 1 to 200"))
+    limit.ok_or_else(|| Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200"))
 }
 
-fn cursor(text: &str) -> Result<Uuid, Fault> {
+fn cursor(text: &str) -> Result<Uuid, Violation> {
     let id = Uuid::try_parse(text).ok().filter(|_| text.len() == uuid::fmt::Simple::LENGTH);
-    id.ok_or_else(|| Fault::new("cursor", "invalid_cursor", "is not a next_cursor of this list"))
+    id.ok_or_else(|| Violation::new("cursor", "invalid_cursor", "is not a next_cursor of this list"))
 }
 
 #[cfg(test)]
@@ -99,14 +99,14 @@ mod tests {
 
     use super::*;
 
-    fn read(query: &str) -> Result<Page<WebhookId>, Vec<Fault>> {
+    fn read(query: &str) -> Result<Page<WebhookId>, Vec<Violation>> {
         super::parameters::<WebhookId, Everything>(query).map(|(page, _)| page)
     }
 
     const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
 
     fn codes(query: &str) -> Vec<(String, &'static str)> {
-        read(query).unwrap_err().into_iter().map(|fault| (fault.field, fault.code)).collect()
+        read(query).unwrap_err().into_iter().map(|violation| (violation.field, violation.code)).collect()
     }
 
     #[test]

@@ -40,7 +40,7 @@ use broker::PublishError;
 use ledger::LedgerError;
 
 pub(crate) use self::body::{render, text};
-use crate::{fault::Fault, session::IntrospectionError};
+use crate::{session::IntrospectionError, violation::Violation};
 
 /// Why a request is not answered as its sender wished. The text is for the client; causes are for the log.
 #[derive(Debug, thiserror::Error)]
@@ -78,9 +78,9 @@ pub(crate) enum ApiError {
     #[error("the query string is longer than {0} bytes")]
     QueryTooLong(usize),
     #[error("parameters of the query string cannot be used; errors says which")]
-    Parameters(Vec<Fault>),
+    Parameters(Vec<Violation>),
     #[error("fields of the body cannot be used; errors says which")]
-    Fields(Vec<Fault>),
+    Fields(Vec<Violation>),
     #[error("this session has made too many requests; try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("the service cannot do this at the moment; try again in a few seconds")]
@@ -102,7 +102,7 @@ impl ApiError {
 
     /// One faulty field, found after all were read.
     pub(crate) fn field(field: &str, code: &'static str, message: impl std::fmt::Display) -> Self {
-        Self::Fields(vec![Fault::new(field, code, message)])
+        Self::Fields(vec![Violation::new(field, code, message)])
     }
 
     pub(crate) const fn kind(&self) -> (StatusCode, &'static str) {
@@ -133,9 +133,9 @@ impl ApiError {
         }
     }
 
-    fn faults(&self) -> Option<&[Fault]> {
+    fn violations(&self) -> Option<&[Violation]> {
         match self {
-            Self::Parameters(faults) | Self::Fields(faults) => Some(faults),
+            Self::Parameters(violations) | Self::Fields(violations) => Some(violations),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@ use ledger::WebhookChange;
 use serde_json::Value;
 
 use crate::{
-    fields::{Checked, Fields, boolean, event_type, fault, keep, string, wrong_type},
+    fields::{Checked, Fields, boolean, event_type, keep, string, violation, wrong_type},
     json::Members,
 };
 
@@ -55,20 +55,20 @@ pub(crate) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange>
 fn name(value: &Value, rules: &Rules) -> Checked<String> {
     let name = string("name", value)?;
     if name.trim().is_empty() {
-        return fault("name", "blank", "must not be blank");
+        return violation("name", "blank", "must not be blank");
     }
     if name.chars().count() > rules.name_chars {
-        return fault("name", "too_long", format!("must be at most {} characters long", rules.name_chars));
+        return violation("name", "too_long", format!("must be at most {} characters long", rules.name_chars));
     }
     if name.chars().any(char::is_control) {
-        return fault("name", "control_character", "must not contain control characters, such as line breaks");
+        return violation("name", "control_character", "must not contain control characters, such as line breaks");
     }
     Ok(name.to_owned())
 }
 
 fn url(value: &Value, rules: &Rules) -> Checked<WebhookUrl> {
     let url = WebhookUrl::parse(string("url", value)?, rules.url_chars, &rules.destinations);
-    url.or_else(|wrong| fault("url", wrong.code(), wrong.to_string()))
+    url.or_else(|wrong| violation("url", wrong.code(), wrong.to_string()))
 }
 
 fn events(value: &Value) -> Checked<Vec<EventType>> {
@@ -76,23 +76,23 @@ fn events(value: &Value) -> Checked<Vec<EventType>> {
         return wrong_type("events", "an array of event types", value);
     };
     if entries.is_empty() {
-        return fault("events", "empty", "must list at least one event type");
+        return violation("events", "empty", "must list at least one event type");
     }
     let mut events = Vec::new();
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
-        if let Some(event) = keep(&mut faults, event(index, entry, &events)) {
+        if let Some(event) = keep(&mut violations, event(index, entry, &events)) {
             events.push(event);
         }
     }
-    if faults.is_empty() { Ok(events) } else { Err(faults) }
+    if violations.is_empty() { Ok(events) } else { Err(violations) }
 }
 
 fn event(index: usize, entry: &Value, before: &[EventType]) -> Checked<EventType> {
     let field = format!("events[{index}]");
     let event = event_type(&field, entry)?;
     if before.contains(&event) {
-        return fault(&field, "repeated_event_type", format!("repeats the event type {event}"));
+        return violation(&field, "repeated_event_type", format!("repeats the event type {event}"));
     }
     Ok(event)
 }

@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(subscribed(None, &events).unwrap(), EventType::ReturnNoteCreated);
         assert_eq!(subscribed(Some(EventType::QuoteClosed), &events).unwrap(), EventType::QuoteClosed);
         let error = subscribed(Some(EventType::QuoteAccepted), &events).unwrap_err();
-        assert!(matches!(&error, ApiError::Fields(faults) if faults[0].code == "not_subscribed"));
+        assert!(matches!(&error, ApiError::Fields(violations) if violations[0].code == "not_subscribed"));
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     acks::tracker::{Ack, Tracker},
-    begun::{Begun, begun},
+    polled_once::{PolledOnce, poll_once},
     stats::Stats,
 };
 
@@ -81,11 +81,11 @@ impl Acks {
         &self,
         channel: &'a Channel,
         tags: &[u64],
-    ) -> Vec<(Ack, Begun<impl Future<Output = lapin::Result<()>> + use<'a>>)> {
+    ) -> Vec<(Ack, PolledOnce<impl Future<Output = lapin::Result<()>> + use<'a>>)> {
         let mut state = self.lock();
         let queue = |ack: Ack| {
             let options = BasicAckOptions { multiple: ack.messages > 1 };
-            let sent = begun(channel.basic_ack(ack.tag, options));
+            let sent = poll_once(channel.basic_ack(ack.tag, options));
             (ack, sent)
         };
         state.tracker.done(tags).into_iter().map(queue).collect()

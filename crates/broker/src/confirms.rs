@@ -6,9 +6,9 @@ use futures_util::FutureExt;
 use lapin::{Channel, Confirmation, PublisherConfirm, options::BasicPublishOptions};
 
 use crate::{
-    begun::{Begun, begun},
     error::PublishError,
     message::Outgoing,
+    polled_once::{PolledOnce, poll_once},
 };
 
 /// What became of one message.
@@ -30,18 +30,18 @@ pub(crate) fn queue<'a>(
     channel: &'a Channel,
     exchange: &str,
     messages: &[&'a Outgoing],
-) -> Vec<Begun<impl Future<Output = lapin::Result<PublisherConfirm>> + use<'a>>> {
+) -> Vec<PolledOnce<impl Future<Output = lapin::Result<PublisherConfirm>> + use<'a>>> {
     let queue = |message: &&'a Outgoing| {
         // Nothing is ever returned, as the exchange has an alternate one; if it is, the channel is not what it seems.
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
         let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
-        begun(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))
+        poll_once(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))
     };
     messages.iter().map(queue).collect()
 }
 
 /// Waits until messages are sent. From the last one on: the others are sent by then, and whoever waits is woken once.
-pub(crate) async fn sent<F>(queued: Vec<Begun<F>>) -> lapin::Result<Confirms>
+pub(crate) async fn sent<F>(queued: Vec<PolledOnce<F>>) -> lapin::Result<Confirms>
 where
     F: Future<Output = lapin::Result<PublisherConfirm>>,
 {

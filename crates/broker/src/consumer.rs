@@ -78,7 +78,7 @@ impl Gaps {
     }
 
     /// Counts messages that came since the last ones. The mean is of some tens of messages, and never longer than a second, so
-    /// that a rush is seen as one soon.
+    /// that high load is soon seen as such.
     fn count(&mut self, messages: usize, now: Instant) {
         let messages = f64::from(u32::try_from(messages).unwrap_or(u32::MAX));
         let gap = (now - self.at).as_secs_f64() / messages;

@@ -51,12 +51,12 @@ impl Names {
     /// Lateness does not add up, as the message expires at the time that is due, not after a fixed delay.
     ///
     /// A queue hands out its messages in the order in which they came. So a job that would have to wait for much less
-    /// than the others in a queue goes through a shorter one first: it comes early, and is parked again for what is left.
-    /// A job is late by the shortest delay at the most, whatever was parked before it.
+    /// than the others in a queue goes through a shorter one first: it comes early, and is delayed again for what is left.
+    /// A job is late by the shortest delay at the most, whatever is before it in the queue.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
         let wait = wait(due, now);
-        self.parked(job, wait, gap(wait, &schedule.gaps()))
+        self.delayed(job, wait, gap(wait, &schedule.gaps()))
     }
 
     /// The same for a publisher of many jobs on empty queues, in the order in which they are due: then nobody waits behind
@@ -70,10 +70,10 @@ impl Names {
         schedule: &RetrySchedule,
     ) -> Outgoing {
         let wait = wait(due, now);
-        self.parked(job, wait, schedule.gap_for(wait))
+        self.delayed(job, wait, schedule.gap_for(wait))
     }
 
-    fn parked(&self, job: Job, wait: Duration, gap: Duration) -> Outgoing {
+    fn delayed(&self, job: Job, wait: Duration, gap: Duration) -> Outgoing {
         if wait.is_zero() {
             return self.job(job);
         }

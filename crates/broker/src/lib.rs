@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 mod acks;
-mod begun;
 mod confirms;
 mod consumer;
 mod depth;
@@ -10,6 +9,7 @@ mod jobs;
 mod link;
 mod message;
 mod parking;
+mod polled_once;
 mod prefetch;
 mod publisher;
 mod sentinel;

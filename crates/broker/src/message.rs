@@ -35,9 +35,9 @@ pub struct Outgoing {
 impl Outgoing {
     /// The same message, as one that was handed out so often: the broker's own count begins anew with every publish.
     #[must_use]
-    pub fn carrying(mut self, handed_out: u32) -> Self {
-        if handed_out > 0 {
-            self.headers.insert(CARRIED.to_owned(), handed_out.to_string());
+    pub fn carrying(mut self, delivery_count: u32) -> Self {
+        if delivery_count > 0 {
+            self.headers.insert(CARRIED.to_owned(), delivery_count.to_string());
         }
         self
     }
@@ -68,7 +68,7 @@ pub struct Received {
     pub redelivered: bool,
     /// How often it was handed out before and not acknowledged, by the broker's count and by what was carried along when
     /// it was moved from another queue ([`Outgoing::carrying`]).
-    pub handed_out: u32,
+    pub delivery_count: u32,
     /// Acknowledges it.
     pub acker: Acker,
 }
@@ -79,7 +79,7 @@ impl Received {
         Self {
             routing_key: delivery.routing_key.to_string(),
             redelivered: delivery.redelivered,
-            handed_out: handed_out(&delivery),
+            delivery_count: delivery_count(&delivery),
             acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag },
             body: delivery.data,
         }
@@ -87,7 +87,7 @@ impl Received {
 }
 
 /// A redelivery counts as one even where the broker says no number.
-fn handed_out(delivery: &Delivery) -> u32 {
+fn delivery_count(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
     number(COUNTED).max(delivery.redelivered.into()).saturating_add(number(CARRIED))

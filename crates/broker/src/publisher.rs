@@ -39,12 +39,12 @@ const RENEW: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Publisher {
     broker: Broker,
-    standing: watch::Receiver<Option<Standing>>,
+    established: watch::Receiver<Option<Established>>,
 }
 
 /// A connection that stands, as far as is known.
 #[derive(Clone)]
-struct Standing {
+struct Established {
     channel: Channel,
     /// Held while messages are numbered and queued. lapin does these one after the other: with two callers at once, one
     /// would take the other's confirm for its own.
@@ -63,9 +63,9 @@ struct Standing {
 
 impl Publisher {
     pub(crate) fn start(broker: Broker, stop: CancellationToken) -> Self {
-        let (sender, standing) = watch::channel(None);
+        let (sender, established) = watch::channel(None);
         tokio::spawn(supervise(broker.clone(), sender, stop));
-        Self { broker, standing }
+        Self { broker, established }
     }
 
     /// Publishes messages; returns once the broker has confirmed all of them. Those of different queues do not wait for
@@ -149,9 +149,9 @@ impl Publisher {
     /// # Errors
     /// Says what is wrong.
     pub fn check(&self) -> Result<(), String> {
-        match self.standing.borrow().as_ref() {
-            Some(standing) if standing.connection.blocked() => Err("blocked by the broker".to_owned()),
-            Some(standing) if standing.channel.status().connected() => Ok(()),
+        match self.established.borrow().as_ref() {
+            Some(established) if established.connection.blocked() => Err("blocked by the broker".to_owned()),
+            Some(established) if established.channel.status().connected() => Ok(()),
             _ => Err("not connected".to_owned()),
         }
     }
@@ -159,44 +159,44 @@ impl Publisher {
     /// Publishes messages together; says of each what became of it.
     async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<Answer> {
         let timeout = self.broker.shared.confirm_timeout;
-        let (began, mut watched) = (Instant::now(), self.standing.clone());
-        let standing = match timeout_at(began + timeout, watched.wait_for(Option::is_some)).await {
-            Ok(Ok(standing)) => standing.clone(),
+        let (began, mut watched) = (Instant::now(), self.established.clone());
+        let established = match timeout_at(began + timeout, watched.wait_for(Option::is_some)).await {
+            Ok(Ok(established)) => established.clone(),
             _ => None,
         };
-        let Some(standing) = standing else { return vec![Err(PublishError::NotConnected); window.len()] };
-        if standing.connection.blocked() {
+        let Some(established) = established else { return vec![Err(PublishError::NotConnected); window.len()] };
+        if established.connection.blocked() {
             return vec![Err(PublishError::Blocked); window.len()];
         }
         let exchange = self.broker.names().exchange();
         let queued = {
-            let _order = standing.order.lock().unwrap_or_else(PoisonError::into_inner);
-            queue(&standing.channel, &exchange, window)
+            let _order = established.order.lock().unwrap_or_else(PoisonError::into_inner);
+            queue(&established.channel, &exchange, window)
         };
         let mut confirms = match timeout_at(began + timeout, sent(queued)).await {
             Ok(Ok(confirms)) => confirms,
-            Ok(Err(error)) => return standing.failed(error.into(), window.len()),
-            Err(_) => return standing.failed(PublishError::Timeout(timeout), window.len()),
+            Ok(Err(error)) => return established.failed(error.into(), window.len()),
+            Err(_) => return established.failed(PublishError::Timeout(timeout), window.len()),
         };
         let mut deadline = began + timeout;
         while timeout_at(deadline, confirms.wait()).await.is_err() {
             confirms.take_those_there();
-            standing.note(&mut confirms);
+            established.note(&mut confirms);
             // One queue that answers nothing is that queue's affair, as long as the connection answers.
-            if !standing.has_answered_since(deadline - timeout) {
-                standing.silent.notify_one();
+            if !established.has_answered_since(deadline - timeout) {
+                established.silent.notify_one();
             }
-            if standing.suspect.is_cancelled() || deadline >= began + patience {
+            if established.suspect.is_cancelled() || deadline >= began + patience {
                 break;
             }
             deadline += timeout;
         }
-        standing.note(&mut confirms);
+        established.note(&mut confirms);
         confirms.into_answers(began.elapsed())
     }
 }
 
-impl Standing {
+impl Established {
     /// A failure that is the connection's own.
     fn failed(&self, error: PublishError, messages: usize) -> Vec<Answer> {
         self.suspect();
@@ -231,7 +231,7 @@ impl Standing {
     }
 }
 
-async fn supervise(broker: Broker, sender: watch::Sender<Option<Standing>>, stop: CancellationToken) {
+async fn supervise(broker: Broker, sender: watch::Sender<Option<Established>>, stop: CancellationToken) {
     let mut backoff = Backoff::new();
     while !stop.is_cancelled() {
         match in_time(open(&broker)).await {
@@ -240,9 +240,10 @@ async fn supervise(broker: Broker, sender: watch::Sender<Option<Standing>>, stop
                 let (status, suspect) = (connection.status().clone(), CancellationToken::new());
                 let answered = Arc::new(Mutex::new(Instant::now()));
                 let (order, refused, silent) = (Arc::default(), Arc::default(), Arc::default());
-                let standing = Standing { channel, order, answered, refused, silent, connection: status, suspect };
-                sender.send_replace(Some(standing.clone()));
-                stand(&connection, standing, &sender, &stop).await;
+                let established =
+                    Established { channel, order, answered, refused, silent, connection: status, suspect };
+                sender.send_replace(Some(established.clone()));
+                watch_over(&connection, established, &sender, &stop).await;
                 sender.send_replace(None);
                 if stop.is_cancelled() {
                     close(&connection).await;
@@ -274,10 +275,10 @@ async fn open(broker: &Broker) -> Result<(Connection, Channel), BrokerError> {
 ///
 /// A channel to which a queue refused something may never hear that the queue takes messages again: RabbitMQ forgets to
 /// say so when a limit is lifted. So another channel takes its place now and then; whoever uses the old one ends there.
-async fn stand(
+async fn watch_over(
     connection: &Connection,
-    mut standing: Standing,
-    sender: &watch::Sender<Option<Standing>>,
+    mut established: Established,
+    sender: &watch::Sender<Option<Established>>,
     stop: &CancellationToken,
 ) {
     let (mut look, mut renewed) = (tokio::time::interval(LOOK), Instant::now());
@@ -285,23 +286,23 @@ async fn stand(
         let is_silent = tokio::select! {
             () = stop.cancelled() => return,
             _ = look.tick() => false,
-            () = standing.suspect.cancelled(), if !standing.connection.blocked() => return,
-            () = standing.silent.notified(), if !standing.connection.blocked() => true,
+            () = established.suspect.cancelled(), if !established.connection.blocked() => return,
+            () = established.silent.notified(), if !established.connection.blocked() => true,
         };
-        if !standing.connection.connected() || !standing.channel.status().connected() {
+        if !established.connection.connected() || !established.channel.status().connected() {
             return;
         }
-        let is_refused = standing.refused.load(Ordering::Relaxed) && renewed.elapsed() >= RENEW;
-        if (is_silent || is_refused) && !standing.connection.blocked() {
+        let is_refused = established.refused.load(Ordering::Relaxed) && renewed.elapsed() >= RENEW;
+        if (is_silent || is_refused) && !established.connection.blocked() {
             if is_silent {
                 // Nothing is published on it until it is known to be well.
                 sender.send_replace(None);
             }
             // A connection that answers this is well, however silent a queue.
-            let Ok(channel) = in_time(confirming(connection)).await else { return standing.suspect() };
-            standing = Standing { channel, order: Arc::default(), refused: Arc::default(), ..standing };
-            standing.answers();
-            sender.send_replace(Some(standing.clone()));
+            let Ok(channel) = in_time(confirming(connection)).await else { return established.suspect() };
+            established = Established { channel, order: Arc::default(), refused: Arc::default(), ..established };
+            established.answers();
+            sender.send_replace(Some(established.clone()));
             renewed = Instant::now();
         }
     }

@@ -21,16 +21,16 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    attempt::{Made, Sender},
+    attempt::{AttemptResult, Sender},
     dead::Undertaker,
     depths,
     in_flight::InFlight,
     intake::{Intake, Lanes},
-    lane::{Slots, Which},
+    lane::{LaneKind, Slots},
     metrics::Metrics,
     mover::{Move, Mover},
-    parts::Finisher,
     record::Recorder,
+    shared_ack::Finisher,
     stamps::Stamps,
     suspects::Turns,
 };
@@ -117,8 +117,8 @@ impl App {
         let _clock = DatabaseWatch::start(&self.ledger, &mut registry, finished.clone());
         let publisher = self.broker.publisher(finished.clone());
         let broken = CancellationToken::new();
-        let Stages { intake, recorder, made, mover, moves } = self.stages(&publisher, &metrics, &broken);
-        let attachments = Which::ALL.map(|_| Attachment::default());
+        let Pipeline { intake, recorder, results, mover, moves } = self.pipeline(&publisher, &metrics, &broken);
+        let attachments = LaneKind::ALL.map(|_| Attachment::default());
         let consumers = attachments.clone();
         let readiness = connections::readiness(&self.ledger, &publisher, shutdown.clone())
             .check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
@@ -126,17 +126,17 @@ impl App {
 
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
         let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.clone(), shutdown.clone()));
-        let recording = tokio::spawn(recorder.run(made, self.batch));
+        let recording = tokio::spawn(recorder.run(results, self.batch));
         let moving = tokio::spawn(mover.run(moves));
         let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
-        let lanes = Which::ALL.into_iter().zip(attachments).map(|(which, attachment)| {
-            let prefetch = Prefetch::of(match which {
-                Which::Main => self.main.slots,
-                Which::Bulk => self.main.slots.div_ceil(MESSAGES_OF_BULK),
-                Which::Slow => self.slow.slots,
+        let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
+            let prefetch = Prefetch::of(match kind {
+                LaneKind::Main => self.main.slots,
+                LaneKind::Bulk => self.main.slots.div_ceil(MESSAGES_OF_BULK),
+                LaneKind::Slow => self.slow.slots,
             });
-            let subscription = self.broker.subscribe(which.queue(self.broker.names()), prefetch, attachment);
-            consume(which, subscription, Arc::clone(&intake), self.batch, &shutdown)
+            let subscription = self.broker.subscribe(kind.queue(self.broker.names()), prefetch, attachment);
+            consume(kind, subscription, Arc::clone(&intake), self.batch, &shutdown)
         });
         let consuming = join_all(lanes);
         let closings = tokio::select! {
@@ -159,9 +159,9 @@ impl App {
         Ok(())
     }
 
-    fn stages(&self, publisher: &Publisher, metrics: &Metrics, broken: &CancellationToken) -> Stages {
+    fn pipeline(&self, publisher: &Publisher, metrics: &Metrics, broken: &CancellationToken) -> Pipeline {
         let jobs = usize::from(self.main.slots) + usize::from(self.slow.slots);
-        let ((made_sender, made), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
+        let ((results_sender, results), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
         let (abandon, stamps) = (CancellationToken::new(), Arc::<Stamps>::default());
         let finisher = Finisher {
             publisher: publisher.clone(),
@@ -212,29 +212,29 @@ impl App {
             flood: Flood::above(self.flood, Instant::now()),
             undertaker,
             in_flight,
-            made: made_sender,
+            results: results_sender,
             moves: moves_sender,
             metrics: metrics.clone(),
             tasks: TaskTracker::new(),
             most: self.batch,
             abandon,
         };
-        Stages { intake: Arc::new(intake), recorder, made, mover, moves }
+        Pipeline { intake: Arc::new(intake), recorder, results, mover, moves }
     }
 }
 
 /// What jobs go through, with the channels between.
-struct Stages {
+struct Pipeline {
     intake: Arc<Intake>,
     recorder: Recorder,
-    made: mpsc::Receiver<Made>,
+    results: mpsc::Receiver<AttemptResult>,
     mover: Mover,
     moves: mpsc::Receiver<Move>,
 }
 
 /// Takes a lane's batches until the shutdown.
 async fn consume(
-    which: Which,
+    kind: LaneKind,
     mut subscription: Subscription,
     intake: Arc<Intake>,
     most: usize,
@@ -247,7 +247,7 @@ async fn consume(
             batch = subscription.next_batch(limit) => batch,
         };
         let Some(batch) = batch else { break };
-        let taken = intake.take(which, batch);
+        let taken = intake.take(kind, batch);
         tokio::select! {
             () = shutdown.cancelled() => break,
             () = taken => {}

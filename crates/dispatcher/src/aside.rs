@@ -1,4 +1,4 @@
-//! Jobs that are not attempted now: held, cancelled, or parked until later.
+//! Jobs that are not attempted now: held while their webhook is paused, cancelled, or sent back to a retry queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,13 +7,13 @@ use ledger::{Due, UnsealError};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 
-use crate::{intake::Intake, parts::Left};
+use crate::{intake::Intake, shared_ack::FollowUp};
 
 /// How long a job waits whose webhook's secret does not open: an operator has to configure the key first.
 const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
 
 impl Intake {
-    /// Leaves the delivery waiting until its webhook is active again; if it is by now, the job comes back at once.
+    /// Holds the job until its webhook is active again. If it is active by now, publishes the job once more, due at once.
     pub(crate) async fn hold(self: &Arc<Self>, job: Job, webhook: WebhookId) {
         let hold = || self.ledger.job_hold(webhook, job.delivery);
         match persist("holding a job", &self.abandon, hold).await {
@@ -21,7 +21,7 @@ impl Intake {
                 self.metrics.skipped("held");
                 self.pass(job, None).await;
             }
-            Some(false) => self.park(job, OffsetDateTime::now_utc()).await,
+            Some(false) => self.come_again(job, OffsetDateTime::now_utc()).await,
             None => {}
         }
     }
@@ -35,7 +35,7 @@ impl Intake {
         }
     }
 
-    /// The ledger is told first, so that nobody takes a job for lost that waits here.
+    /// Tells the ledger first, so that lost-job detection does not take the job for lost.
     pub(crate) async fn wait_for_keys(self: &Arc<Self>, job: Job, due: &Due, error: &UnsealError) {
         let webhook = due.destination.webhook;
         tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
@@ -43,18 +43,18 @@ impl Intake {
         let until = OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE;
         let postpone = || self.ledger.delivery_postpone(job.delivery, due.progress.attempts, until);
         if persist("postponing a delivery", &self.abandon, postpone).await.is_some() {
-            self.park(job, until).await;
+            self.come_again(job, until).await;
         }
     }
 
-    /// Makes a job come back at `due`.
-    pub(crate) async fn park(self: &Arc<Self>, job: Job, due: OffsetDateTime) {
-        let times = self.in_flight.times(job);
-        self.pass(job, Some(Left::Again(job, due, times))).await;
+    /// Publishes a job once more, due at a time.
+    pub(crate) async fn come_again(self: &Arc<Self>, job: Job, due: OffsetDateTime) {
+        let delivery_count = self.in_flight.delivery_count(job);
+        self.pass(job, Some(FollowUp::Again(job, due, delivery_count))).await;
     }
 
-    /// Makes the attempt after a job's come at `due`.
+    /// Publishes the job of the next attempt, due at a time.
     pub(crate) async fn follow_up(&self, job: Job, due: OffsetDateTime) {
-        self.in_flight.finish([(job, Some(Left::Job(job.next(), due)))]).await;
+        self.in_flight.finish([(job, Some(FollowUp::Retry(job.next(), due)))]).await;
     }
 }

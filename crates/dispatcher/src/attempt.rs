@@ -21,7 +21,7 @@ pub(crate) struct Sender {
 }
 
 /// An attempt that was made.
-pub(crate) struct Made {
+pub(crate) struct AttemptResult {
     pub(crate) due: Due,
     /// The `t` of its signature.
     pub(crate) signed_at: OffsetDateTime,
@@ -33,7 +33,7 @@ impl Sender {
     ///
     /// # Errors
     /// When the operator's keys do not open the webhook's secret: that is not the receiver's fault, and no attempt.
-    pub(crate) async fn attempt(&self, job: Job, due: Due, body: Bytes) -> Result<Made, (Due, UnsealError)> {
+    pub(crate) async fn attempt(&self, job: Job, due: Due, body: Bytes) -> Result<AttemptResult, (Due, UnsealError)> {
         let destination = &due.destination;
         let secret = match self.keys.open(destination.webhook, &destination.secret) {
             Ok(secret) => secret,
@@ -61,7 +61,7 @@ impl Sender {
         self.metrics.attempted(answer.class);
         self.metrics.attempt_seconds.observe(answer.elapsed.as_secs_f64());
         log(&due, job, destination.webhook, &answer);
-        Ok(Made { due, signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now), answer })
+        Ok(AttemptResult { due, signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now), answer })
     }
 }
 

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use domain::{Job, Verdict};
-use ledger::{Due, Standing, StoredBody};
+use ledger::{Due, StoredBody, WebhookState};
 use service_kit::connections::persist;
 use time::OffsetDateTime;
 
 use crate::{
-    in_flight::Handed,
+    in_flight::Receipt,
     intake::Intake,
-    lane::{Admission, Over, Which},
+    lane::{Admission, LaneKind, Refusal},
     mover::Move,
     suspects::{Suspicion, Turn},
 };
@@ -28,39 +28,39 @@ struct Admitted {
 
 impl Intake {
     /// Attempts a job, unless its webhook takes no deliveries, or it has to make way for others.
-    pub(crate) async fn attempt(self: &Arc<Self>, job: Job, handed: Handed, mut due: Due) {
+    pub(crate) async fn attempt(self: &Arc<Self>, job: Job, receipt: Receipt, mut due: Due) {
         let webhook = due.destination.webhook;
-        match due.destination.standing {
-            Standing::Active => {}
-            Standing::Paused => return self.hold(job, webhook).await,
-            Standing::Deleted => return self.cancel(job).await,
+        match due.destination.state {
+            WebhookState::Active => {}
+            WebhookState::Paused => return self.hold(job, webhook).await,
+            WebhookState::Deleted => return self.cancel(job).await,
         }
-        let Some(suspicion) = self.suspicion(job, handed).await else { return };
-        let Admitted { turn, admission, is_stale } = match self.admit(handed.lane, suspicion, &due).await {
+        let Some(suspicion) = self.suspicion(job, receipt).await else { return };
+        let Admitted { turn, admission, is_stale } = match self.admit(receipt.lane, suspicion, &due).await {
             Ok(admitted) => admitted,
-            Err(over) => {
+            Err(refusal) => {
                 // The mover outlives every job, as the recorder does.
-                return drop(self.moves.send(Move { job, webhook, from: handed.lane, over }).await);
+                return drop(self.moves.send(Move { job, webhook, from: receipt.lane, refusal }).await);
             }
         };
         if is_stale {
-            let Some(now) = self.still_due(job, handed).await else { return };
+            let Some(now) = self.still_due(job, receipt).await else { return };
             due = now;
         }
-        if self.note(job, handed, turn).await.is_none() {
+        if self.note(job, receipt, turn).await.is_none() {
             return;
         }
         let Some(body) = self.body(job, &mut due).await else { return };
         match admission.spend(self.sender.attempt(job, due, body)).await {
             // The recorder outlives every attempt, unless it was abandoned: then nothing is acknowledged.
-            Ok(made) => drop(self.made.send(made).await),
+            Ok(result) => drop(self.results.send(result).await),
             Err((due, error)) => self.wait_for_keys(job, &due, &error).await,
         }
     }
 
     /// What a job needs before it may begin, within one patience. Whether it had to wait so long that the ledger has to
     /// be asked again.
-    async fn admit(&self, lane: Which, suspicion: Suspicion, due: &Due) -> Result<Admitted, Over> {
+    async fn admit(&self, lane: LaneKind, suspicion: Suspicion, due: &Due) -> Result<Admitted, Refusal> {
         let mut patience = self.lanes.of(lane).patience(due.destination.webhook, due.destination.tenant);
         let turn = self.turns.wait_for(suspicion, patience.end()).await?;
         let long_body = match due.body {
@@ -72,16 +72,16 @@ impl Intake {
     }
 
     /// What the ledger says now, if it still wants this very attempt. If not, the job is judged anew.
-    async fn still_due(self: &Arc<Self>, job: Job, handed: Handed) -> Option<Due> {
+    async fn still_due(self: &Arc<Self>, job: Job, receipt: Receipt) -> Option<Due> {
         let ids = [job.delivery];
         let loaded = persist("reading a delivery", &self.abandon, || self.ledger.due_load(&ids)).await?;
         let now = OffsetDateTime::now_utc();
         let due = loaded.due.into_iter().next().filter(|due| {
-            due.destination.standing == Standing::Active
-                && due.progress.judge(job, handed.redelivered, now, &self.schedule) == Verdict::Attempt
+            due.destination.state == WebhookState::Active
+                && due.progress.judge(job, receipt.redelivered, now, &self.schedule) == Verdict::Attempt
         });
         if due.is_none() {
-            self.again(job, handed);
+            self.again(job, receipt);
         }
         due
     }

@@ -9,7 +9,7 @@ use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use crate::{in_flight::InFlight, metrics::Metrics, parts::Left};
+use crate::{in_flight::InFlight, metrics::Metrics, shared_ack::FollowUp};
 
 /// Why a message is put aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Undertaker {
             return;
         }
         let dead = reason.message(job.to_bytes(), &self.names);
-        self.in_flight.finish([(job, Some(Left::Message(dead)))]).await;
+        self.in_flight.finish([(job, Some(FollowUp::Message(dead)))]).await;
     }
 
     /// Ends a job whose delivery the ledger does not have. Retention takes deliveries that do not wait any more, of which

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::{lane::Which, metrics::Metrics};
+use crate::{lane::LaneKind, metrics::Metrics};
 
 /// Often enough for a graph; a question to the broker costs a round trip.
 const EVERY: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(5);
 pub(crate) async fn show(broker: Broker, metrics: Metrics, stop: CancellationToken) {
     let names = broker.names();
     let mut queues: Vec<(String, Gauge)> =
-        Which::ALL.map(|which| (which.queue(names), metrics.depth.of(which))).to_vec();
+        LaneKind::ALL.map(|kind| (kind.queue(names), metrics.depth.of(kind))).to_vec();
     let should_be_empty = [("rejected", names.rejected()), ("dead", names.dead()), ("unroutable", names.unroutable())];
     queues.extend(should_be_empty.map(|(label, queue)| (queue, metrics.queue_depth(label))));
     let mut look = interval(EVERY);

@@ -9,41 +9,41 @@ use domain::{Job, Redelivered};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    lane::{Place, Which},
+    lane::{LaneKind, Place},
     metrics::ByLane,
-    parts::{Finisher, Left, Part},
+    shared_ack::{Finisher, FollowUp, SharedAck},
 };
 
-/// How a message was handed out.
+/// How a message was delivered to this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Handed {
-    /// By which lane's queue.
-    pub(crate) lane: Which,
-    /// The broker's flag, or that of a message that it was moved from.
+pub(crate) struct Receipt {
+    /// The lane of its queue.
+    pub(crate) lane: LaneKind,
+    /// The broker's flag, or that of the message that it was moved from.
     pub(crate) redelivered: Redelivered,
-    /// How often before.
-    pub(crate) times: u32,
+    /// How often it was delivered before.
+    pub(crate) delivery_count: u32,
 }
 
-/// What a job came with.
+/// What a job holds of the message that it came with.
 pub(crate) struct Message {
-    pub(crate) part: Part,
-    pub(crate) handed: Handed,
+    pub(crate) ack: SharedAck,
+    pub(crate) receipt: Receipt,
     pub(crate) place: Place,
 }
 
-/// Which jobs are under way in either lane, and who is to be acknowledged when they are done: first the message that the
-/// job came with, then its twins.
+/// The jobs that are under way in all lanes, with the messages to acknowledge when they are done: first the one that a job
+/// came with, then its duplicates.
 pub(crate) struct InFlight {
-    jobs: Mutex<HashMap<Job, Under>>,
+    jobs: Mutex<HashMap<Job, InFlightEntry>>,
     gauge: ByLane,
     finisher: Finisher,
 }
 
 #[derive(Default)]
-struct Under {
+struct InFlightEntry {
     messages: VecDeque<Message>,
-    /// Told when the job is no longer under way.
+    /// Dropped when the job is no longer under way, which cancels the token of [`InFlight::watch`].
     watched: Option<DropGuard>,
 }
 
@@ -52,91 +52,92 @@ impl InFlight {
         Self { jobs: Mutex::default(), gauge, finisher }
     }
 
-    /// Who brings messages to their end.
+    /// Publishes follow-ups and acknowledges messages.
     pub(crate) const fn finisher(&self) -> &Finisher {
         &self.finisher
     }
 
-    /// Takes a job. `false` when its twin is under way already: then it joins the twin.
+    /// Begins a job. Returns `false` when it is under way already: its message is kept there as a duplicate.
     pub(crate) fn begin(&self, job: Job, message: Message) -> bool {
         match self.lock().entry(job) {
-            Entry::Occupied(mut twin) => {
-                twin.get_mut().messages.push_back(message);
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().messages.push_back(message);
                 false
             }
             Entry::Vacant(entry) => {
-                self.gauge.of(message.handed.lane).inc();
-                entry.insert(Under::default()).messages.push_back(message);
+                self.gauge.of(message.receipt.lane).inc();
+                entry.insert(InFlightEntry::default()).messages.push_back(message);
                 true
             }
         }
     }
 
-    /// Is cancelled as soon as the job is no longer under way: at once, if it is not now.
+    /// A token that is cancelled as soon as the job is no longer under way; at once, if it is not now.
     pub(crate) fn watch(&self, job: Job) -> CancellationToken {
         let token = CancellationToken::new();
         let guard = token.clone().drop_guard();
-        if let Some(under) = self.lock().get_mut(&job) {
-            under.watched = Some(guard);
+        if let Some(entry) = self.lock().get_mut(&job) {
+            entry.watched = Some(guard);
         }
         token
     }
 
-    /// How often a job was handed out before, with whichever message.
-    pub(crate) fn times(&self, job: Job) -> u32 {
+    /// How often a job was delivered before: the most that one of its messages was.
+    pub(crate) fn delivery_count(&self, job: Job) -> u32 {
         let jobs = self.lock();
-        let messages = jobs.get(&job).into_iter().flat_map(|under| &under.messages);
-        messages.map(|message| message.handed.times).max().unwrap_or_default()
+        let messages = jobs.get(&job).into_iter().flat_map(|entry| &entry.messages);
+        messages.map(|message| message.receipt.delivery_count).max().unwrap_or_default()
     }
 
-    /// Whether a job was handed out before, with whichever message.
+    /// Whether one of a job's messages was delivered before.
     pub(crate) fn redelivered(&self, job: Job) -> Redelivered {
-        Redelivered::from(self.times(job) > 0)
+        Redelivered::from(self.delivery_count(job) > 0)
     }
 
-    /// Brings jobs to their end whose effect is durable, but for what they leave. With their twins: the message that a job
-    /// came with may be lost to its connection by now, and no other is of use any more. No job is under way here any more
-    /// when what it leaves is there, where this same process may take it. `None` when that was abandoned.
-    pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = (Job, Option<Left>)>) -> Option<()> {
+    /// Ends jobs whose own effects are durable: publishes their follow-ups, then acknowledges their messages. Acknowledges
+    /// the duplicates as well: the connection of the first message may be lost by now, and the others are of no use. A job is
+    /// no longer under way when its follow-up is published, as this same process may take it. Returns `None` when this was
+    /// abandoned.
+    pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = (Job, Option<FollowUp>)>) -> Option<()> {
         let mut done = Vec::new();
-        for (job, left) in jobs {
-            let Some(Under { messages, .. }) = self.lock().remove(&job) else { continue };
+        for (job, follow_up) in jobs {
+            let Some(InFlightEntry { messages, .. }) = self.lock().remove(&job) else { continue };
             if let Some(first) = messages.front() {
-                self.gauge.of(first.handed.lane).dec();
+                self.gauge.of(first.receipt.lane).dec();
             }
-            let parts = messages.into_iter().map(|message| message.part);
-            done.extend(Part::leaving(parts.collect(), left));
+            let parts = messages.into_iter().map(|message| message.ack);
+            done.extend(SharedAck::leaving(parts.collect(), follow_up));
         }
         self.finisher.done(done).await
     }
 
-    /// Brings a job to its end that was judged to be nothing to do now, but for what it leaves. A twin that came meanwhile
-    /// is under way in its place and has to be judged itself: it may have been published for what happened after this
-    /// one's judgement, or be the very message that brings this one back.
-    pub(crate) async fn pass(&self, job: Job, left: Option<Left>) -> Option<Handed> {
-        let (judged, twin) = {
+    /// Ends a job that was judged to be nothing to do now: publishes its follow-up, then acknowledges the message that was
+    /// judged. Returns the receipt of a duplicate that came meanwhile: it is under way in the job's place, and the caller has
+    /// to judge it. It may have been published for what happened after this judgement, or be this very follow-up.
+    pub(crate) async fn pass(&self, job: Job, follow_up: Option<FollowUp>) -> Option<Receipt> {
+        let (judged, duplicate) = {
             let mut jobs = self.lock();
-            let under = jobs.get_mut(&job)?;
-            under.watched = None;
-            let judged = under.messages.pop_front();
-            let twin = under.messages.front().map(|twin| twin.handed);
-            if twin.is_none() {
+            let entry = jobs.get_mut(&job)?;
+            entry.watched = None;
+            let judged = entry.messages.pop_front();
+            let duplicate = entry.messages.front().map(|message| message.receipt);
+            if duplicate.is_none() {
                 jobs.remove(&job);
             }
-            (judged, twin)
+            (judged, duplicate)
         };
-        if let Some(twin) = twin {
-            self.gauge.of(twin.lane).inc();
+        if let Some(duplicate) = duplicate {
+            self.gauge.of(duplicate.lane).inc();
         }
-        if let Some(Message { part, handed, place }) = judged {
-            self.gauge.of(handed.lane).dec();
+        if let Some(Message { ack, receipt, place }) = judged {
+            self.gauge.of(receipt.lane).dec();
             drop(place);
-            self.finisher.done(vec![(part, left)]).await;
+            self.finisher.done(vec![(ack, follow_up)]).await;
         }
-        twin
+        duplicate
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Job, Under>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Job, InFlightEntry>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

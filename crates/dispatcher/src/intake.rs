@@ -18,13 +18,13 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    attempt::{Made, Sender},
+    attempt::{AttemptResult, Sender},
     dead::{Reason, Undertaker},
-    in_flight::{Handed, InFlight, Message},
-    lane::{Lane, Slots, Which},
+    in_flight::{InFlight, Message, Receipt},
+    lane::{Lane, LaneKind, Slots},
     metrics::{Metrics, size},
     mover::Move,
-    parts::{Left, Part},
+    shared_ack::{FollowUp, SharedAck},
     stamps::Stamps,
     suspects::{self, Turns},
 };
@@ -41,7 +41,7 @@ pub(crate) struct Intake {
     pub(crate) flood: Flood,
     pub(crate) undertaker: Undertaker,
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) made: mpsc::Sender<Made>,
+    pub(crate) results: mpsc::Sender<AttemptResult>,
     pub(crate) moves: mpsc::Sender<Move>,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: TaskTracker,
@@ -60,42 +60,42 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub(crate) fn new(main: Slots, slow: Slots) -> Self {
-        let main = Lane::new(Which::Main, main);
-        Self { bulk: Lane::bulk_of(&main), main, slow: Lane::new(Which::Slow, slow) }
+        let main = Lane::new(LaneKind::Main, main);
+        Self { bulk: Lane::bulk_of(&main), main, slow: Lane::new(LaneKind::Slow, slow) }
     }
 
-    pub(crate) const fn of(&self, which: Which) -> &Lane {
-        match which {
-            Which::Main => &self.main,
-            Which::Bulk => &self.bulk,
-            Which::Slow => &self.slow,
+    pub(crate) const fn of(&self, kind: LaneKind) -> &Lane {
+        match kind {
+            LaneKind::Main => &self.main,
+            LaneKind::Bulk => &self.bulk,
+            LaneKind::Slow => &self.slow,
         }
     }
 }
 
 impl Intake {
     /// Takes a batch of a lane, as there are places for its jobs; the attempts go on in tasks of their own.
-    pub(crate) async fn take(self: &Arc<Self>, which: Which, batch: Vec<Received>) {
-        let mut waiting = self.open(which, batch);
+    pub(crate) async fn take(self: &Arc<Self>, kind: LaneKind, batch: Vec<Received>) {
+        let mut waiting = self.open(kind, batch);
         while !waiting.is_empty() {
-            let places = self.lanes.of(which).places(waiting.len().min(self.most)).await;
+            let places = self.lanes.of(kind).places(waiting.len().min(self.most)).await;
             let mut begun = Vec::with_capacity(places.len());
-            for ((job, part, handed), place) in waiting.drain(..places.len()).zip(places) {
-                // What a connection had handed out that was lost meanwhile comes again.
-                if !part.is_usable() {
+            for ((job, ack, receipt), place) in waiting.drain(..places.len()).zip(places) {
+                // Its connection is lost: the message is redelivered.
+                if !ack.is_usable() {
                     continue;
                 }
-                if self.in_flight.begin(job, Message { part, handed, place }) {
-                    begun.push((job, handed));
+                if self.in_flight.begin(job, Message { ack, receipt, place }) {
+                    begun.push((job, receipt));
                 } else {
-                    self.metrics.skipped("twin");
+                    self.metrics.skipped("duplicate");
                 }
             }
             self.look_up(begun).await;
         }
     }
 
-    async fn look_up(self: &Arc<Self>, jobs: Vec<(Job, Handed)>) {
+    async fn look_up(self: &Arc<Self>, jobs: Vec<(Job, Receipt)>) {
         let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
         if ids.is_empty() {
             return;
@@ -109,10 +109,10 @@ impl Intake {
             return;
         }
         let (flooding, mut to_bulk) = (self.flooding(&jobs, &due), Vec::new());
-        for (job, handed) in jobs {
+        for (job, receipt) in jobs {
             match (due.get(&job.delivery), unreadable.get(&job.delivery)) {
-                (Some(due), _) if of_flood(job, handed, &flooding, due) => to_bulk.push(job),
-                (Some(due), _) => self.judge(job, handed, due),
+                (Some(due), _) if of_flood(job, receipt, &flooding, due) => to_bulk.push(job),
+                (Some(due), _) => self.judge(job, receipt, due),
                 (None, Some(column)) => {
                     let detail = format!("this version cannot read {column}");
                     self.spawn(job, |this| async move {
@@ -126,9 +126,9 @@ impl Intake {
     }
 
     /// The tenants that flood the main lane.
-    fn flooding(&self, jobs: &[(Job, Handed)], due: &HashMap<DeliveryId, Due>) -> HashSet<TenantId> {
+    fn flooding(&self, jobs: &[(Job, Receipt)], due: &HashMap<DeliveryId, Due>) -> HashSet<TenantId> {
         let mut tenants = HashMap::new();
-        let in_main = jobs.iter().filter(|(_, handed)| handed.lane == Which::Main);
+        let in_main = jobs.iter().filter(|(_, receipt)| receipt.lane == LaneKind::Main);
         for due in in_main.filter_map(|(job, _)| due.get(&job.delivery)) {
             *tenants.entry(due.destination.tenant).or_insert(0) += 1;
         }
@@ -145,7 +145,7 @@ impl Intake {
             let count = jobs.len();
             let moved = jobs.into_iter().map(|job| {
                 let there = Outgoing { queue: names.bulk(), ..names.job(job) };
-                (job, Some(Left::Message(there.carrying(in_flight.times(job)))))
+                (job, Some(FollowUp::Message(there.carrying(in_flight.delivery_count(job)))))
             });
             if in_flight.finish(moved.collect::<Vec<_>>()).await.is_some() {
                 metrics.moved_to_bulk(count);
@@ -154,29 +154,30 @@ impl Intake {
     }
 
     /// Whose jobs were found in the slow lane may have more there.
-    async fn stamp(&self, jobs: &[(Job, Handed)], due: &HashMap<DeliveryId, Due>) -> Option<()> {
-        let of_slow = |(job, handed): &(Job, Handed)| match handed.lane {
-            Which::Slow => Some(due.get(&job.delivery)?.destination.webhook),
-            Which::Main | Which::Bulk => None,
+    async fn stamp(&self, jobs: &[(Job, Receipt)], due: &HashMap<DeliveryId, Due>) -> Option<()> {
+        let of_slow = |(job, receipt): &(Job, Receipt)| match receipt.lane {
+            LaneKind::Slow => Some(due.get(&job.delivery)?.destination.webhook),
+            LaneKind::Main | LaneKind::Bulk => None,
         };
         let webhooks: Vec<_> = jobs.iter().filter_map(of_slow).collect();
         persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, &webhooks)).await
     }
 
     /// The jobs that messages hold; what holds none is moved aside.
-    fn open(&self, lane: Which, batch: Vec<Received>) -> VecDeque<(Job, Part, Handed)> {
+    fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
         let mut opened = VecDeque::with_capacity(batch.len());
-        for Received { body, acker, handed_out: times, .. } in batch {
+        for Received { body, acker, delivery_count, .. } in batch {
             match Job::parse(&body) {
-                Ok(jobs) if jobs.len() > 1 && suspects::are_to_part(times) => {
-                    let alone =
-                        |job| Outgoing { queue: lane.queue(&self.names), ..self.names.job(job) }.carrying(times);
+                Ok(jobs) if jobs.len() > 1 && suspects::are_to_part(delivery_count) => {
+                    let alone = |job| {
+                        Outgoing { queue: lane.queue(&self.names), ..self.names.job(job) }.carrying(delivery_count)
+                    };
                     self.replace(acker, jobs.into_iter().map(alone).collect());
                 }
                 Ok(jobs) => {
-                    let handed = Handed { lane, redelivered: Redelivered::from(times > 0), times };
-                    let parts = Part::of(acker, jobs.len());
-                    opened.extend(jobs.into_iter().zip(parts).map(|(job, part)| (job, part, handed)));
+                    let receipt = Receipt { lane, redelivered: Redelivered::from(delivery_count > 0), delivery_count };
+                    let acks = SharedAck::of(acker, jobs.len());
+                    opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
@@ -191,22 +192,22 @@ impl Intake {
 
     /// Publishes others in place of a message, unless it comes again. In a task of its own, as their queue may refuse.
     fn replace(&self, acker: Acker, others: Vec<Outgoing>) {
-        let (finisher, part) = (self.in_flight.finisher().clone(), Part::of(acker, others.len()));
-        let left = part.into_iter().zip(others.into_iter().map(|other| Some(Left::Message(other))));
-        let left: Vec<_> = left.collect();
-        self.tasks.spawn(async move { finisher.done(left).await });
+        let (finisher, acks) = (self.in_flight.finisher().clone(), SharedAck::of(acker, others.len()));
+        let follow_ups = others.into_iter().map(|other| Some(FollowUp::Message(other)));
+        let done: Vec<_> = acks.into_iter().zip(follow_ups).collect();
+        self.tasks.spawn(async move { finisher.done(done).await });
     }
 
-    fn judge(self: &Arc<Self>, job: Job, handed: Handed, due: &Due) {
-        match due.progress.judge(job, handed.redelivered, OffsetDateTime::now_utc(), &self.schedule) {
+    fn judge(self: &Arc<Self>, job: Job, receipt: Receipt, due: &Due) {
+        match due.progress.judge(job, receipt.redelivered, OffsetDateTime::now_utc(), &self.schedule) {
             Verdict::Stale => self.skip(job, "stale"),
             Verdict::Attempt => {
                 let due = due.clone();
-                self.spawn(job, |this| async move { this.attempt(job, handed, due).await });
+                self.spawn(job, |this| async move { this.attempt(job, receipt, due).await });
             }
             Verdict::Early(at) => {
                 self.metrics.skipped("early");
-                self.spawn(job, move |this| async move { this.park(job, at).await });
+                self.spawn(job, move |this| async move { this.come_again(job, at).await });
             }
             Verdict::FollowUp(at) => {
                 self.metrics.skipped("follow_up");
@@ -216,9 +217,9 @@ impl Intake {
     }
 
     /// Looks a job up and judges it once more.
-    pub(crate) fn again(self: &Arc<Self>, job: Job, handed: Handed) {
+    pub(crate) fn again(self: &Arc<Self>, job: Job, receipt: Receipt) {
         self.spawn(job, |this| -> Pin<Box<dyn Future<Output = ()> + Send>> {
-            Box::pin(async move { this.look_up(vec![(job, handed)]).await })
+            Box::pin(async move { this.look_up(vec![(job, receipt)]).await })
         });
     }
 
@@ -244,21 +245,21 @@ impl Intake {
         });
     }
 
-    /// Brings a job to its end that was not attempted; a twin that came meanwhile is judged by what the ledger says now.
+    /// Brings a job to its end that was not attempted; a duplicate that came meanwhile is judged by what the ledger says now.
     pub(crate) fn pass(
         self: &Arc<Self>,
         job: Job,
-        left: Option<Left>,
+        follow_up: Option<FollowUp>,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
-            if let Some(handed) = self.in_flight.pass(job, left).await {
-                self.look_up(vec![(job, handed)]).await;
+            if let Some(receipt) = self.in_flight.pass(job, follow_up).await {
+                self.look_up(vec![(job, receipt)]).await;
             }
         })
     }
 }
 
 /// Whether a job is a retry that takes the bulk lane. Where first attempts go, ingest has decided.
-fn of_flood(job: Job, handed: Handed, flooding: &HashSet<TenantId>, due: &Due) -> bool {
-    handed.lane == Which::Main && job.attempt > 1 && flooding.contains(&due.destination.tenant)
+fn of_flood(job: Job, receipt: Receipt, flooding: &HashSet<TenantId>, due: &Due) -> bool {
+    receipt.lane == LaneKind::Main && job.attempt > 1 && flooding.contains(&due.destination.tenant)
 }

@@ -14,9 +14,9 @@ use crate::shares::{Share, Shares, part};
 /// An attempt that takes so long shows that the slots of its webhook, or its tenant, do not turn over.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Which lane.
+/// One of the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Which {
+pub(crate) enum LaneKind {
     /// Where every job comes first.
     Main,
     /// Where jobs come first of which there are very many at once: of a tenant that floods, or handed out again.
@@ -25,7 +25,7 @@ pub(crate) enum Which {
     Slow,
 }
 
-impl Which {
+impl LaneKind {
     pub(crate) const ALL: [Self; 3] = [Self::Main, Self::Bulk, Self::Slow];
 
     /// Its name in metrics.
@@ -99,7 +99,7 @@ const BULK: f64 = 0.75;
 
 /// One lane of this process.
 pub(crate) struct Lane {
-    which: Which,
+    kind: LaneKind,
     started: Instant,
     /// As many as there are slots.
     places: Arc<Semaphore>,
@@ -158,7 +158,7 @@ impl Admission {
 
 /// What a job waited for in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum Refusal {
     /// Its webhook holds its share.
     Webhook,
     /// Its tenant does.
@@ -169,7 +169,7 @@ pub(crate) enum Over {
     Suspects,
 }
 
-impl Over {
+impl Refusal {
     /// Its name in metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -182,14 +182,14 @@ impl Over {
 }
 
 impl Lane {
-    pub(crate) fn new(which: Which, slots: Slots) -> Self {
+    pub(crate) fn new(kind: LaneKind, slots: Slots) -> Self {
         let limits = |whole| Limits {
             of_webhooks: Shares::new(part(whole, slots.webhook_share)),
             of_tenants: Shares::new(part(whole, slots.tenant_share)),
         };
-        let all_body_kib = which.body_kib();
+        let all_body_kib = kind.body_kib();
         Self {
-            which,
+            kind,
             started: Instant::now(),
             places: Arc::new(Semaphore::new(slots.slots.into())),
             own_places: None,
@@ -205,7 +205,7 @@ impl Lane {
     pub(crate) fn bulk_of(main: &Self) -> Self {
         let own_places = part(u32::try_from(main.places.available_permits()).unwrap_or(u32::MAX), BULK);
         Self {
-            which: Which::Bulk,
+            kind: LaneKind::Bulk,
             started: main.started,
             places: Arc::clone(&main.places),
             own_places: Some(Arc::new(Semaphore::new(usize::try_from(own_places).unwrap_or(usize::MAX)))),
@@ -250,8 +250,8 @@ impl Lane {
     /// The patience of a job that comes now.
     pub(crate) fn patience(&self, webhook: WebhookId, tenant: TenantId) -> Patience<'_> {
         let began = Instant::now();
-        let last = self.tick(began + self.which.longest_patience());
-        Patience { lane: self, webhook, tenant, began, end: self.tick(began + self.which.patience()), last }
+        let last = self.tick(began + self.kind.longest_patience());
+        Patience { lane: self, webhook, tenant, began, end: self.tick(began + self.kind.patience()), last }
     }
 
     /// For how long an attempt of a tenant counts as beginning. Where its attempts fill its share, so long that they begin
@@ -295,7 +295,7 @@ impl Patience<'_> {
     ///
     /// # Errors
     /// What could not be had in time.
-    pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Over> {
+    pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Refusal> {
         let slot = self.held(&self.lane.slots, 1).await?;
         let beginning = self.lane.beginning.acquire(self.tenant, 1).await;
         let body = match long_body {
@@ -305,23 +305,23 @@ impl Patience<'_> {
         Ok(Admission { beginning, begun: self.lane.begun(self.tenant), slot, _body: body })
     }
 
-    async fn room(&mut self, bytes: usize) -> Result<(Held, OwnedSemaphorePermit), Over> {
+    async fn room(&mut self, bytes: usize) -> Result<(Held, OwnedSemaphorePermit), Refusal> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
         let share = self.held(&self.lane.bodies, kib).await?;
         let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
-        match self.wait(Over::Bodies, room).await? {
+        match self.wait(Refusal::Bodies, room).await? {
             Ok(room) => Ok((share, room)),
             Err(_) => unreachable!("the room is never closed"),
         }
     }
 
-    async fn held(&mut self, limits: &Limits, amount: u32) -> Result<Held, Over> {
-        let webhook = self.wait(Over::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
-        let tenant = self.wait(Over::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
+    async fn held(&mut self, limits: &Limits, amount: u32) -> Result<Held, Refusal> {
+        let webhook = self.wait(Refusal::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
+        let tenant = self.wait(Refusal::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
         Ok((webhook, tenant))
     }
 
-    async fn wait<T>(&mut self, over: Over, thing: impl Future<Output = T>) -> Result<T, Over> {
+    async fn wait<T>(&mut self, refusal: Refusal, thing: impl Future<Output = T>) -> Result<T, Refusal> {
         tokio::pin!(thing);
         loop {
             if let Ok(had) = timeout_at(self.end, &mut thing).await {
@@ -330,9 +330,9 @@ impl Patience<'_> {
             let Limits { of_webhooks, of_tenants } = &self.lane.slots;
             let longest = of_webhooks.longest(self.webhook).max(of_tenants.longest(self.tenant));
             if self.end >= self.last || longest >= SLOW {
-                return Err(over);
+                return Err(refusal);
             }
-            self.end = self.last.min(self.end + self.lane.which.patience());
+            self.end = self.last.min(self.end + self.lane.kind.patience());
         }
     }
 }
@@ -355,7 +355,7 @@ mod tests {
         lane: &Lane,
         (webhook, tenant): (WebhookId, TenantId),
         body: Option<usize>,
-    ) -> Result<Admission, Over> {
+    ) -> Result<Admission, Refusal> {
         let mut admission = lane.patience(webhook, tenant).admit(body).await?;
         admission.begin();
         Ok(admission)
@@ -375,7 +375,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn there_are_as_many_places_as_slots_and_who_finds_none_waits() {
-        let lane = Lane::new(Which::Main, Slots { slots: 10, webhook_share: 1.0, tenant_share: 1.0 });
+        let lane = Lane::new(LaneKind::Main, Slots { slots: 10, webhook_share: 1.0, tenant_share: 1.0 });
         let mut held = lane.places(8).await;
         assert_eq!(held.len(), 8);
         held.extend(lane.places(8).await);
@@ -389,7 +389,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_bulk_lane_leaves_a_quarter_of_the_places_to_the_main_lane_and_has_no_slots_of_its_own() {
-        let main = Lane::new(Which::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 1.0 });
+        let main = Lane::new(LaneKind::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 1.0 });
         let bulk = Lane::bulk_of(&main);
         let in_bulk = bulk.places(16).await;
         assert_eq!(in_bulk.len(), 12);
@@ -400,21 +400,21 @@ mod tests {
         drop(in_main);
         let _held =
             (admit(&main, ids(1, 1), None).await.ok().unwrap(), admit(&bulk, ids(1, 1), None).await.ok().unwrap());
-        assert_eq!(admit(&bulk, ids(1, 1), None).await.err(), Some(Over::Webhook), "one share in both");
+        assert_eq!(admit(&bulk, ids(1, 1), None).await.err(), Some(Refusal::Webhook), "one share in both");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_webhook_and_a_tenant_at_their_share_wait_in_vain_and_others_do_not_wait() {
-        let lane = Lane::new(Which::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 0.25 });
+        let lane = Lane::new(LaneKind::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 0.25 });
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(admit(&lane, ids(1, 1), None).await.ok().unwrap());
         }
-        assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Over::Webhook));
+        assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Refusal::Webhook));
         for _ in 0..2 {
             held.push(admit(&lane, ids(2, 1), None).await.ok().unwrap());
         }
-        assert_eq!(admit(&lane, ids(3, 1), None).await.err(), Some(Over::Tenant));
+        assert_eq!(admit(&lane, ids(3, 1), None).await.err(), Some(Refusal::Tenant));
         let before = Instant::now();
         held.push(admit(&lane, ids(4, 2), None).await.ok().unwrap());
         assert_eq!(before, Instant::now(), "another tenant does not wait");
@@ -424,14 +424,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_waits_while_attempts_are_short_and_is_moved_once_one_takes_long() {
-        let lane = Lane::new(Which::Main, Slots { slots: 64, webhook_share: 0.125, tenant_share: 1.0 });
+        let lane = Lane::new(LaneKind::Main, Slots { slots: 64, webhook_share: 0.125, tenant_share: 1.0 });
         let mut held = Vec::new();
         for _ in 0..8 {
             held.push(admit(&lane, ids(1, 1), None).await.ok().unwrap());
         }
         let waited = async || {
             let began = Instant::now();
-            assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Over::Webhook));
+            assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Refusal::Webhook));
             began.elapsed().as_millis()
         };
         let first = waited().await;
@@ -444,7 +444,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
-        let lane = Lane::new(Which::Main, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
+        let lane = Lane::new(LaneKind::Main, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
         let mut attempts = JoinSet::new();
         let few = usize::try_from(BEGINNING).unwrap();
         assert_eq!(begin(&lane, &mut attempts, few, Duration::from_secs(10)).await, 0);
@@ -456,7 +456,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_hangs_does_not_slow_the_others_of_its_tenant() {
-        let lane = Lane::new(Which::Main, Slots { slots: 1024, webhook_share: 0.125, tenant_share: 0.25 });
+        let lane = Lane::new(LaneKind::Main, Slots { slots: 1024, webhook_share: 0.125, tenant_share: 0.25 });
         let mut attempts = JoinSet::new();
         begin(&lane, &mut attempts, 1, Duration::from_secs(10)).await;
         tokio::time::advance(Duration::from_millis(900)).await;
@@ -466,7 +466,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_hung_together_does_not_begin_together_again() {
-        let lane = Lane::new(Which::Slow, Slots { slots: 256, webhook_share: 1.0, tenant_share: 1.0 });
+        let lane = Lane::new(LaneKind::Slow, Slots { slots: 256, webhook_share: 1.0, tenant_share: 1.0 });
         let (mut attempts, hangs) = (JoinSet::new(), Duration::from_secs(10));
         let began = Instant::now();
         let took = begin(&lane, &mut attempts, 256, hangs).await;
@@ -485,14 +485,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn long_bodies_share_a_room_of_their_own_and_one_larger_than_the_room_takes_all_of_it() {
-        let lane = Lane::new(Which::Slow, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
+        let lane = Lane::new(LaneKind::Slow, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
         let megabyte = Some(1024 * 1024);
         let two = (admit(&lane, ids(1, 1), megabyte).await.ok(), admit(&lane, ids(1, 1), megabyte).await.ok());
-        assert_eq!(admit(&lane, ids(1, 1), megabyte).await.err(), Some(Over::Webhook));
+        assert_eq!(admit(&lane, ids(1, 1), megabyte).await.err(), Some(Refusal::Webhook));
         assert!(admit(&lane, ids(1, 1), None).await.is_ok(), "a short body needs no room");
         drop(two);
         let rest = admit(&lane, ids(2, 2), Some(usize::MAX)).await.ok().unwrap();
-        assert_eq!(admit(&lane, ids(3, 3), megabyte).await.err(), Some(Over::Bodies));
+        assert_eq!(admit(&lane, ids(3, 3), megabyte).await.err(), Some(Refusal::Bodies));
         drop(rest);
         assert!(admit(&lane, ids(3, 3), megabyte).await.is_ok());
     }

@@ -8,7 +8,7 @@ use prometheus_client::{
 };
 use service_kit::buckets;
 
-use crate::lane::{Over, Which};
+use crate::lane::{LaneKind, Refusal};
 
 /// The queues that should be empty.
 const SHOULD_BE_EMPTY: [&str; 3] = ["rejected", "dead", "unroutable"];
@@ -20,8 +20,8 @@ type ByWord = Family<[(&'static str, &'static str); 1], Counter>;
 pub(crate) struct ByLane(Family<[(&'static str, &'static str); 1], Gauge>);
 
 impl ByLane {
-    pub(crate) fn of(&self, which: Which) -> Gauge {
-        self.0.get_or_create_owned(&[("lane", which.as_str())])
+    pub(crate) fn of(&self, kind: LaneKind) -> Gauge {
+        self.0.get_or_create_owned(&[("lane", kind.as_str())])
     }
 }
 
@@ -59,9 +59,9 @@ impl Metrics {
             read_batch: buckets::batch_sizes(),
             write_batch: buckets::batch_sizes(),
         };
-        for which in Which::ALL {
-            metrics.in_flight.of(which);
-            metrics.depth.of(which);
+        for kind in LaneKind::ALL {
+            metrics.in_flight.of(kind);
+            metrics.depth.of(kind);
         }
         for queue in SHOULD_BE_EMPTY {
             metrics.queue_depth(queue);
@@ -109,7 +109,7 @@ impl Metrics {
         registry.register("webhooks_attempts_in_flight", "Jobs under way, by lane", seen.in_flight.0);
         registry.register(
             "webhooks_lane_ready_jobs",
-            "Messages that wait on a lane's queue; in a rush, one holds up to eight jobs",
+            "Messages that wait on a lane's queue; under high load, one holds up to eight jobs",
             seen.depth.0,
         );
     }
@@ -127,12 +127,12 @@ impl Metrics {
         self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }
 
-    pub(crate) fn made_way(&self, from: Which, over: Over) {
+    pub(crate) fn made_way(&self, from: LaneKind, refusal: Refusal) {
         let counters = match from {
-            Which::Main | Which::Bulk => &self.moved,
-            Which::Slow => &self.put_back,
+            LaneKind::Main | LaneKind::Bulk => &self.moved,
+            LaneKind::Slow => &self.put_back,
         };
-        counters.get_or_create(&[("reason", over.as_str())]).inc();
+        counters.get_or_create(&[("reason", refusal.as_str())]).inc();
     }
 
     pub(crate) fn moved_to_bulk(&self, jobs: usize) {

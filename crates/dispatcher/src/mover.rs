@@ -12,9 +12,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     alarm::Alarm,
     in_flight::InFlight,
-    lane::{Over, Which},
+    lane::{LaneKind, Refusal},
     metrics::Metrics,
-    parts::Left,
+    shared_ack::FollowUp,
     stamps::Stamps,
 };
 
@@ -22,9 +22,9 @@ use crate::{
 pub(crate) struct Move {
     pub(crate) job: Job,
     pub(crate) webhook: WebhookId,
-    pub(crate) from: Which,
+    pub(crate) from: LaneKind,
     /// What it waited for in vain.
-    pub(crate) over: Over,
+    pub(crate) refusal: Refusal,
 }
 
 /// How many are moved at once: as few as leave room for other tenants' messages between, and, where each is a message of its
@@ -66,7 +66,7 @@ impl Mover {
         moving.wait().await;
     }
 
-    /// Tells the ledger; what is left is to publish. The message that is there stands for all its twins.
+    /// Tells the ledger; what is left is to publish. The message that is there stands for all its duplicates.
     async fn make_way(&self, batch: Vec<Move>) -> Option<impl Future<Output = ()> + use<>> {
         let webhooks: Vec<_> = batch.iter().map(|one| one.webhook).collect();
         let stamp = || self.stamps.set(&self.ledger, &webhooks);
@@ -75,11 +75,11 @@ impl Mover {
         Some(async move {
             let moved = batch.iter().map(|Move { job, .. }| {
                 let there = Outgoing { queue: names.slow(), ..names.job(*job) };
-                (*job, Some(Left::Message(there.carrying(in_flight.times(*job)))))
+                (*job, Some(FollowUp::Message(there.carrying(in_flight.delivery_count(*job)))))
             });
             if in_flight.finish(moved.collect::<Vec<_>>()).await.is_some() {
-                for Move { from, over, .. } in batch {
-                    metrics.made_way(from, over);
+                for Move { from, refusal, .. } in batch {
+                    metrics.made_way(from, refusal);
                 }
             }
         })

@@ -14,11 +14,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     alarm::Alarm,
-    attempt::Made,
+    attempt::AttemptResult,
     dead::Undertaker,
     in_flight::InFlight,
     metrics::{Metrics, size},
-    parts::Left,
+    shared_ack::FollowUp,
 };
 
 /// The pause after a write. Nobody waits for an outcome, and a write of two costs hardly more than one of
@@ -50,13 +50,13 @@ enum Recorded {
 
 impl Recorder {
     /// Records outcomes until no more can come, and every retry is published and every job acknowledged.
-    pub(crate) async fn run(self, mut made: mpsc::Receiver<Made>, most: usize) {
+    pub(crate) async fn run(self, mut results: mpsc::Receiver<AttemptResult>, most: usize) {
         let _alarm = Alarm(self.broken.clone());
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
         // Few places are soon full of what waits to be written.
-        let enough = ENOUGH.min(made.max_capacity() / 2);
-        while made.recv_many(&mut batch, most).await > 0 {
+        let enough = ENOUGH.min(results.max_capacity() / 2);
+        while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
             let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
             // The next batch is written while this one's retries wait for their confirms.
@@ -67,7 +67,7 @@ impl Recorder {
             });
             while began.elapsed() < LONGEST {
                 sleep(PACE).await;
-                if made.len() >= enough {
+                if results.len() >= enough {
                     break;
                 }
             }
@@ -76,10 +76,10 @@ impl Recorder {
         settling.wait().await;
     }
 
-    async fn record(&self, batch: Vec<Made>) -> Option<Vec<Recorded>> {
+    async fn record(&self, batch: Vec<AttemptResult>) -> Option<Vec<Recorded>> {
         self.metrics.write_batch.observe(size(batch.len()));
         let mut attempted = Vec::with_capacity(batch.len());
-        for Made { due, signed_at, answer } in batch {
+        for AttemptResult { due, signed_at, answer } in batch {
             let finished_at = answer.started_at + answer.elapsed;
             let progress = due.progress.after(answer.class, answer.started_at, finished_at, &self.schedule);
             attempted.push(Attempted {
@@ -137,7 +137,7 @@ impl Recorder {
         let (mut done, mut unknown) = (Vec::with_capacity(recorded.len()), Vec::new());
         for recorded in recorded {
             match recorded {
-                Recorded::Done(job, retry_at) => done.push((job, retry_at.map(|due| Left::Job(job.next(), due)))),
+                Recorded::Done(job, retry_at) => done.push((job, retry_at.map(|due| FollowUp::Retry(job.next(), due)))),
                 Recorded::Unknown(job) => unknown.push(job),
             }
         }

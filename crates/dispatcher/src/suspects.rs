@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::{dead::Reason, in_flight::Handed, intake::Intake, lane::Over};
+use crate::{dead::Reason, in_flight::Receipt, intake::Intake, lane::Refusal};
 
 /// A job that was handed out so often before is noted when it begins. Most were only waiting each time when their dispatcher
 /// stopped or lost its connection: the broker counts that too.
@@ -23,8 +23,8 @@ const MOST_TRIES: u16 = 4;
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a message that was handed out so often before is to be taken apart.
-pub(crate) const fn are_to_part(times: u32) -> bool {
-    times >= APART_AFTER
+pub(crate) const fn are_to_part(delivery_count: u32) -> bool {
+    delivery_count >= APART_AFTER
 }
 
 /// What is known against a job.
@@ -51,21 +51,21 @@ impl Turns {
     ///
     /// # Errors
     /// When it did not come until `end`.
-    pub(crate) async fn wait_for(&self, suspicion: Suspicion, end: Instant) -> Result<Option<Turn>, Over> {
+    pub(crate) async fn wait_for(&self, suspicion: Suspicion, end: Instant) -> Result<Option<Turn>, Refusal> {
         if suspicion == Suspicion::None {
             return Ok(None);
         }
         match timeout_at(end, Arc::clone(&self.0).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(Some(Turn(turn))),
-            _ => Err(Over::Suspects),
+            _ => Err(Refusal::Suspects),
         }
     }
 }
 
 impl Intake {
     /// What the ledger knows against a job. It is asked only about those that were handed out several times before.
-    pub(crate) async fn suspicion(&self, job: Job, handed: Handed) -> Option<Suspicion> {
-        if handed.times < NOTED_AFTER {
+    pub(crate) async fn suspicion(&self, job: Job, receipt: Receipt) -> Option<Suspicion> {
+        if receipt.delivery_count < NOTED_AFTER {
             return Some(Suspicion::None);
         }
         let read = || self.ledger.suspect_tries(job.delivery);
@@ -76,17 +76,17 @@ impl Intake {
     /// Notes in the ledger that a job is begun now that was handed out several times before. The note is deleted when the job
     /// came to its end. That of a suspect is deleted as well, and its turn given back, when it has done no harm for a while.
     /// `None` when it must not be begun: it was buried, or the process stops.
-    pub(crate) async fn note(self: &Arc<Self>, job: Job, handed: Handed, turn: Option<Turn>) -> Option<()> {
-        if handed.times < NOTED_AFTER {
+    pub(crate) async fn note(self: &Arc<Self>, job: Job, receipt: Receipt, turn: Option<Turn>) -> Option<()> {
+        if receipt.delivery_count < NOTED_AFTER {
             return Some(());
         }
         let mark = || self.ledger.suspect_mark(job.delivery);
         let tries = persist("marking a suspect", &self.abandon, mark).await?;
         if turn.is_some() {
-            tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, handed_out = handed.times, "a suspect job is begun alone");
+            tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count = receipt.delivery_count, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
-            let (before, times) = (tries - 1, handed.times);
+            let (before, times) = (tries - 1, receipt.delivery_count);
             let detail =
                 format!("handed out {times} times before; its dispatcher died {before} times after it was begun");
             self.undertaker.bury(job, Reason { word: "poison", detail }).await;

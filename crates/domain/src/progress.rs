@@ -85,9 +85,9 @@ pub enum Verdict {
     Attempt,
     /// The ledger does not expect this attempt: acknowledge and count it, send nothing.
     Stale,
-    /// The ledger expects this attempt, but later: park it until then.
+    /// The ledger expects this attempt, but later: delay it until then.
     Early(OffsetDateTime),
-    /// This attempt was recorded as failed, but perhaps its retry was never published: park the next attempt.
+    /// This attempt was recorded as failed, but perhaps its retry was never published: delay the next attempt.
     FollowUp(OffsetDateTime),
 }
 

@@ -13,7 +13,10 @@ use rustls::ClientConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-use crate::{census::Census, fault::ConnectFault, guarded::Guarded, tls::server_name, vetted_tcp::VettedTcp};
+use crate::{
+    connect_error::ConnectError, connection_counts::ConnectionCounts, guarded::Guarded, tls::server_name,
+    vetted_tcp::VettedTcp,
+};
 
 type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
@@ -25,24 +28,24 @@ type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 pub(crate) struct Connector {
     https: HttpsConnector<VettedTcp>,
     timeout: Duration,
-    census: Census,
+    counts: ConnectionCounts,
 }
 
 impl Connector {
-    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration, census: Census) -> Self {
+    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration, counts: ConnectionCounts) -> Self {
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_only()
             .with_server_name_resolver(server_name)
             .enable_http1()
             .wrap_connector(tcp);
-        Self { https, timeout, census }
+        Self { https, timeout, counts }
     }
 }
 
 impl Service<Uri> for Connector {
     type Response = TokioIo<Guarded<Tls>>;
-    type Error = ConnectFault;
+    type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -51,12 +54,12 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = self.https.call(uri);
-        let (limit, census) = (self.timeout, self.census.clone());
+        let (limit, counts) = (self.timeout, self.counts.clone());
         Box::pin(async move {
             match timeout(limit, connecting).await {
-                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &census))),
-                Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectFault::Tls, |fault| *fault)),
-                Err(_) => Err(ConnectFault::Slow),
+                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &counts))),
+                Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectError::Tls, |fault| *fault)),
+                Err(_) => Err(ConnectError::Slow),
             }
         })
     }
@@ -78,13 +81,13 @@ mod tests {
         let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
         let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
         let connecting =
-            Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit, Census::default()).call(uri);
+            Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit, ConnectionCounts::default()).call(uri);
         let receiver = async {
             let (mut tcp, _) = listener.accept().await.unwrap();
             while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
         };
         let both = async { tokio::join!(connecting, receiver) };
         let (connected, ()) = timeout(Duration::from_secs(3), both).await.unwrap();
-        assert!(matches!(connected, Err(ConnectFault::Slow)));
+        assert!(matches!(connected, Err(ConnectError::Slow)));
     }
 }

@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Answer, EgressConfig, EgressError, Post, body, census::Census, connector::Connector, failure::Failure,
-    limited::limited, request, resolver::Resolver, tls, vetted_tcp::VettedTcp, words,
+    Answer, EgressConfig, EgressError, Post, body, connection_counts::ConnectionCounts, connector::Connector,
+    failure::Failure, failure_messages, limited::limited, request, resolver::Resolver, tls, vetted_tcp::VettedTcp,
 };
 
 /// How large an answer's header may be, in bytes.
@@ -30,7 +30,7 @@ struct Inner {
     user_agent: HeaderValue,
     notice: Option<String>,
     max_idle: usize,
-    census: Census,
+    counts: ConnectionCounts,
     pooled: Client<Connector, Full<Bytes>>,
     /// Without a pool: every request has a connection of its own.
     fresh: Client<Connector, Full<Bytes>>,
@@ -57,11 +57,11 @@ impl Egress {
         let resolver = Resolver::new(&name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
         let tcp = VettedTcp::new(destinations, resolver, timeout);
         let notice = tcp.notice();
-        let census = Census::default();
-        let connector = Connector::new(tcp, tls, timeout, census.clone());
+        let counts = ConnectionCounts::default();
+        let connector = Connector::new(tcp, tls, timeout, counts.clone());
         let pooled = client(connector.clone(), idle_timeout, max_idle_per_host);
         let fresh = client(connector, idle_timeout, 0);
-        Ok(Self(Arc::new(Inner { timeout, user_agent, notice, max_idle, census, pooled, fresh })))
+        Ok(Self(Arc::new(Inner { timeout, user_agent, notice, max_idle, counts, pooled, fresh })))
     }
 
     /// What the operator should know about how names are resolved here: a line for the log.
@@ -90,7 +90,7 @@ impl Egress {
         let (class, status, error) = match outcome {
             Ok(status) => {
                 let class = OutcomeClass::of_status(status.as_u16());
-                (class, Some(status.as_u16()), (!class.is_success()).then(|| words::status(status)))
+                (class, Some(status.as_u16()), (!class.is_success()).then(|| failure_messages::status(status)))
             }
             Err(failure) => {
                 let (class, words) = failure.verdict(self.0.timeout);
@@ -126,7 +126,7 @@ impl Inner {
             outcome = &mut response => outcome,
             () = async {
                 let connection = connection.wait_for_connection_metadata().await;
-                if self.census.unused() > self.max_idle
+                if self.counts.unused() > self.max_idle
                     && let Some(connection) = connection.as_ref()
                 {
                     connection.poison();

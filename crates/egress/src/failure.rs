@@ -7,9 +7,9 @@ use hyper_util::client::legacy;
 
 use crate::{
     causes::{find, find_tls, io_kind},
-    fault::ConnectFault,
+    connect_error::ConnectError,
+    failure_messages,
     guarded::Traffic,
-    words,
 };
 
 /// Why there is no status.
@@ -27,19 +27,19 @@ impl Failure {
     /// The class, and the words for the webhook's administrator.
     pub(crate) fn verdict(&self, timeout: Duration) -> (OutcomeClass, String) {
         let error = match self {
-            Self::Timeout => return (OutcomeClass::Timeout, words::timeout(timeout)),
+            Self::Timeout => return (OutcomeClass::Timeout, failure_messages::timeout(timeout)),
             Self::Unwritable(what) => {
                 return (OutcomeClass::Protocol, format!("the webhook's {what} cannot be sent over HTTP"));
             }
             Self::Client(error) => error,
         };
-        if let Some(fault) = find::<ConnectFault>(error) {
+        if let Some(fault) = find::<ConnectError>(error) {
             return connect(fault, timeout);
         }
         if let Some(error) = find_tls(error) {
-            return (OutcomeClass::Tls, words::tls(error));
+            return (OutcomeClass::Tls, failure_messages::tls(error));
         }
-        (OutcomeClass::Protocol, words::protocol(find(error), io_kind(error)))
+        (OutcomeClass::Protocol, failure_messages::protocol(find(error), io_kind(error)))
     }
 
     /// Whether a connection that had been reused broke before any byte of an answer came: most likely the receiver
@@ -52,24 +52,24 @@ impl Failure {
         }
         let unanswered = extras.get::<Traffic>().is_some_and(Traffic::is_reused_and_unanswered);
         let incomplete = find::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message);
-        let broken = io_kind(error).is_some_and(words::is_broken);
+        let broken = io_kind(error).is_some_and(failure_messages::is_broken);
         unanswered && (incomplete || broken)
     }
 }
 
-fn connect(fault: &ConnectFault, timeout: Duration) -> (OutcomeClass, String) {
+fn connect(fault: &ConnectError, timeout: Duration) -> (OutcomeClass, String) {
     let class = match fault {
         // A name that leads to refused addresses only is told like one that leads nowhere.
-        ConnectFault::InvalidName { .. } | ConnectFault::Unresolved { .. } | ConnectFault::RefusedName { .. } => {
+        ConnectError::InvalidName { .. } | ConnectError::Unresolved { .. } | ConnectError::RefusedName { .. } => {
             OutcomeClass::Dns
         }
-        ConnectFault::RefusedHost(_) | ConnectFault::RefusedPort(_) | ConnectFault::RefusedLiteral(_) => {
+        ConnectError::RefusedHost(_) | ConnectError::RefusedPort(_) | ConnectError::RefusedLiteral(_) => {
             OutcomeClass::RefusedAddress
         }
-        ConnectFault::Tcp { source, .. } if source.kind() == io::ErrorKind::TimedOut => OutcomeClass::Timeout,
-        ConnectFault::Tcp { .. } => OutcomeClass::Connect,
-        ConnectFault::Slow => OutcomeClass::Timeout,
-        ConnectFault::Tls(_) => OutcomeClass::Tls,
+        ConnectError::Tcp { source, .. } if source.kind() == io::ErrorKind::TimedOut => OutcomeClass::Timeout,
+        ConnectError::Tcp { .. } => OutcomeClass::Connect,
+        ConnectError::Slow => OutcomeClass::Timeout,
+        ConnectError::Tls(_) => OutcomeClass::Tls,
     };
-    (class, words::connect(fault, timeout))
+    (class, failure_messages::connect(fault, timeout))
 }

@@ -17,7 +17,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::census::{Census, Counted};
+use crate::connection_counts::{ConnectionCounts, Counted};
 
 /// What a connection has carried so far; hyper-util hands it out with the connection's errors.
 #[derive(Clone, Debug, Default)]
@@ -60,8 +60,8 @@ pub(crate) struct Guarded<S> {
 }
 
 impl<S> Guarded<S> {
-    pub(crate) fn new(inner: S, limit: Duration, census: &Census) -> Self {
-        Self { inner, traffic: Traffic::default(), counted: census.opened(), limit, unflushed: None }
+    pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts) -> Self {
+        Self { inner, traffic: Traffic::default(), counted: counts.opened(), limit, unflushed: None }
     }
 
     fn wrote(&mut self) {
@@ -149,7 +149,7 @@ mod tests {
     async fn a_peer_that_does_not_read_ends_the_write() {
         let (near, _far) = duplex(64);
         let started = Instant::now();
-        let error = Guarded::new(near, LIMIT, &Census::default()).write_all(&[0; 1000]).await.unwrap_err();
+        let error = Guarded::new(near, LIMIT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
     }
 
@@ -162,7 +162,7 @@ mod tests {
             }
         });
         let started = Instant::now();
-        let error = Guarded::new(near, LIMIT, &Census::default()).write_all(&[0; 1000]).await.unwrap_err();
+        let error = Guarded::new(near, LIMIT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
         drip.abort();
     }
@@ -177,7 +177,7 @@ mod tests {
                 far.read_exact(&mut request).await.unwrap();
             }
         });
-        let mut stream = Guarded::new(near, LIMIT, &Census::default());
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
         for _ in 0..3 {
             stream.write_all(&[0; 100]).await.unwrap();
             stream.flush().await.unwrap();
@@ -188,7 +188,7 @@ mod tests {
     #[tokio::test]
     async fn a_second_request_is_told_from_the_first_and_from_an_answered_one() {
         let (near, mut far) = duplex(64);
-        let mut stream = Guarded::new(near, LIMIT, &Census::default());
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
         let traffic = stream.traffic.clone();
         stream.write_all(b"first").await.unwrap();
         stream.write_all(b"more of the first").await.unwrap();

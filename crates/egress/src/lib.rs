@@ -2,12 +2,13 @@
 
 mod body;
 mod causes;
-mod census;
 mod config;
+mod connect_error;
+mod connection_counts;
 mod connector;
 mod egress;
 mod failure;
-mod fault;
+mod failure_messages;
 mod guarded;
 mod internal;
 mod limited;
@@ -15,7 +16,6 @@ mod request;
 mod resolver;
 mod tls;
 mod vetted_tcp;
-mod words;
 
 pub use config::{EgressConfig, EgressError};
 pub use egress::Egress;

@@ -34,7 +34,7 @@ const CONCURRENT: usize = 4096;
 
 /// Why a name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LookupFault {
+pub(crate) enum LookupError {
     /// The DNS cannot hold such a name.
     #[error("not a name")]
     NotAName,
@@ -64,7 +64,7 @@ enum Source {
 }
 
 /// Addresses and how long they may be remembered.
-type Found = Result<(Vec<IpAddr>, Duration), LookupFault>;
+type Found = Result<(Vec<IpAddr>, Duration), LookupError>;
 
 impl Resolver {
     /// Asks these name servers, or, if there are none, the system's. Nothing is asked yet. A lookup takes at most half of
@@ -93,8 +93,8 @@ impl Resolver {
 
     /// The addresses of a host: at least one. The name is absolute, with or without a dot at its end: no search domain is
     /// ever appended.
-    pub(crate) async fn addresses(&self, host: &str) -> Result<Arc<[IpAddr]>, LookupFault> {
-        let mut name = Name::from_ascii(host).map_err(|_| LookupFault::NotAName)?.to_lowercase();
+    pub(crate) async fn addresses(&self, host: &str) -> Result<Arc<[IpAddr]>, LookupError> {
+        let mut name = Name::from_ascii(host).map_err(|_| LookupError::NotAName)?.to_lowercase();
         name.set_fqdn(true);
         let asked = Instant::now();
         if let Some(known) = self.recent.get(&name, asked) {
@@ -110,7 +110,7 @@ impl Resolver {
                 current.client.clone()
             }
         };
-        let found = timeout(self.limit, both_families(&client, &name)).await.unwrap_or(Err(LookupFault::Silent));
+        let found = timeout(self.limit, both_families(&client, &name)).await.unwrap_or(Err(LookupError::Silent));
         self.recent.remember(name, found, Instant::now())
     }
 }
@@ -133,13 +133,13 @@ async fn both_families(client: &TokioResolver, name: &Name) -> Found {
             Ok((v4, v4_ttl.min(v6_ttl)))
         }
         (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
-        (Err(LookupFault::NoAddress), Err(fault)) | (Err(fault), Err(_)) => Err(fault),
+        (Err(LookupError::NoAddress), Err(fault)) | (Err(fault), Err(_)) => Err(fault),
     }
 }
 
 async fn patience(first: &Found, second: impl Future<Output = Found>) -> Found {
     match first {
-        Ok(_) => timeout(PATIENCE, second).await.unwrap_or(Err(LookupFault::Silent)),
+        Ok(_) => timeout(PATIENCE, second).await.unwrap_or(Err(LookupError::Silent)),
         Err(_) => second.await,
     }
 }
@@ -149,17 +149,17 @@ async fn one_family(client: &TokioResolver, name: &Name, family: RecordType) -> 
     let addresses = lookup.answers().iter().filter_map(|record| record.data.ip_addr());
     let addresses: Vec<_> = addresses.take(MOST_OF_A_FAMILY).collect();
     let ttl = lookup.valid_until().saturating_duration_since(std::time::Instant::now());
-    if addresses.is_empty() { Err(LookupFault::NoAddress) } else { Ok((addresses, ttl)) }
+    if addresses.is_empty() { Err(LookupError::NoAddress) } else { Ok((addresses, ttl)) }
 }
 
-fn fault(error: &NetError) -> LookupFault {
+fn fault(error: &NetError) -> LookupError {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
-            ResponseCode::NoError | ResponseCode::NXDomain => LookupFault::NoAddress,
-            _ => LookupFault::Failed,
+            ResponseCode::NoError | ResponseCode::NXDomain => LookupError::NoAddress,
+            _ => LookupError::Failed,
         },
-        NetError::Timeout | NetError::Io(_) | NetError::NoConnections | NetError::Busy => LookupFault::Silent,
-        _ => LookupFault::Failed,
+        NetError::Timeout | NetError::Io(_) | NetError::NoConnections | NetError::Busy => LookupError::Silent,
+        _ => LookupError::Failed,
     }
 }
 

@@ -9,7 +9,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 
-use crate::{EgressError, fault::ConnectFault};
+use crate::{EgressError, connect_error::ConnectError};
 
 /// TLS 1.2 and 1.3 on ring, without ALPN, with resumption of sessions (of the latest 32 hosts, 8 tickets each: what a
 /// receiver can make a ticket weigh, up to 64 KiB, is bounded by that).
@@ -37,10 +37,10 @@ fn add(roots: &mut RootCertStore, pem: &[u8]) -> Result<(), EgressError> {
 }
 
 /// The name for SNI and for the certificate: without the brackets of an IPv6 literal and without a trailing dot.
-pub(crate) fn server_name(uri: &Uri) -> Result<ServerName<'static>, ConnectFault> {
+pub(crate) fn server_name(uri: &Uri) -> Result<ServerName<'static>, ConnectError> {
     let host = bare_host(uri);
     let name = host.strip_suffix('.').unwrap_or(host);
-    ServerName::try_from(name.to_owned()).map_err(|_| ConnectFault::InvalidName { host: host.to_owned() })
+    ServerName::try_from(name.to_owned()).map_err(|_| ConnectError::InvalidName { host: host.to_owned() })
 }
 
 /// The host of a URL, without the brackets of an IPv6 literal.

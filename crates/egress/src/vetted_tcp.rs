@@ -19,7 +19,7 @@ use tokio::{
 };
 use tower_service::Service;
 
-use crate::{fault::ConnectFault, resolver::Resolver, tls::bare_host};
+use crate::{connect_error::ConnectError, resolver::Resolver, tls::bare_host};
 
 /// How many addresses of a host are tried.
 const MOST: usize = 8;
@@ -47,10 +47,10 @@ impl VettedTcp {
 }
 
 impl Inner {
-    async fn connect(&self, uri: &Uri) -> Result<TokioIo<TcpStream>, ConnectFault> {
+    async fn connect(&self, uri: &Uri) -> Result<TokioIo<TcpStream>, ConnectError> {
         let deadline = Instant::now() + self.timeout;
         let port = uri.port_u16().unwrap_or(443);
-        self.destinations.check_port(port).map_err(ConnectFault::RefusedPort)?;
+        self.destinations.check_port(port).map_err(ConnectError::RefusedPort)?;
         let mut addresses = self.addresses(bare_host(uri)).await?;
         addresses.truncate(MOST);
         let others = addresses.len() - 1;
@@ -67,20 +67,20 @@ impl Inner {
                 Err(_) => failed = Some((address, io::ErrorKind::TimedOut.into())),
             }
         }
-        let (address, source) = failed.ok_or(ConnectFault::Slow)?;
-        Err(ConnectFault::Tcp { address, others, source })
+        let (address, source) = failed.ok_or(ConnectError::Slow)?;
+        Err(ConnectError::Tcp { address, others, source })
     }
 
     /// The vetted addresses of a host: at least one.
-    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectFault> {
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         if let Ok(literal) = IpAddr::from_str(host) {
-            self.destinations.check_address(literal).map_err(ConnectFault::RefusedLiteral)?;
+            self.destinations.check_address(literal).map_err(ConnectError::RefusedLiteral)?;
             return Ok(vec![literal]);
         }
-        self.destinations.check_host(host).map_err(ConnectFault::RefusedHost)?;
+        self.destinations.check_host(host).map_err(ConnectError::RefusedHost)?;
         let found = self.resolver.addresses(host).await;
-        let found = found.map_err(|source| ConnectFault::Unresolved { host: host.to_owned(), source })?;
-        vet(&self.destinations, &found).map_err(|source| ConnectFault::RefusedName { host: host.to_owned(), source })
+        let found = found.map_err(|source| ConnectError::Unresolved { host: host.to_owned(), source })?;
+        vet(&self.destinations, &found).map_err(|source| ConnectError::RefusedName { host: host.to_owned(), source })
     }
 }
 
@@ -111,7 +111,7 @@ fn vet(destinations: &Destinations, found: &[IpAddr]) -> Result<Vec<IpAddr>, Ref
 
 impl Service<Uri> for VettedTcp {
     type Response = TokioIo<TcpStream>;
-    type Error = ConnectFault;
+    type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {

@@ -20,7 +20,8 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    acks::Acks, intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics, rush::Rush, turns::Turns,
+    acks::Acks, high_load::HighLoad, intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics,
+    turns::Turns,
 };
 
 /// A batch waits so long for more events where these come faster than that. Their jobs then reach a dispatcher
@@ -52,7 +53,7 @@ pub struct App {
     batch: u16,
     prefetch: Prefetch,
     data_limit: usize,
-    rush: u32,
+    high_load: u32,
     flood: u32,
     deadline: Duration,
     schedule: RetrySchedule,
@@ -75,7 +76,7 @@ impl App {
             batch: settings.ingest.batch,
             prefetch: Prefetch::within(settings.ingest.prefetch, settings.ingest.prefetch_bytes, data_limit),
             data_limit,
-            rush: settings.ingest.rush,
+            high_load: settings.ingest.rush,
             flood: settings.flood.jobs_per_second,
             deadline: settings.shutdown.deadline,
             schedule: settings.retry.schedule.clone(),
@@ -107,7 +108,7 @@ impl App {
             metrics: Metrics::register(&mut registry, self.broker.stats()),
             data_limit: self.data_limit,
             keep: self.retention.keep,
-            rush: Rush::above(self.rush, Instant::now()),
+            high_load: HighLoad::above(self.high_load, Instant::now()),
             flood: Flood::above(self.flood, Instant::now()),
             acks: Acks::of(self.prefetch.usual()),
             turns: Arc::new(Semaphore::new(1)),
@@ -154,8 +155,8 @@ async fn consume(
     let (tasks, turns) = (TaskTracker::new(), Turns::new());
     loop {
         let next = async {
-            let is_rush = || intake.rush.is_on(Instant::now());
-            let turn = turns.next(is_rush, || subscription.waiting() >= most).await;
+            let is_high_load = || intake.high_load.is_on(Instant::now());
+            let turn = turns.next(is_high_load, || subscription.waiting() >= most).await;
             Some((turn, subscription.next_batch(limit).await?))
         };
         // Also while nobody has a turn, as for as long as the database is away.

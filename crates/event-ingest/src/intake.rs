@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     acks::Acks,
+    high_load::HighLoad,
     metrics::Metrics,
     moments::{FollowUps, Moments, content},
     plan::{Plan, Usable, rejected},
-    rush::Rush,
     turns::Turn,
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Intake {
     pub(crate) data_limit: usize,
     /// How long events are kept.
     pub(crate) keep: Duration,
-    pub(crate) rush: Rush,
+    pub(crate) high_load: HighLoad,
     pub(crate) flood: Flood,
     pub(crate) acks: Acks,
     /// Of batches that could not be stored at once: one is tried at a time.
@@ -61,7 +61,7 @@ impl Intake {
             match Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, span) {
                 Ok(event) => usable.push((event, acker)),
                 Err(rejection) => {
-                    tracing::warn!(reason = rejection.reason(), detail = %rejection, "an unusable event is parked");
+                    tracing::warn!(reason = rejection.reason(), detail = %rejection, "an unusable event is rejected");
                     self.metrics.event("rejected");
                     let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
                     let content = rejected(queue, body, routing_key, &rejection, now);
@@ -70,13 +70,13 @@ impl Intake {
             }
         }
         let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
-        tokio::join!(self.deliver(usable, Some(Arc::clone(&under_way)), storing), self.park(unusable, under_way));
+        tokio::join!(self.deliver(usable, Some(Arc::clone(&under_way)), storing), self.reject(unusable, under_way));
     }
 
-    /// Parks unusable events. Beside the others, which do not wait for a queue that may refuse.
-    async fn park(&self, unusable: FollowUps<Acker>, under_way: Arc<UnderWay>) {
+    /// Publishes unusable events to the queue of rejected ones. Runs beside the others, as that queue may refuse.
+    async fn reject(&self, unusable: FollowUps<Acker>, under_way: Arc<UnderWay>) {
         if !unusable.is_empty() {
-            self.publish("parking events", unusable, Vec::new(), Some(under_way)).await;
+            self.publish("rejecting events", unusable, Vec::new(), Some(under_way)).await;
         }
     }
 
@@ -115,7 +115,7 @@ impl Intake {
             moments.add(event.unix_millis(), acker);
         }
         let in_bulk = self.names.jobs_in_bulk(&bulk);
-        let (jobs, ready) = match self.rush.count(main.len() + bulk.len(), Instant::now()) {
+        let (jobs, ready) = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
             true => moments.follow_ups(self.names.jobs_together(&main).chain(in_bulk)),
             false => {
                 let alone = main.iter().map(|job| (self.names.job(*job), std::slice::from_ref(job)));

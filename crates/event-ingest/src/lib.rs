@@ -2,12 +2,12 @@
 
 mod acks;
 mod app;
+mod high_load;
 mod intake;
 mod maintenance;
 mod metrics;
 mod moments;
 mod plan;
-mod rush;
 mod turns;
 
 pub use app::{App, AppError};

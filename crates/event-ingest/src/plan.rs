@@ -89,7 +89,7 @@ impl Plan {
     }
 }
 
-/// The message that parks an unusable event.
+/// The message of an unusable event for the queue of rejected ones.
 pub(crate) fn rejected(
     queue: String,
     body: Vec<u8>,

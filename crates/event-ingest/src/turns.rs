@@ -8,7 +8,7 @@ use tokio::{
 };
 
 /// Batches that are under way at a time: an event need not wait for the disk and the confirms of the one before it. More
-/// would be smaller ones. In a rush only one of them is being stored, while the other waits for its confirms: the next gathers
+/// would be smaller ones. Under high load only one of them is being stored, while the other waits for its confirms: the next gathers
 /// what comes meanwhile.
 const BATCHES: usize = 2;
 /// Further ones while a whole batch has come and waits: then they are no smaller, and events are not to pile up.
@@ -37,11 +37,11 @@ impl Turns {
         Self { batches: permits(BATCHES), storing: permits(1), further: permits(FURTHER) }
     }
 
-    /// Waits until a batch may be taken. `is_rush` says whether there is one, `is_full` whether a whole batch has come.
-    pub(crate) async fn next(&self, is_rush: impl Fn() -> bool, is_full: impl Fn() -> bool) -> Turn {
+    /// Waits until a batch may be taken. `is_high_load` says whether the load is high, `is_full` whether a whole batch has come.
+    pub(crate) async fn next(&self, is_high_load: impl Fn() -> bool, is_full: impl Fn() -> bool) -> Turn {
         let usual = async {
             let under_way = acquire(&self.batches).await;
-            let storing = if is_rush() { Some(acquire(&self.storing).await) } else { None };
+            let storing = if is_high_load() { Some(acquire(&self.storing).await) } else { None };
             Turn { under_way, storing }
         };
         let further = async {
@@ -75,14 +75,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn two_batches_are_under_way_of_which_one_is_stored_in_a_rush_and_two_more_once_whole_ones_wait() {
-        let (turns, rush, full) = (Turns::new(), Cell::new(false), Cell::new(false));
-        let next = || turns.next(|| rush.get(), || full.get());
+    async fn two_batches_are_under_way_of_which_one_is_stored_under_high_load_and_two_more_once_whole_ones_wait() {
+        let (turns, high_load, full) = (Turns::new(), Cell::new(false), Cell::new(false));
+        let next = || turns.next(|| high_load.get(), || full.get());
         let calm = [next().await, next().await];
         assert!(calm.iter().all(|turn| turn.storing.is_none()));
         assert!(next().now_or_never().is_none());
         drop(calm);
-        rush.set(true);
+        high_load.set(true);
         let mut first = next().await;
         assert!(first.storing.is_some());
         assert!(next().now_or_never().is_none(), "the other one is being stored");

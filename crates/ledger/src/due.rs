@@ -46,14 +46,14 @@ pub struct Destination {
     /// Its URL, as it was written.
     pub url: String,
     /// Whether it takes deliveries now.
-    pub standing: Standing,
+    pub state: WebhookState,
     /// Its sealed signing secret.
     pub secret: SealedSecret,
 }
 
 /// Whether a webhook takes deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WebhookState {
     /// It does.
     Active,
     /// Its administrator paused it: deliveries wait.
@@ -158,10 +158,10 @@ pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
 fn due((id, progress, event, webhook): DueRow) -> Result<Due, &'static str> {
     let (occurred_at, event_type, length, body) = event;
     let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
-    let standing = match (is_active, is_deleted) {
-        (_, true) => Standing::Deleted,
-        (false, false) => Standing::Paused,
-        (true, false) => Standing::Active,
+    let state = match (is_active, is_deleted) {
+        (_, true) => WebhookState::Deleted,
+        (false, false) => WebhookState::Paused,
+        (true, false) => WebhookState::Active,
     };
     let length = usize::try_from(length).map_err(|_| "events.body")?;
     Ok(Due {
@@ -174,7 +174,7 @@ fn due((id, progress, event, webhook): DueRow) -> Result<Due, &'static str> {
             webhook: webhook.into(),
             tenant: tenant.into(),
             url,
-            standing,
+            state,
             secret: SealedSecret { key_id, sealed },
         },
     })

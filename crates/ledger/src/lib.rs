@@ -35,7 +35,7 @@ mod webhooks;
 pub use attempts::{Attempted, Outcome, Record};
 pub use clock::ClockReading;
 pub use deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage};
-pub use due::{Destination, Due, Loaded, Standing, StoredBody, Unreadable};
+pub use due::{Destination, Due, Loaded, StoredBody, Unreadable, WebhookState};
 pub use error::LedgerError;
 pub use generation::Generation;
 pub use intake::{NewEvent, Stored};

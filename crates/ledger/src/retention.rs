@@ -60,11 +60,11 @@ pub struct Finished(Day);
 pub struct Cleaning {
     part: String,
     before: OffsetDateTime,
-    stage: Stage,
+    cursor: Cursor,
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+enum Cursor {
     Deliveries(Uuid),
     Events(EventKey),
 }
@@ -108,7 +108,7 @@ impl Cleaning {
     }
 
     const fn of(part: String, before: OffsetDateTime) -> Self {
-        Self { part, before, stage: Stage::Deliveries(Uuid::nil()) }
+        Self { part, before, cursor: Cursor::Deliveries(Uuid::nil()) }
     }
 }
 
@@ -249,11 +249,11 @@ impl Leader {
     /// # Errors
     /// When the database does not answer, or a row is locked: the step can be taken again.
     pub async fn clean(&mut self, cleaning: &Cleaning) -> Result<Cleaned, LedgerError> {
-        let (gone, stage) = match &cleaning.stage {
-            Stage::Deliveries(after) => self.clean_deliveries(cleaning, *after).await?,
-            Stage::Events(after) => self.clean_events(cleaning, after).await?,
+        let (gone, cursor) = match &cleaning.cursor {
+            Cursor::Deliveries(after) => self.clean_deliveries(cleaning, *after).await?,
+            Cursor::Events(after) => self.clean_events(cleaning, after).await?,
         };
-        let rest = stage.map(|stage| Cleaning { stage, ..cleaning.clone() });
+        let rest = cursor.map(|cursor| Cleaning { cursor, ..cleaning.clone() });
         Ok(Cleaned { rows: u64::try_from(gone).unwrap_or_default(), rest })
     }
 
@@ -261,7 +261,7 @@ impl Leader {
         &mut self,
         Cleaning { part, before, .. }: &Cleaning,
         after: Uuid,
-    ) -> Result<(i64, Option<Stage>), LedgerError> {
+    ) -> Result<(i64, Option<Cursor>), LedgerError> {
         let chunk = diesel::sql_query(format!(
             "WITH chunk AS MATERIALIZED (SELECT id FROM deliveries_{part} WHERE id > $1 ORDER BY id LIMIT {CHUNK}), gone AS ( \
                DELETE FROM deliveries_{part} AS d WHERE d.id IN (SELECT id FROM chunk) AND d.created_at < $2 \
@@ -273,11 +273,11 @@ impl Leader {
         .bind::<SqlUuid, _>(after)
         .bind::<Timestamptz, _>(*before);
         let chunk: DeliveriesChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
-        let stage = match chunk.cursor {
-            Some(cursor) if chunk.looked == CHUNK => Stage::Deliveries(cursor),
-            _ => Stage::Events((ANCIENT, Uuid::nil(), Uuid::nil(), String::new())),
+        let cursor = match chunk.cursor {
+            Some(cursor) if chunk.looked == CHUNK => Cursor::Deliveries(cursor),
+            _ => Cursor::Events((ANCIENT, Uuid::nil(), Uuid::nil(), String::new())),
         };
-        Ok((chunk.gone, Some(stage)))
+        Ok((chunk.gone, Some(cursor)))
     }
 
     // The events that deliveries refer to are gathered once, however many fired in one millisecond.
@@ -285,7 +285,7 @@ impl Leader {
         &mut self,
         Cleaning { part, before, .. }: &Cleaning,
         (at, id, tenant, event_type): &EventKey,
-    ) -> Result<(i64, Option<Stage>), LedgerError> {
+    ) -> Result<(i64, Option<Cursor>), LedgerError> {
         let chunk = diesel::sql_query(format!(
             "WITH chunk AS MATERIALIZED ( \
                SELECT occurred_at, id, tenant_id, event_type, received_at, \
@@ -313,7 +313,7 @@ impl Leader {
         .bind::<Timestamptz, _>(*before);
         let chunk: EventsChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
         let cursor = chunk.occurred_at.zip(chunk.id).zip(chunk.tenant_id).zip(chunk.event_type);
-        let cursor = cursor.map(|(((at, id), tenant), event_type)| Stage::Events((at, id, tenant, event_type)));
+        let cursor = cursor.map(|(((at, id), tenant), event_type)| Cursor::Events((at, id, tenant, event_type)));
         Ok((chunk.gone, cursor.filter(|_| chunk.looked == CHUNK)))
     }
 }

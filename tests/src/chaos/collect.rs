@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     cast::{Cast, Member},
-    evidence::{Attempt, Delivery, Evidence, Health, HealthShown, Post, Published, Standing, StoredEvent},
+    evidence::{Attempt, Delivery, Evidence, Health, HealthShown, Post, Published, StoredEvent, WebhookState},
     rest::Record,
 };
 use crate::system::System;
@@ -40,7 +40,7 @@ pub(super) async fn collect(
     for (index, member) in cast.members.iter().enumerate() {
         let mut subscription = member.subscription.clone();
         subscription.changes = record.changes_of(index);
-        let is_deleted = subscription.changes.iter().any(|change| change.to == Standing::Deleted);
+        let is_deleted = subscription.changes.iter().any(|change| change.to == WebhookState::Deleted);
         let ledger = health_in_ledger(&client, subscription.webhook).await;
         let api = if is_deleted { None } else { Some(health_by_api(member).await) };
         health.insert(subscription.webhook, HealthShown { ledger, api });

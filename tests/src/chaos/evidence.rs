@@ -13,7 +13,7 @@ use crate::{events::Event, receiver::Received};
 
 /// What a webhook may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WebhookState {
     /// It gets deliveries.
     Active,
     /// Its deliveries wait, and new events are not for it.
@@ -30,7 +30,7 @@ pub struct Change {
     /// When it was confirmed.
     pub answered: OffsetDateTime,
     /// What it made of the webhook.
-    pub to: Standing,
+    pub to: WebhookState,
 }
 
 /// A webhook as its administrator knows it.

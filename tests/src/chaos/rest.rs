@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
     cast::{Cast, Member, Role, now},
-    evidence::{Change, Standing},
+    evidence::{Change, WebhookState},
     journal::Journal,
 };
 use crate::api::{Answer, Api};
@@ -53,20 +53,23 @@ impl Administrators {
     pub(super) async fn work(self, began: Instant, length: Duration) {
         let at = |tenths: u32| began + length * tenths / 10;
         let pausing = async {
-            for (tenths, to) in
-                [(2, Standing::Paused), (4, Standing::Active), (6, Standing::Paused), (8, Standing::Active)]
-            {
+            for (tenths, to) in [
+                (2, WebhookState::Paused),
+                (4, WebhookState::Active),
+                (6, WebhookState::Paused),
+                (8, WebhookState::Active),
+            ] {
                 sleep_until(at(tenths)).await;
                 self.change_all(Role::Paused, to).await;
             }
         };
         let leaving = async {
             sleep_until(at(5)).await;
-            self.change_all(Role::LeftPaused, Standing::Paused).await;
+            self.change_all(Role::LeftPaused, WebhookState::Paused).await;
         };
         let deleting = async {
             sleep_until(at(6)).await;
-            self.change_all(Role::Deleted, Standing::Deleted).await;
+            self.change_all(Role::Deleted, WebhookState::Deleted).await;
         };
         let resending = async {
             for tenths in 2..10 {
@@ -78,29 +81,29 @@ impl Administrators {
     }
 
     /// Changes every webhook of a role.
-    pub(super) async fn change_all(&self, role: Role, to: Standing) {
+    pub(super) async fn change_all(&self, role: Role, to: WebhookState) {
         for (index, member) in self.cast.with(role) {
             self.change(index, member, to).await;
         }
     }
 
-    async fn change(&self, index: usize, member: &Member, to: Standing) {
+    async fn change(&self, index: usize, member: &Member, to: WebhookState) {
         let name = &member.subscription.name;
         self.journal.say(format_args!("\"{name}\" becomes {to:?}"));
         let path = format!("/api/v1/webhooks/{}/", member.subscription.webhook);
         let (method, body) = match to {
-            Standing::Active => ("PATCH", json!({"is_active": true}).to_string()),
-            Standing::Paused => ("PATCH", json!({"is_active": false}).to_string()),
-            Standing::Deleted => ("DELETE", String::new()),
+            WebhookState::Active => ("PATCH", json!({"is_active": true}).to_string()),
+            WebhookState::Paused => ("PATCH", json!({"is_active": false}).to_string()),
+            WebhookState::Deleted => ("DELETE", String::new()),
         };
         let asked = now();
         // Deleted twice is not there: the first answer got lost.
-        let is_done = |status: u16| (200..300).contains(&status) || (to == Standing::Deleted && status == 404);
+        let is_done = |status: u16| (200..300).contains(&status) || (to == WebhookState::Deleted && status == 404);
         let Some(answered) = until(&member.admin, method, &path, &body, is_done).await else {
             self.journal.accuse(format_args!("the API did not make \"{name}\" {to:?} within {TRIES:?}"));
             return;
         };
-        if to == Standing::Deleted && answered.status == 404 {
+        if to == WebhookState::Deleted && answered.status == 404 {
             self.journal.say(format_args!("\"{name}\" had been deleted by a call whose answer got lost"));
         }
         let change = Change { asked, answered: now(), to };

@@ -14,7 +14,7 @@ use super::{
     audit::audit,
     cast::{Cast, Role},
     collect::{Seen, collect},
-    evidence::{Evidence, Published, Standing},
+    evidence::{Evidence, Published, WebhookState},
     faults::Victims,
     fleet::Fleet,
     journal::Journal,
@@ -154,7 +154,7 @@ async fn storm(
     fleet.ready().await;
     journal.say("every process is ready");
     let mut left = settle(system, &fleet, journal).await;
-    administrators.change_all(Role::LeftPaused, Standing::Active).await;
+    administrators.change_all(Role::LeftPaused, WebhookState::Active).await;
     if left.is_empty() {
         left = settle(system, &fleet, journal).await;
     }

@@ -21,7 +21,7 @@ const WEBHOOKS: usize = 40;
 /// Of eight jobs each.
 const MESSAGES: u32 = 5;
 
-/// So many slots, which each tenant may fill; jobs go together without a rush.
+/// So many slots, which each tenant may fill; jobs go together without high load.
 fn options(slots: usize) -> Options {
     let settings = [
         ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),

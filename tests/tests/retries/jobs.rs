@@ -90,7 +90,7 @@ async fn between_two_attempts_only_the_next_one_is_not_stale_and_it_waits_for_it
         let attempts = attempts(&system, &setting.webhook).await;
         let apart = attempts[1].started_at - attempts[0].started_at;
         assert!(apart >= Duration::from_millis(4_700), "the retry came after {apart}");
-        // The job and its copy: one was attempted, the other one was its twin or came too late.
+        // The job and its copy: one was attempted, the other one was its duplicate or came too late.
         eventually("the copy is skipped", SOON, || async {
             let skipped = metric(setting.dispatcher, "webhooks_jobs_skipped_total").await;
             (skipped >= 4.0).then_some(())
@@ -110,7 +110,7 @@ async fn a_copy_of_a_job_that_is_under_way_is_not_attempted_beside_it() {
         publish(&system, setting.tenant).await;
         let delivery = setting.delivery().await;
         hand_in(&system, &Job { delivery, attempt: 1 }.to_bytes()).await;
-        setting.skipped("twin", 1).await;
+        setting.skipped("duplicate", 1).await;
         ended(&system, &setting.webhook, "succeeded", 1).await;
         no_message_is_left(&system).await;
         assert_eq!(setting.receiver.received().len(), 1);

@@ -4,7 +4,7 @@ use domain::{DeliveryState, Timestamp};
 use ledger::DeliveryFilter;
 use time::OffsetDateTime;
 
-use crate::{fault::Fault, page::Filter};
+use crate::{page::Filter, violation::Violation};
 
 /// `state`, `event_type`, `created_after` (at this time or later) and `created_before`.
 #[derive(Default)]
@@ -13,13 +13,13 @@ pub(super) struct Filters(pub(super) DeliveryFilter);
 impl Filter for Filters {
     const KNOWN: &str = "limit, cursor, state, event_type, created_after and created_before";
 
-    fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Fault>> {
+    fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>> {
         let filter = &mut self.0;
         Some(match name {
             "state" => state(value).map(|state| filter.state = Some(state)),
             "event_type" => {
                 let known = value.parse().map_err(|unknown: domain::UnknownEventType| unknown.to_string());
-                let event_type = known.map_err(|message| Fault::new(name, "unknown_event_type", message));
+                let event_type = known.map_err(|message| Violation::new(name, "unknown_event_type", message));
                 event_type.map(|event_type| filter.event_type = Some(event_type))
             }
             "created_after" => moment(name, value).map(|from| filter.created_from = Some(from)),
@@ -29,15 +29,15 @@ impl Filter for Filters {
     }
 }
 
-fn state(text: &str) -> Result<DeliveryState, Fault> {
+fn state(text: &str) -> Result<DeliveryState, Violation> {
     let known = DeliveryState::ALL.map(DeliveryState::as_str).join(", ");
-    text.parse().map_err(|_| Fault::new("state", "unknown_state", format!("must be one of {known}")))
+    text.parse().map_err(|_| Violation::new("state", "unknown_state", format!("must be one of {known}")))
 }
 
-fn moment(name: &str, text: &str) -> Result<OffsetDateTime, Fault> {
+fn moment(name: &str, text: &str) -> Result<OffsetDateTime, Violation> {
     let moment = text.parse::<Timestamp>().map(Timestamp::as_datetime);
     let hint = "in a URL, + is written %2B";
-    moment.map_err(|wrong| Fault::new(name, "invalid_timestamp", format!("is {wrong} ({hint})")))
+    moment.map_err(|wrong| Violation::new(name, "invalid_timestamp", format!("is {wrong} ({hint})")))
 }
 
 #[cfg(test)]
@@ -49,8 +49,10 @@ mod tests {
     use crate::page;
 
     fn read(query: &str) -> Result<DeliveryFilter, Vec<(String, &'static str)>> {
-        let faults = |faults: Vec<Fault>| faults.into_iter().map(|fault| (fault.field, fault.code)).collect();
-        page::parameters::<DeliveryId, Filters>(query).map(|(_, Filters(filter))| filter).map_err(faults)
+        let violations = |violations: Vec<Violation>| {
+            violations.into_iter().map(|violation| (violation.field, violation.code)).collect()
+        };
+        page::parameters::<DeliveryId, Filters>(query).map(|(_, Filters(filter))| filter).map_err(violations)
     }
 
     #[test]

@@ -10,8 +10,8 @@ use service_kit::settings::Limits;
 
 use super::{Call, PROBLEM, examples, header, reference};
 use crate::{
-    fault::Fault,
     problem::{self, ApiError},
+    violation::Violation,
 };
 
 /// No call that is described can give it, but its path can.
@@ -77,8 +77,8 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
         errors.push(ApiError::NotFound);
     }
     if !call.query.is_empty() {
-        let fault = Fault::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
-        errors.push(ApiError::Parameters(vec![fault]));
+        let violation = Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
+        errors.push(ApiError::Parameters(vec![violation]));
         errors.push(ApiError::QueryTooLong(crate::page::LONGEST_QUERY));
     }
     if call.body.is_some() {
@@ -87,7 +87,7 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
         errors.push(ApiError::BodyTooSlow(crate::json::PATIENCE));
         errors.push(ApiError::BodyTooLarge(limits.request_body_bytes));
         errors.push(ApiError::MediaType);
-        errors.push(ApiError::Fields(vec![Fault::new("colour", "unknown_field", "is unknown here")]));
+        errors.push(ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]));
     }
     errors.extend(call.refusals.iter().map(|refusal| refusal(limits)));
     errors

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
 use super::{PROBLEM, examples, reference};
-use crate::fault::LISTED;
+use crate::violation::LISTED;
 
 /// A text that is not blank and holds no control characters.
 const NAME: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
@@ -62,7 +62,7 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     }
     all[PROBLEM] = object(&problem(codes));
     all[PROBLEM]["required"] = json!(["type", "title", "status", "code", "detail", "request_id"]);
-    all["Fault"] = whole(&fault());
+    all["Fault"] = whole(&violation());
     all
 }
 
@@ -200,7 +200,7 @@ fn problem(codes: &[&str]) -> Members {
     ]
 }
 
-fn fault() -> Members {
+fn violation() -> Members {
     vec![
         ("field", text("The member or parameter, as in `events[1]`; empty for the body as a whole.")),
         (

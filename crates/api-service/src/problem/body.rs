@@ -8,7 +8,7 @@ use actix_web::{
 use serde::Serialize;
 
 use super::ApiError;
-use crate::fault::{Fault, LISTED};
+use crate::violation::{LISTED, Violation};
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -22,7 +22,7 @@ struct Problem<'a> {
     code: &'static str,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<&'a [Fault]>,
+    errors: Option<&'a [Violation]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     more_errors: Option<usize>,
     request_id: &'a str,
@@ -47,15 +47,15 @@ pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResp
 /// The body of an error.
 pub(crate) fn text(error: &ApiError, request_id: &str) -> String {
     let (status, code) = error.kind();
-    let faults = error.faults();
-    let more = faults.map_or(0, |faults| faults.len().saturating_sub(LISTED));
+    let violations = error.violations();
+    let more = violations.map_or(0, |violations| violations.len().saturating_sub(LISTED));
     let problem = Problem {
         kind: "about:blank",
         title: status.canonical_reason().unwrap_or_default(),
         status: status.as_u16(),
         code,
         detail: error.to_string(),
-        errors: faults.map(|faults| &faults[..faults.len().min(LISTED)]),
+        errors: violations.map(|violations| &violations[..violations.len().min(LISTED)]),
         more_errors: (more > 0).then_some(more),
         request_id,
     };
@@ -87,8 +87,9 @@ mod tests {
 
     #[test]
     fn every_faulty_field_is_listed() {
-        let faults = vec![Fault::new("name", "required", "is missing"), Fault::new("events[1]", "empty", "is empty")];
-        let problem = rendered(&ApiError::Fields(faults));
+        let violations =
+            vec![Violation::new("name", "required", "is missing"), Violation::new("events[1]", "empty", "is empty")];
+        let problem = rendered(&ApiError::Fields(violations));
         assert_eq!((&problem["status"], &problem["code"]), (&json!(422), &json!("validation_failed")));
         assert_eq!(
             problem["errors"],
@@ -100,8 +101,9 @@ mod tests {
     #[test]
     fn of_many_faults_the_first_are_listed_and_the_others_counted() {
         for (count, more) in [(LISTED, Value::Null), (LISTED + 1, json!(1)), (30_000, json!(30_000 - LISTED))] {
-            let faults = (0..count).map(|index| Fault::new(format!("events[{index}]"), "wrong_type", "is wrong"));
-            let problem = rendered(&ApiError::Fields(faults.collect()));
+            let violations =
+                (0..count).map(|index| Violation::new(format!("events[{index}]"), "wrong_type", "is wrong"));
+            let problem = rendered(&ApiError::Fields(violations.collect()));
             assert_eq!(problem["errors"].as_array().unwrap().len(), LISTED);
             assert_eq!((&problem["errors"][19]["field"], &problem["more_errors"]), (&json!("events[19]"), &more));
         }

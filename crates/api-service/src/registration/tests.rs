@@ -12,8 +12,8 @@ fn changed(body: &str) -> Checked<WebhookChange> {
     change(&serde_json::from_str(body).unwrap(), &RULES)
 }
 
-fn faults(body: &str) -> Vec<(String, &'static str)> {
-    read(body).unwrap_err().into_iter().map(|fault| (fault.field, fault.code)).collect()
+fn violations(body: &str) -> Vec<(String, &'static str)> {
+    read(body).unwrap_err().into_iter().map(|violation| (violation.field, violation.code)).collect()
 }
 
 /// A good body but for one field.
@@ -50,7 +50,7 @@ fn names_are_not_blank_not_long_and_without_control_characters() {
         (json!(7), "wrong_type"),
         (json!(["a"]), "wrong_type"),
     ] {
-        assert_eq!(faults(&with("name", &name)), only("name", code), "{name}");
+        assert_eq!(violations(&with("name", &name)), only("name", code), "{name}");
     }
     assert!(read(&with("name", &json!("ä".repeat(10)))).is_ok(), "characters are counted, not bytes");
 }
@@ -65,7 +65,7 @@ fn urls_are_judged_by_the_domain() {
         (json!(format!("https://example.com/{}", "a".repeat(21))), "too_long"),
         (json!({}), "wrong_type"),
     ] {
-        assert_eq!(faults(&with("url", &url)), only("url", code), "{url}");
+        assert_eq!(violations(&with("url", &url)), only("url", code), "{url}");
     }
 }
 
@@ -79,14 +79,14 @@ fn events_are_some_of_the_seven_each_once() {
         (json!(["Quote.Closed"]), only("events[0]", "unknown_event_type")),
         (json!([1, "quote.closed", null]), [only("events[0]", "wrong_type"), only("events[2]", "wrong_type")].concat()),
     ] {
-        assert_eq!(faults(&with("events", &events)), expected, "{events}");
+        assert_eq!(violations(&with("events", &events)), expected, "{events}");
     }
 }
 
 #[test]
 fn all_faulty_fields_are_reported_at_once() {
     assert_eq!(
-        faults(r#"{"secret": 1, "name": " ", "url": "ftp://x/", "events": ["?"], "secret": 2, "Name": ""}"#),
+        violations(r#"{"secret": 1, "name": " ", "url": "ftp://x/", "events": ["?"], "secret": 2, "Name": ""}"#),
         [
             ("name".to_owned(), "blank"),
             ("url".to_owned(), "not_https"),
@@ -95,13 +95,13 @@ fn all_faulty_fields_are_reported_at_once() {
             ("Name".to_owned(), "unknown_field"),
         ]
     );
-    assert_eq!(faults("{}"), FIELDS.map(|field| (field.to_owned(), "required")));
+    assert_eq!(violations("{}"), FIELDS.map(|field| (field.to_owned(), "required")));
 }
 
 #[test]
 fn a_field_given_twice_is_refused_even_if_both_are_the_same() {
     let body = r#"{"name": "a", "url": "https://example.com/", "events": ["quote.closed"], "name": "a"}"#;
-    assert_eq!(faults(body), only("name", "repeated_field"));
+    assert_eq!(violations(body), only("name", "repeated_field"));
 }
 
 #[test]
@@ -118,7 +118,8 @@ fn a_change_is_what_is_given_and_nothing_else() {
 #[test]
 fn a_change_has_the_rules_of_a_registration() {
     let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "id": 1, "is_active": false}"#;
-    let faults: Vec<_> = changed(body).unwrap_err().into_iter().map(|fault| (fault.field, fault.code)).collect();
+    let violations: Vec<_> =
+        changed(body).unwrap_err().into_iter().map(|violation| (violation.field, violation.code)).collect();
     let expected = [
         ("name", "blank"),
         ("url", "wrong_type"),
@@ -126,9 +127,9 @@ fn a_change_has_the_rules_of_a_registration() {
         ("is_active", "repeated_field"),
         ("id", "unknown_field"),
     ];
-    assert_eq!(faults, expected.map(|(field, code)| (field.to_owned(), code)));
+    assert_eq!(violations, expected.map(|(field, code)| (field.to_owned(), code)));
     for value in ["null", "0", "\"true\"", "[]"] {
-        let faults = changed(&format!(r#"{{"is_active": {value}}}"#)).unwrap_err();
-        assert_eq!(faults[0].code, "wrong_type", "{value}");
+        let violations = changed(&format!(r#"{{"is_active": {value}}}"#)).unwrap_err();
+        assert_eq!(violations[0].code, "wrong_type", "{value}");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use hickory_resolver::proto::rr::Name;
 use tokio::time::Instant;
 
-use super::{Found, LookupFault};
+use super::{Found, LookupError};
 
 /// The longest that an answer is believed, whatever its time to live.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const NEGATIVE: Duration = Duration::from_secs(1);
 /// How many names are remembered.
 const MOST: usize = 1024;
 
-type Addresses = Result<Arc<[IpAddr]>, LookupFault>;
+type Addresses = Result<Arc<[IpAddr]>, LookupError>;
 
 /// Answers of the last seconds: bounded in number, in size and in time. Failures of name servers are not remembered.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Recent {
     pub(super) fn remember(&self, name: Name, found: Found, now: Instant) -> Addresses {
         let (addresses, lasts) = match found {
             Ok((addresses, ttl)) => (Ok(addresses.into()), ttl.min(LONGEST)),
-            Err(LookupFault::NoAddress) => (Err(LookupFault::NoAddress), NEGATIVE),
+            Err(LookupError::NoAddress) => (Err(LookupError::NoAddress), NEGATIVE),
             Err(fault) => return Err(fault),
         };
         // Times to live count in seconds: what is left of 0 is nothing, of 1 almost all of it.
@@ -86,8 +86,8 @@ mod tests {
             (found(0), 0),
             (found(2), 2),
             (found(86_400), 5),
-            (Err(LookupFault::NoAddress), 1),
-            (Err(LookupFault::Failed), 0),
+            (Err(LookupError::NoAddress), 1),
+            (Err(LookupError::Failed), 0),
         ] {
             let name = name(&format!("ttl-{lasts}.example."));
             let answer = recent.remember(name.clone(), given, now);

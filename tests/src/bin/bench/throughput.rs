@@ -12,7 +12,7 @@ const LARGE: Body = Body { name: "20k", size: 20_480, bare: 25_000, deliveries: 
 /// this machine does is then in both.
 const TURNS: usize = 2;
 /// Deliveries before each round of the service, as its connections to receivers end while the bare pipe has its turn, and
-/// a rush begins anew: a rate is one that lasts.
+/// high load begins anew: a rate is one that lasts.
 const LEAD_IN: u64 = 2_000;
 
 /// Five times what a well-known webhook server does on such a machine.

@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::{Kind, audit, only_id};
 use crate::{
     chaos::evidence::{
-        Attempt, Change, Delivery, Evidence, Health, HealthShown, Post, Published, Standing, StoredEvent, Subscription,
+        Attempt, Change, Delivery, Evidence, Health, HealthShown, Post, Published, StoredEvent, Subscription,
+        WebhookState,
     },
     events::Event,
     receiver::Received,
@@ -175,10 +176,10 @@ fn a_webhook_that_was_paused_misses_only_what_came_meanwhile() {
         let row = evidence.attempts.remove(&lost.id);
         assert!(row.is_some());
     };
-    let long_ago = [change(-500.0, Standing::Paused), change(-400.0, Standing::Active)];
+    let long_ago = [change(-500.0, WebhookState::Paused), change(-400.0, WebhookState::Active)];
     assert_eq!(found(|evidence| without_first(evidence, &long_ago)), [Kind::LostDelivery]);
-    assert_eq!(found(|evidence| without_first(evidence, &[change(-10.0, Standing::Paused)])), []);
-    let still = [change(-100.0, Standing::Paused)];
+    assert_eq!(found(|evidence| without_first(evidence, &[change(-10.0, WebhookState::Paused)])), []);
+    let still = [change(-100.0, WebhookState::Paused)];
     assert_eq!(found(|evidence| without_first(evidence, &still)), [Kind::Unwanted], "two others came though");
 }
 

@@ -6,7 +6,7 @@ use domain::DeliveryState;
 use time::OffsetDateTime;
 
 use super::{Audit, Case, Kind, only_id};
-use crate::chaos::evidence::{Published, Standing, Subscription};
+use crate::chaos::evidence::{Published, Subscription, WebhookState};
 
 /// How long before an event is stored its subscribers may have been read: an ingest may be frozen, or wait for the
 /// database, between the two.
@@ -87,14 +87,14 @@ fn wanted(subscription: &Subscription, published: &Published, stored_at: Option<
         return Wanted::Perhaps;
     }
     let last = subscription.changes.iter().rev().find(|change| change.answered < from);
-    match last.map_or(Standing::Active, |change| change.to) {
-        Standing::Active => Wanted::Yes,
-        Standing::Paused | Standing::Deleted => Wanted::No,
+    match last.map_or(WebhookState::Active, |change| change.to) {
+        WebhookState::Active => Wanted::Yes,
+        WebhookState::Paused | WebhookState::Deleted => Wanted::No,
     }
 }
 
 impl Subscription {
     fn is_deleted(&self) -> bool {
-        self.changes.iter().any(|change| change.to == Standing::Deleted)
+        self.changes.iter().any(|change| change.to == WebhookState::Deleted)
     }
 }

@@ -12,9 +12,9 @@ use time::OffsetDateTime;
 
 use crate::{
     causes::{find_tls, io_kind},
-    fault::ConnectFault,
+    connect_error::ConnectError,
     limited::{limited, quoted},
-    resolver::LookupFault,
+    resolver::LookupError,
 };
 
 pub(crate) fn status(status: StatusCode) -> String {
@@ -37,16 +37,16 @@ pub(crate) const fn is_broken(kind: ErrorKind) -> bool {
     )
 }
 
-pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
+pub(crate) fn connect(fault: &ConnectError, limit: Duration) -> String {
     match fault {
-        ConnectFault::InvalidName { host } => format!("{} is not a valid host name", quoted(host)),
-        ConnectFault::Unresolved { host, source } => unresolved(&quoted(host), *source),
-        ConnectFault::RefusedHost(refused) => format!("{} ({})", refused.why(), quoted(&refused.host)),
-        ConnectFault::RefusedPort(refused) => format!("{} ({})", refused.why(), refused.port),
-        ConnectFault::RefusedLiteral(refused) => refused.to_string(),
+        ConnectError::InvalidName { host } => format!("{} is not a valid host name", quoted(host)),
+        ConnectError::Unresolved { host, source } => unresolved(&quoted(host), *source),
+        ConnectError::RefusedHost(refused) => format!("{} ({})", refused.why(), quoted(&refused.host)),
+        ConnectError::RefusedPort(refused) => format!("{} ({})", refused.why(), refused.port),
+        ConnectError::RefusedLiteral(refused) => refused.to_string(),
         // Said as if there were no such name: whoever may write a name is not told which internal ones there are.
-        ConnectFault::RefusedName { host, .. } => unresolved(&quoted(host), LookupFault::NoAddress),
-        ConnectFault::Tcp { address, others, source } => {
+        ConnectError::RefusedName { host, .. } => unresolved(&quoted(host), LookupError::NoAddress),
+        ConnectError::Tcp { address, others, source } => {
             let others = if *others == 0 { String::new() } else { format!(" (and {others} other addresses)") };
             match source.kind() {
                 ErrorKind::TimedOut => timeout(limit),
@@ -57,8 +57,8 @@ pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
                 _ => limited(format_args!("no connection to {address}{others}: {source}")),
             }
         }
-        ConnectFault::Slow => timeout(limit),
-        ConnectFault::Tls(error) => {
+        ConnectError::Slow => timeout(limit),
+        ConnectError::Tls(error) => {
             let error = error.as_ref() as &(dyn Error + 'static);
             match (find_tls(error), io_kind(error)) {
                 (Some(error), _) => tls(error),
@@ -71,12 +71,12 @@ pub(crate) fn connect(fault: &ConnectFault, limit: Duration) -> String {
     }
 }
 
-fn unresolved(host: &str, fault: LookupFault) -> String {
+fn unresolved(host: &str, fault: LookupError) -> String {
     match fault {
-        LookupFault::NotAName => format!("{host} is not a valid host name"),
-        LookupFault::NoAddress => format!("the host name {host} does not resolve to a public address"),
-        LookupFault::Failed => format!("the host name {host} does not resolve: its name servers fail"),
-        LookupFault::Silent => format!("the host name {host} does not resolve: no name server answered in time"),
+        LookupError::NotAName => format!("{host} is not a valid host name"),
+        LookupError::NoAddress => format!("the host name {host} does not resolve to a public address"),
+        LookupError::Failed => format!("the host name {host} does not resolve: its name servers fail"),
+        LookupError::Silent => format!("the host name {host} does not resolve: no name server answered in time"),
     }
 }
 

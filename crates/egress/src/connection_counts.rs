@@ -7,7 +7,7 @@ use std::sync::{
 
 /// Counts connections. The pool knows a limit for each host only, and hosts cost nothing.
 #[derive(Clone, Default)]
-pub(crate) struct Census(Arc<Counts>);
+pub(crate) struct ConnectionCounts(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
@@ -17,14 +17,14 @@ struct Counts {
 
 /// One connection, counted until it is dropped.
 pub(crate) struct Counted {
-    census: Census,
+    counts: ConnectionCounts,
     waiting: bool,
 }
 
-impl Census {
+impl ConnectionCounts {
     pub(crate) fn opened(&self) -> Counted {
         self.0.open.fetch_add(1, Relaxed);
-        Counted { census: self.clone(), waiting: false }
+        Counted { counts: self.clone(), waiting: false }
     }
 
     /// Connections on which no request waits for its answer to begin: those in the pool, and a few others.
@@ -37,14 +37,14 @@ impl Counted {
     /// Something was written: a request waits.
     pub(crate) fn wrote(&mut self) {
         if !std::mem::replace(&mut self.waiting, true) {
-            self.census.0.waiting.fetch_add(1, Relaxed);
+            self.counts.0.waiting.fetch_add(1, Relaxed);
         }
     }
 
     /// Something was read: its answer has begun.
     pub(crate) fn read(&mut self) {
         if std::mem::replace(&mut self.waiting, false) {
-            self.census.0.waiting.fetch_sub(1, Relaxed);
+            self.counts.0.waiting.fetch_sub(1, Relaxed);
         }
     }
 }
@@ -52,7 +52,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.read();
-        self.census.0.open.fetch_sub(1, Relaxed);
+        self.counts.0.open.fetch_sub(1, Relaxed);
     }
 }
 
@@ -62,19 +62,19 @@ mod tests {
 
     #[test]
     fn a_connection_is_unused_but_between_a_request_and_its_answer() {
-        let census = Census::default();
-        let (mut one, mut other) = (census.opened(), census.opened());
-        assert_eq!(census.unused(), 2);
+        let counts = ConnectionCounts::default();
+        let (mut one, mut other) = (counts.opened(), counts.opened());
+        assert_eq!(counts.unused(), 2);
         one.wrote();
         one.wrote();
-        assert_eq!(census.unused(), 1);
+        assert_eq!(counts.unused(), 1);
         one.read();
         one.read();
-        assert_eq!(census.unused(), 2);
+        assert_eq!(counts.unused(), 2);
         other.wrote();
         drop(other);
-        assert_eq!(census.unused(), 1);
+        assert_eq!(counts.unused(), 1);
         drop(one);
-        assert_eq!((census.unused(), census.0.waiting.load(Relaxed)), (0, 0));
+        assert_eq!((counts.unused(), counts.0.waiting.load(Relaxed)), (0, 0));
     }
 }

@@ -14,7 +14,7 @@ const LONGEST_MESSAGE: usize = 500;
 
 /// One entry of a problem's `errors`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Fault {
+pub(crate) struct Violation {
     /// The member or parameter, with the index for an element of an array; empty for the whole body.
     pub(crate) field: String,
     /// Stable, for programs.
@@ -23,7 +23,7 @@ pub(crate) struct Fault {
     pub(crate) message: String,
 }
 
-impl Fault {
+impl Violation {
     /// Cuts what a caller can make long: a name that is not known, or a value that the message quotes.
     pub(crate) fn new(field: impl Display, code: &'static str, message: impl Display) -> Self {
         Self { field: shortened(field, LONGEST_FIELD), code, message: shortened(message, LONGEST_MESSAGE) }
@@ -37,10 +37,10 @@ mod tests {
     #[test]
     fn a_long_name_or_value_is_cut_at_a_character() {
         for characters in [1, LONGEST_FIELD, LONGEST_FIELD + 1, 60_000] {
-            let fault = Fault::new("é".repeat(characters), "unknown_field", "ü".repeat(characters));
-            assert_eq!(fault.field.chars().count(), characters.min(LONGEST_FIELD));
-            assert_eq!(fault.field.ends_with('…'), characters > LONGEST_FIELD);
-            assert_eq!(fault.message.chars().count(), characters.min(LONGEST_MESSAGE));
+            let violation = Violation::new("é".repeat(characters), "unknown_field", "ü".repeat(characters));
+            assert_eq!(violation.field.chars().count(), characters.min(LONGEST_FIELD));
+            assert_eq!(violation.field.ends_with('…'), characters > LONGEST_FIELD);
+            assert_eq!(violation.message.chars().count(), characters.min(LONGEST_MESSAGE));
         }
     }
 }

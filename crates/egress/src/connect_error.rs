@@ -4,17 +4,17 @@ use std::{error::Error, io, net::SocketAddr};
 
 use domain::{RefusedAddress, RefusedHost, RefusedPort};
 
-use crate::resolver::LookupFault;
+use crate::resolver::LookupError;
 
-/// Why there is no connection. The texts are for logs; what an administrator reads is in `words`.
+/// Why there is no connection. The texts are for logs; what an administrator reads is in `failure_messages`.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectFault {
+pub(crate) enum ConnectError {
     /// The host cannot be a name in a certificate, and so none in the DNS.
     #[error("{host:?} is not a host name")]
     InvalidName { host: String },
     /// The name has no address.
     #[error("{host:?} does not resolve")]
-    Unresolved { host: String, source: LookupFault },
+    Unresolved { host: String, source: LookupError },
     /// The operator denies the host.
     #[error(transparent)]
     RefusedHost(RefusedHost),

@@ -1,0 +1,122 @@
+//! The shared acknowledgement of a message that holds several jobs. The message is acknowledged when all its jobs are done.
+//! Their follow-ups are published just before: if this process dies earlier, the message is redelivered unchanged, and no
+//! follow-up exists twice.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use broker::{Acker, Names, Outgoing, Publisher};
+use domain::{Job, RetrySchedule};
+use service_kit::publishing::{self, Publishing};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+/// One job's part of the acknowledgement of its message. A part that is dropped is never done, so the message is redelivered.
+pub(crate) struct SharedAck(Arc<Mutex<Shared>>);
+
+struct Shared {
+    /// Taken when the last part is done.
+    acker: Option<Acker>,
+    undone: usize,
+    follow_ups: Vec<FollowUp>,
+}
+
+/// A message that a job leaves behind.
+pub(crate) enum FollowUp {
+    /// The job of the next attempt, due at a time.
+    Retry(Job, OffsetDateTime),
+    /// The same job once more, due at a time, with the number of its deliveries so far. Whoever takes it has to know that
+    /// number: another dispatcher may be making this very attempt, and count on the message for the retry.
+    Again(Job, OffsetDateTime, u32),
+    /// A message as it is.
+    Message(Outgoing),
+}
+
+impl SharedAck {
+    /// The parts of a message with so many jobs.
+    pub(crate) fn of(acker: Acker, jobs: usize) -> Vec<Self> {
+        let shared = Arc::new(Mutex::new(Shared { acker: Some(acker), undone: jobs, follow_ups: Vec::new() }));
+        (0..jobs).map(|_| Self(Arc::clone(&shared))).collect()
+    }
+
+    /// Whether the message can still be acknowledged.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.shared().acker.as_ref().is_some_and(Acker::is_usable)
+    }
+
+    /// Gives one job's follow-up to one of the parts that the job has with its duplicates. Prefers a usable part: the message
+    /// of any other is redelivered, and would leave the follow-up again.
+    pub(crate) fn leaving(
+        parts: Vec<Self>,
+        mut follow_up: Option<FollowUp>,
+    ) -> impl Iterator<Item = (Self, Option<FollowUp>)> {
+        let chosen = parts.iter().position(Self::is_usable).unwrap_or_default();
+        let parts = parts.into_iter().enumerate();
+        parts.map(move |(at, part)| (part, if at == chosen { follow_up.take() } else { None }))
+    }
+
+    /// Notes that the job is done. The last part of a message returns the right to acknowledge it, and all its follow-ups.
+    fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Vec<FollowUp>)> {
+        let mut shared = self.shared();
+        shared.follow_ups.extend(follow_up);
+        shared.undone -= 1;
+        if shared.undone > 0 {
+            return None;
+        }
+        Some((shared.acker.take()?, std::mem::take(&mut shared.follow_ups)))
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Publishes follow-ups and acknowledges messages.
+#[derive(Clone)]
+pub(crate) struct Finisher {
+    pub(crate) publisher: Publisher,
+    pub(crate) names: Names,
+    pub(crate) schedule: RetrySchedule,
+    /// Cancelled when the shutdown's deadline has passed.
+    pub(crate) abandon: CancellationToken,
+}
+
+impl Finisher {
+    /// Notes parts as done, whose own effects are durable. Publishes the follow-ups of the messages that are done with them,
+    /// waits for the confirms, and acknowledges each message once its own are confirmed. Returns when all are acknowledged.
+    /// A queue that refuses may take long: it holds up its own messages only. Returns `None` when this was abandoned.
+    ///
+    /// The follow-ups of a message whose connection is lost are not published: the message is redelivered, and its jobs leave
+    /// them again.
+    pub(crate) async fn done(&self, parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>) -> Option<()> {
+        let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
+        for (part, follow_up) in parts {
+            let Some((acker, left)) = part.done(follow_up) else { continue };
+            if left.is_empty() {
+                ready.push(acker);
+                continue;
+            }
+            let source = Arc::new(acker);
+            let of_source = |content| publishing::FollowUp { sources: vec![Arc::clone(&source)], content };
+            follow_ups.extend(left.into_iter().map(of_source));
+        }
+        let Self { publisher, abandon, .. } = self;
+        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon };
+        let message = |publishing::FollowUp { sources, content }: &publishing::FollowUp<Acker, FollowUp>| {
+            let is_wanted = sources.iter().all(|acker| acker.is_usable());
+            is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
+        };
+        publishing.all(follow_ups, ready, |follow_up| message(follow_up), Acker::ack_all).await
+    }
+
+    fn message(&self, follow_up: &FollowUp, now: OffsetDateTime) -> Outgoing {
+        let job_at = |job: &Job, due: &OffsetDateTime| self.names.job_at(*job, *due, now, &self.schedule);
+        match follow_up {
+            FollowUp::Retry(job, due) => job_at(job, due),
+            FollowUp::Again(job, due, delivery_count) => job_at(job, due).carrying(*delivery_count),
+            FollowUp::Message(message) => message.clone(),
+        }
+    }
+}
