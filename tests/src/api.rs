@@ -1,4 +1,4 @@
-//! An administrator at the REST API.
+//! A client of the REST API.
 
 use std::net::SocketAddr;
 
@@ -14,18 +14,18 @@ use crate::wait::{SOON, eventually};
 /// A client with or without a session.
 #[derive(Clone, Debug)]
 pub struct Api {
-    /// Where the API listens.
+    /// The address of the API.
     pub address: SocketAddr,
     /// The session's id, sent as the cookie.
     pub session: Option<String>,
 }
 
-/// An answer.
+/// An HTTP answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// Names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The body as text.
     pub text: String,
@@ -35,20 +35,20 @@ impl Answer {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// When it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// A header.
+    /// A header, by its name in lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// A webhook, as its creation showed it.
+/// A webhook, as its creation shows it.
 #[derive(Clone, Debug)]
 pub struct Created {
     /// Its id.
@@ -58,7 +58,7 @@ pub struct Created {
 }
 
 impl Api {
-    /// Sends a request; `headers` come on top of the cookie.
+    /// Sends a request with the cookie and these `headers`.
     ///
     /// # Panics
     /// When there is no answer.
@@ -66,13 +66,13 @@ impl Api {
         self.try_send(method, path, headers, body).await.expect("the API answers")
     }
 
-    /// The same, of an API that may be away.
+    /// Like [`Api::send`], for an API that may be down.
     ///
     /// # Errors
-    /// When there is no whole answer.
+    /// When there is no complete answer.
     ///
     /// # Panics
-    /// When what is to be sent is no request.
+    /// When the request is not valid.
     pub async fn try_send(
         &self,
         method: &str,
@@ -129,7 +129,7 @@ impl Api {
     /// A page of a webhook's deliveries.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When the API refuses.
     pub async fn log(&self, webhook: &str, query: &str) -> Value {
         let answer = self.get(&format!("/api/v1/webhooks/{webhook}/deliveries/?{query}")).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
@@ -146,7 +146,7 @@ impl Api {
         answer.json()
     }
 
-    /// Waits until a webhook's newest delivery is in a state, and returns it.
+    /// Waits until a webhook's newest delivery is in this state.
     pub async fn newest_in(&self, webhook: &str, state: &str) -> Value {
         eventually(&format!("the newest delivery is {state}"), SOON, || async {
             let newest = self.log(webhook, "limit=1").await["data"][0].clone();
@@ -158,7 +158,7 @@ impl Api {
     /// Registers a webhook.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When the API refuses.
     pub async fn create(&self, url: &str, events: &[&str]) -> Created {
         let answer = self.post("/api/v1/webhooks/", &json!({"name": "A test", "url": url, "events": events})).await;
         assert_eq!(answer.status, 201, "{}", answer.text);

@@ -1,10 +1,10 @@
-//! A storm: publishers at a steady rate, receivers of every kind, and processes, broker and database that are killed,
-//! frozen and cut off at random times. Afterwards an auditor reconciles what was confirmed to the publishers, what the
-//! ledger says and what the receivers got.
+//! A storm: publishers at a steady rate, receivers of every kind, and faults. Processes, broker and database are
+//! killed, frozen and cut off at random times. Then an auditor reconciles what was confirmed to the publishers, what
+//! the ledger says and what the receivers got.
 //!
-//! [`plan`] derives everything that is left to chance from a seed; [`audit`] is pure, and [`evidence`] is what it is fed.
-//! The modules between them are the rim: [`cast`] (tenants, webhooks, receivers), `upstream`, `fleet`, `faults`, `rest`
-//! and `collect`.
+//! [`plan`] derives all random choices from a seed. [`audit`] is pure, and [`evidence`] is its input. The others do IO:
+//! [`cast`] (the fixtures: tenants, webhooks, receivers), `upstream` (publishers), `fleet` (processes), `faults`,
+//! `rest` (administrators) and `collect`.
 
 pub mod audit;
 pub mod cast;

@@ -9,32 +9,32 @@ use uuid::Uuid;
 pub struct Event {
     /// Its id.
     pub id: Uuid,
-    /// Which of the seven.
+    /// One of the seven event types.
     pub event_type: EventType,
     /// The tenant.
     pub tenant: Uuid,
-    /// When it fires, as it is written.
+    /// The time of the event, as the message writes it.
     pub timestamp: String,
     /// The JSON of `data`, byte for byte.
     pub data: String,
 }
 
 impl Event {
-    /// An event that fires now, with realistic data.
+    /// An event of this moment, with realistic data.
     #[must_use]
     pub fn now(event_type: EventType, tenant: Uuid) -> Self {
         let timestamp = OffsetDateTime::now_utc().format(&Rfc3339).expect("now can be written");
         Self { id: Uuid::now_v7(), event_type, tenant, timestamp, data: sample(event_type) }
     }
 
-    /// The same with other data.
+    /// Replaces the data.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<String>) -> Self {
         self.data = data.into();
         self
     }
 
-    /// The message.
+    /// The body of the message.
     #[must_use]
     pub fn to_message(&self) -> Vec<u8> {
         let Self { id, event_type, tenant, timestamp, data } = self;

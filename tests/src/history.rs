@@ -1,16 +1,16 @@
-//! Deliveries of the past, put straight into the ledger.
+//! Past deliveries, written straight into the ledger.
 
 use uuid::Uuid;
 
 use crate::system::System;
 
-/// Deliveries of a webhook that were dropped after seven attempts, one event each, a second apart, the last one a second
-/// ago. Their ids and bodies are such that they can be sent again.
+/// Writes past deliveries of a webhook: dropped after seven attempts, with one event each, one second apart. The newest
+/// is one second old. Their ids and bodies allow a resend.
 pub async fn dropped(system: &System, tenant: Uuid, webhook: &str, count: usize) {
     made(system, tenant, webhook, count, "'dropped'").await;
 }
 
-/// The same in a state that is an SQL expression of the number `i`, from 1 (the newest).
+/// Like `dropped`, with the state as an SQL expression of the number `i`. `i` is 1 for the newest delivery.
 pub async fn made(system: &System, tenant: Uuid, webhook: &str, count: usize, state: &str) {
     system
         .sql(&format!(

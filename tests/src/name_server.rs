@@ -1,5 +1,4 @@
-//! A name server of a test's own, on UDP and TCP. It writes DNS messages by hand, so that what the service reads is not
-//! made by the library that it reads with.
+//! A name server for one test, on UDP and TCP. It writes DNS messages by hand, not with the library that reads them.
 
 use std::{
     collections::HashMap,
@@ -17,30 +16,30 @@ const A: u16 = 1;
 const CNAME: u16 = 5;
 const AAAA: u16 = 28;
 
-/// What it says about a name.
+/// What the server answers about a name.
 #[derive(Clone, Debug)]
 pub enum Say {
-    /// These addresses, each to the question for its family. Without any: the name exists and has none.
+    /// These addresses, each for the query of its family. Without any, the name exists and has no address.
     Addresses(Vec<IpAddr>),
-    /// The same, to be remembered for so many seconds. Else it is none.
+    /// The same with a TTL in seconds. Every other answer has a TTL of 0.
     Lasting(u32, Vec<IpAddr>),
-    /// The name is another one's alias, which has these addresses. Both are in one answer.
+    /// The name is an alias of another name, which has these addresses. One answer holds both.
     Alias(String, Vec<IpAddr>),
-    /// The name is another one's alias: ask for that.
+    /// The name is an alias of another name, which the client has to query.
     Referral(String),
-    /// There is no such name.
+    /// NXDOMAIN: there is no such name.
     NoSuchName,
-    /// I cannot tell.
+    /// SERVFAIL.
     Failure,
-    /// Nothing, ever.
+    /// No answer at all.
     Silence,
-    /// These addresses for who asks for IPv4, and nothing, ever, for who asks for IPv6.
+    /// These addresses for IPv4 queries, no answer at all for IPv6 queries.
     SilentAboutIpv6(Vec<IpAddr>),
-    /// Over UDP only that the answer is too long; these addresses over TCP.
+    /// Truncated over UDP, these addresses over TCP.
     Truncated(Vec<IpAddr>),
 }
 
-/// Says what a script tells it to.
+/// A name server that answers as a script says.
 pub struct NameServer {
     address: SocketAddr,
     state: Arc<State>,
@@ -51,7 +50,7 @@ type Script = dyn Fn(&str, usize) -> Say + Send + Sync;
 
 struct State {
     script: Box<Script>,
-    /// How often each name was asked for with each type.
+    /// The number of queries for each name and type.
     asked: Mutex<HashMap<(String, u16), usize>>,
 }
 
@@ -62,11 +61,11 @@ enum Transport {
 }
 
 impl NameServer {
-    /// Starts it. The script gets the name, in lower case and without a dot at its end, and how often it was asked for
-    /// before with the same type.
+    /// Starts the server. The script gets the name, in lower case and without a final dot, and the number of earlier
+    /// queries for the same name and type.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no port is free.
     pub async fn start(script: impl Fn(&str, usize) -> Say + Send + Sync + 'static) -> Self {
         let (udp, tcp) = sockets().await;
         let address = udp.local_addr().expect("it is bound");
@@ -77,20 +76,20 @@ impl NameServer {
         Self { address, state, _tasks: tasks }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How often addresses of the name were asked for, of the family that was asked for more often.
+    /// The number of address queries for the name: of A or of AAAA, whichever is larger.
     #[must_use]
     pub fn asked(&self, name: &str) -> usize {
         let asked = self.state.asked.lock().unwrap_or_else(PoisonError::into_inner);
         [A, AAAA].iter().filter_map(|kind| asked.get(&(name.to_owned(), *kind))).copied().max().unwrap_or(0)
     }
 
-    /// Every name that was asked for.
+    /// Every name that was queried.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let asked = self.state.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +100,7 @@ impl NameServer {
     }
 }
 
-/// The same port for both.
+/// UDP and TCP on the same port.
 async fn sockets() -> (UdpSocket, TcpListener) {
     for _ in 0..100 {
         let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a port is free");
@@ -177,7 +176,7 @@ impl State {
 
 struct Question<'a> {
     id: &'a [u8],
-    /// As it came, with type and class.
+    /// The question as it came, with type and class.
     bytes: &'a [u8],
     name: String,
     kind: u16,
@@ -201,7 +200,7 @@ impl<'a> Question<'a> {
 
     fn reply(&self, code: u8, truncated: bool, records: &[Vec<u8>]) -> Vec<u8> {
         let count = u16::try_from(records.len()).expect("the script fits into a message").to_be_bytes();
-        // A response to a query for recursion, which was available.
+        // A response to a recursive query, with recursion available.
         let flags = [0x81 | u8::from(truncated) << 1, 0x80 | code];
         let counts = [0, 1, count[0], count[1], 0, 0, 0, 0];
         [self.id, &flags, &counts, self.bytes, &records.concat()].concat()

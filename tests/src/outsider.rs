@@ -1,4 +1,4 @@
-//! What is around the service: an upstream service that publishes events, and a look into queues and tables.
+//! The outside of the service: an upstream publisher, and a look into queues and tables.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use lapin::{
 
 use crate::{events::Event, wait::eventually};
 
-/// A connection to the broker that belongs to nobody in the service.
+/// A connection to the broker that no service uses.
 pub struct Outsider {
     connection: Connection,
     channel: Channel,
@@ -58,7 +58,7 @@ impl Outsider {
         }
     }
 
-    /// Publishes any message with any routing key on the event exchange.
+    /// Publishes any message with any routing key to the event exchange.
     ///
     /// # Panics
     /// When the broker does not confirm it.
@@ -66,7 +66,7 @@ impl Outsider {
         self.publish_to(&self.exchange, routing_key, body).await;
     }
 
-    /// Publishes any message anywhere.
+    /// Publishes any message to any exchange.
     ///
     /// # Panics
     /// When the broker does not confirm it.
@@ -86,7 +86,7 @@ impl Outsider {
         self.channel.basic_publish(exchange.into(), routing_key.into(), options, body, properties).await
     }
 
-    /// How many messages are ready in a queue.
+    /// The number of ready messages in a queue.
     ///
     /// # Panics
     /// When there is no such queue.
@@ -99,16 +99,16 @@ impl Outsider {
             .message_count()
     }
 
-    /// Waits until a queue holds so many messages that are ready.
+    /// Waits until this number of messages is ready in a queue.
     ///
     /// # Panics
-    /// When there is no such queue, or it did not hold them in time.
+    /// When there is no such queue, or the deadline passes.
     pub async fn wait_ready(&self, queue: &str, messages: u32, deadline: Duration) {
         let what = format!("{queue} holds {messages} messages");
         eventually(&what, deadline, || async { (self.ready(queue).await == messages).then_some(()) }).await;
     }
 
-    /// How many consumers a queue has.
+    /// The number of consumers of a queue.
     ///
     /// # Panics
     /// When there is no such queue.

@@ -1,4 +1,4 @@
-//! The real binaries.
+//! The real binaries, as processes.
 
 use std::{
     collections::HashMap,
@@ -16,10 +16,10 @@ use crate::{
     wait::eventually,
 };
 
-/// A binary of this build.
+/// The path of a binary of this build.
 ///
 /// # Panics
-/// When it was not built: `cargo build --workspace --bins` does.
+/// When it is not built: `cargo build --workspace --bins`.
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     let mut folder = std::env::current_exe().expect("this program has a path");
@@ -32,18 +32,18 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// A running process of the service; killed when dropped.
+/// A running process of the service. It is killed when dropped.
 pub struct Process {
     child: Child,
-    /// Its operations address.
+    /// The address of its operations port.
     pub ops: SocketAddr,
-    /// What it logged.
+    /// The path of its log.
     pub log: PathBuf,
     log_stays: bool,
 }
 
 impl Process {
-    /// Starts a binary with the system's settings. It is not waited for.
+    /// Starts a binary with these settings, without waiting.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -56,7 +56,7 @@ impl Process {
         process
     }
 
-    /// The same with a log that stays when the process is gone.
+    /// Like [`Process::spawn`], with a log that stays.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -90,7 +90,7 @@ impl Process {
         process
     }
 
-    /// The same, with a proxy before the broker.
+    /// Like [`Process::start`], with a proxy in front of the broker.
     pub async fn start_behind_proxy(name: &str, mut environment: HashMap<String, String>) -> (Proxy, Self) {
         let (proxy, url) = Proxy::before(&environment["WEBHOOKS__BROKER__URL"]);
         environment.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
@@ -98,19 +98,19 @@ impl Process {
         (proxy, process)
     }
 
-    /// Its number, for a look into `/proc`.
+    /// The process id, for `/proc`.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// SIGTERM, and the exit status.
+    /// Sends SIGTERM and returns the exit status.
     ///
     /// # Panics
     /// When it does not end within 40 s.
@@ -119,7 +119,7 @@ impl Process {
         self.wait().await
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     ///
     /// # Panics
     /// When it has ended already.
@@ -127,7 +127,7 @@ impl Process {
         self.signal("TERM");
     }
 
-    /// SIGSTOP: it keeps its connections and does nothing.
+    /// Sends SIGSTOP: the process keeps its connections and does nothing.
     ///
     /// # Panics
     /// When it has ended already.
@@ -135,7 +135,7 @@ impl Process {
         self.signal("STOP");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     ///
     /// # Panics
     /// When it has ended already.
@@ -156,7 +156,7 @@ impl Process {
         self.child.try_wait().expect("it is our child")
     }
 
-    /// How many of its threads have a name that begins so.
+    /// The number of its threads whose names begin with `name`.
     ///
     /// # Panics
     /// When it does not run.
@@ -167,7 +167,7 @@ impl Process {
         tasks.filter_map(|task| Some(task.ok()?.path())).filter(named).count()
     }
 
-    /// The exit status.
+    /// Waits for the end and returns the exit status.
     ///
     /// # Panics
     /// When it does not end within 40 s.
@@ -179,7 +179,7 @@ impl Process {
             .await
     }
 
-    /// The most memory that it ever had, in bytes.
+    /// The peak resident memory of the process, in bytes.
     ///
     /// # Panics
     /// When it does not run.
@@ -190,7 +190,7 @@ impl Process {
         peak.and_then(|kib| kib.trim().parse::<usize>().ok()).expect("a number of kB") * 1024
     }
 
-    /// What it logged so far.
+    /// The log so far.
     #[must_use]
     pub fn logged(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -211,11 +211,11 @@ impl Drop for Process {
     }
 }
 
-/// How many of the last lines of its log are shown when a test fails.
+/// How many of the last log lines a failed test shows.
 const SHOWN: usize = 30;
 
-/// An address on which nobody listens now: one that was not given out before, and that no outgoing connection takes
-/// meanwhile, as it is below the range that those are given.
+/// A free address, another one each time. Its port is below the range of outgoing connections, so none takes it
+/// meanwhile.
 ///
 /// # Panics
 /// When there is none.
@@ -228,7 +228,7 @@ pub fn free_address() -> SocketAddr {
     free.find(|address| TcpListener::bind(address).is_ok()).expect("there is a free port")
 }
 
-/// The settings of a system with the API on an address of its own, which the system is told.
+/// The system's settings, with an API address that the system learns.
 pub async fn with_api_address(system: &System) -> HashMap<String, String> {
     let address = free_address();
     system.api_is_at(address).await;

@@ -1,5 +1,5 @@
-//! A TCP proxy in front of a server, for faults of the network: a server that is not there yet, falls silent, goes away,
-//! or does what it was asked and is never heard to say so.
+//! A TCP proxy in front of a server, for network faults: the server is not there yet, falls silent, goes away, or does
+//! what it was asked while its answer never arrives.
 
 use std::{
     io,
@@ -18,19 +18,19 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What becomes of the bytes of every connection, present and future.
+/// What happens to the bytes of every connection, open or future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They pass.
+    /// All bytes pass.
     Pass,
-    /// They wait, in both directions: the server seems frozen.
+    /// All bytes wait, in both directions: the server seems frozen.
     Stall,
-    /// Those of the client pass, those of the server wait.
+    /// The client's bytes pass, the server's bytes wait.
     HoldAnswers,
-    /// Those of the server pass, those of the client wait, on connections whose client mentioned the text when it
-    /// introduced itself.
+    /// The server's bytes pass. The client's bytes wait on connections whose greeting from the client contains this
+    /// text.
     HoldRequests(&'static str),
-    /// There are none: connections end at once.
+    /// Connections end at once.
     Refuse,
 }
 
@@ -51,19 +51,19 @@ enum Way {
     Back,
 }
 
-/// How many of the first bytes may introduce a client.
+/// About how many of a client's first bytes are its greeting.
 const GREETING: usize = 1024;
 
-/// An address that is ours and on which nothing listens yet.
+/// A reserved address on which nothing listens yet.
 pub struct Reserved {
     socket: TcpSocket,
 }
 
 impl Reserved {
-    /// Takes a free port: connecting to it is refused, and nobody else is given it.
+    /// Reserves a free port. Connections to it are refused, and nobody else gets it.
     ///
     /// # Panics
-    /// When there is none.
+    /// When no port is free.
     #[must_use]
     pub fn take() -> Self {
         let socket = TcpSocket::new_v4().expect("a socket can be made");
@@ -71,7 +71,7 @@ impl Reserved {
         Self { socket }
     }
 
-    /// The address.
+    /// The reserved address.
     ///
     /// # Panics
     /// When the system does not know it.
@@ -80,7 +80,7 @@ impl Reserved {
         self.socket.local_addr().expect("a bound socket has an address")
     }
 
-    /// Begins to listen there, in front of `target`.
+    /// Starts a proxy on the address, in front of `target`.
     ///
     /// # Panics
     /// When the system refuses.
@@ -98,14 +98,14 @@ impl Reserved {
 
 /// A proxy on 127.0.0.1. Dropping it ends it and its connections.
 pub struct Proxy {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     _stop: tokio_util::sync::DropGuard,
 }
 
 impl Proxy {
-    /// Starts in front of the server that a URL names; gives the same URL with the proxy's address in it.
+    /// Starts a proxy in front of the server that a URL names. Returns the same URL with the proxy's address in it.
     ///
     /// # Panics
     /// When the URL names no address.
@@ -116,7 +116,7 @@ impl Proxy {
         (proxy, through)
     }
 
-    /// Sets what becomes of all bytes from now on. What was held goes on when it may pass again.
+    /// Sets what happens to all bytes from now on. Held bytes go on once they may pass.
     pub fn set(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);
         if mode == Mode::Refuse {
@@ -124,7 +124,7 @@ impl Proxy {
         }
     }
 
-    /// Ends every connection; what was held is lost.
+    /// Ends every connection. Held bytes are lost.
     pub fn cut(&self) {
         let mut cut = self.shared.cut.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *cut).cancel();
@@ -184,7 +184,7 @@ async fn pump(
             greeting += &String::from_utf8_lossy(&buffer[..length]);
         }
         let may_pass = mode.wait_for(|mode| mode.passes(way, &greeting)).await.is_ok();
-        // What was held until the cut stays lost, though bytes may pass again by now.
+        // Bytes that were held when the connection was cut stay lost, even if bytes may pass again.
         if !may_pass || cut.is_cancelled() || length == 0 {
             return to.shutdown().await;
         }

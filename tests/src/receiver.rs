@@ -1,6 +1,6 @@
 //! A receiver of deliveries over real TLS, for tests, the demonstration and the measurements.
 //!
-//! It plays an outsider: it checks what it gets with its own computation of the signature, not with our crate.
+//! It plays an outsider: it verifies signatures with a computation of its own, not with our crate.
 
 mod ca;
 #[cfg(test)]

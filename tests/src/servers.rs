@@ -1,4 +1,4 @@
-//! The servers that tests talk to.
+//! The servers that tests use: PostgreSQL and RabbitMQ.
 
 use std::{
     os::unix::process::CommandExt,
@@ -15,7 +15,7 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
 }
 
-/// Where PostgreSQL and RabbitMQ are.
+/// The addresses of PostgreSQL and RabbitMQ.
 #[derive(Clone, Debug)]
 pub struct Servers {
     /// `postgres://…`
@@ -46,14 +46,14 @@ fn from_env_file(path: &Path, name: &str) -> Option<String> {
     Some(value.trim_matches('\'').to_owned())
 }
 
-/// A private pair of servers that a test may kill. Gone when dropped, or when this program ends in whatever way.
+/// A private pair of servers that a test may kill. It is removed when dropped, or when this program ends in any way.
 pub struct PrivateServers {
     folder: PathBuf,
     servers: Servers,
     guardian: Child,
 }
 
-/// One of the two.
+/// One server of the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// The ledger.
@@ -66,7 +66,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 static BORROWED: OnceCell<Mutex<PrivateServers>> = OnceCell::const_new();
 
 impl PrivateServers {
-    /// Starts them; takes some ten seconds.
+    /// Starts both servers. That takes about ten seconds.
     ///
     /// # Panics
     /// When they do not start.
@@ -82,20 +82,20 @@ impl PrivateServers {
         this
     }
 
-    /// The pair that the tests of this program share, one at a time. It runs, whatever the last test left behind.
+    /// The pair that the tests of this program share, one at a time. Both servers run, whatever the last test did.
     pub async fn borrow() -> MutexGuard<'static, Self> {
         let servers = BORROWED.get_or_init(async || Mutex::new(Self::start())).await.lock().await;
         servers.stack(&["up", "--private"]);
         servers
     }
 
-    /// Where they are. After a restart the ports are the same.
+    /// The addresses of the servers. A restart keeps the ports.
     #[must_use]
     pub const fn servers(&self) -> &Servers {
         &self.servers
     }
 
-    /// The process whose descendants, with itself, are the server.
+    /// The server's root process. It and its descendants are the server.
     ///
     /// # Panics
     /// When it does not run.
@@ -106,12 +106,12 @@ impl PrivateServers {
         text.split(' ').next().and_then(|pid| pid.parse().ok()).expect("the stack writes its pid first")
     }
 
-    /// `kill -9`.
+    /// Kills a server with `kill -9`.
     pub fn kill(&self, server: Server) {
         self.stack(&["kill", server.name()]);
     }
 
-    /// `kill -9` of the broker, and its disk is gone. [`PrivateServers::restart`] starts an empty one.
+    /// Kills the broker and removes its data. [`PrivateServers::restart`] then starts an empty one.
     ///
     /// # Panics
     /// When its data cannot be removed.
@@ -126,17 +126,17 @@ impl PrivateServers {
         assert_eq!(self.read().database_url, self.servers.database_url, "the port was taken meanwhile");
     }
 
-    /// SIGSTOP: it keeps its connections and answers nothing.
+    /// Sends SIGSTOP: the server keeps its connections and answers nothing.
     pub fn freeze(&self, server: Server) {
         self.stack(&["pause", server.name()]);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&self, server: Server) {
         self.stack(&["resume", server.name()]);
     }
 
-    /// SIGCONT, whether it is frozen, runs or does not.
+    /// Sends SIGCONT and ignores errors.
     pub fn thaw_anyway(&self, server: Server) {
         let _ = self.script(&["resume", server.name()]);
     }
@@ -149,8 +149,8 @@ impl PrivateServers {
         self.stack(&[&["rabbitmqctl", "-q"], arguments].concat())
     }
 
-    /// How many messages a queue holds now: those that are ready, and those that are handed out and not acknowledged.
-    /// Asks the queue itself, as what the broker lists is seconds old.
+    /// The number of messages in a queue, ready or unacknowledged. Asks the queue, because the broker's lists are
+    /// seconds old.
     ///
     /// # Panics
     /// When there is no such queue.
@@ -193,7 +193,7 @@ impl Drop for PrivateServers {
     }
 }
 
-/// Removes the servers when its standard input ends, which the end of this program brings about if nothing else does.
+/// A process that removes the servers when its standard input ends: with this program at the latest.
 fn guardian(folder: &Path) -> Child {
     Command::new("sh")
         .args(["-c", "read -r _; exec \"$0\" destroy"])

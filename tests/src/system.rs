@@ -1,4 +1,4 @@
-//! The whole service, for one test: with a database and a queue prefix of its own on the shared servers.
+//! The whole service for one test. Its environment has its own database and queue prefix on the shared servers.
 
 use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,16 +20,16 @@ use crate::{
     wait::{SOON, eventually},
 };
 
-/// How a test wants its system.
+/// The options of a test's system.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `retry.schedule`
     pub schedule: &'static str,
     /// `egress.timeout`
     pub timeout: &'static str,
-    /// How many dispatchers.
+    /// The number of dispatchers.
     pub dispatchers: usize,
-    /// Further settings, by the names of their environment variables.
+    /// Further settings by environment variable, `WEBHOOKS__` optional.
     pub settings: Vec<(&'static str, String)>,
     /// The servers, if not the shared ones.
     pub servers: Option<Servers>,
@@ -43,7 +43,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same, but events are kept, and so accepted, for a hundred years: for events with fixed timestamps.
+    /// Keeps, and so accepts, events for a hundred years: for events with fixed timestamps.
     #[must_use]
     pub fn keeping_long(mut self) -> Self {
         self.settings.push(("RETENTION__KEEP", "36500days".to_owned()));
@@ -51,7 +51,7 @@ impl Options {
     }
 }
 
-/// The service with its surroundings.
+/// The service in its environment.
 pub struct System {
     /// The settings of its processes, as environment variables.
     pub environment: HashMap<String, String>,
@@ -59,11 +59,11 @@ pub struct System {
     pub ca: TestCa,
     /// The names of exchanges and queues.
     pub names: Names,
-    /// The upstream services.
+    /// A publisher that plays the upstream services.
     pub upstream: Outsider,
-    /// This test's database.
+    /// The URL of this test's database.
     pub database_url: String,
-    /// The broker.
+    /// The URL of the broker.
     pub amqp_url: String,
     ledger: Ledger,
     schedule: String,
@@ -74,14 +74,14 @@ pub struct System {
     api: Mutex<Option<SocketAddr>>,
 }
 
-/// Which service.
+/// One of the three services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// The REST API.
     Api,
-    /// Events to deliveries.
+    /// Turns events into deliveries.
     Ingest,
-    /// Deliveries to attempts.
+    /// Makes the attempts of deliveries.
     Dispatcher,
 }
 
@@ -92,7 +92,7 @@ struct Running {
 }
 
 impl System {
-    /// Starts all services, runs the test, and cleans up whatever came of it.
+    /// Starts all services, runs the test and cleans up, whatever the outcome.
     pub async fn run<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
         Self::prepared(options.clone(), async |system| {
             system.start(Service::Api).await;
@@ -105,7 +105,7 @@ impl System {
         .await;
     }
 
-    /// The same without starting any service.
+    /// Like [`System::run`], without starting a service.
     pub async fn prepared<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
         let system = Arc::new(Self::prepare(options).await);
         let test = async {
@@ -170,7 +170,7 @@ impl System {
         }
     }
 
-    /// The ledger with connections of one's own, by which the server can tell them.
+    /// The ledger with its own connections, known to the server by `application_name`.
     #[must_use]
     pub fn ledger_as(&self, application_name: &'static str, max_connections: usize) -> Ledger {
         let url = self.database_url.clone();
@@ -189,7 +189,7 @@ impl System {
         self.start_with(service, self.settings()).await
     }
 
-    /// The same with other settings.
+    /// Like [`System::start`], with other settings.
     pub async fn start_with(&self, service: Service, settings: Settings) -> SocketAddr {
         let stop = CancellationToken::new();
         let (ops, task) = match service {
@@ -238,7 +238,7 @@ impl System {
         self.session(tenant, "admin", Duration::from_secs(3600)).await
     }
 
-    /// Anybody with a session.
+    /// A client with a session of this role.
     pub async fn session(&self, tenant: Uuid, role: &str, ttl: Duration) -> Api {
         let id = Uuid::new_v4().simple().to_string();
         let session = Session { tenant: TenantId::from(tenant), user: "somebody".to_owned(), role: role.to_owned() };
@@ -247,7 +247,7 @@ impl System {
         Api { session: Some(id), ..self.anonymous().await }
     }
 
-    /// Anybody without a session.
+    /// A client without a session.
     ///
     /// # Panics
     /// When no API was started.
@@ -255,7 +255,7 @@ impl System {
         Api { address: self.api.lock().await.expect("the API was started"), session: None }
     }
 
-    /// Tells the harness where an API listens that it did not start itself.
+    /// Sets the address of an API that it did not start.
     pub async fn api_is_at(&self, address: SocketAddr) {
         *self.api.lock().await = Some(address);
     }
@@ -265,13 +265,12 @@ impl System {
         sql(&self.database_url, statement).await
     }
 
-    /// One number from the test's database.
+    /// Queries one number from the test's database.
     pub async fn count(&self, statement: &str) -> i64 {
         self.sql(statement).await[0].get(0)
     }
 
-    /// A session with the test's database in which these statements were run. What they have locked is free when the
-    /// session is dropped.
+    /// A database session in which these statements were run. Dropping it releases their locks.
     pub async fn database_session(&self, statements: &str) -> tokio_postgres::Client {
         let (client, connection) =
             tokio_postgres::connect(&self.database_url, tokio_postgres::NoTls).await.expect("the database answers");
@@ -280,7 +279,7 @@ impl System {
         client
     }
 
-    /// Waits until so many sessions wait for a lock.
+    /// Waits until `count` sessions wait for a lock.
     pub async fn wait_for_locked_out(&self, count: i64) {
         let waiting =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -288,14 +287,14 @@ impl System {
         eventually(&what, SOON, || async { (self.count(waiting).await == count).then_some(()) }).await;
     }
 
-    /// The name of the queue of each retry delay.
+    /// The retry queues, one for each gap of the schedule.
     #[must_use]
     pub fn retry_queues(&self) -> Vec<String> {
         let schedule: domain::RetrySchedule = self.schedule.parse().expect("the schedule is good");
         schedule.gaps().into_iter().map(|gap| self.names.retry(gap)).collect()
     }
 
-    /// The queues that stand for the broker's memory, by the ledger.
+    /// The generations that the ledger knows. Each has a queue that stands for the broker's memory.
     pub async fn generations(&self) -> Vec<Uuid> {
         let url = self.database_url.clone();
         let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuilding FROM broker_generation) AS all_of \
@@ -304,13 +303,13 @@ impl System {
         rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect()
     }
 
-    /// Makes the ledger believe in a memory of the broker's that is gone.
+    /// Makes the ledger expect a generation that the broker does not have.
     pub async fn lose_generation(&self) {
         self.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
     }
 
-    /// The table of deliveries that did not go well agrees with the deliveries, whatever a test did. Some tests leave no
-    /// database behind, or one of an older version.
+    /// Checks that `unsuccessful_deliveries` agrees with `deliveries`. Some tests leave no database, or an older
+    /// schema.
     async fn check_unsuccessful(&self) {
         let Ok((client, connection)) = tokio_postgres::connect(&self.database_url, tokio_postgres::NoTls).await else {
             return;
@@ -354,13 +353,13 @@ impl System {
     }
 }
 
-/// Waits until `/readyz` says yes.
+/// Waits until `/readyz` answers 200.
 pub async fn wait_ready(ops: SocketAddr) {
     let ops = Api { address: ops, session: None };
     eventually("the service is ready", SOON, || async { (ops.get("/readyz").await.status == 200).then_some(()) }).await;
 }
 
-/// One figure of `/metrics`: the sum over all lines that begin with `name`.
+/// One metric of `/metrics`: the sum over all lines that begin with `name`.
 pub async fn metric(ops: SocketAddr, name: &str) -> f64 {
     let text = Api { address: ops, session: None }.get("/metrics").await.text;
     let lines = text.lines().filter(|line| line.starts_with(name));

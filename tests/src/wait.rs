@@ -1,14 +1,14 @@
-//! Waiting for a condition, with a deadline.
+//! Waits for a condition, with a deadline.
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take that ought to happen soon: generous, because machines are shared.
+/// The deadline for anything that should happen soon. It is generous because machines are shared.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Looks again and again until `look` finds something.
+/// Calls `look` again and again until it finds something.
 ///
 /// # Panics
-/// When the deadline passes; `what` says what was waited for.
+/// When the deadline passes. `what` names the condition in the message.
 pub async fn eventually<T, F>(what: &str, deadline: Duration, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,

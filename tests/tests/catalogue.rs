@@ -39,7 +39,7 @@ fn every_sample_satisfies_its_schema_and_shows_whatever_the_schema_describes() {
     }
 }
 
-/// A sample that is an object shows each member of its schema, and nothing else.
+/// Asserts that each object of a sample has exactly the members that its schema describes.
 fn assert_same_members(whole: &Value, schema: &Value, sample: &Value, place: &str) {
     let schema = match schema["$ref"].as_str() {
         Some(reference) => whole.pointer(reference.strip_prefix('#').unwrap()).unwrap(),

@@ -1,4 +1,4 @@
-//! A short storm, always the same.
+//! A short storm with a fixed seed.
 
 use std::time::Duration;
 

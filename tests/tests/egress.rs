@@ -1,4 +1,4 @@
-//! What receivers, their names and their owners can do to the service, from end to end (DESIGN 8).
+//! What receivers, their names and their owners can do to the service (crates/README.md, outbound requests).
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 use std::{
@@ -27,7 +27,7 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 use uuid::Uuid;
 
-/// One attempt, and the next one too late to disturb.
+/// One attempt: the next one is too late to disturb the test.
 const ONCE: &str = "1h,2h";
 
 fn with(schedule: &'static str, settings: &[(&'static str, String)]) -> Options {
@@ -42,7 +42,7 @@ fn registration(url: &str) -> Value {
     json!({"name": "A test", "url": url, "events": ["quote.closed"]})
 }
 
-/// The only fault of a refused request: its code and its words.
+/// The code and the message of the only violation in a rejected request.
 fn fault(answer: &Answer) -> (String, String) {
     assert_eq!(answer.status, 422, "{}", answer.text);
     let errors = answer.json()["errors"].clone();
@@ -51,7 +51,7 @@ fn fault(answer: &Answer) -> (String, String) {
     (text("code"), text("message"))
 }
 
-/// The log of the newest delivery's attempts, once it is in a state.
+/// The newest delivery's log of attempts, once the delivery is in `state`.
 async fn attempts(api: &Api, webhook: &str, state: &str) -> Vec<Value> {
     let newest = api.newest_in(webhook, state).await;
     let delivery = api.delivery(webhook, newest["id"].as_str().unwrap()).await;
@@ -150,7 +150,7 @@ async fn a_name_that_leads_to_a_private_address_is_refused_until_it_leads_elsewh
     .await;
 }
 
-/// Answers one request of each connection. The next one it reads and then closes the connection.
+/// Answers the first request of each connection. Reads the second one and closes the connection.
 struct Fickle {
     address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -184,7 +184,7 @@ impl Fickle {
     }
 }
 
-/// Reads a request to its end; false at the end of the connection.
+/// Reads a request to its end. Returns false at the end of the connection.
 async fn request(tls: &mut TlsStream<TcpStream>) -> bool {
     let mut bytes = Vec::new();
     loop {

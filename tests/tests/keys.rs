@@ -17,7 +17,7 @@ use signing::SigningSecret;
 use tokio::process::Command;
 use uuid::Uuid;
 
-/// The keys of a test, by the letters of their ids.
+/// The setting `secrets.keys` with a key for each letter.
 fn keys(letters: &str) -> String {
     let key = |letter: char| format!("key-{letter}:{}", hex::encode([letter as u8; 32]));
     letters.chars().map(key).collect::<Vec<_>>().join(",")
@@ -33,7 +33,7 @@ fn settings(system: &System, letters: &str) -> Settings {
     Settings::from_sources(None, environment(system, letters)).unwrap()
 }
 
-/// Exit code, standard output and standard error.
+/// Returns the exit code, standard output and standard error.
 async fn webhookctl(system: &System, letters: &str, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(binary("webhookctl"));
     command.args(arguments).env_clear().envs(environment(system, letters)).stdin(Stdio::null()).kill_on_drop(true);
@@ -47,7 +47,7 @@ fn sealed(letters: &str, webhook: Uuid, secret: &str) -> SealedSecret {
     keys.seal(WebhookId::from(webhook), &SigningSecret::from(secret.to_owned())).unwrap()
 }
 
-/// Webhooks whose secret is their id.
+/// Inserts webhooks whose secret is their id.
 async fn insert(system: &System, letter: &str, ids: &[Uuid]) {
     let rows = ids.iter().map(|id| {
         let SealedSecret { key_id, sealed } = sealed(letter, *id, &id.to_string());
@@ -61,7 +61,7 @@ async fn insert(system: &System, letter: &str, ids: &[Uuid]) {
     system.sql(&format!("INSERT INTO webhooks ({columns}) VALUES {rows}")).await;
 }
 
-/// The secrets as whoever has these keys alone reads them.
+/// The secrets of all webhooks, opened with these keys alone.
 async fn opened(system: &System, letters: &str) -> HashMap<Uuid, String> {
     let keys: SecretKeys = keys(letters).parse().unwrap();
     let rows = system.sql("SELECT id::text, secret_key_id, secret_sealed FROM webhooks").await;
@@ -147,7 +147,7 @@ async fn nothing_is_resealed_with_a_first_key_that_does_not_open_what_it_is_said
         let [old, new] = [1, 2].map(Uuid::from_u128);
         insert(&system, "a", &[old]).await;
         insert(&system, "b", &[new]).await;
-        // Here the key of that id has other digits.
+        // The configured `key-c` has other digits.
         system.sql("UPDATE webhooks SET secret_key_id = 'key-c' WHERE secret_key_id = 'key-b'").await;
         let (code, out, err) = webhookctl(&system, "ca", &["keys", "reseal"]).await;
         assert_eq!((code, out.as_str()), (1, ""));

@@ -1,4 +1,4 @@
-//! Every message against its contract in `proto-schemas/`, and what is no event at all.
+//! Every message against its contract in `proto-schemas/`, and messages that are no events.
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn assert_fits(schema: &Validator, message: &[u8]) -> Value {
     message
 }
 
-/// Waits until a queue holds exactly so many messages, and takes them.
+/// Waits until a queue holds messages and takes them. There must be exactly `count`.
 async fn take_all(broker: &Outsider, queue: &str, count: usize) -> Vec<BasicGetMessage> {
     let what = format!("{count} messages are on {queue}");
     eventually(&what, SOON, || async { (broker.ready(queue).await as usize >= count).then_some(()) }).await;
@@ -43,7 +43,7 @@ async fn take_all(broker: &Outsider, queue: &str, count: usize) -> Vec<BasicGetM
     taken
 }
 
-/// Its headers, without the broker's own count of deliveries.
+/// The message's headers, without the broker's own delivery count.
 fn headers(message: &BasicGetMessage) -> BTreeMap<String, String> {
     let table = message.properties.headers().clone().unwrap_or_default();
     let own = table.inner().iter().filter(|(name, _)| name.as_str() != "x-delivery-count");
@@ -99,7 +99,7 @@ async fn events_jobs_retries_and_envelopes_of_all_seven_types_fit_their_schemas(
     .await;
 }
 
-/// A message that cannot be used, and why: the reason, and a part of the detail.
+/// A message that is no usable event, the reason of its rejection, and a part of the detail.
 struct Garbage {
     body: Vec<u8>,
     reason: &'static str,
@@ -130,7 +130,7 @@ fn without(member: &str) -> String {
     event.to_string()
 }
 
-/// An event whose `data` has exactly so many bytes.
+/// An event whose `data` has exactly `bytes` bytes.
 fn with_data_of(bytes: usize) -> Event {
     let text = "x".repeat(bytes - r#"{"a":""}"#.len());
     Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(format!(r#"{{"a":"{text}"}}"#))
@@ -153,7 +153,7 @@ fn no_json() -> Vec<Garbage> {
         garbage([br#"{"data":{"a":""#, &[0xff, 0xfe][..], b"\"}}"].concat(), MALFORMED, "unicode"),
         garbage(format!(r#""{}""#, "text".repeat(50_000)), MALFORMED, "string"),
         garbage("[".repeat(1_000_000), MALFORMED, ""),
-        // The values of a good one, in order.
+        // The values of a good event as an array, in order.
         garbage(json!(five_values()).to_string(), MALFORMED, "array"),
         garbage(format!(r#"{{"data":{}"#, "[".repeat(1_000_000)), MALFORMED, ""),
         garbage(format!(r#"{{"data":{}}}"#, r#"{"a":"#.repeat(200_000)), MALFORMED, ""),

@@ -1,4 +1,4 @@
-//! The description of the API and the API itself say the same.
+//! The description of the API and the API itself agree.
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 use std::{collections::HashMap, fs, time::Duration};
@@ -46,7 +46,7 @@ fn every_schema_is_a_valid_one_and_every_example_satisfies_its_schema() {
     }
 }
 
-/// The examples of bodies, each with its schema.
+/// Finds the examples of bodies, each with its schema.
 fn find_examples(place: &Value, found: &mut Vec<(Value, Value)>) {
     if let Some(media_types) = place.get("content").and_then(Value::as_object) {
         for content in media_types.values() {
@@ -72,7 +72,7 @@ fn validate(document: &Value, schema: &Value, value: &Value, place: &str) {
     assert!(faults.is_empty(), "{place}: {faults:?}\n{value:#}");
 }
 
-/// The description as a judge of answers. Stricter than for clients: it refuses members that are not described.
+/// Judges answers by the description. It is stricter than a client: it rejects members that are not described.
 struct Contract(Value);
 
 impl Contract {
@@ -98,7 +98,7 @@ impl Contract {
         part["$ref"].as_str().map_or(part, |name| self.0.pointer(name.trim_start_matches('#')).unwrap())
     }
 
-    /// The answer is of this status, and as the call is described for it: headers, type and body.
+    /// Asserts the status of an answer, and its headers, media type and body as the call's description says.
     fn check(&self, id: &str, status: u16, answer: &Answer) {
         let place = format!("{id} {status}");
         assert_eq!(answer.status, status, "{place}: {}", answer.text);

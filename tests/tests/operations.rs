@@ -33,7 +33,7 @@ async fn webhookctl(environment: &Environment, arguments: &[&str]) -> Ran {
     Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// Its standard output, when it did what it was asked for and said nothing else.
+/// Runs `webhookctl`, which must succeed and say nothing else. Returns its standard output.
 async fn done(environment: &Environment, arguments: &[&str]) -> String {
     let Ran { code, out, err } = webhookctl(environment, arguments).await;
     assert_eq!((code, err.as_str()), (0, ""), "{arguments:?}");
@@ -64,7 +64,7 @@ async fn a_second_migration_says_that_there_is_nothing_to_do() {
     .await;
 }
 
-/// Nobody learns which migrations are there until what is returned is dropped.
+/// Locks the list of migrations: nobody reads it until the returned session is dropped.
 async fn hold_the_list_of_migrations(system: &System) -> tokio_postgres::Client {
     let table = "CREATE TABLE __diesel_schema_migrations (version varchar(50) PRIMARY KEY, run_on timestamp NOT NULL DEFAULT now())";
     system.database_session(&format!("{table}; BEGIN; LOCK TABLE __diesel_schema_migrations")).await
@@ -153,7 +153,7 @@ fn listed(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Publishes unusable messages so that they are parked in this order.
+/// Publishes unusable messages one after another, so that they are parked in this order.
 async fn park(system: &System, bodies: &[&[u8]]) {
     for (count, body) in (1..).zip(bodies) {
         system.upstream.publish_raw("quote.closed", body).await;

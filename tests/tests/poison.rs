@@ -1,4 +1,4 @@
-//! A job that crashes its dispatcher, or that nobody can do, is put aside; the others are not.
+//! A job that crashes its dispatcher, or that no dispatcher can do, is parked. The other jobs are not.
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 use std::{collections::HashMap, process::Stdio, time::Duration};
@@ -21,9 +21,9 @@ type Environment = HashMap<String, String>;
 
 const LONG: Duration = Duration::from_secs(90);
 const DISPATCHER: &str = "dispatcher";
-/// Three times in company, of which the third is noted, and three times alone.
+/// The deaths by one poison job: three in company, of which the third is noted, and three alone.
 const DEATHS: usize = 6;
-/// Of each further job: it may be noted, and survive the first one's death, before it is begun alone.
+/// The most deaths by each further one: it may be noted, and outlive the first one's death, before it begins alone.
 const FURTHER: usize = 4;
 
 async fn webhookctl(environment: &Environment, arguments: &[&str]) -> String {
@@ -53,7 +53,7 @@ async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
     .await;
 }
 
-/// Starts a dispatcher again and again, until so many jobs are put aside; how often it died, and the one that lives.
+/// Starts dispatchers until `jobs` jobs are parked. Returns how many died, and the process that lives.
 async fn until_put_aside(system: &System, jobs: u32, most: usize) -> (usize, Process) {
     let environment = with_fault(system, "WEBHOOKS_FAULT_ABORT", "/poison");
     let mut deaths = 0;
@@ -80,7 +80,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
     let together = Options { settings: vec![("INGEST__RUSH", "0".to_owned())], ..Options::default() };
     System::prepared(together, async |system| {
         system.start(Service::Api).await;
-        // Makes the queues.
+        // The dispatcher declares the queues.
         system.start(Service::Dispatcher).await;
         system.stop(Service::Dispatcher).await;
         system.start(Service::Ingest).await;
@@ -149,7 +149,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.into()), "{line}");
         assert_eq!(survivor.terminate().await.code(), Some(0));
 
-        // Mended, and handed over again.
+        // A dispatcher without the fault gets the job again.
         system.start(Service::Dispatcher).await;
         let requeued = webhookctl(&system.environment, &["dead", "requeue"]).await;
         assert_eq!(requeued, "handed 1 message(s) to the dispatchers again\n");
@@ -159,7 +159,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
     .await;
 }
 
-/// The jobs of several messages wait in a dispatcher until there is a place, and go back when it stops: again and again.
+/// The jobs of several messages wait in a dispatcher for a place. They return to the queue whenever it stops.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
     const JOBS: usize = 3_000;

@@ -1,4 +1,4 @@
-//! What must be seen nowhere: signing secrets, sealing keys, session ids and passwords (DESIGN, invariant 7).
+//! What must be seen nowhere: signing secrets, sealing keys, session ids and passwords (crates/README.md, invariant 7).
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 use std::{collections::HashMap, process::Stdio};
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 type Environment = HashMap<String, String>;
 
-/// As much of a secret as makes a hit no accident.
+/// So much of a secret is looked for that a hit is no accident.
 const TELLING: usize = 24;
 
 /// What is looked for: secrets by name, each in the forms in which it might be shown.
@@ -32,7 +32,7 @@ impl Secrets {
         self.0.push((name, vec![text.to_owned(), hex::encode(text), decimals(text.as_bytes())]));
     }
 
-    /// Text of hexadecimal digits, also as the bytes that they stand for.
+    /// Adds a text of hexadecimal digits, also as the bytes that they stand for.
     fn add_digits(&mut self, name: &'static str, digits: &str) {
         self.add(name, digits);
         let bytes = hex::decode(&digits[..TELLING]).unwrap();
@@ -51,7 +51,7 @@ impl Secrets {
     }
 }
 
-/// As `Debug` shows bytes.
+/// Bytes as `Debug` shows them.
 fn decimals(bytes: &[u8]) -> String {
     format!("{bytes:?}").trim_matches(['[', ']']).to_owned()
 }
@@ -90,7 +90,7 @@ fn shown(answer: &Answer) -> String {
     format!("{} {:?} {}", answer.status, answer.headers, answer.text)
 }
 
-/// Every answer of the API that a client can provoke, but the one to a creation.
+/// The API's answers to requests of all kinds, except a creation.
 async fn answers(admin: &Api, viewer: &Api, webhook: &Created) -> Vec<String> {
     let mut answers = Vec::new();
     let one = format!("/api/v1/webhooks/{}/", webhook.id);
@@ -110,7 +110,7 @@ async fn answers(admin: &Api, viewer: &Api, webhook: &Created) -> Vec<String> {
     answers
 }
 
-/// Every row of every table, bytes as digits and as escaped text.
+/// Every row of every table, with bytes as hexadecimal digits and as escaped text.
 async fn tables(database_url: &str) -> Vec<(String, String)> {
     let names = "SELECT format('%I', tablename) FROM pg_tables WHERE schemaname = 'public' ORDER BY 1";
     let mut tables = Vec::new();
@@ -129,7 +129,7 @@ async fn tables(database_url: &str) -> Vec<(String, String)> {
     tables
 }
 
-/// Every message that waits on any queue.
+/// Takes every message that waits on any queue.
 async fn messages(system: &System) -> Vec<(String, String)> {
     let names = &system.names;
     let mut queues = system.retry_queues();
@@ -152,8 +152,8 @@ async fn messages(system: &System) -> Vec<(String, String)> {
     messages
 }
 
-/// One event each to a receiver that takes it, one that refuses it, one that is not trusted and one that is not there;
-/// a message that is no event, and one that is no job.
+/// Publishes one event each for a receiver that takes it, one that fails, one that is not trusted and one that is gone;
+/// then a message that is no event and one that is no job.
 async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     let untrusted = TestCa::new();
     let refusing = behaviour(|one, _| Reply::status(500).body(format!("{:?}", one.headers)));
@@ -183,11 +183,11 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     Traffic { webhooks, deliveries: vec![id(&good), id(&failing)], signatures }
 }
 
-/// What came of it.
+/// What [`traffic`] left.
 struct Traffic {
     webhooks: Vec<Created>,
     deliveries: Vec<String>,
-    /// The digests that receivers got, of which one answers with what it was sent.
+    /// The digests that receivers got. One of these answers with the headers that it got.
     signatures: Vec<String>,
 }
 

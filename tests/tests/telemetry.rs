@@ -96,7 +96,7 @@ struct Sample<'p> {
     labels: Vec<(&'p str, &'p str)>,
 }
 
-/// Reads a page; every sample belongs to a family with HELP and TYPE.
+/// Reads a page. Asserts that every sample belongs to a family with HELP and TYPE.
 fn read(page: &str) -> (BTreeMap<&str, &str>, Vec<Sample<'_>>) {
     let about = |word: &'static str| page.lines().filter_map(move |line| line.strip_prefix(word)?.split_once(' '));
     let types: BTreeMap<_, _> = about("# TYPE ").collect();
@@ -199,8 +199,8 @@ async fn wait_for(ops: SocketAddr, name: &str, expected: f64) {
     eventually(&what, SOON, async || (metric(ops, name).await == expected).then_some(())).await;
 }
 
-/// Three events that succeed, one of them twice; one that fails and one that finds nobody; one unwanted; one unusable;
-/// then three messages that are no due jobs.
+/// Publishes three events that succeed, one of them twice, one that fails, one whose receiver is gone, one unwanted and
+/// one unusable; then three messages that are no due jobs.
 async fn traffic(system: &System, dispatcher: SocketAddr) {
     let tenant = Uuid::new_v4();
     let admin = system.admin(tenant).await;

@@ -1,4 +1,4 @@
-//! Versions of the service side by side: messages that the other one made.
+//! Two versions of the service side by side: each gets messages of the other.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn lanes(names: &Names) -> Vec<String> {
     vec![names.deliveries(), names.bulk(), names.slow()]
 }
 
-/// Well below any timeout that could be in the way.
+/// Well below any timeout that could delay a delivery.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 async fn subscriber(system: &System) -> (Receiver, Event) {

@@ -1,5 +1,5 @@
-//! The workspace keeps its shape: who depends on whom, who may name which foreign thing, and what the contracts of
-//! `proto-schemas` say.
+//! The workspace keeps its shape: which crate depends on which, which crate may name which library, and what the
+//! contracts of `proto-schemas` say.
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 use std::{
@@ -11,10 +11,10 @@ use std::{
 
 use cargo_metadata::{Dependency, DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 
-/// Plays the outsiders (broker clients, receivers, operators), so it may depend on everything.
+/// This package plays the outsiders (broker clients, receivers, operators), so it may depend on everything.
 const OUTSIDER: &str = "end-to-end";
 
-/// Which crates of ours each crate may depend on (DESIGN 3). Services never depend on one another.
+/// The crates of ours that each crate may depend on (crates/README.md, dependencies). No service depends on another.
 const ALLOWED: [(&str, &[&str]); 10] = [
     ("domain", &[]),
     ("signing", &[]),
@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("webhookctl", &["broker", "domain", "ledger", "service-kit"]),
 ];
 
-/// The one crate that may name a foreign thing.
+/// Libraries, and the one crate that may name each.
 const OWNERS: [(&str, &str); 9] = [
     ("diesel", "ledger"),
     ("diesel-async", "ledger"),
@@ -48,7 +48,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What `cargo build` has already resolved here: reads the network and writes the lock file never.
+/// Reads what `cargo build` has resolved here. Never reads the network or writes the lock file.
 fn command() -> MetadataCommand {
     let mut command = MetadataCommand::new();
     command.manifest_path(root().join("Cargo.toml")).other_options(vec!["--frozen".to_owned()]);
@@ -67,7 +67,7 @@ fn whole_graph() -> Metadata {
     command().other_options(options).exec().unwrap()
 }
 
-/// What is compiled into the crate itself; tests may use more.
+/// Dependencies that are compiled into the crate itself. Its tests may use more.
 fn shipped(package: &Package) -> impl Iterator<Item = &Dependency> {
     package.dependencies.iter().filter(|dependency| dependency.kind != DependencyKind::Development)
 }
@@ -120,7 +120,35 @@ fn only_egress_has_hypers_client() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Every package and what needs it.
+/// The text of every Rust file below a folder.
+fn code_below(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let text = |path: PathBuf| match path.extension() {
+        Some(extension) if extension == "rs" => fs::read_to_string(&path).unwrap(),
+        _ => code_below(&path),
+    };
+    entries.map(text).collect()
+}
+
+#[test]
+fn every_dependency_is_named_in_the_code() {
+    let mut unused = Vec::new();
+    for package in &ours().packages {
+        let folder = package.manifest_path.parent().unwrap();
+        let code: String =
+            ["src", "tests", "examples"].iter().map(|below| code_below(folder.join(below).as_std_path())).collect();
+        for dependency in &package.dependencies {
+            let name = dependency.name.replace('-', "_");
+            let is_named = ["::", ";", " as "].iter().any(|after| code.contains(&format!("{name}{after}")));
+            if !is_named {
+                unused.push(format!("{}: {}", package.name, dependency.name));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "{unused:#?}");
+}
+
+/// Every package and the packages that need it.
 fn dependants(metadata: &Metadata) -> BTreeMap<&PackageId, Vec<&PackageId>> {
     let mut dependants = BTreeMap::<_, Vec<_>>::new();
     for node in &metadata.resolve.as_ref().unwrap().nodes {
@@ -179,7 +207,7 @@ fn every_crate_inherits_the_lints_and_its_readme_says_what_it_owns() {
 }
 
 mod schemas {
-    //! The files of `proto-schemas` against what `domain` really makes and reads.
+    //! The files of `proto-schemas` against what `domain` makes and reads.
 
     use domain::{Event, EventType, Job, envelope};
     use jsonschema::Validator;

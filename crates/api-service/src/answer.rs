@@ -1,4 +1,4 @@
-//! What every answer gets: its request id, its headers, the body of its error, a line in the log and its metrics.
+//! What every answer gets: a request id, headers, the body of an error, a line in the log and metrics.
 
 use std::time::Instant;
 
@@ -19,10 +19,10 @@ use crate::{
     request_id::{REQUEST_ID, RequestId},
 };
 
-/// The route's name in logs and metrics when there is none.
+/// The route's name in logs and metrics when no route matches.
 const UNMATCHED: &str = "unmatched";
 
-/// Answers hold secrets or live figures, and are no pages; what is one has brought a policy of its own.
+/// Answers hold secrets or live figures and are no pages. The one page sets its own policy, which stays.
 const HEADERS: [(&str, &str); 5] = [
     ("cache-control", "no-store"),
     ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
@@ -31,7 +31,7 @@ const HEADERS: [(&str, &str); 5] = [
     ("x-content-type-options", "nosniff"),
 ];
 
-/// The outermost layer.
+/// The outermost middleware.
 pub(crate) async fn complete(
     api: Data<Api>,
     request: ServiceRequest,
@@ -59,7 +59,7 @@ fn dress(headers: &mut HeaderMap, id: &RequestId) {
     headers.insert(REQUEST_ID, id.header());
 }
 
-/// Never the path, the query string, a cookie or a body: the route and the method are from closed sets.
+/// Records route and method, which are from closed sets, but never the path, query string, cookie or body.
 fn observe(api: &Api, answered: &ServiceResponse, begun: Instant) {
     let took = begun.elapsed();
     let labels = Labels {

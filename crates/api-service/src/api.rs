@@ -1,4 +1,4 @@
-//! What the handlers share, and which of them serves what.
+//! What the handlers share, and the routes to them.
 
 use actix_web::{
     Resource, guard,
@@ -22,7 +22,7 @@ use crate::{
     test_deliveries, webhooks,
 };
 
-/// One for all workers.
+/// Shared by all workers.
 pub(crate) struct Api {
     pub(crate) ledger: Ledger,
     pub(crate) outbox: Outbox,
@@ -66,8 +66,8 @@ impl Api {
     }
 }
 
-/// The routes (specification, section 4). Whatever lies below `/api/v1`, but for the documentation, is for
-/// administrators, so the session comes first, even where there is nothing; what was wrapped last runs first.
+/// The routes (specification, section 4). Everything below `/api/v1` except the documentation is for administrators. So
+/// the session is checked first, even on unknown paths. The middleware that is wrapped last runs first.
 pub(crate) fn routes(config: &mut ServiceConfig) {
     let v1 = web::scope("/api/v1")
         .wrap(from_fn(cross_site::guard))
@@ -134,14 +134,14 @@ fn of_deliveries(config: &mut ServiceConfig) {
     config.service(log).service(one).service(resend).service(recoveries).service(recovery);
 }
 
-/// The canonical path, which is also the name of the route in logs and metrics, and the accepted one.
+/// The first path is canonical and names the route in logs and metrics. The other one is accepted too.
 fn at<const N: usize>(paths: [&'static str; N]) -> Resource {
     #[cfg(test)]
     tests::ROUTES.with_borrow_mut(|routes| routes.insert(paths[0]));
     web::resource(Vec::from(paths))
 }
 
-/// An answer to HEAD is one to GET of which the server leaves out the body.
+/// HEAD has the same handlers as GET: the server leaves out the body.
 fn reads() -> impl guard::Guard {
     guard::Any(guard::Get()).or(guard::Head())
 }

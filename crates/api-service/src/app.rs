@@ -1,4 +1,4 @@
-//! The service as a whole: the same in production and in tests.
+//! The whole service, which is the same in production and in tests.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{api::Api, metrics::Metrics, outbox::Outbox, relay::Relay, server, session::Sessions};
 
 const PROCESS: &str = "api-service";
-/// Where health and metrics are served unless `ops.listen` is set.
+/// The default of `ops.listen`, for health and metrics.
 const OPS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9081);
 
-/// How long a request may hold a connection to the database.
+/// How long a request's database call may hold its connection.
 pub(crate) const ONE_REQUEST: Duration = Duration::from_secs(1);
 
-/// Who has how many of the connections that the process may hold. It holds five at the least: neither an unknown session nor a
-/// slow step may take the only one of their kind.
+/// How the process divides its database connections. It has at least five (three with introspection): neither an
+/// unknown session nor a slow step may take the only one of its kind.
 struct Shares {
     requests: usize,
     sessions: usize,
@@ -42,24 +42,24 @@ impl Shares {
     }
 }
 
-/// Why the service cannot start, or ended badly.
+/// Why the service cannot start, or why it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// A setting cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The API's address cannot be had.
+    /// The API cannot listen on its address.
     #[error("api.listen (WEBHOOKS__API__LISTEN): cannot listen on {address}")]
     Listen {
-        /// Where it should have listened.
+        /// The address.
         address: SocketAddr,
-        /// Why it does not.
+        /// The system's error.
         source: io::Error,
     },
-    /// The operations port cannot be had.
+    /// The service cannot listen on the operations address.
     #[error(transparent)]
     Ops(#[from] OpsError),
-    /// The database is older than this program.
+    /// The database's schema is older than this program.
     #[error(transparent)]
     Schema(#[from] SchemaTooOld),
     /// The HTTP server failed.
@@ -67,12 +67,12 @@ pub enum AppError {
     Serve(#[source] io::Error),
 }
 
-/// The service, configured and bound to its addresses; nothing is connected yet.
+/// The service, configured and bound to its addresses. Nothing is connected yet.
 pub struct App {
     settings: Settings,
     /// For requests.
     ledger: Ledger,
-    /// For what goes on without one.
+    /// For background work.
     background: Ledger,
     broker: Broker,
     keys: SecretKeys,
@@ -86,7 +86,7 @@ impl App {
     /// Checks the settings and binds both addresses. Call it inside the runtime that will run the service.
     ///
     /// # Errors
-    /// [`AppError`] with the name of the setting at fault.
+    /// [`AppError`] with the name of the setting.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
         let keys = connections::secret_keys(settings)?;
         let Shares { requests, sessions, background } = Shares::of(settings);
@@ -99,19 +99,19 @@ impl App {
         Ok(Self { settings: settings.clone(), ledger, background, broker, keys, sessions, ops, listener, address })
     }
 
-    /// Where the API listens, with the port that the system chose.
+    /// The API's address, with the port that the system chose.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where health and metrics are served, with the port that the system chose.
+    /// The address of health and metrics, with the port that the system chose.
     #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
         self.ops.local_addr()
     }
 
-    /// Serves until `shutdown`, then finishes the requests under way within `shutdown.deadline`. While the database is
+    /// Serves until `shutdown`, then finishes the requests under way within `shutdown.deadline`. If the database is
     /// away at the start, requests wait in the listener's queue.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl App {
         broker.stats().register(&mut registry);
         let metrics = Metrics::register(&mut registry);
 
-        // Both outlive the work, and end with it however it ends.
+        // The tasks with these tokens outlive the work. The guards stop them however it ends.
         let (publishing, telling) = (CancellationToken::new(), CancellationToken::new());
         let (publishing_ends, telling_ends) = (publishing.clone().drop_guard(), telling.clone().drop_guard());
         let _clock = DatabaseWatch::start(&background, &mut registry, telling.clone());
@@ -150,7 +150,7 @@ impl App {
     }
 }
 
-/// Answers requests, and runs the outbox relay beside: both end at the shutdown, or when the server fails.
+/// Runs the HTTP server and the outbox relay. Both end at the shutdown, or when the server fails.
 async fn serve(
     listener: TcpListener,
     api: Api,

@@ -1,4 +1,4 @@
-//! A cookie goes along with any request that a browser makes, so a write must not come from another site's page.
+//! Rejects cross-site writes: a browser sends the cookie with every request, even one that another site's page makes.
 
 use actix_web::{
     Error,
@@ -13,7 +13,7 @@ use crate::problem::ApiError;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses cross-site writes.
+/// Rejects cross-site writes.
 pub(crate) async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -26,9 +26,9 @@ pub(crate) async fn guard(
     next.call(request).await.map(ServiceResponse::map_into_boxed_body)
 }
 
-/// Browsers set these headers and no page can change them; a program need not send them. `Referer`, which a page can
-/// leave out, counts for browsers so old that they send neither of the others. (That a body must be JSON by its type is
-/// the last line of defence: no page can send that type to another site unasked.)
+/// Browsers set these headers and no page can change them. A program need not send them. A page can leave out
+/// `Referer`, so it counts only for old browsers that send neither of the others. The last line of defence is the
+/// body's type: no page can send JSON to another site without a preflight request.
 fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     if !headers.get_all(FETCH_SITE).all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
         return Err(ApiError::CrossSite("Sec-Fetch-Site"));
@@ -45,7 +45,7 @@ fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The same host and port. The scheme is not compared: a proxy in front may have taken the TLS off.
+/// Compares host and port. The scheme does not count: a proxy in front may terminate TLS.
 fn is_same(origin: &str, host: &str) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
     let Ok(own) = Url::parse(&format!("{}://{host}", origin.scheme())) else { return false };

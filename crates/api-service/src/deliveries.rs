@@ -1,4 +1,4 @@
-//! `/api/v1/webhooks/{id}/deliveries/`: what was sent, what came of it, and what will be.
+//! `/api/v1/webhooks/{id}/deliveries/`: the delivery log. It shows past attempts and what is still to come.
 
 mod filter;
 mod resend;
@@ -20,7 +20,7 @@ use self::{
 pub(crate) use self::{resend::resend, view::DeliveryView};
 use crate::{api::Api, page, path, problem::ApiError, session::Administrator, webhooks};
 
-/// How long a page is looked for: well below what a request may take.
+/// How long a page's entries are searched for: well below what a request may take.
 const BUDGET: Duration = Duration::from_millis(30);
 
 /// The deliveries of a webhook, deleted or not, newest event first.
@@ -38,7 +38,7 @@ pub(crate) async fn list(
     Ok(HttpResponse::Ok().json(ListView { data, next_cursor }))
 }
 
-/// One delivery with what was sent and every attempt.
+/// One delivery, with its request and every attempt.
 pub(crate) async fn read(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -53,7 +53,7 @@ pub(crate) async fn read(
     Ok(HttpResponse::Ok().json(DetailView::of(webhook.id(), &delivery, &body, &attempts)))
 }
 
-/// 202 with a delivery whose job is on its way.
+/// 202 with a delivery whose job is published or in the outbox.
 pub(crate) async fn accepted(api: &Api, webhook: OwnWebhook, id: DeliveryId) -> Result<HttpResponse, ApiError> {
     let delivery = api.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     let location = format!("/api/v1/webhooks/{}/deliveries/{id}/", webhook.id());

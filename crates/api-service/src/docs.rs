@@ -1,4 +1,4 @@
-//! The API's description, served to programs and to people. Nobody need be logged in.
+//! The API's description, served to programs and to people. It needs no session.
 
 mod html;
 mod json_text;
@@ -17,7 +17,7 @@ use crate::{api::Api, openapi::document};
 /// The page needs its style sheet and nothing else: no script, no other server.
 const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
 
-/// Written once, at the start.
+/// Rendered once, at the start.
 #[derive(Clone)]
 pub(crate) struct Docs {
     json: Bytes,
@@ -31,7 +31,7 @@ impl Docs {
     }
 }
 
-/// The document as it is committed and served.
+/// The document's text, as it is committed and served.
 pub(crate) fn text(document: &Value) -> String {
     format!("{document:#}\n")
 }

@@ -13,7 +13,7 @@ struct EventTypeView {
     description: &'static str,
     /// A JSON Schema of `data`.
     schema: &'static RawValue,
-    /// What `data` can look like.
+    /// A sample of `data`.
     sample: &'static RawValue,
 }
 
@@ -22,7 +22,7 @@ struct ListView {
     data: Vec<EventTypeView>,
 }
 
-/// All seven.
+/// Lists all seven.
 pub(crate) async fn list() -> Result<HttpResponse, ApiError> {
     let data = EventType::ALL.into_iter().map(view).collect::<Result<_, _>>().map_err(ApiError::unexpected)?;
     Ok(HttpResponse::Ok().json(ListView { data }))

@@ -1,4 +1,4 @@
-//! What is asked of the members of a body, whatever they are called.
+//! Checks of a body's members that several calls share.
 
 use std::collections::HashSet;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::{json::Members, violation::Violation};
 
-/// A field's value, or all that is wrong with it.
+/// A checked value, or all its violations.
 pub(crate) type Checked<T> = Result<T, Vec<Violation>>;
 
-/// Collects the violations of a body, so that all are reported at once.
+/// Collects a body's violations, so that all are reported at once.
 pub(crate) struct Fields<'a> {
     members: &'a [(String, Value)],
     violations: Vec<Violation>,
@@ -21,20 +21,20 @@ impl<'a> Fields<'a> {
         Self { members, violations: Vec::new() }
     }
 
-    /// A member that must be there. `None` when it has a violation.
+    /// Reads a member that must be present. `None` when it has a violation.
     pub(crate) fn required<T>(&mut self, field: &str, check: impl FnOnce(&Value) -> Checked<T>) -> Option<T> {
         let value = single(self.members, field);
         let value = value.and_then(|value| value.map_or_else(|| violation(field, "required", "is required"), Ok));
         keep(&mut self.violations, value.and_then(check))
     }
 
-    /// A member that may be absent. `None` when it is, or has a violation.
+    /// Reads a member that may be absent. `None` when it is absent or has a violation.
     pub(crate) fn optional<T>(&mut self, field: &str, check: impl FnOnce(&Value) -> Checked<T>) -> Option<T> {
         let value = single(self.members, field).and_then(|value| value.map(check).transpose());
         keep(&mut self.violations, value).flatten()
     }
 
-    /// What was read from the members, if neither they nor any others have violations.
+    /// Returns `read` if there is no violation. A member that is not in `known` is one.
     pub(crate) fn finish<T>(mut self, known: &[&str], read: Option<T>) -> Checked<T> {
         self.violations.extend(unknown(self.members, known));
         match read {

@@ -16,10 +16,10 @@ use tokio::time::timeout;
 
 use crate::{problem::ApiError, violation::Violation};
 
-/// What a body may take to arrive.
+/// How long a body may take to arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The members as they were written: in order, and those that occur twice twice.
+/// The members in the order in which they were written, repeated ones included.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Members(pub(crate) Vec<(String, Value)>);
 
@@ -31,7 +31,7 @@ pub(crate) async fn members(request: &HttpRequest, payload: Payload, limit: usiz
     parse(&read(request, payload, limit).await?)
 }
 
-/// The same where a body may be missing: then nothing need be said of its type, and there are no members.
+/// The same for a body that may be missing. A missing body has no members and needs no type.
 pub(crate) async fn members_if_any(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Members, ApiError> {
     if request.headers().contains_key(CONTENT_TYPE) && !is_json(request.headers()) {
         return Err(ApiError::MediaType);
@@ -54,7 +54,7 @@ async fn read(request: &HttpRequest, payload: Payload, limit: usize) -> Result<B
 }
 
 fn parse(body: &[u8]) -> Result<Members, ApiError> {
-    // First whether it is JSON at all, to its end; then what it is.
+    // The syntax is checked to the end (400) before the type (422).
     let value: Value = serde_json::from_slice(body).map_err(ApiError::MalformedJson)?;
     if !value.is_object() {
         return Err(ApiError::Fields(vec![Violation::new("", "wrong_type", "the body must be a JSON object")]));
@@ -66,7 +66,7 @@ fn announced(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Other encodings of characters are not read, and a page of another site cannot send this type unasked.
+/// Only uncompressed UTF-8 is read. A page of another site cannot send this type without a preflight request.
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(Ok(written)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else { return false };
     let mut parts = written.split(';').map(str::trim);

@@ -29,7 +29,7 @@ mod webhooks;
 
 pub use app::{App, AppError};
 
-/// The description of the API in OpenAPI 3.1, as JSON text, with the limits of the settings.
+/// The API's OpenAPI 3.1 description as JSON text, with the limits that the settings set.
 #[must_use]
 pub fn openapi(settings: &service_kit::Settings) -> String {
     docs::text(&openapi::document(&settings.limits))

@@ -1,4 +1,4 @@
-//! What this service counts.
+//! This service's metrics.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ pub(crate) struct Metrics {
     task_deliveries: Family<TaskLabel, Counter>,
 }
 
-/// What is done in steps after a request: `cancel`, `activate` or `recover`.
+/// The label `task`, for work in steps: `cancel`, `activate` or `recover`.
 type TaskLabel = [(&'static str, &'static str); 1];
 
-/// A request and its answer: each label from a closed set.
+/// The labels of a request and its answer, each from a closed set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Labels {
     pub(crate) route: String,
@@ -88,7 +88,7 @@ impl Metrics {
     }
 }
 
-/// A client can invent methods: those are one.
+/// Other methods share one label: a client can invent them.
 pub(crate) fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,4 +1,4 @@
-//! The API's own description, in OpenAPI 3.1: event types, states, limits and errors are those of the code itself.
+//! The API's description in OpenAPI 3.1. Event types, states, limits and errors come from the code itself.
 
 mod calls;
 mod errors;
@@ -11,9 +11,9 @@ use service_kit::settings::Limits;
 
 use crate::problem::ApiError;
 
-/// What all paths begin with.
+/// The prefix of all paths.
 pub(crate) const BASE: &str = "/api/v1";
-/// The name under which calls refer to the schema of errors.
+/// The name of the schema of errors.
 const PROBLEM: &str = "Problem";
 
 /// One call of the API.
@@ -28,9 +28,9 @@ struct Call {
     query: Vec<Parameter>,
     body: Option<Body>,
     success: Success,
-    /// What it can answer besides what follows from the rest.
+    /// The errors that do not follow from the other members.
     refusals: Vec<fn(&Limits) -> ApiError>,
-    /// Calls to make next, each with where its parameters are in this one's answer.
+    /// Calls to make next. Each maps its parameters to places in this call's request or answer.
     links: Vec<(&'static str, Value)>,
 }
 
@@ -60,7 +60,7 @@ enum Need {
 struct Body {
     need: Need,
     schema: &'static str,
-    /// Their names, and the bodies.
+    /// Names and bodies.
     examples: Vec<(&'static str, Value)>,
 }
 

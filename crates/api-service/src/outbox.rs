@@ -1,4 +1,4 @@
-//! The transactional outbox: a job is added to it with the change that asks for it, published, and deleted from it.
+//! The transactional outbox. The transaction that asks for a job adds it. It is published, then deleted.
 
 use std::{error::Error, sync::Arc};
 
@@ -8,36 +8,33 @@ use tokio::sync::Notify;
 
 use crate::problem::ApiError;
 
-/// Shared by the handlers and the relay.
+/// Shared by the handlers and the outbox relay.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     ledger: Ledger,
     publisher: Publisher,
     names: Names,
-    /// Jobs wait in the outbox that nobody publishes.
-    pub(crate) unpublished: Arc<Notify>,
-    /// A recovery was asked for.
+    /// Notified when a recovery begins.
     pub(crate) recoveries: Arc<Notify>,
-    /// A webhook was activated.
+    /// Notified when a webhook is activated.
     pub(crate) activations: Arc<Notify>,
-    /// A webhook was deleted.
+    /// Notified when a webhook is deleted.
     pub(crate) cancellations: Arc<Notify>,
 }
 
 impl Outbox {
     pub(crate) fn new(ledger: Ledger, broker: &Broker, publisher: Publisher) -> Self {
         let names = broker.names().clone();
-        let (unpublished, recoveries, activations, cancellations) =
-            (Arc::default(), Arc::default(), Arc::default(), Arc::default());
-        Self { ledger, publisher, names, unpublished, recoveries, activations, cancellations }
+        let (recoveries, activations, cancellations) = (Arc::default(), Arc::default(), Arc::default());
+        Self { ledger, publisher, names, recoveries, activations, cancellations }
     }
 
-    /// The same over other connections.
+    /// The same outbox, over another ledger's connections.
     pub(crate) fn with(&self, ledger: Ledger) -> Self {
         Self { ledger, ..self.clone() }
     }
 
-    /// Whether it is worth beginning something whose job has to be published.
+    /// Fails while the broker is away, so that no work begins whose job cannot be published.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         if self.is_open() { Ok(()) } else { Err(ApiError::BrokerAway(PublishError::NotConnected)) }
     }
@@ -49,7 +46,7 @@ impl Outbox {
     /// Publishes jobs of the outbox and deletes those that the broker has confirmed.
     ///
     /// # Errors
-    /// When one of the jobs is not known to be with the broker: it stays in the outbox.
+    /// When the broker has not confirmed one of the jobs. That job stays in the outbox.
     pub(crate) async fn publish(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
         let (messages, jobs): (Vec<Outgoing>, Vec<_>) =
             self.names.messages_due(batch.jobs(), |job| *job).into_iter().unzip();
@@ -63,7 +60,7 @@ impl Outbox {
         if !published.is_empty()
             && let Err(error) = self.ledger.outbox_delete(published).await
         {
-            // They are published once more when their lease ends, and found stale.
+            // A relay publishes them again when their lease ends. Dispatchers skip the duplicates.
             tracing::warn!(error = &error as &dyn Error, "published jobs could not be deleted from the outbox");
         }
         unconfirmed.map_or(Ok(()), |unconfirmed| Err(*unconfirmed.error))

@@ -1,4 +1,4 @@
-//! `?limit=`, `?cursor=` and the filters of lists.
+//! Lists' query parameters: `limit`, `cursor` and filters.
 
 use std::collections::HashSet;
 
@@ -8,18 +8,18 @@ use uuid::Uuid;
 
 use crate::{problem::ApiError, violation::Violation};
 
-/// How long a query string may be, in bytes.
+/// The longest query string, in bytes.
 pub(crate) const LONGEST_QUERY: usize = 4096;
 
 pub(crate) const DEFAULT_LIMIT: u16 = 50;
 pub(crate) const MAX_LIMIT: u16 = 200;
 
-/// What a list can be asked for besides its page.
+/// The filters of a list.
 pub(crate) trait Filter: Default {
-    /// The parameters, for the message about an unknown one.
+    /// The names of all parameters, for the message about an unknown one.
     const KNOWN: &str;
 
-    /// Takes a parameter; `None` when it is unknown.
+    /// Reads a parameter. `None` when it is unknown.
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>>;
 }
 
@@ -35,7 +35,7 @@ impl Filter for Everything {
     }
 }
 
-/// Reads a query string; all faulty parameters are reported at once. One that is too long is not read at all.
+/// Reads a query string and reports all its violations at once. A query string that is too long is not read at all.
 pub(crate) fn read<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), ApiError> {
     if query.len() > LONGEST_QUERY {
         return Err(ApiError::QueryTooLong(LONGEST_QUERY));
@@ -63,7 +63,7 @@ pub(crate) fn parameters<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Pag
     if violations.is_empty() { Ok((page, filter)) } else { Err(violations) }
 }
 
-/// A page's entries from one more than were asked for, with the key of the last one when there is a next page.
+/// Cuts `entries` to a page of `limit`. If there are more, there is a next page, whose cursor is returned.
 pub(crate) fn cut<T>(mut entries: Vec<T>, limit: u16, key: impl FnOnce(&T) -> Uuid) -> (Vec<T>, Option<String>) {
     let wanted = usize::from(limit);
     let is_more = entries.len() > wanted;
@@ -73,7 +73,7 @@ pub(crate) fn cut<T>(mut entries: Vec<T>, limit: u16, key: impl FnOnce(&T) -> Uu
     (entries, next_cursor)
 }
 
-/// The cursor of the page that comes after this entry. Opaque to clients: its form may change.
+/// The cursor of the page after this entry. It is opaque to clients: its form may change.
 pub(crate) fn cursor_after(key: Uuid) -> String {
     key.simple().to_string()
 }

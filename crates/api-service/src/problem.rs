@@ -1,4 +1,4 @@
-//! Every error of the API, and what the client is told of it.
+//! Every error of the API, and what the client is told about it.
 //!
 //! | error | status | code |
 //! |---|---|---|
@@ -9,20 +9,20 @@
 //! | a path that does not take the method | 405 | `method_not_allowed` |
 //! | a body that is too slow | 408 | `body_too_slow` |
 //! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
-//! | a registration after ten times as many were deleted | 409 | `too_many_deleted_webhooks` |
+//! | a tenant with ten times as many deleted webhooks | 409 | `too_many_deleted_webhooks` |
 //! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
 //! | a test for a webhook that is paused | 409 | `webhook_inactive` |
 //! | a body that is too large | 413 | `body_too_large` |
 //! | a body that does not claim to be JSON | 415 | `unsupported_media_type` |
 //! | a body that is not JSON | 400 | `malformed_json` |
 //! | a body that breaks off | 400 | `incomplete_body` |
-//! | faulty parameters in the query string | 400 | `invalid_parameters` |
+//! | violations in the query string | 400 | `invalid_parameters` |
 //! | a query string that is too long | 414 | `query_too_long` |
-//! | faulty fields | 422 | `validation_failed` |
+//! | violations in fields | 422 | `validation_failed` |
 //! | a session's requests come too fast | 429 | `too_many_requests` |
 //! | the database or the broker is away | 503 | `unavailable` |
 //! | too many unknown sessions are being looked up | 503 | `busy` |
-//! | nobody can tell whether the caller is logged in | 503 | `unavailable` |
+//! | it is unknown whether the caller is logged in | 503 | `unavailable` |
 //! | anything else | 500 | `internal_error` |
 
 mod body;
@@ -42,7 +42,7 @@ use ledger::LedgerError;
 pub(crate) use self::body::{render, text};
 use crate::{session::IntrospectionError, violation::Violation};
 
-/// Why a request is not answered as its sender wished. The text is for the client; causes are for the log.
+/// Why a request failed. The text is for the client, the source for the log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error("no administrator is logged in: the cookie sessionid is missing, unknown or expired")]
@@ -100,7 +100,7 @@ impl ApiError {
         Self::Unexpected(cause.into())
     }
 
-    /// One faulty field, found after all were read.
+    /// One violation, found after all fields were read.
     pub(crate) fn field(field: &str, code: &'static str, message: impl std::fmt::Display) -> Self {
         Self::Fields(vec![Violation::new(field, code, message)])
     }
@@ -155,7 +155,7 @@ impl ApiError {
         }
     }
 
-    /// The one place where what the client is not told is written down.
+    /// Logs the cause, which the client is not told. No other place does.
     fn log(&self) {
         match self {
             Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
@@ -169,7 +169,7 @@ impl ApiError {
     }
 }
 
-/// Whole seconds, not too few.
+/// Whole seconds, rounded up.
 fn seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
@@ -189,7 +189,7 @@ impl From<LedgerError> for ApiError {
     }
 }
 
-/// The body is added by [`render`], which knows the request's id.
+/// [`render`] adds the body, because it knows the request's id.
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         self.kind().0

@@ -1,4 +1,4 @@
-//! How many requests a session may make (settings `api.rate_limit_per_minute` and `api.rate_limit_burst`).
+//! The rate limit of a session's requests (settings `api.rate_limit_per_minute` and `api.rate_limit_burst`).
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -10,21 +10,21 @@ use service_kit::settings;
 
 use crate::recent::Recent;
 
-/// Sessions whose use is remembered; a forgotten one begins with a full bucket.
+/// Sessions that are remembered. A forgotten one starts with a full bucket.
 const SESSIONS: usize = 100_000;
 
-/// A bucket of tokens per session, each in this process only. A bucket is one instant, at which it will be full again
+/// A token bucket per session, in this process only. A bucket is stored as the instant at which it will be full again
 /// (the "generic cell rate algorithm").
 pub(crate) struct RateLimit {
-    /// From token to token.
+    /// The time between two tokens.
     interval: Duration,
-    /// From the first token to the last of a full bucket.
+    /// The time from the first token of a full bucket to its last.
     slack: Duration,
     full: Mutex<Recent<Instant>>,
 }
 
 impl RateLimit {
-    /// None when nothing is limited.
+    /// `None` when the limit per minute is 0, which limits nothing.
     pub(crate) fn new(settings: &settings::Api) -> Option<Self> {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let interval = Duration::from_secs(60).checked_div(count(settings.rate_limit_per_minute))?;
@@ -32,7 +32,7 @@ impl RateLimit {
         Some(Self { interval, slack, full: Mutex::new(Recent::new(SESSIONS)) })
     }
 
-    /// Takes a token; if there is none, says how long it takes until there is one.
+    /// Takes a token. If there is none, returns how long it takes until there is one.
     pub(crate) fn take(&self, session: &SessionHash, now: Instant) -> Result<(), Duration> {
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = full.get(session).map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
@@ -72,7 +72,7 @@ mod tests {
         let at = |ms| limit.take(&session, start + Duration::from_millis(ms)).map_err(|wait| wait.as_millis());
         assert_eq!([at(0), at(0), at(0), at(0)], [Ok(()), Ok(()), Ok(()), Err(2000)]);
         assert_eq!([at(500), at(1999), at(2000), at(2000)], [Err(1500), Err(1), Ok(()), Err(2000)]);
-        // Three intervals fill the bucket, and more do not fill it further.
+        // Three intervals fill the bucket. More time adds no tokens.
         assert_eq!([at(60_000), at(60_000), at(60_000), at(60_000)], [Ok(()), Ok(()), Ok(()), Err(2000)]);
     }
 

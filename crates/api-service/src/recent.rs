@@ -1,13 +1,13 @@
-//! What is remembered of sessions, in bounded memory.
+//! A cache of values per session, in bounded memory.
 
 use std::{collections::HashMap, mem};
 
 use ledger::SessionHash;
 
-/// A value for each of the sessions that were used last, at most as many as there is room for.
+/// A value for each of the most recently used sessions, at most as many as there is room for.
 ///
-/// Two generations: whatever is used moves to the younger one, and when that is full, the older one is forgotten as a
-/// whole. So no use costs more than another, and a value is kept while fewer than half of the room's sessions came since.
+/// There are two generations. A used value moves to the younger one. When that is full, the older one is dropped as a
+/// whole. So all uses cost the same, and a value stays while fewer sessions than half the room are used after it.
 pub(crate) struct Recent<V> {
     half: usize,
     younger: HashMap<SessionHash, V>,
@@ -15,7 +15,7 @@ pub(crate) struct Recent<V> {
 }
 
 impl<V> Recent<V> {
-    /// Room for at least two.
+    /// Makes room for two values at least.
     pub(crate) fn new(room: usize) -> Self {
         Self { half: (room / 2).max(1), younger: HashMap::new(), older: HashMap::new() }
     }

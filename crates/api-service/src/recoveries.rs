@@ -1,4 +1,4 @@
-//! `/api/v1/webhooks/{id}/recover/`: every dropped delivery since a time, sent again by the relay.
+//! `/api/v1/webhooks/{id}/recover/`: recoveries. The outbox relay sends every dropped delivery since a time again.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -22,14 +22,14 @@ use crate::{
     webhooks,
 };
 
-/// A recovery and how far it has come.
+/// A recovery and its progress.
 #[derive(Serialize)]
 struct RecoveryView {
     id: Uuid,
     #[serde(with = "rfc3339")]
     since: OffsetDateTime,
     state: &'static str,
-    /// Deliveries that have begun a fresh run.
+    /// How many deliveries have begun a fresh run.
     resent: i32,
     #[serde(with = "rfc3339")]
     created_at: OffsetDateTime,
@@ -58,7 +58,7 @@ pub(crate) async fn begin(
     Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
 }
 
-/// How far a recovery has come.
+/// Answers with a recovery's progress.
 pub(crate) async fn read(
     api: Data<Api>,
     admin: ReqData<Administrator>,

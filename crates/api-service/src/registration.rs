@@ -1,4 +1,4 @@
-//! What an administrator asks for when registering a webhook (specification, section 2.1), or changing it.
+//! Checks the body of a webhook's registration (specification, section 2.1) and of its change.
 
 use domain::{Destinations, EventType, WebhookUrl};
 use ledger::WebhookChange;
@@ -9,18 +9,18 @@ use crate::{
     json::Members,
 };
 
-/// The members of the body of a registration, and of a change.
+/// The members of a registration's body, and of a change's.
 const FIELDS: [&str; 3] = ["name", "url", "events"];
 const CHANGEABLE: [&str; 4] = ["name", "url", "events", "is_active"];
 
-/// What is configurable about the fields.
+/// The configurable rules for the fields.
 pub(crate) struct Rules {
     pub(crate) name_chars: usize,
     pub(crate) url_chars: usize,
     pub(crate) destinations: Destinations,
 }
 
-/// A good registration.
+/// A valid registration.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) name: String,
@@ -29,7 +29,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Checks every field; all faulty ones are reported at once.
+    /// Checks every field and reports all violations at once.
     pub(crate) fn read(members: &Members, rules: &Rules) -> Checked<Self> {
         let mut fields = Fields::of(members);
         let name = fields.required("name", |value| name(value, rules));
@@ -40,7 +40,7 @@ impl Registration {
     }
 }
 
-/// Reads a change: what is absent stays. All faulty fields are reported at once.
+/// Reads a change and reports all violations at once. An absent field stays as it is.
 pub(crate) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange> {
     let mut fields = Fields::of(members);
     let change = WebhookChange {

@@ -1,5 +1,5 @@
-//! The outbox relay: publishes the jobs of the outbox that the request which added them did not publish, and takes the steps
-//! of cancellations, activations and recoveries. Any number of replicas run it side by side.
+//! The outbox relay. It publishes jobs of the outbox that the request which added them did not publish. It takes the
+//! steps of cancellations, activations and recoveries. Any number of replicas can run it at once.
 
 use std::{error::Error, time::Duration};
 
@@ -10,28 +10,28 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{metrics::Metrics, outbox::Outbox};
 
-/// How often it looks by itself.
+/// How often the relay wakes by itself.
 const LOOK: Duration = Duration::from_secs(1);
-/// Jobs of the outbox in a batch.
+/// The most jobs of the outbox in a batch.
 const BATCH: u16 = 200;
-/// Steps of an activation or a recovery in a second, at most, and deliveries per step, at most.
+/// Steps of one activation or recovery per second, roughly (the rate is exact), and the most deliveries in a step.
 const STEPS_PER_SECOND: u16 = 4;
 const PER_STEP: u16 = 1_000;
-/// Between two steps of one cancellation: others have the database to themselves for that long.
+/// The pause between two steps of one cancellation, which leaves the database to other work.
 const BREATH: Duration = Duration::from_millis(20);
 
 pub(crate) struct Relay {
     pub(crate) ledger: Ledger,
     pub(crate) outbox: Outbox,
     pub(crate) metrics: Metrics,
-    /// Deliveries of one webhook per second that an activation or a recovery publishes.
+    /// Deliveries per second that an activation or a recovery of one webhook publishes.
     pub(crate) recover_per_second: u16,
-    /// How long history is kept: what is older is not sent again.
+    /// How long history is kept. Older deliveries are not sent again.
     pub(crate) keep: Duration,
 }
 
 impl Relay {
-    /// Works until `shutdown`, then ends the steps under way, if they end within `deadline`.
+    /// Works until `shutdown`, then finishes the steps under way within `deadline`, or abandons them.
     pub(crate) async fn run(self, shutdown: &CancellationToken, deadline: Duration) {
         let working = async {
             tokio::join!(
@@ -53,8 +53,8 @@ impl Relay {
     }
 
     async fn publish_outbox(&self, shutdown: &CancellationToken) {
-        let mut health = Health::default();
-        while woken(&self.outbox.unpublished, LOOK, shutdown).await {
+        let (mut health, never) = (Health::default(), Notify::new());
+        while woken(&never, LOOK, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
                 let leased = self.ledger.outbox_lease(OffsetDateTime::now_utc(), BATCH).await;
                 let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
@@ -65,18 +65,25 @@ impl Relay {
         }
     }
 
-    /// Takes the steps of all webhooks that are due, whenever some are.
+    /// Takes the due steps of one kind of work, for all webhooks. Publishes the jobs of a step during the next one.
     async fn steps(&self, work: Work, poke: &Notify, shutdown: &CancellationToken) {
         let pace = work.pace(self.recover_per_second);
         let (mut health, mut wait) = (Health::default(), LOOK);
         while woken(poke, wait, shutdown).await {
             wait = LOOK;
-            while !shutdown.is_cancelled() {
-                let step = self.step(work, pace).await;
-                let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
-                if let Some(batch) = batch {
-                    self.publish(&batch).await;
+            let mut unpublished = None;
+            loop {
+                let publish = async {
+                    if let Some(batch) = unpublished.take() {
+                        self.publish(&batch).await;
+                    }
+                };
+                if shutdown.is_cancelled() {
+                    break publish.await;
                 }
+                let (step, ()) = tokio::join!(self.step(work, pace), publish);
+                let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
+                unpublished = batch;
                 self.metrics.task_step(work.name(), deliveries);
                 wait = pace.pause;
             }
@@ -86,14 +93,14 @@ impl Relay {
     async fn step(&self, work: Work, Pace { most, pause }: Pace) -> Result<Option<Step>, LedgerError> {
         match work {
             Work::Cancel => self.ledger.task_step(Task::Cancel, pause).await,
-            // What they begin has to be published.
+            // These steps make jobs, which must be published.
             Work::Activate | Work::Recover if !self.outbox.is_open() => Ok(None),
             Work::Activate => self.ledger.task_step(Task::Activate { most }, pause).await,
             Work::Recover => self.ledger.recovery_step(most, pause, self.keep).await,
         }
     }
 
-    /// Shows what is under way.
+    /// Updates the tasks' metric.
     async fn count(&self, shutdown: &CancellationToken) {
         let (mut health, never) = (Health::default(), Notify::new());
         while woken(&never, LOOK, shutdown).await {
@@ -103,7 +110,7 @@ impl Relay {
         }
     }
 
-    /// What cannot be published now is published when its lease ends.
+    /// Publishes a batch. What fails is published when its lease ends.
     async fn publish(&self, batch: &OutboxBatch) {
         if let Err(error) = self.outbox.publish(batch).await {
             tracing::warn!(
@@ -114,7 +121,7 @@ impl Relay {
     }
 }
 
-/// What is done in steps.
+/// Work that is done in steps.
 #[derive(Clone, Copy)]
 enum Work {
     Cancel,
@@ -122,7 +129,7 @@ enum Work {
     Recover,
 }
 
-/// How many deliveries of one webhook a step has, and how long it is until the next step.
+/// The most deliveries in a step of one webhook, and the pause until that webhook's next step.
 #[derive(Clone, Copy)]
 struct Pace {
     most: u16,
@@ -138,7 +145,7 @@ impl Work {
         }
     }
 
-    /// What publishes keeps to a rate, which a receiver that has just been mended can take.
+    /// Work that publishes jobs keeps to a rate that a receiver can take right after its repair.
     fn pace(self, per_second: u16) -> Pace {
         match self {
             Self::Cancel => Pace { most: u16::MAX, pause: BREATH },
@@ -154,7 +161,7 @@ impl Pace {
     }
 }
 
-/// Waits for the next look. `false` at the shutdown.
+/// Waits for a wake-up or `at_the_latest`. `false` at the shutdown.
 async fn woken(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationToken) -> bool {
     tokio::select! {
         biased;
@@ -164,7 +171,7 @@ async fn woken(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationTo
     }
 }
 
-/// Logs an outage of the database once, not at every look.
+/// Logs a database outage once, not at every query.
 #[derive(Default)]
 struct Health {
     is_away: bool,

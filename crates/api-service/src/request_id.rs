@@ -1,13 +1,13 @@
-//! A name for each request, so that an administrator's report can be found in the log.
+//! Request ids, by which an administrator's report is found in the log.
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
-/// The header of requests and answers.
+/// The header in requests and answers.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST: usize = 128;
 
-/// The caller's id if it is 1 to 128 visible ASCII characters; else one of ours.
+/// The caller's id if it is 1 to 128 visible ASCII characters, else a new UUID.
 pub(crate) struct RequestId(String);
 
 impl RequestId {
@@ -22,7 +22,7 @@ impl RequestId {
     }
 
     pub(crate) fn header(&self) -> HeaderValue {
-        // Visible ASCII characters are always a header's value.
+        // Visible ASCII characters always make a valid header value.
         HeaderValue::from_str(&self.0).unwrap_or(HeaderValue::from_static("-"))
     }
 }

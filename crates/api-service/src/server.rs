@@ -1,4 +1,4 @@
-//! actix-web's server, driven by tokio's multi-thread runtime.
+//! actix-web's HTTP server, started from tokio's multi-thread runtime.
 
 use std::{io, time::Duration};
 
@@ -16,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{answer, api, api::Api};
 
-/// How long a connection may hold bytes that its client does not take.
+/// How long a client may leave sent bytes unread before it loses its connection.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// The database is the limit, not the web workers.
+/// The database is the bottleneck, not the web workers.
 const WORKERS: usize = 2;
 
-/// Serves until `shutdown`, then lets the requests under way finish within `deadline`; idle connections are closed at
-/// once. The accepting thread and the workers have threads and runtimes of their own, so the server's future is `Send`
-/// and only waits for commands: no actix system is needed.
+/// Serves until `shutdown`, then lets the requests under way finish within `deadline`. Idle connections are closed at
+/// once. The acceptor and the workers have threads and runtimes of their own. So the server's future is `Send` and only
+/// waits for commands: no actix system is needed.
 pub(crate) async fn serve(
     listener: TcpListener,
     api: Api,
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
         ended = &mut running => return ended?,
         () = shutdown.cancelled() => {}
     }
-    // Sent at once; the answer comes when the server has ended.
+    // The command is sent at once. Its future would wait for the server's end.
     drop(handle.0.stop(true));
     if let Ok(ended) = timeout(deadline, &mut running).await {
         return ended?;
@@ -66,9 +66,9 @@ fn start(listener: std::net::TcpListener, api: Api, deadline: Duration, unread: 
     Ok(server.run())
 }
 
-/// Lets the kernel end the connection of a client that takes nothing for so long. actix-web waits for ever: it has no limit
-/// on writing, and polls no body and no timer of ours while an answer waits in its buffer. A client that reads a packet now
-/// and then gains time, but no more of it than its answer has packets.
+/// Lets the kernel end the connection of a client that reads nothing for this long. actix-web has no write timeout, and
+/// polls neither a body nor a timer of ours while an answer waits in its buffer: it waits for ever. A client that reads
+/// a packet now and then gains time, but only once per packet of its answer.
 fn give_up_after(tcp: &TcpStream, unread: Duration) {
     #[cfg(target_os = "linux")]
     if let Err(error) = SockRef::from(tcp).set_tcp_user_timeout(Some(unread)) {
@@ -78,7 +78,7 @@ fn give_up_after(tcp: &TcpStream, unread: Duration) {
     let _ = (tcp, unread);
 }
 
-/// Stops the server's threads when nobody waits for it any more.
+/// Stops the server's threads when `serve` returns or is dropped.
 struct StoppedOnDrop(ServerHandle);
 
 impl Drop for StoppedOnDrop {

@@ -1,4 +1,4 @@
-//! Who is calling (specification, section 5.1).
+//! Sessions: who is calling (specification, section 5.1).
 
 mod cookie;
 mod introspection;
@@ -27,23 +27,23 @@ use crate::{api::Api, app::ONE_REQUEST, problem::ApiError};
 /// The role that may manage webhooks.
 const ADMIN: &str = "admin";
 
-/// The part of the connections for look-ups that may be looking up unknown sessions.
+/// Unknown sessions may use one in this many look-up connections.
 const STRANGERS_PART: usize = 2;
 
-/// Where sessions are known. Each back end answers with the session of an id, if there is one that has not expired.
+/// The back ends that know sessions. Each finds the session of an id, unless it is unknown or expired.
 pub(crate) enum Sessions {
     /// The table `admin_sessions`.
     Database(Ledger, Strangers),
     /// The business application.
     Introspection(Box<Introspection>),
-    /// Tests of what needs no database.
+    /// A fixture for tests without a database.
     #[cfg(test)]
     Known(std::collections::HashMap<&'static str, Session>),
 }
 
 impl Sessions {
-    /// The back end of the settings. Call it inside the runtime that will run the service.
-    /// It has `at_once` connections to the database of its own: a look-up waits for no other work.
+    /// Makes the back end that the settings choose. Call it inside the runtime that will run the service. `Database`
+    /// gets `at_once` connections of its own, so a look-up waits for no other work.
     pub(crate) fn new(settings: &Settings, ledger: &Ledger, at_once: usize) -> Result<Self, SettingsError> {
         match settings.api.sessions {
             SessionBackEnd::Database => {
@@ -75,13 +75,13 @@ impl From<Crowded> for ApiError {
     }
 }
 
-/// Proof that an administrator is calling. Handlers have their tenant from nowhere else.
+/// Proof that an administrator is calling. Handlers get the tenant only from here.
 #[derive(Clone, Copy)]
 pub(crate) struct Administrator {
     pub(crate) tenant: TenantId,
 }
 
-/// Lets administrators pass, at the pace that is set.
+/// Lets only administrators pass, within the rate limit.
 pub(crate) async fn admins_only(
     api: Data<Api>,
     request: ServiceRequest,

@@ -1,4 +1,4 @@
-//! `POST /api/v1/webhooks/{id}/test/`: a real delivery of a sample.
+//! `POST /api/v1/webhooks/{id}/test/`: test deliveries of a sample.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -22,7 +22,7 @@ use crate::{
     webhooks,
 };
 
-/// Sends a realistic sample of one subscribed event type, signed, retried and recorded like any event, and marked.
+/// Sends a realistic sample of a subscribed event type. It is signed, retried and recorded like any event, but marked.
 pub(crate) async fn create(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -57,7 +57,7 @@ fn wish(members: &Members) -> Result<Option<EventType>, ApiError> {
     fields.finish(&["event_type"], Some(wish)).map_err(ApiError::Fields)
 }
 
-/// The wished one, or else the first.
+/// The requested type, else the webhook's first.
 fn subscribed(wish: Option<EventType>, events: &[EventType]) -> Result<EventType, ApiError> {
     let found = events.iter().copied().find(|event_type| wish.is_none_or(|wish| wish == *event_type));
     found.ok_or_else(|| {
@@ -70,7 +70,7 @@ fn subscribed(wish: Option<EventType>, events: &[EventType]) -> Result<EventType
     })
 }
 
-/// An event of our own that fires now.
+/// A sample event that fires now.
 fn sample(event_type: EventType, tenant: TenantId) -> Result<NewEvent, ApiError> {
     let data = RawValue::from_string(compact(catalogue::sample(event_type))).map_err(ApiError::unexpected)?;
     let timestamp = Timestamp::try_from(OffsetDateTime::now_utc()).map_err(ApiError::unexpected)?;
@@ -79,7 +79,7 @@ fn sample(event_type: EventType, tenant: TenantId) -> Result<NewEvent, ApiError>
     Ok(NewEvent { id, timestamp, tenant, event_type, body: body.into() })
 }
 
-/// The same JSON without the white space between its tokens, as upstream services write it.
+/// Removes the white space between JSON's tokens: upstream services write none.
 fn compact(json: &str) -> String {
     let (mut is_text, mut is_escaped) = (false, false);
     let keeps = |c: &char| {

@@ -1,30 +1,30 @@
-//! What is wrong with one field or parameter, in words for the administrator who filled it in.
+//! A violation: what is wrong with one field or parameter, in text for the administrator who filled it in.
 
 use std::fmt::Display;
 
 use domain::shortened;
 use serde::Serialize;
 
-/// How many violations an answer lists. It counts the others.
+/// How many violations an answer lists. It only counts the others.
 pub(crate) const LISTED: usize = 20;
 
-/// Characters of a violation's field and of its message.
+/// The most characters of a violation's field, and of its message.
 const LONGEST_FIELD: usize = 100;
 const LONGEST_MESSAGE: usize = 500;
 
 /// One entry of a problem's `errors`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Violation {
-    /// The member or parameter, with the index for an element of an array; empty for the whole body.
+    /// The member or parameter, with the index of an array's element. Empty for the whole body.
     pub(crate) field: String,
     /// Stable, for programs.
     pub(crate) code: &'static str,
-    /// Reads on from the field's name.
+    /// Continues a sentence that begins with the field.
     pub(crate) message: String,
 }
 
 impl Violation {
-    /// Cuts what a caller can make long: a name that is not known, or a value that the message quotes.
+    /// Shortens both texts: a caller can make an unknown name or a quoted value long.
     pub(crate) fn new(field: impl Display, code: &'static str, message: impl Display) -> Self {
         Self { field: shortened(field, LONGEST_FIELD), code, message: shortened(message, LONGEST_MESSAGE) }
     }

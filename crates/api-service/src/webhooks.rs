@@ -23,7 +23,7 @@ use crate::{
     session::Administrator,
 };
 
-/// Registers a webhook. The only answer that holds its secret.
+/// Registers a webhook. Only this answer holds its secret.
 pub(crate) async fn create(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -48,7 +48,7 @@ pub(crate) async fn create(
     Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
 }
 
-/// How many deleted webhooks of a tenant are kept for their logs. Whoever registers and deletes in a loop comes to an end.
+/// How many deleted webhooks of a tenant are kept for their logs. The limit ends a loop of registrations and deletions.
 pub(crate) const fn most_deleted(webhooks_per_tenant: u32) -> u32 {
     webhooks_per_tenant.saturating_mul(10)
 }
@@ -60,13 +60,13 @@ pub(crate) async fn list(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let (Page { after, limit }, Everything) = page::read(request.query_string())?;
-    // One more than asked for: whether there is a next page.
+    // One more than asked for shows whether there is a next page.
     let webhooks = api.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
     let (webhooks, next_cursor) = page::cut(webhooks, limit, |webhook| webhook.id.as_uuid());
     Ok(HttpResponse::Ok().json(ListView { data: webhooks.iter().map(WebhookView::of).collect(), next_cursor }))
 }
 
-/// One of the tenant's webhooks. An id that is none, an unknown one and another tenant's are answered alike.
+/// One of the tenant's webhooks. A malformed id, an unknown one and another tenant's are answered alike.
 pub(crate) async fn read(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -77,7 +77,7 @@ pub(crate) async fn read(
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
 
-/// Changes what is given. When it makes the webhook active, what was held for it begins to go at once, at a pace.
+/// Changes the given fields. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
 pub(crate) async fn change(
     api: Data<Api>,
     admin: ReqData<Administrator>,
@@ -96,7 +96,7 @@ pub(crate) async fn change(
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
 
-/// Deletes a webhook: its waiting deliveries count as cancelled from now on, its history stays readable.
+/// Deletes a webhook. Its waiting deliveries count as cancelled at once, and its history stays readable.
 pub(crate) async fn delete(
     api: Data<Api>,
     admin: ReqData<Administrator>,

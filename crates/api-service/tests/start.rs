@@ -1,5 +1,5 @@
-//! How the service starts and ends when what it needs is missing. What it does when all is there, with a database and a
-//! broker, is tested in the end-to-end package.
+//! Tests how the service starts and ends without what it needs. The end-to-end package tests it with a database and a
+//! broker.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Ports that the system chooses, and nothing at the other end: no server listens at port 1.
+/// The system chooses the ports. There is no database and no broker: nothing listens at port 1.
 fn settings(changes: &[(&str, &str)]) -> Settings {
     let keys = format!("test:{}", "0".repeat(64));
     let mut env = HashMap::from([

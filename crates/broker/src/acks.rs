@@ -1,5 +1,5 @@
-//! The acknowledgements of one channel: many in one frame wherever no undone message lies between them, as each frame
-//! costs a quorum queue an entry of its log.
+//! The acknowledgements of one channel. One frame covers many messages where no undone message lies between them, as
+//! each frame costs a quorum queue an entry of its log.
 
 mod tracker;
 
@@ -17,11 +17,11 @@ use crate::{
     stats::Stats,
 };
 
-/// How long an acknowledgement may take to be handed to the system; the broker does not answer it.
+/// How long it may take to hand an acknowledgement to the system. The broker does not answer it.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Acknowledges what one channel has handed out. There is one for each channel, and all acknowledgements of the channel
-/// go through it.
+/// Acknowledges what one channel has handed out. Each channel has one, and all acknowledgements of the channel go
+/// through it.
 #[derive(Debug)]
 pub(crate) struct Acks {
     stats: Stats,
@@ -30,19 +30,19 @@ pub(crate) struct Acks {
 
 #[derive(Debug)]
 struct State {
-    /// Gone once the consumer has given it up: a channel stays open for as long as anybody has it.
+    /// Gone once the consumer gives it up: a channel stays open as long as anybody has it.
     channel: Option<Channel>,
     tracker: Tracker,
 }
 
 impl Acks {
-    /// For a channel that has not handed out anything yet.
+    /// Starts for a channel that has not handed out anything yet.
     pub(crate) fn new(channel: Channel, stats: &Stats) -> Arc<Self> {
         let state = State { channel: Some(channel), tracker: Tracker::default() };
         Arc::new(Self { stats: stats.clone(), state: Mutex::new(state) })
     }
 
-    /// Whether the channel still stands.
+    /// Whether the channel is still open.
     pub(crate) fn is_usable(&self) -> bool {
         self.lock().channel.as_ref().is_some_and(|channel| channel.status().connected())
     }
@@ -52,21 +52,22 @@ impl Acks {
         self.lock().tracker.are_done(tag)
     }
 
-    /// Lets the channel close: nothing is acknowledged any more.
+    /// Lets the channel close. Nothing is acknowledged after that.
     pub(crate) fn end(&self) {
         let channel = self.lock().channel.take();
         drop(channel);
     }
 
-    /// Acknowledges messages, by their tags. Those that cannot be are counted as lost, and are no error: the broker hands
-    /// them out again. What a call has begun is not lost when the call is given up.
+    /// Acknowledges messages by their tags. An acknowledgement that cannot be sent is counted as lost. This is no
+    /// error: the broker hands the message out again. Cancelling the call does not lose the acknowledgements that it
+    /// has begun.
     pub(crate) async fn done(&self, tags: &[u64]) {
         let channel = self.lock().channel.clone();
         let Some(channel) = channel else {
             self.stats.lost_acks.inc_by(messages(tags.len()));
             return;
         };
-        // An acknowledgement that meets the end of its connection may wait for ever.
+        // An acknowledgement may wait for ever if its connection ends.
         let deadline = Instant::now() + ACK_TIMEOUT;
         for (ack, sent) in self.queue(&channel, tags) {
             if !matches!(timeout_at(deadline, sent.done()).await, Ok(Ok(()))) {
@@ -75,8 +76,8 @@ impl Acks {
         }
     }
 
-    /// Decides and queues under one lock, so that frames leave in the order in which they were decided. The broker closes
-    /// a channel that acknowledges a message once more: alone, after a frame of another call that has covered it.
+    /// Decides and queues under one lock, so that frames leave in the order of the decisions. The broker closes a
+    /// channel that acknowledges a message twice: singly, after another call's frame has covered it.
     fn queue<'a>(
         &self,
         channel: &'a Channel,

@@ -1,4 +1,4 @@
-//! What the broker answers to messages that were published together.
+//! The broker's answers to messages that were published together.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ pub(crate) type Answer = Result<(), PublishError>;
 /// The confirms of a window, in the order of its messages.
 pub(crate) struct Confirms {
     waiting: Vec<Option<PublisherConfirm>>,
-    /// Those that came.
+    /// The answers that have come.
     answers: Vec<Option<Answer>>,
-    /// Whether the broker returned a message.
+    /// The routing key of a message that the broker returned.
     returned: Option<String>,
-    /// Whether the broker confirmed or refused one since it was asked.
+    /// Whether the broker confirmed or refused a message since the last `take_news`.
     news: bool,
 }
 
-/// Queues messages, to be sent together: sent one by one, each would cost a change of threads there and back.
+/// Queues messages so that they are sent together. Sent one by one, each would cost a change of threads there and back.
 pub(crate) fn queue<'a>(
     channel: &'a Channel,
     exchange: &str,
     messages: &[&'a Outgoing],
 ) -> Vec<PolledOnce<impl Future<Output = lapin::Result<PublisherConfirm>> + use<'a>>> {
     let queue = |message: &&'a Outgoing| {
-        // Nothing is ever returned, as the exchange has an alternate one; if it is, the channel is not what it seems.
+        // Nothing is returned, as the exchange has an alternate exchange. If something is, the channel is broken.
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
         let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
         poll_once(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))
@@ -40,7 +40,7 @@ pub(crate) fn queue<'a>(
     messages.iter().map(queue).collect()
 }
 
-/// Waits until messages are sent. From the last one on: the others are sent by then, and whoever waits is woken once.
+/// Waits until messages are sent, from the last one on: the others are sent by then, so the caller is woken once.
 pub(crate) async fn sent<F>(queued: Vec<PolledOnce<F>>) -> lapin::Result<Confirms>
 where
     F: Future<Output = lapin::Result<PublisherConfirm>>,
@@ -55,7 +55,7 @@ where
 }
 
 impl Confirms {
-    /// Waits until all of them are there; what came is kept when that is given up. From the last one on.
+    /// Waits for all confirms, from the last one on. The answers that came are kept when the wait is cancelled.
     pub(crate) async fn wait(&mut self) {
         for place in (0..self.waiting.len()).rev() {
             if let Some(confirm) = &mut self.waiting[place] {
@@ -65,7 +65,7 @@ impl Confirms {
         }
     }
 
-    /// Takes those that came though one that is missing was waited for.
+    /// Takes the confirms that came while a missing one was waited for.
     pub(crate) fn take_those_there(&mut self) {
         for place in 0..self.waiting.len() {
             if let Some(confirmation) = self.waiting[place].as_mut().and_then(FutureExt::now_or_never) {
@@ -90,28 +90,28 @@ impl Confirms {
         self.news |= matches!(self.answers[place], Some(Ok(()) | Err(PublishError::Refused)));
     }
 
-    /// Whether the broker confirmed or refused one of them since this was asked.
+    /// Whether the broker confirmed or refused a message since the last call.
     pub(crate) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether the broker refused one of them.
+    /// Whether the broker refused a message.
     pub(crate) fn any_refused(&self) -> bool {
         self.answers.iter().flatten().any(|answer| matches!(answer, Err(PublishError::Refused)))
     }
 
-    /// Whether one of the answers shows that the connection or the channel is at fault. A refusal does not.
+    /// Whether an answer shows that the connection or the channel failed. A refusal does not.
     pub(crate) fn is_faulty(&self) -> bool {
         let is_faulty = |answer: &Answer| matches!(answer, Err(error) if !matches!(error, PublishError::Refused));
         self.answers.iter().flatten().any(is_faulty)
     }
 
-    /// What became of each message; those without an answer waited so long for it. lapin may give a returned message to
-    /// another one's confirm, so with one of them none of the messages is known to have a queue.
+    /// What became of each message. One without an answer has timed out after `waited`. lapin may give a returned
+    /// message to another one's confirm, so with a returned message, no message is known to have a queue.
     pub(crate) fn into_answers(self, waited: Duration) -> Vec<Answer> {
         let missing: Vec<_> = self.waiting.into_iter().flatten().collect();
         if !missing.is_empty() {
-            // lapin keeps the confirms that nobody waits for, as long as the channel lives.
+            // lapin keeps confirms that nobody awaits for as long as the channel lives.
             tokio::spawn(futures_util::future::join_all(missing));
         }
         if let Some(key) = self.returned {

@@ -1,4 +1,4 @@
-//! Consuming in batches of whatever has arrived.
+//! Consumes a queue in batches of what has arrived.
 
 use std::{
     sync::{
@@ -36,7 +36,7 @@ impl Attachment {
     /// Whether messages can arrive.
     ///
     /// # Errors
-    /// Says that they cannot.
+    /// When they cannot.
     pub fn check(&self) -> Result<(), String> {
         if self.0.load(Ordering::Relaxed) { Ok(()) } else { Err("not attached".to_owned()) }
     }
@@ -49,15 +49,16 @@ impl Attachment {
 /// How large a batch may become. One message is always taken, whatever its size.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimit {
-    /// Messages.
+    /// The number of messages.
     pub messages: usize,
-    /// Bytes of bodies: no further message is taken once they are reached.
+    /// The bytes of bodies. No further message is taken once they are reached.
     pub bytes: usize,
-    /// How long a batch waits for more messages where these come faster than that: a batch costs hardly more than a message.
+    /// How long a batch waits for more messages, if at least two usually come within this time. A batch costs hardly
+    /// more than a message.
     pub linger: Duration,
 }
 
-/// A consumer of one queue that attaches itself again whenever it is thrown off.
+/// A consumer of one queue. It attaches itself again whenever the consumer or its connection ends.
 pub struct Subscription {
     messages: mpsc::Receiver<Received>,
     gaps: Gaps,
@@ -66,7 +67,7 @@ pub struct Subscription {
     supervisor: tokio::task::JoinHandle<()>,
 }
 
-/// How fast messages come: a mean of the gaps between them.
+/// How fast messages come: the mean gap between them, in seconds.
 struct Gaps {
     mean: f64,
     at: Instant,
@@ -77,8 +78,8 @@ impl Gaps {
         Self { mean: f64::INFINITY, at: now }
     }
 
-    /// Counts messages that came since the last ones. The mean is of some tens of messages, and never longer than a second, so
-    /// that high load is soon seen as such.
+    /// Counts messages that came since the last call. The mean covers some tens of messages and never exceeds one
+    /// second, so that high load shows soon.
     fn count(&mut self, messages: usize, now: Instant) {
         let messages = f64::from(u32::try_from(messages).unwrap_or(u32::MAX));
         let gap = (now - self.at).as_secs_f64() / messages;
@@ -87,13 +88,13 @@ impl Gaps {
         self.mean = self.mean.min(1.0) * (1.0 - weight) + gap.min(1.0) * weight;
     }
 
-    /// Whether several messages come within a time.
+    /// Whether two messages come within a time, on average.
     fn are_short(&self, time: Duration) -> bool {
         self.mean * 2.0 <= time.as_secs_f64()
     }
 }
 
-/// Ends a subscription; made by [`Subscription::into_closing`].
+/// Ends a subscription. [`Subscription::into_closing`] makes it.
 pub struct Closing {
     close: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
@@ -126,7 +127,7 @@ impl Subscription {
                 }
             }
             while let Some(message) = next {
-                // What a lost connection had handed out comes again: leave it to the next hand-out.
+                // Skips the messages of a lost connection: the broker hands them out again.
                 if message.acker.is_usable() {
                     bytes += message.body.len();
                     batch.push(message);
@@ -139,18 +140,18 @@ impl Subscription {
         Some(batch)
     }
 
-    /// How many messages have come that no batch has taken.
+    /// How many messages have come and are not in a batch yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.messages.len()
     }
 
-    /// Cancels the consumer: no further messages are handed out. What was handed out can still be acknowledged.
+    /// Cancels the consumer: no further messages are handed out. Those that were can still be acknowledged.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Stops, and gives a handle that closes the connection once the last acknowledgement is sent.
+    /// Stops, and returns a handle that closes the connection. Use it once the last acknowledgement is sent.
     #[must_use]
     pub fn into_closing(self) -> Closing {
         self.stop.cancel();
@@ -159,7 +160,7 @@ impl Subscription {
 }
 
 impl Closing {
-    /// Closes the connection; what is not acknowledged goes back to its queue.
+    /// Closes the connection. Messages that are not acknowledged go back to their queue.
     pub async fn close(self) {
         self.close.cancel();
         if self.supervisor.await.is_err() {
@@ -219,17 +220,17 @@ impl Worker {
         Ok((connection, channel, consumer))
     }
 
-    /// A consumer with so many messages of its own.
+    /// Opens a consumer with a prefetch of its own.
     async fn consume(&self, channel: &Channel, tag: &str, messages: u16) -> Result<Consumer, BrokerError> {
         channel.basic_qos(messages, BasicQosOptions::default()).await?;
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
         Ok(channel.basic_consume(self.queue.as_str().into(), tag.into(), options, arguments).await?)
     }
 
-    /// Hands messages on until the consumer ends, by a failure or by the stop. While bodies are small, a second one takes
-    /// further messages; each has a tag of its own, as one that was cancelled keeps its tag until all is acknowledged. When
-    /// nothing came for a while and all that came is acknowledged, nothing is known of what comes next, and the second one
-    /// ends.
+    /// Forwards messages until the consumer fails or is stopped. While bodies are small, a second consumer takes
+    /// further messages. Each second consumer has a new tag, as a cancelled one keeps its tag until all its messages
+    /// are acknowledged. It ends when all messages are acknowledged and none has come for a while: the sizes of the
+    /// next are then unknown.
     async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
         let mut sizes = Sizes::new(self.prefetch);
         let (mut second, mut last) = (Second::default(), 0);
@@ -270,7 +271,7 @@ impl Worker {
                 }
                 None => continue,
             };
-            // The last of those of one that was cancelled have to come before there is another.
+            // The last messages of a cancelled consumer must come before another one opens.
             if wanted == second.messages || (second.tag.is_none() && second.consumer.is_some()) {
                 continue;
             }
@@ -289,7 +290,7 @@ impl Worker {
         }
     }
 
-    /// Cancels the second consumer, or opens one for so many messages.
+    /// Cancels the second consumer, or opens one with this prefetch.
     async fn change(&self, channel: &Channel, second: &mut Second, messages: u16) -> Result<(), BrokerError> {
         if let Some(tag) = second.tag.take() {
             second.messages = 0;
@@ -302,20 +303,20 @@ impl Worker {
     }
 }
 
-/// The second consumer.
+/// The second consumer, for further messages while they are small.
 #[derive(Default)]
 struct Second {
-    /// Until it is cancelled.
+    /// Its tag, until it is cancelled.
     tag: Option<String>,
-    /// How many it may have; none once it is cancelled.
+    /// Its prefetch; zero once it is cancelled.
     messages: u16,
-    /// Until the last of its messages has come.
+    /// The consumer, until the last of its messages has come.
     consumer: Option<Consumer>,
-    /// How many there were.
+    /// How many second consumers were opened.
     opened: u64,
 }
 
-/// Ends consumers, or gives up soon.
+/// Cancels consumers, or gives up after [`FAREWELL`].
 async fn cancel_all<'t>(channel: &Channel, tags: impl Iterator<Item = &'t str>) {
     let cancelled = try_join_all(tags.map(|tag| cancel(channel, tag)));
     if !matches!(tokio::time::timeout(FAREWELL, cancelled).await, Ok(Ok(_))) {
@@ -323,15 +324,15 @@ async fn cancel_all<'t>(channel: &Channel, tags: impl Iterator<Item = &'t str>) 
     }
 }
 
-/// Ends a consumer; what it was handed out can still be acknowledged.
+/// Cancels a consumer. The messages that it was handed can still be acknowledged.
 async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
     channel.basic_cancel(tag.into(), BasicCancelOptions::default()).await
 }
 
-/// So many messages are worth a batch.
+/// A batch of this many messages does not wait for more.
 const ENOUGH: usize = 64;
 const TAG: &str = "webhooks";
-/// Nothing came for so long: what comes next may be of any size.
+/// After this long without a message, the sizes of the next ones are unknown.
 const IDLE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

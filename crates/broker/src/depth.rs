@@ -8,20 +8,19 @@ use crate::{
     link::{Broker, farewell, in_time},
 };
 
-/// The connection over which depths are asked for, kept from one question to the next, as connecting costs more than
-/// asking. One question at a time.
+/// The connection for depth queries, one at a time. It is kept, as connecting costs more than asking.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<Option<(Connection, Channel)>>);
 
 impl Broker {
     /// How many messages of a queue are ready: neither handed out nor waiting to be dead-lettered. `None` when there is
-    /// no such queue. All clones ask over one connection, made at the first question and after a failure.
+    /// no such queue. All clones share one connection, made at the first query and after a failure.
     ///
     /// # Errors
     /// When the broker cannot be reached.
     pub async fn depth(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
         let mut kept = self.shared.depths.0.lock().await;
-        // Taken out: what fails, or is given up half-way, is not asked again.
+        // Taken out, so that a connection that fails, or whose query is given up, is not reused.
         let (connection, channel) = match kept.take() {
             Some((connection, channel)) if connection.status().connected() => (connection, channel),
             _ => self.connect("depth").await?,
@@ -31,7 +30,7 @@ impl Broker {
         Ok(depth)
     }
 
-    /// Closes that connection, if there is one; another question would make another.
+    /// Closes that connection, if there is one. A further query opens another.
     pub async fn depths_close(&self) {
         if let Some((connection, _channel)) = self.shared.depths.0.lock().await.take() {
             farewell(&connection).await;
@@ -39,7 +38,7 @@ impl Broker {
     }
 }
 
-/// A queue that does not exist costs the channel.
+/// Returns the channel too, as asking for a queue that does not exist closes the channel.
 async fn ready(
     connection: &Connection,
     mut channel: Channel,

@@ -1,11 +1,11 @@
-//! What can go wrong with the broker.
+//! Errors of connecting, consuming and publishing.
 
 use std::time::Duration;
 
-/// The broker cannot be reached or refuses something.
+/// The broker cannot be reached, or it refuses something.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    /// The address is not usable; the text says why and holds no password.
+    /// The address is not usable. The text says why and holds no password.
     #[error("not an AMQP address: {0}")]
     Uri(String),
     /// The broker did not answer within the time given.
@@ -19,35 +19,35 @@ pub enum BrokerError {
     Publish(#[from] Unconfirmed),
 }
 
-/// Messages of one call that are not known to be with the broker: keep their sources unacknowledged and publish them again.
+/// The broker is not known to have some messages of one call. Keep their sources unacknowledged and publish them again.
 /// The call's other messages are confirmed.
 #[derive(Debug, thiserror::Error)]
 #[error("{} of {all} messages are not confirmed, the first of them to {queue}", places.len())]
 pub struct Unconfirmed {
-    /// Their places among the messages of the call, ascending; at least one.
+    /// Their places among the messages of the call, ascending. There is at least one.
     pub places: Vec<usize>,
     /// How many messages the call had.
     pub all: usize,
-    /// The queue of the first.
+    /// The queue of the first of them.
     pub queue: String,
-    /// What became of the first.
+    /// What became of the first of them.
     #[source]
     pub error: Box<PublishError>,
 }
 
-/// A message is not known to be with the broker: keep its source unacknowledged and publish it again.
+/// The broker is not known to have a message. Keep its source unacknowledged and publish it again.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PublishError {
     /// There was no connection.
     #[error("not connected to the broker")]
     NotConnected,
-    /// The confirm did not come in time: the message may or may not have arrived.
+    /// The confirm did not come in time. The message may or may not have arrived.
     #[error("no confirm within {0:?}")]
     Timeout(Duration),
-    /// The broker takes no messages for now, for want of memory or disk.
+    /// The broker is short of memory or disk and takes no messages.
     #[error("the broker takes no messages: it has blocked the connection")]
     Blocked,
-    /// The broker refused the message: its queue is full, or cannot take it.
+    /// The broker refused the message: its queue is full or cannot take it.
     #[error("the broker refused a message")]
     Refused,
     /// No queue takes the message.

@@ -1,4 +1,4 @@
-//! Where jobs go: at once to the dispatchers, or to the queue of a delay until they are due.
+//! Routes jobs: to the dispatchers at once, or to a retry queue until they are due.
 
 use std::time::Duration;
 
@@ -7,32 +7,31 @@ use time::OffsetDateTime;
 
 use crate::{message::Outgoing, topology::Names};
 
-/// How many jobs a message holds at most. With more, little is saved, and more waits where another dispatcher cannot take it.
+/// The most jobs in one message. More would save little, and would wait where no other dispatcher can take them.
 const TOGETHER: usize = 8;
 
-/// From so many jobs at once on, several go with each message.
+/// With at least this many jobs at once, several share each message.
 const MANY: usize = 100;
 
 impl Names {
-    /// The message that makes `job` be done now.
+    /// The message for a `job` that is due now.
     #[must_use]
     pub fn job(&self, job: Job) -> Outgoing {
         Outgoing { queue: self.deliveries(), body: job.to_bytes(), ..Default::default() }
     }
 
-    /// The messages that make `jobs` be done now, several with each: for high load, as a message costs the broker and both
-    /// ends more than what is in it. Each with its jobs.
+    /// The messages for `jobs` that are due now, several jobs in each, with the jobs it carries. For high load: a
+    /// message costs the broker and both ends more than its content.
     pub fn jobs_together<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
         together(self.deliveries(), jobs)
     }
 
-    /// The same for the bulk lane: no job of the main lane waits behind these.
+    /// The same for the bulk lane, so that no job of the main lane waits behind these.
     pub fn jobs_in_bulk<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
         together(self.bulk(), jobs)
     }
 
-    /// The messages that make the jobs of `items` be done now, each with its own of them: in bulk when there are very many
-    /// at once.
+    /// The messages for the jobs of `items`, which are due now, each with its items. Very many at once go in bulk.
     pub fn messages_due<'i, T>(&self, mut items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
         let jobs: Vec<Job> = items.iter().map(job).collect();
         let messages: Vec<_> = match jobs.len() >= MANY {
@@ -47,20 +46,20 @@ impl Names {
         messages.into_iter().map(with_own).collect()
     }
 
-    /// The message that makes `job` come when it is `due`: from the queue of the retry delay that fits, or at once.
-    /// Lateness does not add up, as the message expires at the time that is due, not after a fixed delay.
+    /// The message that brings `job` when it is `due`: through the retry queue whose delay fits, or at once. The
+    /// message expires at the due time and not after a fixed delay, so lateness does not add up.
     ///
-    /// A queue hands out its messages in the order in which they came. So a job that would have to wait for much less
-    /// than the others in a queue goes through a shorter one first: it comes early, and is delayed again for what is left.
-    /// A job is late by the shortest delay at the most, whatever is before it in the queue.
+    /// A queue hands out its messages in order of arrival. So a job that would wait for much less than the others in a
+    /// queue goes through a shorter one. It comes early, and is delayed again for the time that is left. A job is late
+    /// by the shortest delay at most, whatever is ahead of it in the queue.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
         let wait = wait(due, now);
         self.delayed(job, wait, gap(wait, &schedule.gaps()))
     }
 
-    /// The same for a publisher of many jobs on empty queues, in the order in which they are due: then nobody waits behind
-    /// one who waits for longer, and each goes through one queue only.
+    /// The same for a publisher of many jobs on empty queues, in the order in which they are due. No job then waits
+    /// behind one that waits for longer, so each goes through one queue only.
     #[must_use]
     pub fn job_in_order(
         &self,
@@ -87,8 +86,8 @@ fn together(queue: String, jobs: &[Job]) -> impl Iterator<Item = (Outgoing, &[Jo
     jobs.chunks(TOGETHER).map(message)
 }
 
-/// Of the delays, ascending, the shortest one that is long enough, if the wait is nearly as long; else the longest one
-/// that is not too long.
+/// Of ascending delays, the shortest that is long enough if the wait is nearly as long. Otherwise the longest that is
+/// not too long.
 fn gap(wait: Duration, gaps: &[Duration]) -> Duration {
     let slack = gaps.first().copied().unwrap_or_default() / 2;
     let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= slack);
@@ -96,7 +95,7 @@ fn gap(wait: Duration, gaps: &[Duration]) -> Duration {
     above.or(below).or(gaps.first().copied()).unwrap_or_default()
 }
 
-/// The time left, in whole milliseconds, rounded up so that nothing comes early.
+/// The time left, in whole milliseconds. It is rounded up so that nothing comes early.
 fn wait(due: OffsetDateTime, now: OffsetDateTime) -> Duration {
     let left = Duration::try_from(due - now).unwrap_or_default();
     Duration::from_millis(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! One connection to the broker, built again whenever it fails.
+//! One connection to the broker, which is built again whenever it fails.
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
@@ -27,11 +27,11 @@ pub struct BrokerConfig {
     pub gaps: Vec<Duration>,
     /// How long a confirm may take.
     pub confirm_timeout: Duration,
-    /// What the broker's own lists call this process.
+    /// The name of this process in the broker's own lists.
     pub process: &'static str,
 }
 
-/// The broker, as one process sees it. Cheap to clone; makes no connection by itself.
+/// The broker, as one process sees it. It is cheap to clone and makes no connection by itself.
 #[derive(Clone)]
 pub struct Broker {
     pub(crate) shared: Arc<Shared>,
@@ -49,16 +49,16 @@ pub(crate) struct Shared {
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const HEARTBEAT_SECONDS: u16 = 10;
-/// The client keeps two buffers of 32 frames for each connection, which fill memory for good: our messages are small, and
-/// larger ones take more frames. The headers of a message have to fit into one.
+/// lapin keeps two buffers of 32 frames for each connection, which fill up and stay in memory. Our messages are small,
+/// and larger ones take more frames. The headers of a message must fit into one frame.
 const FRAME_BYTES: u32 = 32 * 1024;
-/// A quorum queue ignores acknowledgements that arrive together with the close of their connection.
+/// The wait before a close: a quorum queue ignores acknowledgements that arrive together with their connection's close.
 const SETTLE: Duration = Duration::from_millis(750);
-/// What a broker that may be frozen gets to answer a farewell.
+/// How long a broker that may be frozen has to answer a close.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(750);
 
 impl Broker {
-    /// Checks the configuration. Nothing is connected yet.
+    /// Checks the configuration. Connects nothing.
     ///
     /// # Errors
     /// [`BrokerError::Uri`] when the address is malformed.
@@ -91,7 +91,7 @@ impl Broker {
         &self.shared.stats
     }
 
-    /// Starts to publish: a connection that stands until `stop`.
+    /// Starts to publish, over a connection that is kept until `stop`.
     #[must_use]
     pub fn publisher(&self, stop: CancellationToken) -> Publisher {
         Publisher::start(self.clone(), stop)
@@ -117,7 +117,7 @@ impl Broker {
     }
 }
 
-/// Gives up when it takes too long: what lapin is asked for while its connection fails may never be answered.
+/// Gives up after 10 s: lapin may never answer what it is asked for while its connection fails.
 pub(crate) async fn in_time<T>(step: impl Future<Output = Result<T, BrokerError>>) -> Result<T, BrokerError> {
     tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or(Err(BrokerError::Timeout(CONNECT_TIMEOUT)))
 }
@@ -135,7 +135,7 @@ pub(crate) async fn farewell(connection: &Connection) {
     }
 }
 
-/// Waits between attempts to connect: 100 ms, doubling to 5 s, with jitter; starts over after a success.
+/// The back-off between attempts to connect: 100 ms, doubling to 5 s, with jitter. Each success starts a new one.
 pub(crate) struct Backoff(backon::ExponentialBackoff);
 
 impl Backoff {

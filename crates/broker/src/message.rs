@@ -1,4 +1,4 @@
-//! Messages in and out.
+//! Messages to and from the broker.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,29 +11,29 @@ use lapin::{
 
 use crate::acks::Acks;
 
-/// All headers of a message have to fit into one frame, or the broker closes the connection.
+/// The most characters of a header's value. All headers must fit into one frame, or the broker closes the connection.
 const HEADER_CHARS: usize = 1000;
 
-/// The broker's count of redeliveries; absent at the first hand-out.
+/// The broker's count of redeliveries. It is absent at the first receipt.
 const COUNTED: &str = "x-delivery-count";
-/// What the message had been handed out before it was published once more.
+/// The delivery count that a message had before it was published again.
 const CARRIED: &str = "x-handed-out";
 
-/// A message to be published to the service's own exchange; always persistent.
+/// A message to publish to the service's own exchange. It is always persistent.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
-    /// The queue.
+    /// The queue it goes to.
     pub queue: String,
     /// The body.
     pub body: Vec<u8>,
-    /// Headers with text values; a value's first 1,000 characters are sent.
+    /// Headers with text values. Only the first 1,000 characters of a value are sent.
     pub headers: BTreeMap<String, String>,
-    /// When the message expires, measured from now, if before its queue says so.
+    /// The time until the message expires. The queue's own time to live applies if it is shorter.
     pub expires_in: Option<Duration>,
 }
 
 impl Outgoing {
-    /// The same message, as one that was handed out so often: the broker's own count begins anew with every publish.
+    /// The same message with its delivery count in a header, as the broker's own count restarts with every publish.
     #[must_use]
     pub fn carrying(mut self, delivery_count: u32) -> Self {
         if delivery_count > 0 {
@@ -57,7 +57,7 @@ impl Outgoing {
     }
 }
 
-/// A message that was handed out and waits for its acknowledgement.
+/// A message from the broker that waits for its acknowledgement.
 #[derive(Debug)]
 pub struct Received {
     /// The body.
@@ -66,15 +66,15 @@ pub struct Received {
     pub routing_key: String,
     /// Whether it was handed out before.
     pub redelivered: bool,
-    /// How often it was handed out before and not acknowledged, by the broker's count and by what was carried along when
-    /// it was moved from another queue ([`Outgoing::carrying`]).
+    /// How often it was handed out before and not acknowledged: the broker's count, plus what [`Outgoing::carrying`]
+    /// recorded when it was moved from another queue.
     pub delivery_count: u32,
     /// Acknowledges it.
     pub acker: Acker,
 }
 
 impl Received {
-    /// What the channel of `acks` has handed out.
+    /// Wraps a message that the channel of `acks` has handed out.
     pub(crate) fn new(delivery: Delivery, acks: &Arc<Acks>) -> Self {
         Self {
             routing_key: delivery.routing_key.to_string(),
@@ -86,7 +86,7 @@ impl Received {
     }
 }
 
-/// A redelivery counts as one even where the broker says no number.
+/// Counts a redelivery as at least one, as the broker may give no number.
 fn delivery_count(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
@@ -115,16 +115,15 @@ pub struct Acker {
 }
 
 impl Acker {
-    /// Tells the broker that the message's effect is durable. When the connection is gone, the broker will hand the
-    /// message out again: that is counted, and is no error of the caller's.
+    /// Tells the broker that the message's effect is durable. If the connection is gone, the broker hands the message
+    /// out again. This is counted, and is no error of the caller's.
     pub async fn ack(self) {
         self.acks.done(&[self.tag]).await;
     }
 
-    /// Acknowledges many messages, with as few frames as can be: those that cannot be are not waited for one after
-    /// another.
+    /// Acknowledges many messages in as few frames as possible. Acknowledgements that cannot be sent time out together.
     pub async fn ack_all(ackers: Vec<Self>) {
-        // Few: a connection that was built again is another channel.
+        // The list is short: only a rebuilt connection adds a channel.
         let mut channels: Vec<(Arc<Acks>, Vec<u64>)> = Vec::new();
         for Self { acks, tag } in ackers {
             match channels.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &acks)) {
@@ -135,7 +134,7 @@ impl Acker {
         join_all(channels.iter().map(|(acks, tags)| acks.done(tags))).await;
     }
 
-    /// Whether the connection that handed the message out still stands.
+    /// Whether the channel that handed the message out is still open.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.acks.is_usable()

@@ -1,4 +1,4 @@
-//! Queues that only people read: rejected events, dead jobs, unroutable messages.
+//! Parked messages: the queues that only operators read, of rejected events, dead letters and unroutable messages.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
     message::{Outgoing, Received},
 };
 
-/// A message in such a queue.
+/// A parked message.
 #[derive(Clone, Debug)]
 pub struct Parked {
     /// Its body.
@@ -26,8 +26,8 @@ pub struct Parked {
 }
 
 impl Broker {
-    /// Shows up to `most` messages of a queue, in order. They stay where they are: a quorum queue puts back what was
-    /// looked at behind what was not, so everything is looked at, however little is shown.
+    /// Shows up to `most` messages of a queue, in order, and leaves them there. It fetches every message, however few
+    /// it shows: a quorum queue requeues fetched messages behind the others.
     ///
     /// # Errors
     /// When the broker cannot be reached or has no such queue.
@@ -56,20 +56,20 @@ impl Broker {
         Ok(parked)
     }
 
-    /// Takes messages from a queue for good, oldest first: up to `most`, or those that are there at the start. Returns how
-    /// many.
+    /// Removes messages from a queue for good, oldest first: up to `most`, or as many as are there at the start.
+    /// Returns how many.
     ///
     /// # Errors
-    /// When the broker fails; what was not taken stays where it is.
+    /// When the broker fails; the other messages stay where they are.
     pub async fn parked_discard(&self, queue: &str, most: Option<usize>) -> Result<usize, BrokerError> {
         self.parked_take("discard", queue, None, most).await
     }
 
-    /// Moves messages to another queue of the service, without their headers: each is confirmed there before it is
-    /// acknowledged here. Moves up to `most`, or those that are there at the start. Returns how many.
+    /// Moves messages to another queue of the service, without their headers: up to `most`, or as many as are there at
+    /// the start. Each is confirmed there before it is acknowledged here. Returns how many.
     ///
     /// # Errors
-    /// When the broker fails; what was not moved stays where it is.
+    /// When the broker fails; the other messages stay where they are.
     pub async fn parked_move(&self, from: &str, to: &str, most: Option<usize>) -> Result<usize, BrokerError> {
         self.parked_take("move", from, Some(to), most).await
     }
@@ -104,7 +104,7 @@ impl Broker {
     }
 }
 
-/// How many messages wait on a queue.
+/// How many messages of a queue are ready.
 async fn present(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
     let passive = QueueDeclareOptions { passive: true, ..Default::default() };
     Ok(channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count())

@@ -1,20 +1,20 @@
-//! Calls to lapin that are polled once, so that their frames are queued, and waited for later.
+//! Calls to lapin that are polled once to queue their frames, and awaited later.
 
 use std::{
     pin::Pin,
     task::{Context, Poll, Waker},
 };
 
-/// A call that was polled once: its frames are queued.
+/// A call that was polled once. Its frames are queued.
 pub(crate) enum PolledOnce<F: Future> {
-    /// They wait for the socket.
+    /// The frames wait for the socket.
     Pending(Pin<Box<F>>),
     /// The call is over.
     Ready(F::Output),
 }
 
-/// Polls a call once: lapin queues a call's frames at its first poll, before it waits for anything. The frames of calls that are
-/// polled in order are queued in that order, and sent together.
+/// Polls a call once. lapin queues a call's frames at its first poll, before it waits for anything. Calls that are
+/// polled in order have their frames queued in that order, and sent together.
 pub(crate) fn poll_once<F: Future>(call: F) -> PolledOnce<F> {
     let mut call = Box::pin(call);
     match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

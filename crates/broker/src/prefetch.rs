@@ -1,7 +1,7 @@
-//! How many messages a consumer may have: fewer when they are large.
+//! The prefetch of a consumer, which is its backpressure: how many messages it may have, fewer when they are large.
 
-/// How many messages may be handed out and not yet acknowledged. RabbitMQ knows no limit in bytes. So few may be had while
-/// nothing is known of their sizes, and more while those that came last were small.
+/// How many messages may be handed out and not yet acknowledged. RabbitMQ has no limit in bytes. So there may be few
+/// while their sizes are unknown, and more while the last ones were small.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetch {
     few: u16,
@@ -11,21 +11,21 @@ pub struct Prefetch {
     longest: usize,
 }
 
-/// So many may be had of what nothing is known, which may be of any size that the broker takes.
+/// The prefetch while sizes are unknown: a message may have any size that the broker takes.
 const FEW: u16 = 4;
 /// How many of the last bodies count.
 const MEMORY: u32 = 64;
 
 impl Prefetch {
-    /// So many, whatever their size; at least 1.
+    /// A fixed number of messages, whatever their size; at least 1.
     #[must_use]
     pub const fn of(messages: u16) -> Self {
         let messages = if messages == 0 { 1 } else { messages };
         Self { few: messages, usual: messages, most: messages, bytes: usize::MAX, longest: usize::MAX }
     }
 
-    /// At most so many, and about so many bytes of bodies, which are seldom longer than `longest`: of longer ones, 4 at a
-    /// time.
+    /// At most so many messages and about so many bytes of bodies. Bodies are seldom longer than `longest`; of longer
+    /// ones, 4 at a time.
     #[must_use]
     pub fn within(messages: u16, bytes: usize, longest: usize) -> Self {
         let (most, usual) = (messages.max(1), u16::try_from(bytes / longest.max(1)).unwrap_or(u16::MAX));
@@ -33,51 +33,52 @@ impl Prefetch {
         Self { few: usual.min(FEW), usual, most, bytes, longest }
     }
 
-    /// How many may be had of any size that is usual.
+    /// How many messages may be handed out at any usual size.
     #[must_use]
     pub const fn usual(self) -> u16 {
         self.usual
     }
 
-    /// At any time.
+    /// How many messages may be handed out at any size.
     pub(crate) const fn few(self) -> u16 {
         self.few
     }
 
-    /// All of them.
+    /// The most messages that may be handed out.
     pub(crate) const fn most(self) -> u16 {
         self.most
     }
 }
 
-/// What bodies are like, by those that came last.
+/// The sizes of the last bodies.
 pub(crate) struct Sizes {
     prefetch: Prefetch,
-    /// A mean in which each further body has a weight of 1/64, in bytes.
+    /// Their mean in bytes. Each further body has a weight of 1/64.
     mean: f64,
-    /// How many came, up to [`MEMORY`].
+    /// How many bodies came, up to [`MEMORY`].
     count: u32,
-    /// How many may be had beside the few.
+    /// How many messages may be handed out besides the few.
     further: u16,
-    /// Messages to come before there may be more again: those of last time may not be acknowledged yet.
+    /// How many messages must come before the number may grow. Those of the larger number may not be acknowledged yet.
     pause: u32,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of bodies")]
 impl Sizes {
-    /// Nothing is known yet.
+    /// Starts without any known size.
     pub(crate) const fn new(prefetch: Prefetch) -> Self {
         Self { prefetch, mean: 0.0, count: 0, further: 0, pause: 0 }
     }
 
-    /// Whether bodies came since the beginning.
+    /// Whether any body came.
     pub(crate) const fn any(&self) -> bool {
         self.count > 0
     }
 
-    /// Takes note of a body; says how many further messages may be had. All of them once they would come to half of the
-    /// bytes, until they would come to more than all; in the same way half of them, where that is far above the usual number;
-    /// fewer while bodies are about as long as they may be. Not more again before those of last time are through.
+    /// Counts a body and returns how many further messages may be handed out. All may once they fit into half of the
+    /// bytes, and until they exceed the bytes. So may half of them, by the same rule, if that is far above the usual
+    /// number. Else the usual number may, or none while the mean exceeds 1.5 times `longest`. After a decrease, the
+    /// number grows only once the messages handed out before are through.
     pub(crate) fn count(&mut self, body: usize) -> u16 {
         self.count = (self.count + 1).min(MEMORY);
         self.mean += (body as f64 - self.mean) / f64::from(self.count);
@@ -88,7 +89,7 @@ impl Sizes {
             self.mean * f64::from(messages) <= limit
         };
         let further = match () {
-            // All of the few have come: some of them may wait for long, for a queue that refuses what they leave.
+            // Waits for all of the few, and for no more: a queue that refuses what they publish may hold them up.
             () if self.count < u32::from(few) => 0,
             () if has_room_for(most) => most - few,
             () if half / 2 > usual && has_room_for(half) => half - few,

@@ -25,14 +25,14 @@ use crate::{
     message::Outgoing,
 };
 
-/// How many messages of one call wait for their confirms at a time. Hundreds of messages leave in several such, so that
-/// other tenants' get between them.
+/// How many messages of one call and queue wait for their confirms at a time. Hundreds of messages leave in several
+/// windows, so that other tenants' messages get between them.
 const WINDOW: usize = 32;
-/// The same for a bulk, whose rate is bounded by what is under way at a time.
+/// The same for a bulk publish, whose rate is bounded by what is in flight.
 const BULK_WINDOW: usize = 256;
-/// How often the supervisor looks whether the connection still stands.
+/// How often the supervisor checks that the connection is open.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a channel serves at least that was refused something.
+/// How long a channel is in use before a refusal may replace it.
 const RENEW: Duration = Duration::from_secs(5);
 
 /// Publishes messages and waits until the broker has confirmed them. Cheap to clone.
@@ -42,22 +42,22 @@ pub struct Publisher {
     established: watch::Receiver<Option<Established>>,
 }
 
-/// A connection that stands, as far as is known.
+/// A connection that works, as far as is known.
 #[derive(Clone)]
 struct Established {
     channel: Channel,
-    /// Held while messages are numbered and queued. lapin does these one after the other: with two callers at once, one
-    /// would take the other's confirm for its own.
+    /// Held while messages are numbered and queued. lapin does one after the other: of two callers at once, one could
+    /// take the other's confirm for its own.
     order: Arc<Mutex<()>>,
-    /// When the broker confirmed or refused something last.
+    /// When the broker last confirmed or refused something.
     answered: Arc<Mutex<Instant>>,
     /// Whether a message was refused on the channel.
     refused: Arc<AtomicBool>,
-    /// Told when nothing was answered for as long as a confirm may take.
+    /// Notified when nothing was answered for as long as a confirm may take.
     silent: Arc<Notify>,
     connection: ConnectionStatus,
-    /// Cancelled when it failed, or gave no further channel when it was asked for one. One per connection: a late failure
-    /// never fells the next one.
+    /// Cancelled when the connection failed, or gave no further channel on request. Each connection has its own, so a
+    /// late failure never ends the next connection.
     suspect: CancellationToken,
 }
 
@@ -68,30 +68,30 @@ impl Publisher {
         Self { broker, established }
     }
 
-    /// Publishes messages; returns once the broker has confirmed all of them. Those of different queues do not wait for
-    /// one another; those of one leave in order.
+    /// Publishes messages and returns once the broker has confirmed all of them. Messages of different queues do not
+    /// wait for one another. Messages of one queue leave in order.
     ///
     /// # Errors
-    /// Says which messages are not known to be with the broker. A missing confirm is waited for as long as
+    /// Says which messages the broker is not known to have. A missing confirm is waited for as long as
     /// [`crate::BrokerConfig::confirm_timeout`] says.
     pub async fn publish<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
         self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout).await
     }
 
-    /// The same for a caller whom nobody waits for. A queue that has no leader takes messages, and confirms them once it
-    /// has one: another publish is another copy. So a missing confirm is waited for ten times as long, while the connection
-    /// answers others.
+    /// The same for a caller that nobody waits for. It waits ten times as long for a missing confirm, while the
+    /// connection answers others. A queue without a leader confirms its messages once it has one, so publishing again
+    /// would make a duplicate.
     ///
     /// # Errors
-    /// Says which messages are not known to be with the broker.
+    /// Says which messages the broker is not known to have.
     pub async fn publish_patiently<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
         self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout * 10).await
     }
 
-    /// The same for very many messages, over a connection of their own: more of them are under way at a time.
+    /// The same for very many messages: more of them are in flight at a time. It needs a publisher of its own.
     ///
     /// # Errors
-    /// Says which messages are not known to be with the broker.
+    /// Says which messages the broker is not known to have.
     pub async fn publish_bulk<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
         self.publish_within(messages, BULK_WINDOW, self.broker.shared.confirm_timeout * 10).await
     }
@@ -116,8 +116,8 @@ impl Publisher {
         Err(Unconfirmed { places, all, queue, error })
     }
 
-    /// Publishes the messages of one queue, at these places; returns those that failed. A refusal is an answer, and the
-    /// others may be taken. After anything else, the rest is not even tried.
+    /// Publishes the messages at these places, all of one queue, and returns those that failed. A refusal is an answer,
+    /// and the next messages may be taken. After any other error, the rest is not tried.
     async fn publish_in_order<M: Borrow<Outgoing>>(
         &self,
         messages: &[M],
@@ -147,7 +147,7 @@ impl Publisher {
     /// Whether there is a connection, and the broker takes messages.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// When there is none, or the broker blocks it.
     pub fn check(&self) -> Result<(), String> {
         match self.established.borrow().as_ref() {
             Some(established) if established.connection.blocked() => Err("blocked by the broker".to_owned()),
@@ -156,7 +156,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes messages together; says of each what became of it.
+    /// Publishes messages together and returns what became of each.
     async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<Answer> {
         let timeout = self.broker.shared.confirm_timeout;
         let (began, mut watched) = (Instant::now(), self.established.clone());
@@ -182,7 +182,7 @@ impl Publisher {
         while timeout_at(deadline, confirms.wait()).await.is_err() {
             confirms.take_those_there();
             established.note(&mut confirms);
-            // One queue that answers nothing is that queue's affair, as long as the connection answers.
+            // A queue that answers nothing is no failure of the connection, as long as the connection answers.
             if !established.has_answered_since(deadline - timeout) {
                 established.silent.notify_one();
             }
@@ -197,7 +197,7 @@ impl Publisher {
 }
 
 impl Established {
-    /// A failure that is the connection's own.
+    /// Marks the connection as failed, unless it is blocked. Every message fails with the same error.
     fn failed(&self, error: PublishError, messages: usize) -> Vec<Answer> {
         self.suspect();
         vec![Err(error); messages]
@@ -267,14 +267,14 @@ async fn open(broker: &Broker) -> Result<(Connection, Channel), BrokerError> {
     Ok((connection, channel))
 }
 
-/// Returns when the connection no longer stands, when it is suspected, or at the stop. A blocked connection is kept
-/// whatever failed: another one would be blocked as well, and this one could not even be closed.
+/// Returns when the connection or its channel is closed, when it is marked as failed, or at the stop. An open
+/// connection that is blocked is kept: another would be blocked as well, and this one could not even be closed.
 ///
-/// A connection on which nothing was answered for long is asked for a further channel, and kept if it gives one: a queue
-/// without a leader answers nothing, and holds up its channel.
+/// A connection that has answered nothing for long is asked for a further channel, and is kept if it gives one: a queue
+/// without a leader answers nothing and holds up its channel.
 ///
-/// A channel to which a queue refused something may never hear that the queue takes messages again: RabbitMQ forgets to
-/// say so when a limit is lifted. So another channel takes its place now and then; whoever uses the old one ends there.
+/// A channel on which a queue refused something may never hear that the queue takes messages again: RabbitMQ does not
+/// say so when a limit is lifted. So another channel replaces it, every 5 s at most. Its callers finish on the old one.
 async fn watch_over(
     connection: &Connection,
     mut established: Established,
@@ -295,10 +295,10 @@ async fn watch_over(
         let is_refused = established.refused.load(Ordering::Relaxed) && renewed.elapsed() >= RENEW;
         if (is_silent || is_refused) && !established.connection.blocked() {
             if is_silent {
-                // Nothing is published on it until it is known to be well.
+                // Nothing is published until the connection is known to work.
                 sender.send_replace(None);
             }
-            // A connection that answers this is well, however silent a queue.
+            // A connection that answers this works, however silent a queue is.
             let Ok(channel) = in_time(confirming(connection)).await else { return established.suspect() };
             established = Established { channel, order: Arc::default(), refused: Arc::default(), ..established };
             established.answers();
@@ -308,7 +308,7 @@ async fn watch_over(
     }
 }
 
-/// A further channel on which messages are confirmed.
+/// Opens a further channel with confirms.
 async fn confirming(connection: &Connection) -> Result<Channel, BrokerError> {
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;

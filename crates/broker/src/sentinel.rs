@@ -1,4 +1,4 @@
-//! The queue that tells whether the broker still has what it had (DESIGN 4.2).
+//! The sentinel: a queue that shows whether the broker still has its data (crates/README.md, queues).
 
 use lapin::{
     options::QueueDeclareOptions,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Broker {
-    /// Declares a queue that is lost only with the broker's disk: durable, and kept where the jobs are kept.
+    /// Declares a queue that is lost only with the broker's disk. It is durable, and kept where the jobs are kept.
     ///
     /// # Errors
     /// When the broker cannot be reached.

@@ -1,4 +1,4 @@
-//! What the broker's side of a process counts.
+//! Counters of what fails between a process and the broker.
 
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
 
@@ -11,7 +11,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Makes the counters visible in the process's metrics.
+    /// Registers the counters in the process's metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "webhooks_broker_reconnects",

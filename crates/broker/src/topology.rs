@@ -1,4 +1,4 @@
-//! Exchanges, queues and bindings as a value (DESIGN 4.2).
+//! Exchanges, queues and bindings as a value (crates/README.md, queues).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use lapin::{
 };
 use uuid::Uuid;
 
-/// The names of all that the service declares: `prefix` lets several services live on one broker.
+/// The names of all that the service declares. The `prefix` lets several services share one broker.
 #[derive(Clone, Debug)]
 pub struct Names {
     prefix: String,
@@ -18,7 +18,7 @@ pub struct Names {
     pub events_exchange: String,
 }
 
-/// What an exchange does with a message.
+/// How an exchange routes a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeKind {
     /// Routes by patterns.
@@ -36,7 +36,7 @@ pub struct Exchange {
     pub name: String,
     /// Its kind.
     pub kind: ExchangeKind,
-    /// Where messages go that no queue takes.
+    /// The exchange that takes messages which no queue takes.
     pub alternate: Option<String>,
 }
 
@@ -45,11 +45,11 @@ pub struct Exchange {
 pub struct Queue {
     /// Its name.
     pub name: String,
-    /// Redeliveries after which a message is dead-lettered. Never left to the broker's version: 4.x drops after 20.
+    /// Redeliveries after which a message is dead-lettered. Always set: by default, RabbitMQ 4.x drops it after 20.
     pub delivery_limit: u32,
-    /// The routing key under which expired or exhausted messages come back to the service's exchange.
+    /// The routing key under which expired or exhausted messages are dead-lettered to the service's exchange.
     pub dead_letters_to: Option<String>,
-    /// How long a message waits, at the most.
+    /// How long a message waits at most.
     pub time_to_live: Option<Duration>,
     /// The exchange and the keys that feed it.
     pub bindings: Vec<(String, String)>,
@@ -65,7 +65,7 @@ pub struct Topology {
 }
 
 const REDELIVERIES: u32 = 1_000;
-/// For queues that only people read: looking at a message must never use it up.
+/// For queues that only operators read: reading a message must never use it up.
 const UNLIMITED: u32 = 1_000_000_000;
 
 impl Names {
@@ -75,7 +75,7 @@ impl Names {
         Self { prefix: prefix.to_owned(), events_exchange: events_exchange.to_owned() }
     }
 
-    /// The exchange of the service's own, to which it publishes everything.
+    /// The service's own exchange, to which it publishes everything.
     #[must_use]
     pub fn exchange(&self) -> String {
         self.prefix.clone()
@@ -87,7 +87,7 @@ impl Names {
         format!("{}.events", self.prefix)
     }
 
-    /// Unusable events.
+    /// Unusable events, parked for an operator.
     #[must_use]
     pub fn rejected(&self) -> String {
         format!("{}.events.rejected", self.prefix)
@@ -99,7 +99,7 @@ impl Names {
         format!("{}.deliveries", self.prefix)
     }
 
-    /// Jobs of tenants that flood, and what is handed out again in bulk.
+    /// Jobs of tenants that flood, and jobs that are enqueued in large numbers.
     #[must_use]
     pub fn bulk(&self) -> String {
         format!("{}.deliveries.bulk", self.prefix)
@@ -117,20 +117,20 @@ impl Names {
         format!("{}.retry.{}", self.prefix, gap_name(gap))
     }
 
-    /// An empty queue that nobody consumes: as long as it is there, the broker has not lost its disk. It is no part of
-    /// the topology, which every process declares: only a rebuild from the ledger makes a new one.
+    /// An empty queue without a consumer. While it exists, the broker has not lost its disk. It is not in the topology,
+    /// which every process declares: only a rebuild from the ledger makes a new one.
     #[must_use]
     pub fn generation(&self, id: Uuid) -> String {
         format!("{}.generation.{id}", self.prefix)
     }
 
-    /// Jobs that nobody could do.
+    /// Dead letters: jobs that are parked for an operator.
     #[must_use]
     pub fn dead(&self) -> String {
         format!("{}.dead", self.prefix)
     }
 
-    /// Messages that matched no queue; also the name of the exchange that takes them there.
+    /// Messages that matched no queue. The exchange that takes them there has the same name.
     #[must_use]
     pub fn unroutable(&self) -> String {
         format!("{}.unroutable", self.prefix)
@@ -138,7 +138,7 @@ impl Names {
 }
 
 impl Topology {
-    /// The topology for a retry schedule with the given gaps.
+    /// The topology for a retry schedule with these delays.
     #[must_use]
     pub fn new(names: &Names, gaps: &[Duration]) -> Self {
         let exchange = |name: String, kind, alternate| Exchange { name, kind, alternate };
@@ -172,7 +172,7 @@ impl Topology {
         Self { exchanges, queues }
     }
 
-    /// Declares it all. What is there already stays as it is.
+    /// Declares everything. Existing exchanges and queues stay as they are.
     ///
     /// # Errors
     /// When the broker refuses, for example because a queue exists with other arguments.
@@ -220,7 +220,7 @@ impl Exchange {
 }
 
 impl Queue {
-    /// At-least-once dead-lettering needs all of strategy, overflow, exchange and queue type; without one of them the
+    /// At-least-once dead-lettering needs the strategy, overflow, exchange and queue type. Without any of them the
     /// broker silently falls back to at-most-once.
     fn arguments(&self, own_exchange: &str) -> FieldTable {
         let mut arguments = FieldTable::default();

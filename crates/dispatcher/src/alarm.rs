@@ -1,8 +1,8 @@
-//! The end of a task that all jobs need.
+//! Notices the panic of a task that all jobs need.
 
 use tokio_util::sync::CancellationToken;
 
-/// Tells when its task panicked: then no job can come to its end any more, and the process has to make room for another.
+/// Cancels the token when its task panics. Then no job can end, and the process has to make room for another.
 pub(crate) struct Alarm(pub(crate) CancellationToken);
 
 impl Drop for Alarm {

@@ -1,4 +1,4 @@
-//! Starting, running and stopping.
+//! Starts, runs and stops the service.
 
 use std::{
     future::ready,
@@ -36,28 +36,28 @@ use crate::{
 };
 
 const OPS_PORT: u16 = 9083;
-/// One message of the bulk lane is taken for so many slots of the main one, as it holds up to eight jobs: enough for a busy
-/// lane, and not so many that much waits here instead of on the queue.
+/// Main-lane slots for each message of the bulk lane's prefetch. A message holds up to eight jobs: enough for a busy
+/// lane, and not too many wait here instead of on the queue.
 const MESSAGES_OF_BULK: u16 = 4;
 
 /// Why the service cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// A setting.
+    /// A setting is invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The operations port.
+    /// The operations port cannot be bound.
     #[error(transparent)]
     Ops(#[from] OpsError),
-    /// The schema.
+    /// The database's schema is too old.
     #[error(transparent)]
     Schema(#[from] SchemaTooOld),
-    /// A fault in what all jobs need: another process has to take them.
+    /// A task that all jobs need panicked: another process has to take them.
     #[error("recording or moving panicked: no job can come to its end")]
     Broken,
 }
 
-/// The service: built, then run.
+/// The service: build it, then run it.
 pub struct App {
     ops: OpsServer,
     ledger: Ledger,
@@ -75,10 +75,10 @@ pub struct App {
 }
 
 impl App {
-    /// Checks the settings and takes the operations port. Neither database nor broker need to be there yet.
+    /// Checks the settings and binds the operations port. Connects to nothing yet.
     ///
     /// # Errors
-    /// [`AppError`], naming the setting.
+    /// [`AppError`], naming the setting or the address.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
         let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
         Ok(Self {
@@ -98,7 +98,7 @@ impl App {
         })
     }
 
-    /// The operations port.
+    /// The address of the operations port.
     #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
         self.ops.local_addr()
@@ -107,7 +107,7 @@ impl App {
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`AppError::Schema`] when the database's schema is too old.
+    /// [`AppError::Schema`] or [`AppError::Broken`].
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
         tracing::info!(fingerprints = ?self.keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let finished = CancellationToken::new();
@@ -143,7 +143,7 @@ impl App {
             () = broken.cancelled() => return Err(AppError::Broken),
             closing = consuming => closing,
         };
-        // With the intake its senders end, so that recorder and mover end after the last job.
+        // The intake holds the senders. Without them, recorder and mover end after the last job.
         drop(intake);
         tasks.close();
         let drained = async {
@@ -223,7 +223,7 @@ impl App {
     }
 }
 
-/// What jobs go through, with the channels between.
+/// What jobs pass through, with the channels in between.
 struct Pipeline {
     intake: Arc<Intake>,
     recorder: Recorder,
@@ -232,7 +232,7 @@ struct Pipeline {
     moves: mpsc::Receiver<Move>,
 }
 
-/// Takes a lane's batches until the shutdown.
+/// Takes the batches of a lane until the shutdown.
 async fn consume(
     kind: LaneKind,
     mut subscription: Subscription,

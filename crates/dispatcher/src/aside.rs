@@ -1,4 +1,4 @@
-//! Jobs that are not attempted now: held while their webhook is paused, cancelled, or sent back to a retry queue.
+//! Jobs that are not attempted for now: held while their webhook is paused, cancelled, or delayed on a retry queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,11 +9,11 @@ use time::OffsetDateTime;
 
 use crate::{intake::Intake, shared_ack::FollowUp};
 
-/// How long a job waits whose webhook's secret does not open: an operator has to configure the key first.
+/// How long a job is delayed if its webhook's secret does not open. An operator has to configure the key.
 const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
 
 impl Intake {
-    /// Holds the job until its webhook is active again. If it is active by now, publishes the job once more, due at once.
+    /// Holds the job until its webhook is active again. If it is active already, publishes the job again, due at once.
     pub(crate) async fn hold(self: &Arc<Self>, job: Job, webhook: WebhookId) {
         let hold = || self.ledger.job_hold(webhook, job.delivery);
         match persist("holding a job", &self.abandon, hold).await {
@@ -35,7 +35,7 @@ impl Intake {
         }
     }
 
-    /// Tells the ledger first, so that lost-job detection does not take the job for lost.
+    /// Delays the job. Tells the ledger first, so that lost-job detection does not take the job for lost.
     pub(crate) async fn wait_for_keys(self: &Arc<Self>, job: Job, due: &Due, error: &UnsealError) {
         let webhook = due.destination.webhook;
         tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");

@@ -1,4 +1,4 @@
-//! One attempt: sign the stored body, send it, hand the outcome on.
+//! Makes one attempt: signs the stored body, sends it, and returns the result.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub(crate) struct Sender {
 /// An attempt that was made.
 pub(crate) struct AttemptResult {
     pub(crate) due: Due,
-    /// The `t` of its signature.
+    /// The time `t` in its signature.
     pub(crate) signed_at: OffsetDateTime,
     pub(crate) answer: Answer,
 }
 
 impl Sender {
-    /// Makes an attempt. Whatever the receiver does is an outcome. The body is let go of when the attempt ends.
+    /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body.
     ///
     /// # Errors
-    /// When the operator's keys do not open the webhook's secret: that is not the receiver's fault, and no attempt.
+    /// When the operator's keys do not open the webhook's secret. That is no attempt: the receiver did not fail.
     pub(crate) async fn attempt(&self, job: Job, due: Due, body: Bytes) -> Result<AttemptResult, (Due, UnsealError)> {
         let destination = &due.destination;
         let secret = match self.keys.open(destination.webhook, &destination.secret) {
@@ -65,7 +65,7 @@ impl Sender {
     }
 }
 
-/// A URL that was good when it was registered, but is not by today's configuration.
+/// The answer for a URL that was registered, but that today's settings refuse.
 fn refused(error: String, now: OffsetDateTime) -> Answer {
     Answer {
         class: OutcomeClass::RefusedAddress,
@@ -77,16 +77,16 @@ fn refused(error: String, now: OffsetDateTime) -> Answer {
     }
 }
 
-/// So few digits of a digest tell nothing.
+/// Fewer digits of a digest than this reveal nothing.
 const DIGITS: usize = 8;
 
-/// A receiver that answers with what it was sent shows the signature, which is not to be stored.
+/// Masks the signature in an answer: a receiver may echo it, and it must not be stored.
 fn hide_digest(head: &mut [u8], signature: &str) {
     let digest = signature.rsplit('=').next().unwrap_or_default().as_bytes();
     while let Some(at) = head.windows(digest.len().max(1)).position(|part| part == digest) {
         head[at..at + digest.len()].fill(b'*');
     }
-    // What is kept of the answer may end within it.
+    // The kept part of the answer may end within the digest.
     let cut = (DIGITS..digest.len()).rev().find(|digits| head.ends_with(&digest[..*digits]));
     if let Some(digits) = cut {
         let end = head.len();

@@ -1,4 +1,4 @@
-//! From the judgement to the attempt: a slot, a body, a try.
+//! Takes a job from its judgement to its attempt: gets admission and the body.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
     suspects::{Suspicion, Turn},
 };
 
-/// What was read of a delivery counts for so long: its webhook may be deactivated or moved at any time.
+/// After this wait, a delivery is read again: its webhook may be paused or get another URL at any time.
 const STALE: Duration = Duration::from_millis(400);
 
-/// What a job has that may begin.
+/// What a job holds once it may begin.
 struct Admitted {
     turn: Option<Turn>,
     admission: Admission,
@@ -27,7 +27,7 @@ struct Admitted {
 }
 
 impl Intake {
-    /// Attempts a job, unless its webhook takes no deliveries, or it has to make way for others.
+    /// Attempts a job, unless its webhook takes no deliveries or its lane refuses admission.
     pub(crate) async fn attempt(self: &Arc<Self>, job: Job, receipt: Receipt, mut due: Due) {
         let webhook = due.destination.webhook;
         match due.destination.state {
@@ -39,7 +39,7 @@ impl Intake {
         let Admitted { turn, admission, is_stale } = match self.admit(receipt.lane, suspicion, &due).await {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                // The mover outlives every job, as the recorder does.
+                // The mover outlives every job, like the recorder below.
                 return drop(self.moves.send(Move { job, webhook, from: receipt.lane, refusal }).await);
             }
         };
@@ -58,8 +58,7 @@ impl Intake {
         }
     }
 
-    /// What a job needs before it may begin, within one patience. Whether it had to wait so long that the ledger has to
-    /// be asked again.
+    /// Waits, with one patience, for what a job needs to begin. Tells whether the delivery has to be read again.
     async fn admit(&self, lane: LaneKind, suspicion: Suspicion, due: &Due) -> Result<Admitted, Refusal> {
         let mut patience = self.lanes.of(lane).patience(due.destination.webhook, due.destination.tenant);
         let turn = self.turns.wait_for(suspicion, patience.end()).await?;
@@ -71,7 +70,7 @@ impl Intake {
         Ok(Admitted { turn, admission, is_stale: patience.began().elapsed() >= STALE })
     }
 
-    /// What the ledger says now, if it still wants this very attempt. If not, the job is judged anew.
+    /// Reads the delivery again. Returns it if this attempt is still due, else has the job judged again.
     async fn still_due(self: &Arc<Self>, job: Job, receipt: Receipt) -> Option<Due> {
         let ids = [job.delivery];
         let loaded = persist("reading a delivery", &self.abandon, || self.ledger.due_load(&ids)).await?;

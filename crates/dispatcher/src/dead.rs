@@ -1,4 +1,4 @@
-//! Messages that are put aside for people to look at, with the reason.
+//! Parks messages for an operator, with the reason: dead letters.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{in_flight::InFlight, metrics::Metrics, shared_ack::FollowUp};
 
-/// Why a message is put aside.
+/// Why a message is parked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reason {
     /// A word from a closed set.
     pub(crate) word: &'static str,
-    /// More of it, for a person.
+    /// Details for the operator.
     pub(crate) detail: String,
 }
 
 impl Reason {
-    /// The message for the queue of dead jobs.
+    /// The dead letter for the queue of dead jobs.
     pub(crate) fn message(&self, body: Vec<u8>, names: &Names) -> Outgoing {
         let headers = BTreeMap::from([
             ("x-dead-reason".to_owned(), self.word.to_owned()),
@@ -31,7 +31,7 @@ impl Reason {
     }
 }
 
-/// Puts jobs aside.
+/// Parks jobs.
 #[derive(Clone)]
 pub(crate) struct Undertaker {
     pub(crate) ledger: Ledger,
@@ -45,7 +45,7 @@ pub(crate) struct Undertaker {
 }
 
 impl Undertaker {
-    /// Moves a job to the dead ones, where people find it. The ledger knows, so that nobody takes it for lost.
+    /// Parks a job. Tells the ledger first, so that lost-job detection does not take the job for lost.
     pub(crate) async fn bury(&self, job: Job, reason: Reason) {
         tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason = reason.word, detail = reason.detail, "a job is moved to the dead ones");
         self.metrics.skipped(reason.word);
@@ -57,9 +57,9 @@ impl Undertaker {
         self.in_flight.finish([(job, Some(FollowUp::Message(dead)))]).await;
     }
 
-    /// Ends a job whose delivery the ledger does not have. Retention takes deliveries that do not wait any more, of which
-    /// copies of jobs may still be about: those are let go. Any other delivery was there once, and its job may be all that is
-    /// left of it, as after a failover to a database that had not heard of it: it is kept.
+    /// Ends a job whose delivery the ledger does not have. If retention may have deleted the delivery after its end,
+    /// the job is a late duplicate and is let go. Otherwise the ledger lost the delivery, as in a failover to a
+    /// database that never got it. The job may be all that is left of it, so it is parked.
     pub(crate) async fn unknown(&self, job: Job) {
         if is_past(job.delivery, OffsetDateTime::now_utc(), self.keep) {
             self.metrics.skipped("expired");
@@ -71,7 +71,7 @@ impl Undertaker {
     }
 }
 
-/// Whether retention may have taken a delivery by now.
+/// Whether a delivery is so old that retention may have deleted it.
 fn is_past(delivery: DeliveryId, now: OffsetDateTime, keep: Duration) -> bool {
     let before = (now - keep).unix_timestamp_nanos() / 1_000_000;
     i128::from(delivery.unix_millis()) < before

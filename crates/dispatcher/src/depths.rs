@@ -1,4 +1,4 @@
-//! How many messages wait on queues, looked at now and then.
+//! Measures how many messages wait on the queues.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{lane::LaneKind, metrics::Metrics};
 
-/// Often enough for a graph; a question to the broker costs a round trip.
+/// Often enough for a graph. Each look costs a round trip for each queue.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Shows the depths of the lanes, and of the queues that should be empty, until `stop`. A broker that is away leaves the
-/// last ones standing.
+/// Sets the depths of the lanes' queues, and of those that should be empty, until `stop`. A gauge keeps its value while
+/// the broker does not answer.
 pub(crate) async fn show(broker: Broker, metrics: Metrics, stop: CancellationToken) {
     let names = broker.names();
     let mut queues: Vec<(String, Gauge)> =

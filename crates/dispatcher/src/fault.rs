@@ -1,6 +1,6 @@
-//! Fault points, for tests: they exist in debug builds only.
+//! Fault points for tests. They exist in debug builds only.
 
-/// Ends the process at an attempt whose URL contains the value of `WEBHOOKS_FAULT_ABORT`, and panics at one whose URL
+/// Aborts the process at an attempt whose URL contains the value of `WEBHOOKS_FAULT_ABORT`. Panics at one whose URL
 /// contains that of `WEBHOOKS_FAULT_PANIC`.
 #[cfg(debug_assertions)]
 pub(crate) fn at_attempt(url: &str) {

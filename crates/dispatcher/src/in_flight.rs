@@ -19,9 +19,9 @@ use crate::{
 pub(crate) struct Receipt {
     /// The lane of its queue.
     pub(crate) lane: LaneKind,
-    /// The broker's flag, or that of the message that it was moved from.
+    /// Whether it was delivered before: `delivery_count` is above 0.
     pub(crate) redelivered: Redelivered,
-    /// How often it was delivered before.
+    /// How often it was delivered before, also as the message that it was moved from.
     pub(crate) delivery_count: u32,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct Message {
     pub(crate) place: Place,
 }
 
-/// The jobs that are under way in all lanes, with the messages to acknowledge when they are done: first the one that a job
-/// came with, then its duplicates.
+/// The jobs that are under way in all lanes, with the messages to acknowledge when they are done. A job's own message
+/// comes first, then its duplicates.
 pub(crate) struct InFlight {
     jobs: Mutex<HashMap<Job, InFlightEntry>>,
     gauge: ByLane,
@@ -43,7 +43,7 @@ pub(crate) struct InFlight {
 #[derive(Default)]
 struct InFlightEntry {
     messages: VecDeque<Message>,
-    /// Dropped when the job is no longer under way, which cancels the token of [`InFlight::watch`].
+    /// Dropped when the job ends, which cancels the token of [`InFlight::watch`].
     watched: Option<DropGuard>,
 }
 
@@ -52,7 +52,6 @@ impl InFlight {
         Self { jobs: Mutex::default(), gauge, finisher }
     }
 
-    /// Publishes follow-ups and acknowledges messages.
     pub(crate) const fn finisher(&self) -> &Finisher {
         &self.finisher
     }
@@ -72,7 +71,7 @@ impl InFlight {
         }
     }
 
-    /// A token that is cancelled as soon as the job is no longer under way; at once, if it is not now.
+    /// A token that is cancelled when the job ends. It is cancelled already if the job is not under way.
     pub(crate) fn watch(&self, job: Job) -> CancellationToken {
         let token = CancellationToken::new();
         let guard = token.clone().drop_guard();
@@ -82,7 +81,7 @@ impl InFlight {
         token
     }
 
-    /// How often a job was delivered before: the most that one of its messages was.
+    /// How often a job was delivered before: the highest count of its messages.
     pub(crate) fn delivery_count(&self, job: Job) -> u32 {
         let jobs = self.lock();
         let messages = jobs.get(&job).into_iter().flat_map(|entry| &entry.messages);
@@ -94,10 +93,10 @@ impl InFlight {
         Redelivered::from(self.delivery_count(job) > 0)
     }
 
-    /// Ends jobs whose own effects are durable: publishes their follow-ups, then acknowledges their messages. Acknowledges
-    /// the duplicates as well: the connection of the first message may be lost by now, and the others are of no use. A job is
-    /// no longer under way when its follow-up is published, as this same process may take it. Returns `None` when this was
-    /// abandoned.
+    /// Ends jobs whose own effects are durable: publishes their follow-ups, then acknowledges their messages.
+    /// Acknowledges the duplicates as well: they are of no use, and the first message's connection may be lost. Removes
+    /// each job before its follow-up is published, as this same process may take the follow-up. Returns `None` when
+    /// this was abandoned.
     pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = (Job, Option<FollowUp>)>) -> Option<()> {
         let mut done = Vec::new();
         for (job, follow_up) in jobs {
@@ -111,9 +110,9 @@ impl InFlight {
         self.finisher.done(done).await
     }
 
-    /// Ends a job that was judged to be nothing to do now: publishes its follow-up, then acknowledges the message that was
-    /// judged. Returns the receipt of a duplicate that came meanwhile: it is under way in the job's place, and the caller has
-    /// to judge it. It may have been published for what happened after this judgement, or be this very follow-up.
+    /// Ends a job that is not attempted: publishes its follow-up, then acknowledges the message that was judged.
+    /// Returns the receipt of a duplicate that came meanwhile. The duplicate takes the job's place, and the caller has
+    /// to judge it: it may stem from something that happened after this judgement, or be this very follow-up.
     pub(crate) async fn pass(&self, job: Job, follow_up: Option<FollowUp>) -> Option<Receipt> {
         let (judged, duplicate) = {
             let mut jobs = self.lock();

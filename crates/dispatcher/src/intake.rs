@@ -1,4 +1,4 @@
-//! One batch of jobs: read their deliveries, judge each, begin the attempts.
+//! Takes a batch of jobs: reads their deliveries, judges each, starts the attempts.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -29,7 +29,7 @@ use crate::{
     suspects::{self, Turns},
 };
 
-/// What the jobs of all lanes go through; each job in a task of its own.
+/// Takes the jobs of all lanes. Each job runs in a task of its own.
 pub(crate) struct Intake {
     pub(crate) ledger: Ledger,
     pub(crate) names: Names,
@@ -45,13 +45,12 @@ pub(crate) struct Intake {
     pub(crate) moves: mpsc::Sender<Move>,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: TaskTracker,
-    /// How many deliveries are read at a time.
+    /// How many deliveries are read at once, at most.
     pub(crate) most: usize,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
 
-/// All lanes.
 pub(crate) struct Lanes {
     main: Lane,
     bulk: Lane,
@@ -74,14 +73,14 @@ impl Lanes {
 }
 
 impl Intake {
-    /// Takes a batch of a lane, as there are places for its jobs; the attempts go on in tasks of their own.
+    /// Takes a batch of a lane. Waits for places for its jobs (backpressure). Attempts run in tasks of their own.
     pub(crate) async fn take(self: &Arc<Self>, kind: LaneKind, batch: Vec<Received>) {
         let mut waiting = self.open(kind, batch);
         while !waiting.is_empty() {
             let places = self.lanes.of(kind).places(waiting.len().min(self.most)).await;
             let mut begun = Vec::with_capacity(places.len());
             for ((job, ack, receipt), place) in waiting.drain(..places.len()).zip(places) {
-                // Its connection is lost: the message is redelivered.
+                // The connection is lost, so the message is redelivered.
                 if !ack.is_usable() {
                     continue;
                 }
@@ -125,7 +124,7 @@ impl Intake {
         self.move_to_bulk(to_bulk);
     }
 
-    /// The tenants that flood the main lane.
+    /// Counts the main lane's jobs. Returns the tenants that flood it.
     fn flooding(&self, jobs: &[(Job, Receipt)], due: &HashMap<DeliveryId, Due>) -> HashSet<TenantId> {
         let mut tenants = HashMap::new();
         let in_main = jobs.iter().filter(|(_, receipt)| receipt.lane == LaneKind::Main);
@@ -135,7 +134,7 @@ impl Intake {
         self.flood.count(&tenants, Instant::now()).into_iter().collect()
     }
 
-    /// Retries come back over the main lane, also those of jobs that came over the bulk lane.
+    /// Moves retries to the bulk lane. They come back over the main lane, whatever lane their jobs came from.
     fn move_to_bulk(&self, jobs: Vec<Job>) {
         if jobs.is_empty() {
             return;
@@ -153,7 +152,7 @@ impl Intake {
         });
     }
 
-    /// Whose jobs were found in the slow lane may have more there.
+    /// Stamps the webhooks of jobs from the slow lane: more of their jobs may be in it.
     async fn stamp(&self, jobs: &[(Job, Receipt)], due: &HashMap<DeliveryId, Due>) -> Option<()> {
         let of_slow = |(job, receipt): &(Job, Receipt)| match receipt.lane {
             LaneKind::Slow => Some(due.get(&job.delivery)?.destination.webhook),
@@ -163,7 +162,7 @@ impl Intake {
         persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, &webhooks)).await
     }
 
-    /// The jobs that messages hold; what holds none is moved aside.
+    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
         let mut opened = VecDeque::with_capacity(batch.len());
         for Received { body, acker, delivery_count, .. } in batch {
@@ -190,7 +189,8 @@ impl Intake {
         opened
     }
 
-    /// Publishes others in place of a message, unless it comes again. In a task of its own, as their queue may refuse.
+    /// Publishes others in place of a message, unless that is redelivered. Runs in a task of its own, as their queue
+    /// may refuse.
     fn replace(&self, acker: Acker, others: Vec<Outgoing>) {
         let (finisher, acks) = (self.in_flight.finisher().clone(), SharedAck::of(acker, others.len()));
         let follow_ups = others.into_iter().map(|other| Some(FollowUp::Message(other)));
@@ -216,7 +216,7 @@ impl Intake {
         }
     }
 
-    /// Looks a job up and judges it once more.
+    /// Looks a job up and judges it again.
     pub(crate) fn again(self: &Arc<Self>, job: Job, receipt: Receipt) {
         self.spawn(job, |this| -> Pin<Box<dyn Future<Output = ()> + Send>> {
             Box::pin(async move { this.look_up(vec![(job, receipt)]).await })
@@ -228,13 +228,13 @@ impl Intake {
         self.spawn(job, |this| async move { this.pass(job, None).await });
     }
 
-    /// Does a job's work in a task of its own. A panic there is that job's affair: the others go on. (One in what all
-    /// jobs share ends the process.)
+    /// Does a job's work in a task of its own. A panic there parks only this job. (A panic in what all jobs share ends
+    /// the process.)
     fn spawn<F>(self: &Arc<Self>, job: Job, work: impl FnOnce(Arc<Self>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        // An attempt's state is several KiB: in a box, it is not moved again and again on its way into the task.
+        // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
         let (work, this) = (Box::pin(work(Arc::clone(self))), Arc::clone(self));
         self.tasks.spawn(async move {
             if AssertUnwindSafe(work).catch_unwind().await.is_err() {
@@ -245,7 +245,7 @@ impl Intake {
         });
     }
 
-    /// Brings a job to its end that was not attempted; a duplicate that came meanwhile is judged by what the ledger says now.
+    /// Ends a job that was not attempted. Looks up and judges a duplicate that came meanwhile.
     pub(crate) fn pass(
         self: &Arc<Self>,
         job: Job,
@@ -259,7 +259,7 @@ impl Intake {
     }
 }
 
-/// Whether a job is a retry that takes the bulk lane. Where first attempts go, ingest has decided.
+/// Whether a job is a retry for the bulk lane. Whoever published a first attempt chose its lane.
 fn of_flood(job: Job, receipt: Receipt, flooding: &HashSet<TenantId>, due: &Due) -> bool {
     receipt.lane == LaneKind::Main && job.attempt > 1 && flooding.contains(&due.destination.tenant)
 }

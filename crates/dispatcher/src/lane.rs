@@ -1,4 +1,5 @@
-//! A lane: slots, of which nobody holds more than a share, and the patience of who waits for one (DESIGN 6).
+//! A lane: slots, of which nobody holds more than a share, and the patience of a job that waits for one
+//! (crates/README.md, fairness).
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,17 +12,16 @@ use tokio::{
 
 use crate::shares::{Share, Shares, part};
 
-/// An attempt that takes so long shows that the slots of its webhook, or its tenant, do not turn over.
+/// An attempt that takes this long shows that its webhook or its tenant is slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// One of the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKind {
-    /// Where every job comes first.
+    /// For jobs that need no other lane. Retries come back over it.
     Main,
-    /// Where jobs come first of which there are very many at once: of a tenant that floods, or handed out again.
+    /// For jobs in great numbers: of a tenant that floods, or published again in bulk.
     Bulk,
-    /// Where the jobs of webhooks over their share go.
+    /// For jobs that were refused, above all as their webhook is at its share.
     Slow,
 }
 
@@ -37,7 +37,6 @@ impl LaneKind {
         }
     }
 
-    /// Its queue.
     pub(crate) fn queue(self, names: &Names) -> String {
         match self {
             Self::Main => names.deliveries(),
@@ -46,9 +45,9 @@ impl LaneKind {
         }
     }
 
-    /// How long a job waits for a slot of its share before it is moved, once its webhook or its tenant is seen to be slow.
-    /// Outside of the slow lane short enough that the jobs of a slow webhook do not fill the places: a burst of them leaves at
-    /// ten times as many a second. In the slow lane it bounds how fast the jobs of a busy webhook go round the queue.
+    /// How long a job waits for a slot before it is moved, once its webhook or its tenant is known to be slow. Short
+    /// outside of the slow lane, so that jobs of a slow webhook do not fill the places: each place lets up to ten leave
+    /// a second. In the slow lane it limits how fast the jobs of a busy webhook go round the queue.
     const fn patience(self) -> Duration {
         match self {
             Self::Main | Self::Bulk => Duration::from_millis(100),
@@ -56,8 +55,8 @@ impl LaneKind {
         }
     }
 
-    /// The same while no attempt of them takes long: then the slots turn over, and a burst is soon through, though every
-    /// connection has to be made first. Moving it would cost more than waiting.
+    /// The same while no attempt of the two takes long. Then slots become free, and a burst is soon through, even if
+    /// each connection has to be made first. Moving it would cost more than waiting.
     const fn longest_patience(self) -> Duration {
         match self {
             Self::Main | Self::Bulk => Duration::from_secs(2),
@@ -65,8 +64,8 @@ impl LaneKind {
         }
     }
 
-    /// How much of long bodies may be in memory at a time: of 256 KiB, 48 and 16. Together with what is read in
-    /// batches, well below what a process may take.
+    /// How many KiB of long bodies may be in memory: 48 bodies of 256 KiB in main and bulk lane together, 16 in the
+    /// slow lane. With what is read in batches, this is well below what a process may take.
     const fn body_kib(self) -> u32 {
         match self {
             Self::Main | Self::Bulk => 12 * 1024,
@@ -75,7 +74,7 @@ impl LaneKind {
     }
 }
 
-/// How the slots of a lane are shared.
+/// How many slots a lane has, and what fraction one webhook or tenant may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots {
     pub(crate) slots: u16,
@@ -83,37 +82,37 @@ pub(crate) struct Slots {
     pub(crate) tenant_share: f64,
 }
 
-/// Jobs are moved a few at a time, at the ticks of this clock: one by one, each would cost the broker a write to its disk
-/// of its own, for which the others would wait.
+/// Patience ends at the ticks of this clock, so that jobs are moved a few at a time. One by one, each would cost the
+/// broker a disk write, for which the others wait.
 const TICK: Duration = Duration::from_millis(100);
 
-/// So many attempts of one tenant may be beginning at a time. To begin may take a TLS handshake, which is the most costly
-/// part of an attempt: when hundreds end at once, as they do that hang, hundreds that waited for them would begin at once,
-/// and everybody would wait for their handshakes.
+/// How many attempts of one tenant may be beginning at a time. To begin may take a TLS handshake, the most costly part
+/// of an attempt. Hundreds that hang end together. Without this limit, hundreds that waited would begin together, and
+/// everybody would wait for their handshakes.
 const BEGINNING: u32 = 16;
-/// An attempt is beginning until it ends, for at most so long unless its tenant is at its share.
+/// An attempt is beginning until it ends, but not for longer than this unless its tenant is near its share.
 const BEGUN: Duration = Duration::from_millis(5);
 
-/// The part of the main lane's places that jobs of the bulk lane may hold: what is left is always there for the others.
+/// The fraction of the main lane's places that the bulk lane's jobs may hold. The rest is always there for others.
 const BULK: f64 = 0.75;
 
 /// One lane of this process.
 pub(crate) struct Lane {
     kind: LaneKind,
     started: Instant,
-    /// As many as there are slots.
+    /// As many as slots. A job holds one until it is done.
     places: Arc<Semaphore>,
-    /// How many of them jobs of this lane may hold, if not all.
+    /// The places that jobs of this lane may hold, if not all.
     own_places: Option<Arc<Semaphore>>,
     slots: Limits,
     beginning: Arc<Shares<TenantId>>,
     bodies: Limits,
-    /// Of which the shares are shares; slots need no such: who waits for one has a place.
+    /// The whole of which `bodies` are shares. Slots need none: a job that waits for one has a place.
     body_kib: Arc<Semaphore>,
     all_body_kib: u32,
 }
 
-/// A job's place in a lane; given back when dropped.
+/// A job's place in a lane. Dropping it gives it back.
 pub(crate) struct Place {
     _own: Option<OwnedSemaphorePermit>,
     _place: OwnedSemaphorePermit,
@@ -125,7 +124,7 @@ struct Limits {
     of_tenants: Arc<Shares<TenantId>>,
 }
 
-/// The right to make an attempt; given back when dropped.
+/// The right to make an attempt. Dropping it gives it back.
 pub(crate) struct Admission {
     beginning: Share<TenantId>,
     begun: Duration,
@@ -136,7 +135,7 @@ pub(crate) struct Admission {
 type Held = (Share<WebhookId>, Share<TenantId>);
 
 impl Admission {
-    /// Makes the attempt.
+    /// Makes the attempt. It is beginning for `begun` at most.
     pub(crate) async fn spend<T>(mut self, attempt: impl Future<Output = T>) -> T {
         self.begin();
         let Self { beginning, begun, slot: _slot, _body } = self;
@@ -148,7 +147,7 @@ impl Admission {
         attempt.await
     }
 
-    /// Only from now on does the attempt take its time.
+    /// Starts to time the attempt: the wait for admission does not count.
     fn begin(&mut self) {
         let (webhook, tenant) = &mut self.slot;
         webhook.begin();
@@ -156,16 +155,16 @@ impl Admission {
     }
 }
 
-/// What a job waited for in vain.
+/// Why a job is refused admission: what it did not get in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Its webhook holds its share.
+    /// Its webhook is at its share.
     Webhook,
-    /// Its tenant does.
+    /// Its tenant is at its share.
     Tenant,
     /// Too many long bodies are in memory.
     Bodies,
-    /// Another job that may crash the process is being begun.
+    /// It is a suspect, and it is another suspect's turn.
     Suspects,
 }
 
@@ -201,7 +200,7 @@ impl Lane {
         }
     }
 
-    /// The bulk lane beside a main one: everything is shared with it, but for the places that are left to it.
+    /// The bulk lane beside a main lane. It shares all with it, but may hold only a part of the places.
     pub(crate) fn bulk_of(main: &Self) -> Self {
         let own_places = part(u32::try_from(main.places.available_permits()).unwrap_or(u32::MAX), BULK);
         Self {
@@ -217,7 +216,7 @@ impl Lane {
         }
     }
 
-    /// Waits for a place, then takes what else is free, up to a number.
+    /// Waits for a place, then takes further free ones, up to `most` in all.
     pub(crate) async fn places(&self, most: usize) -> Vec<Place> {
         let mut places = vec![self.place().await];
         while places.len() < most
@@ -247,29 +246,29 @@ impl Lane {
         Some(Place { _own: own, _place: Arc::clone(&self.places).try_acquire_owned().ok()? })
     }
 
-    /// The patience of a job that comes now.
+    /// The patience of a job that begins to wait now.
     pub(crate) fn patience(&self, webhook: WebhookId, tenant: TenantId) -> Patience<'_> {
         let began = Instant::now();
         let last = self.tick(began + self.kind.longest_patience());
         Patience { lane: self, webhook, tenant, began, end: self.tick(began + self.kind.patience()), last }
     }
 
-    /// For how long an attempt of a tenant counts as beginning. Where its attempts fill its share, so long that they begin
-    /// at twice the rate at which they can end: more would only gather to end, and begin, at once.
+    /// How long an attempt of a tenant counts as beginning. If the attempts nearly fill the tenant's share, they begin
+    /// at twice the rate at which they can end. At a higher rate, they would gather to end, and begin, at once.
     fn begun(&self, tenant: TenantId) -> Duration {
         let of_tenants = &self.slots.of_tenants;
         let longest = of_tenants.longest_when_crowded(tenant);
         BEGUN.max(longest * BEGINNING / (2 * of_tenants.limit().max(BEGINNING)))
     }
 
-    /// The first tick from a moment on.
+    /// The first tick at or after a moment.
     fn tick(&self, moment: Instant) -> Instant {
         let ticks = (moment - self.started).as_millis().div_ceil(TICK.as_millis());
         self.started + TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
     }
 }
 
-/// How long one job waits, for one thing after another: always in the same order, so that nobody waits in a circle.
+/// How long one job waits, for one thing after another. All jobs wait in the same order, so there is no deadlock.
 pub(crate) struct Patience<'a> {
     lane: &'a Lane,
     webhook: WebhookId,
@@ -280,21 +279,20 @@ pub(crate) struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    /// Since when it lasts.
     pub(crate) const fn began(&self) -> Instant {
         self.began
     }
 
-    /// When it ends, if nothing speaks for waiting longer.
+    /// When it ends, unless the attempts are short: then it is extended.
     pub(crate) const fn end(&self) -> Instant {
         self.end
     }
 
-    /// Waits for a slot, for a turn to begin, and for room if the body is long. The turn comes in its time, which the
-    /// patience does not bound: a tenant that is at its share begins its attempts at its own pace.
+    /// Waits for a slot, for a turn to begin, and for room if the body is long. The patience does not limit the wait
+    /// for the turn: a tenant at its share begins its attempts at its own pace.
     ///
     /// # Errors
-    /// What could not be had in time.
+    /// What the job did not get in time.
     pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Refusal> {
         let slot = self.held(&self.lane.slots, 1).await?;
         let beginning = self.lane.beginning.acquire(self.tenant, 1).await;
@@ -361,7 +359,7 @@ mod tests {
         Ok(admission)
     }
 
-    /// Begins so many attempts, each as soon as it may; returns how long that took, in milliseconds.
+    /// Begins `count` attempts, each as soon as it may. Returns how long that took, in milliseconds.
     async fn begin(lane: &Lane, attempts: &mut JoinSet<()>, count: usize, attempt: Duration) -> u128 {
         let began = Instant::now();
         for _ in 0..count {

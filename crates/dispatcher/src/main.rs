@@ -1,4 +1,4 @@
-//! Starts dispatcher.
+//! Starts the dispatcher.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The names of what the dispatcher measures.
+//! The dispatcher's metrics and their names.
 
 use broker::Stats;
 use domain::{DeliveryState, OutcomeClass};
@@ -10,12 +10,11 @@ use service_kit::buckets;
 
 use crate::lane::{LaneKind, Refusal};
 
-/// The queues that should be empty.
+/// Labels of the queues that should be empty.
 const SHOULD_BE_EMPTY: [&str; 3] = ["rejected", "dead", "unroutable"];
 
 type ByWord = Family<[(&'static str, &'static str); 1], Counter>;
 
-/// A gauge for each lane.
 #[derive(Clone, Default)]
 pub(crate) struct ByLane(Family<[(&'static str, &'static str); 1], Gauge>);
 
@@ -88,7 +87,7 @@ impl Metrics {
         metrics
     }
 
-    /// Registers what is measured of lanes.
+    /// Registers the metrics of the lanes.
     fn lanes(&self, registry: &mut Registry) {
         let seen = self.clone();
         registry.register(
@@ -122,7 +121,7 @@ impl Metrics {
         self.finished.get_or_create(&[("state", state.as_str())]).inc();
     }
 
-    /// Of a queue that should be empty.
+    /// The gauge of a queue that should be empty.
     pub(crate) fn queue_depth(&self, queue: &'static str) -> Gauge {
         self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }

@@ -1,4 +1,4 @@
-//! Jobs that did not get what they need make way for others: to the end of the slow lane's queue, many at a time.
+//! Moves jobs that were refused admission to the end of the slow lane's queue, many at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,23 +18,23 @@ use crate::{
     stamps::Stamps,
 };
 
-/// A job that makes way.
+/// A job that was refused admission.
 pub(crate) struct Move {
     pub(crate) job: Job,
     pub(crate) webhook: WebhookId,
     pub(crate) from: LaneKind,
-    /// What it waited for in vain.
+    /// What it did not get in time.
     pub(crate) refusal: Refusal,
 }
 
-/// How many are moved at once: as few as leave room for other tenants' messages between, and, where each is a message of its
-/// own, no more than one window of the publisher's.
+/// How many jobs are moved at once. Each is a message. So few fit into one window of the publisher, and other tenants'
+/// messages get in between.
 const MOST: usize = 16;
-/// How long the next ones wait until these are moved.
+/// How long the next batch waits for this one, at most.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// One write to the ledger, one to the broker and one acknowledgement for all that have come in: they come in hundreds, and
-/// others would have to wait for each write.
+/// Moves a batch with one write to the ledger, one to the broker and one acknowledgement. Such jobs come in hundreds,
+/// and others would have to wait for each write.
 pub(crate) struct Mover {
     pub(crate) ledger: Ledger,
     pub(crate) names: Names,
@@ -42,12 +42,12 @@ pub(crate) struct Mover {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) metrics: Metrics,
     pub(crate) abandon: CancellationToken,
-    /// Cancelled when this panicked.
+    /// Cancelled when this panics.
     pub(crate) broken: CancellationToken,
 }
 
 impl Mover {
-    /// Moves jobs until no more can come, and all of them are moved.
+    /// Moves jobs until all senders are gone. Returns when all are moved, or this was abandoned.
     pub(crate) async fn run(self, mut moves: mpsc::Receiver<Move>) {
         let _alarm = Alarm(self.broken.clone());
         let moving = TaskTracker::new();
@@ -59,14 +59,15 @@ impl Mover {
                 let _alarm = alarm;
                 publish.await;
             });
-            // The next ones need not wait for a queue that refuses.
+            // A queue that refuses does not hold up the next batch.
             let _ = timeout(PATIENCE, published).await;
         }
         moving.close();
         moving.wait().await;
     }
 
-    /// Tells the ledger; what is left is to publish. The message that is there stands for all its duplicates.
+    /// Tells the ledger. Returns the rest: publish, acknowledge. One message replaces a job's message and all its
+    /// duplicates.
     async fn make_way(&self, batch: Vec<Move>) -> Option<impl Future<Output = ()> + use<>> {
         let webhooks: Vec<_> = batch.iter().map(|one| one.webhook).collect();
         let stamp = || self.stamps.set(&self.ledger, &webhooks);

@@ -1,4 +1,4 @@
-//! Outcomes: one write to the ledger for all that have come in, then the retries, then the acknowledgements.
+//! Records attempt results: one write to the ledger for all that came in, then the retries, then the acknowledgements.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,11 +21,12 @@ use crate::{
     shared_ack::FollowUp,
 };
 
-/// The pause after a write. Nobody waits for an outcome, and a write of two costs hardly more than one of
-/// a single outcome; what is lost with the process in between is sent once more.
+/// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
+/// result that is lost with the process meanwhile costs another attempt.
 const PACE: Duration = Duration::from_millis(20);
-/// Outcomes that are worth a write. While there are fewer there is another pause, until so long after the write before began.
+/// How many results are worth a write. While there are fewer, there is another pause.
 const ENOUGH: usize = 64;
+/// No pause begins later than this after the write began.
 const LONGEST: Duration = Duration::from_millis(60);
 
 #[derive(Clone)]
@@ -36,30 +37,30 @@ pub(crate) struct Recorder {
     pub(crate) undertaker: Undertaker,
     pub(crate) metrics: Metrics,
     pub(crate) abandon: CancellationToken,
-    /// Cancelled when this panicked: no job can come to its end any more.
+    /// Cancelled when this panics: then no job can end.
     pub(crate) broken: CancellationToken,
 }
 
-/// What remains to be done for a job once its outcome was offered to the ledger, which has the last word on the retry.
+/// What is left to do for a job after the write. The ledger decides on the retry.
 enum Recorded {
-    /// The job is done, and leaves a retry at a time, or none.
+    /// The job is done. It leaves a retry that is due at a time, or none.
     Done(Job, Option<OffsetDateTime>),
     /// The ledger has no such delivery.
     Unknown(Job),
 }
 
 impl Recorder {
-    /// Records outcomes until no more can come, and every retry is published and every job acknowledged.
+    /// Records results until all senders are gone. Returns when all jobs are acknowledged, or this was abandoned.
     pub(crate) async fn run(self, mut results: mpsc::Receiver<AttemptResult>, most: usize) {
         let _alarm = Alarm(self.broken.clone());
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
-        // Few places are soon full of what waits to be written.
+        // A job keeps its place until it is recorded. Of few places, half are enough.
         let enough = ENOUGH.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
             let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
-            // The next batch is written while this one's retries wait for their confirms.
+            // The next batch is written while the retries of this one wait for their confirms.
             let this = self.clone();
             settling.spawn(async move {
                 let _alarm = Alarm(this.broken.clone());
@@ -101,10 +102,10 @@ impl Recorder {
         Some(outcomes.into_iter().map(|outcome| self.follow(outcome)).collect())
     }
 
-    /// Decides on the retry. An attempt that the ledger has leaves the one that the delivery waits for now: it may have been
-    /// cancelled or resent meanwhile. One that somebody else recorded leaves nothing, as that one left the retry. But a
-    /// message that was handed out before may have come here because that one lost it: then the retry is this one's to leave,
-    /// as it is of any such job that comes after the record.
+    /// Decides on the retry. If the ledger took this attempt, the job leaves the retry that the delivery waits for: the
+    /// delivery may have been cancelled or resent meanwhile. If another dispatcher recorded the attempt, the job leaves
+    /// nothing, as that dispatcher leaves the retry. But it may have lost its message, and this is the redelivery. So a
+    /// redelivered job leaves the retry, as any does that comes after the record.
     fn follow(&self, Outcome { id, attempt, record }: Outcome) -> Recorded {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let retry_at = match record {

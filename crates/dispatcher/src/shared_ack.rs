@@ -1,6 +1,6 @@
-//! The shared acknowledgement of a message that holds several jobs. The message is acknowledged when all its jobs are done.
-//! Their follow-ups are published just before: if this process dies earlier, the message is redelivered unchanged, and no
-//! follow-up exists twice.
+//! The shared acknowledgement of a message that holds several jobs. The message is acknowledged when all its jobs are
+//! done. Their follow-ups are published just before that. If this process dies earlier, the message is redelivered
+//! unchanged, and no follow-up exists twice.
 
 use std::{
     borrow::Cow,
@@ -13,7 +13,7 @@ use service_kit::publishing::{self, Publishing};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-/// One job's part of the acknowledgement of its message. A part that is dropped is never done, so the message is redelivered.
+/// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<Shared>>);
 
 struct Shared {
@@ -27,15 +27,15 @@ struct Shared {
 pub(crate) enum FollowUp {
     /// The job of the next attempt, due at a time.
     Retry(Job, OffsetDateTime),
-    /// The same job once more, due at a time, with the number of its deliveries so far. Whoever takes it has to know that
-    /// number: another dispatcher may be making this very attempt, and count on the message for the retry.
+    /// The same job once more, due at a time, with its delivery count. Whoever takes it needs the count: another
+    /// dispatcher may be making this attempt, and rely on the message for the retry.
     Again(Job, OffsetDateTime, u32),
     /// A message as it is.
     Message(Outgoing),
 }
 
 impl SharedAck {
-    /// The parts of a message with so many jobs.
+    /// The parts of a message, one for each job.
     pub(crate) fn of(acker: Acker, jobs: usize) -> Vec<Self> {
         let shared = Arc::new(Mutex::new(Shared { acker: Some(acker), undone: jobs, follow_ups: Vec::new() }));
         (0..jobs).map(|_| Self(Arc::clone(&shared))).collect()
@@ -46,8 +46,8 @@ impl SharedAck {
         self.shared().acker.as_ref().is_some_and(Acker::is_usable)
     }
 
-    /// Gives one job's follow-up to one of the parts that the job has with its duplicates. Prefers a usable part: the message
-    /// of any other is redelivered, and would leave the follow-up again.
+    /// Gives a job's follow-up to one of its parts: the job has one in its message and in each duplicate. Prefers a
+    /// usable part. The message of any other is redelivered, and its follow-ups are not published.
     pub(crate) fn leaving(
         parts: Vec<Self>,
         mut follow_up: Option<FollowUp>,
@@ -57,7 +57,8 @@ impl SharedAck {
         parts.map(move |(at, part)| (part, if at == chosen { follow_up.take() } else { None }))
     }
 
-    /// Notes that the job is done. The last part of a message returns the right to acknowledge it, and all its follow-ups.
+    /// Notes that the job is done. The last part of a message returns the right to acknowledge it, and all its
+    /// follow-ups.
     fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Vec<FollowUp>)> {
         let mut shared = self.shared();
         shared.follow_ups.extend(follow_up);
@@ -84,12 +85,13 @@ pub(crate) struct Finisher {
 }
 
 impl Finisher {
-    /// Notes parts as done, whose own effects are durable. Publishes the follow-ups of the messages that are done with them,
-    /// waits for the confirms, and acknowledges each message once its own are confirmed. Returns when all are acknowledged.
-    /// A queue that refuses may take long: it holds up its own messages only. Returns `None` when this was abandoned.
+    /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
+    /// done with them, waits for the confirms, and acknowledges each message once its follow-ups are confirmed. Returns
+    /// when all are acknowledged. A queue that refuses may take long, but holds up its own messages only. Returns
+    /// `None` when this was abandoned.
     ///
-    /// The follow-ups of a message whose connection is lost are not published: the message is redelivered, and its jobs leave
-    /// them again.
+    /// The follow-ups of a message whose connection is lost are not published. The message is redelivered, and its jobs
+    /// leave them again.
     pub(crate) async fn done(&self, parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>) -> Option<()> {
         let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
         for (part, follow_up) in parts {

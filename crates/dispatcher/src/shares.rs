@@ -1,4 +1,4 @@
-//! Shares: nobody holds more than a part of something that all need.
+//! Shares: no key holds more than a fair part of something that all need.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,8 +12,8 @@ use tokio::{
     time::Instant,
 };
 
-/// A share of `limit` for every key. Who asks for more than is left waits behind those of the same key who asked before.
-/// A key that nobody holds or waits for costs nothing.
+/// A share of `limit` for every key. A request for more than is left waits behind earlier ones of its key. A key
+/// without holders or waiters costs nothing.
 pub(crate) struct Shares<K> {
     limit: u32,
     keys: Mutex<HashMap<K, Seats>>,
@@ -21,23 +21,23 @@ pub(crate) struct Shares<K> {
 
 struct Seats {
     free: Arc<Semaphore>,
-    /// Who holds or waits.
+    /// How many hold or wait.
     users: usize,
-    /// Who holds and has begun, in the order in which they did.
+    /// When the holders began to use their parts, in that order.
     begun: BTreeMap<u64, Instant>,
     next: u64,
-    /// How long it took the last one that had begun to give its part back.
+    /// How long the holder that ended last had used its part.
     last: Duration,
 }
 
-/// A part of a key's share; given back when dropped.
+/// A part of a key's share. Dropping it gives it back.
 pub(crate) struct Share<K: Eq + Hash + Copy> {
-    // Before the seat, whose key may be forgotten with it.
+    // Dropped before the seat, which may remove the key.
     _permit: OwnedSemaphorePermit,
     seat: Seat<K>,
 }
 
-/// Keeps a key from being forgotten.
+/// Keeps a key in the map.
 struct Seat<K: Eq + Hash + Copy> {
     shares: Arc<Shares<K>>,
     key: K,
@@ -45,18 +45,17 @@ struct Seat<K: Eq + Hash + Copy> {
 }
 
 impl<K: Eq + Hash + Copy> Shares<K> {
-    /// Shares of at least 1 each.
+    /// Each share is `limit`, at least 1.
     pub(crate) fn new(limit: u32) -> Arc<Self> {
         Arc::new(Self { limit: limit.max(1), keys: Mutex::default() })
     }
 
-    /// How much each key may have.
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Waits for so much of a key's share; more than the whole share is the whole share. Giving up the wait gives
-    /// everything back.
+    /// Waits for `amount` of a key's share; more than the whole share counts as the whole share. Dropping the future
+    /// gives everything back.
     pub(crate) async fn acquire(self: &Arc<Self>, key: K, amount: u32) -> Share<K> {
         let (seat, free) = self.sit(key);
         match free.acquire_many_owned(amount.min(self.limit)).await {
@@ -65,13 +64,13 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         }
     }
 
-    /// For how long the one of the key's holders has been at it who began first.
+    /// How long ago the first of the key's present holders began. Zero if none has.
     pub(crate) fn longest(&self, key: K) -> Duration {
         self.lock().get(&key).map(Seats::longest).unwrap_or_default()
     }
 
-    /// How long the key's holders take at the most, as far as is known, if more than three quarters of its share are held.
-    /// Otherwise nothing.
+    /// How long the key's holders take, as far as is known: the first of the present ones, or the last that ended. Zero
+    /// unless more than three quarters of the share are held.
     pub(crate) fn longest_when_crowded(&self, key: K) -> Duration {
         let crowded =
             |seats: &&Seats| seats.free.available_permits() * 4 < usize::try_from(self.limit).unwrap_or(usize::MAX);
@@ -103,7 +102,7 @@ impl Seats {
 }
 
 impl<K: Eq + Hash + Copy> Share<K> {
-    /// The holder begins with what it needs its part for.
+    /// Notes that the holder begins to use its part.
     pub(crate) fn begin(&mut self) {
         let Seat { shares, key, begun } = &mut self.seat;
         if let Some(seats) = shares.lock().get_mut(key) {
@@ -129,7 +128,7 @@ impl<K: Eq + Hash + Copy> Drop for Seat<K> {
     }
 }
 
-/// How much a part of a whole is, at least 1.
+/// A fraction of a whole, rounded down, at least 1.
 pub(crate) fn part(whole: u32, fraction: f64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a u32 is one")]
     let part = (f64::from(whole) * fraction) as u32;

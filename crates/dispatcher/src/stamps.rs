@@ -1,4 +1,4 @@
-//! Stamps on the webhooks that may have jobs in the slow lane.
+//! Stamps webhooks that may have jobs in the slow lane: lost-job detection leaves these alone.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,18 +6,18 @@ use domain::WebhookId;
 use ledger::{Ledger, LedgerError};
 use tokio::{sync::Mutex, time::Instant};
 
-/// How long a stamp serves before it is set anew. Who reads them lets them grow much older.
+/// How long a stamp serves before it is renewed. Lost-job detection accepts much older ones.
 const FRESH: Duration = Duration::from_secs(10);
-/// How many stamps are remembered.
+/// How many stamps this process remembers, about.
 const REMEMBERED: usize = 10_000;
 
-/// The stamps that this process has set lately.
+/// The stamps that this process set lately.
 #[derive(Default)]
 pub(crate) struct Stamps(Mutex<HashMap<WebhookId, Instant>>);
 
 impl Stamps {
-    /// Stamps those webhooks that this process has not stamped lately. One call at a time, as both lanes may name the same
-    /// ones; with no webhook, as every batch of the main lane, nobody waits.
+    /// Stamps the webhooks that this process has not stamped lately. One call runs at a time, as several may name the
+    /// same ones. A call without webhooks, as for each batch of the main lane, does not wait.
     ///
     /// # Errors
     /// When the database does not answer.

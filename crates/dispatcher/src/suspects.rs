@@ -1,4 +1,5 @@
-//! Jobs that may crash the process: noted in the ledger when they begin, and begun one at a time once a note was left behind.
+//! Suspects: jobs that may crash the process (poison). A job that was delivered several times is noted in the ledger
+//! when it begins. A note that is left behind makes it a suspect. Suspects begin one at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,35 +12,34 @@ use tokio::{
 
 use crate::{dead::Reason, in_flight::Receipt, intake::Intake, lane::Refusal};
 
-/// A job that was handed out so often before is noted when it begins. Most were only waiting each time when their dispatcher
-/// stopped or lost its connection: the broker counts that too.
+/// The delivery count from which a job is noted when it begins. Most such jobs are harmless: they only waited when
+/// their dispatcher stopped or lost its connection, and the broker counts that too.
 const NOTED_AFTER: u32 = 2;
-/// A message that was handed out so often before is taken apart: of its jobs, one may be a suspect.
+/// The delivery count from which a message of several jobs is taken apart: one of them may be a suspect.
 const APART_AFTER: u32 = NOTED_AFTER + 1;
-/// How often a job is begun, at most, that its process did not survive: once in company, which may have ended it as well, and
+/// How often a job is begun, at most, if its process dies each time: once among others, which may be the cause, and
 /// three times alone.
 const MOST_TRIES: u16 = 4;
-/// A suspect that did no harm for so long is none: the next one may begin.
+/// A suspect that does no harm for this long is cleared, and the next one may begin.
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether a message that was handed out so often before is to be taken apart.
+/// Whether a message of several jobs is to be taken apart.
 pub(crate) const fn are_to_part(delivery_count: u32) -> bool {
     delivery_count >= APART_AFTER
 }
 
-/// What is known against a job.
+/// Whether a job is a suspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspicion {
-    /// Nothing.
+    /// Nothing is known against it.
     None,
-    /// It was begun, and its process died before its end. It may have been another job that was with it.
+    /// It was begun and has not ended. Its process may have died, of this job or of another one.
     Suspect,
 }
 
-/// Whose turn it is: one suspect's at a time.
+/// Gives suspects their turns to begin, one at a time.
 pub(crate) struct Turns(Arc<Semaphore>);
 
-/// The turn of a suspect.
 pub(crate) struct Turn(#[expect(dead_code, reason = "held, and given back when dropped")] OwnedSemaphorePermit);
 
 impl Turns {
@@ -50,7 +50,7 @@ impl Turns {
     /// Waits for a turn, if the job is a suspect.
     ///
     /// # Errors
-    /// When it did not come until `end`.
+    /// [`Refusal::Suspects`] when it does not come until `end`.
     pub(crate) async fn wait_for(&self, suspicion: Suspicion, end: Instant) -> Result<Option<Turn>, Refusal> {
         if suspicion == Suspicion::None {
             return Ok(None);
@@ -63,7 +63,7 @@ impl Turns {
 }
 
 impl Intake {
-    /// What the ledger knows against a job. It is asked only about those that were handed out several times before.
+    /// Asks the ledger whether a job is a suspect, if it was delivered several times before.
     pub(crate) async fn suspicion(&self, job: Job, receipt: Receipt) -> Option<Suspicion> {
         if receipt.delivery_count < NOTED_AFTER {
             return Some(Suspicion::None);
@@ -73,9 +73,9 @@ impl Intake {
         Some(if tries == 0 { Suspicion::None } else { Suspicion::Suspect })
     }
 
-    /// Notes in the ledger that a job is begun now that was handed out several times before. The note is deleted when the job
-    /// came to its end. That of a suspect is deleted as well, and its turn given back, when it has done no harm for a while.
-    /// `None` when it must not be begun: it was buried, or the process stops.
+    /// Notes in the ledger that a job begins, if it was delivered several times before. Deletes the note when the job
+    /// ends. Deletes a suspect's note and gives its turn back after [`HARMLESS_AFTER`] at the latest. Returns `None`
+    /// when the job must not begin: it was parked, or this was abandoned.
     pub(crate) async fn note(self: &Arc<Self>, job: Job, receipt: Receipt, turn: Option<Turn>) -> Option<()> {
         if receipt.delivery_count < NOTED_AFTER {
             return Some(());

@@ -1,10 +1,10 @@
-//! Which addresses a delivery may be sent to (DESIGN 8).
+//! Which addresses a delivery may be sent to (crates/README.md, outbound requests).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Refuses every address that is not globally reachable, except those of networks that the operator allowed.
+/// Refuses every address that is not globally reachable, unless it is in a network that the operator allows.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
     allowed: Vec<IpNet>,
@@ -46,7 +46,7 @@ const REFUSED_V4: [(Ipv4Net, &str); 15] = [
     (v4(240, 0, 0, 0, 4), "reserved"),
 ];
 
-/// Looked up in this order; what lies outside of `2000::/3` and has no name of its own here is reserved.
+/// The first match counts. Any other address outside of `2000::/3` is reserved.
 const REFUSED_V6: [(Ipv6Net, &str); 17] = [
     (Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128), "loopback"),
     (Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 128), "unspecified"),
@@ -69,14 +69,14 @@ const REFUSED_V6: [(Ipv6Net, &str); 17] = [
 
 const GLOBAL_V6: Ipv6Net = v6(0x2000, 0, 0, 3);
 
-/// An interface that tunnels to the IPv4 address in the lower half (RFC 5214), below whatever prefix.
+/// Whether it is an ISATAP address (RFC 5214): a tunnel to the IPv4 address in its lower half, below any prefix.
 const fn is_isatap(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     matches!((segments[4], segments[5]), (0 | 0x200, 0x5efe))
 }
 
 impl AddressPolicy {
-    /// A policy that makes an exception of the given networks.
+    /// A policy that also allows the given networks.
     #[must_use]
     pub const fn allowing(networks: Vec<IpNet>) -> Self {
         Self { allowed: networks }

@@ -1,7 +1,7 @@
-//! What each of the seven event types is about, told to administrators (specification, section 6).
+//! Describes the seven event types to administrators (specification, section 6).
 //!
-//! The specification leaves the fields of `data` open, and the service passes them on as they come: the schemas and
-//! samples describe what upstream services send, and nothing is checked against them.
+//! The specification leaves the fields of `data` open, and the service passes them on as they come. The schemas and
+//! samples describe what upstream services send. Nothing is checked against them.
 
 use crate::EventType;
 

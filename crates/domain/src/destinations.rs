@@ -1,4 +1,4 @@
-//! Where deliveries may go: which addresses, which ports, which hosts (DESIGN 8).
+//! Where deliveries may go: addresses, ports and hosts (crates/README.md, outbound requests).
 
 use std::{net::IpAddr, ops::RangeInclusive, str::FromStr};
 
@@ -7,7 +7,7 @@ use url::Host;
 
 use crate::address::{AddressPolicy, RefusedAddress};
 
-/// Where deliveries may go. By default: to every port of every host whose address is globally reachable.
+/// Where deliveries may go. The default is every port of every host whose address is globally reachable.
 #[derive(Clone, Debug, Default)]
 pub struct Destinations {
     addresses: AddressPolicy,
@@ -15,11 +15,11 @@ pub struct Destinations {
     denied: HostSuffixes,
 }
 
-/// The ports that deliveries may go to; none given means any.
+/// The ports that deliveries may go to; an empty list allows any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ports(Vec<RangeInclusive<u16>>);
 
-/// Names that deliveries may not go to, with everything below them: lower-case, without dots at their ends.
+/// Hosts that deliveries may not go to, with everything below them: lower-case names, without dots at their ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSuffixes(Vec<String>);
 
@@ -39,10 +39,10 @@ pub struct RefusedPort {
     pub port: u16,
 }
 
-/// An entry of a list is not what it should be.
+/// A bad entry of a list.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DestinationsError {
-    /// Neither a port nor a range of them.
+    /// Neither a port nor a range of ports.
     #[error("{0:?} is neither a port from 1 to 65535 nor a range of them, as in 10000-20000")]
     Port(String),
     /// Not a host name.
@@ -67,7 +67,7 @@ impl RefusedPort {
 }
 
 impl Destinations {
-    /// Makes an exception of the given networks.
+    /// Allows the given networks in addition to the public addresses.
     #[must_use]
     pub const fn allowing(networks: Vec<IpNet>) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Destinations {
         if allowed { Ok(()) } else { Err(RefusedPort { port }) }
     }
 
-    /// Whether a delivery may be sent to the host of this name, whatever it resolves to.
+    /// Whether a delivery may be sent to the host of this name, whatever address it has.
     ///
     /// # Errors
     /// [`RefusedHost`].
@@ -144,7 +144,7 @@ impl FromStr for Ports {
 impl FromStr for HostSuffixes {
     type Err = DestinationsError;
 
-    /// Comma separated names in whatever case, also with a dot before or after them.
+    /// Comma separated names in any case, which may begin or end with a dot.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = |entry: &str| {
             let bare = entry.strip_prefix('.').unwrap_or(entry);

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::{Event, EventType, TenantId, Timestamp};
 
-/// Bytes of an envelope around its `data`, at the most: a longer one would be copied as it grows.
+/// The most bytes of an envelope around its `data`. A longer one would be copied as it grows.
 const AROUND: usize = 192;
 
 #[derive(Serialize)]
@@ -16,7 +16,7 @@ struct Envelope<'m> {
     data: &'m RawValue,
 }
 
-/// The envelope's exact bytes. Made once, at ingest; stored, signed and sent as they are on every attempt.
+/// The envelope's exact bytes. Ingest makes them once. They are stored, signed and sent unchanged on every attempt.
 #[must_use]
 pub fn envelope(event: &Event<'_>) -> Vec<u8> {
     let envelope = Envelope {

@@ -1,4 +1,4 @@
-//! A business event as an upstream service published it (DESIGN 4.1).
+//! A business event as an upstream service published it (crates/README.md, events).
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::{EventId, EventType, TenantId, Timestamp};
 
 const FAULT_CHARS: usize = 300;
 
-/// A usable event. `data` borrows the message's own bytes, so it passes through unchanged.
+/// A usable event. `data` borrows the bytes of the message, so it passes through unchanged.
 #[derive(Debug)]
 pub struct Event<'m> {
-    /// The publisher's id: the same event published twice carries the same one.
+    /// The publisher's id. An event that is published twice carries the same one.
     pub id: EventId,
-    /// Which of the seven.
+    /// Which of the seven types.
     pub event_type: EventType,
     /// The tenant in which it fired.
     pub tenant: TenantId,
@@ -25,8 +25,8 @@ pub struct Event<'m> {
     pub data: &'m RawValue,
 }
 
-/// Why a message is not a usable event. [`Rejection::reason`] is a closed set for headers and metrics; the `Display`
-/// text names the fault for a person.
+/// Why a message is not a usable event. [`Rejection::reason`] is from a closed set, for headers and metrics. The
+/// `Display` text names the violation, for a person.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Rejection {
     /// Not JSON, or not an object.
@@ -37,7 +37,7 @@ pub enum Rejection {
     Invalid {
         /// Which member.
         member: &'static str,
-        /// What is wrong with it.
+        /// The violation.
         fault: String,
     },
     /// `data` is larger than the limit, in bytes.
@@ -48,7 +48,7 @@ pub enum Rejection {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The event fired before or after what is accepted.
+    /// The event fired earlier or later than is accepted.
     #[error("timestamp: {timestamp} is not {span}")]
     OutOfRange {
         /// When the event fired.
@@ -58,7 +58,7 @@ pub enum Rejection {
     },
 }
 
-/// When an event may have fired that is accepted now: within what is kept, and a day ahead at the most.
+/// When an event may have fired to be accepted: within retention, and at most a day ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptedSpan {
     earliest: OffsetDateTime,
@@ -69,7 +69,7 @@ pub struct AcceptedSpan {
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl AcceptedSpan {
-    /// At `now`, by the database's clock, when events are kept for `keep`.
+    /// The span at `now`, by the database's clock, when events are kept for `keep`.
     #[must_use]
     pub fn at(now: OffsetDateTime, keep: Duration) -> Self {
         let keep = time::Duration::try_from(keep).unwrap_or(time::Duration::MAX);
@@ -79,7 +79,7 @@ impl AcceptedSpan {
         }
     }
 
-    /// Whether an event that fired then is accepted.
+    /// Whether an event of this timestamp is accepted.
     ///
     /// # Errors
     /// [`Rejection::OutOfRange`].
@@ -101,7 +101,7 @@ impl std::fmt::Display for AcceptedSpan {
 }
 
 impl Rejection {
-    /// The fault as a word from a closed set.
+    /// The reason, as a word from a closed set.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -129,14 +129,14 @@ struct Wire<'m> {
 }
 
 impl<'m> Event<'m> {
-    /// Reads a message.
+    /// Reads a message. `data_limit` is in bytes.
     ///
     /// # Errors
-    /// The [`Rejection`] that says what is wrong with it; `data_limit` is in bytes.
+    /// The [`Rejection`] that says what is wrong with it.
     pub fn parse(message: &'m [u8], data_limit: usize) -> Result<Self, Rejection> {
         let wire: Wire<'m> =
             serde_json::from_slice(message).map_err(|error| Rejection::Malformed(brief(&error.to_string())))?;
-        // A structure is also read from an array of its members' values: only an object is an event.
+        // serde also reads a struct from an array of its fields' values. Only an object is an event.
         if message.trim_ascii_start().first() != Some(&b'{') {
             return Err(Rejection::Malformed("it is an array".to_owned()));
         }
@@ -175,7 +175,7 @@ where
     text.parse().map_err(|fault: T::Err| invalid(name, &brief(&fault.to_string())))
 }
 
-/// A fault may quote what it faults, which has no limit of its own; the text is for a person, a log and a header.
+/// Shortens a text for a person, a log and a header. It may quote the bad value, which has no limit of its own.
 fn brief(fault: &str) -> String {
     match fault.char_indices().nth(FAULT_CHARS) {
         Some((end, _)) => format!("{}…", &fault[..end]),

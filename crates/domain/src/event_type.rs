@@ -35,7 +35,7 @@ impl EventType {
         Self::ReturnNoteCreated,
     ];
 
-    /// The dot-delimited name on every wire; also the routing key.
+    /// The dot-delimited name in every message, which is also the routing key.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl EventType {
     }
 }
 
-/// A name that is none of the seven.
+/// A name that is not an event type.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "unknown event type {0:?}; known: quote.closed, quote.accepted, quote.cancelled, delivery_note.created, delivery_note.marked_delivered, stock_receipt.completed, return_note.created"

@@ -63,8 +63,8 @@ id!(
 );
 
 impl DeliveryId {
-    /// The id of the delivery of an event to a webhook. Deterministic, so the same event published twice makes the same
-    /// delivery: a `UUIDv8` of the event's 48-bit Unix milliseconds, then bits of
+    /// The id of the delivery of an event to a webhook. It is deterministic, so deliveries are idempotent: the same
+    /// event published twice makes the same one. It is a `UUIDv8` of the event's 48-bit Unix milliseconds, then bits of
     /// SHA-256(webhook id ‖ event id ‖ event type).
     #[must_use]
     pub fn derive(webhook: WebhookId, event: EventId, event_type: EventType, timestamp: Timestamp) -> Self {
@@ -76,7 +76,7 @@ impl DeliveryId {
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// The event's timestamp in Unix milliseconds, read back from the id: it names the day's partition.
+    /// The event's timestamp in Unix milliseconds, as the id carries it. It tells the day's partition.
     #[must_use]
     pub fn unix_millis(self) -> u64 {
         let mut bytes = [0; 8];
@@ -84,7 +84,7 @@ impl DeliveryId {
         u64::from_be_bytes(bytes)
     }
 
-    /// The smallest and the largest id that a delivery of the given millisecond can have: bounds of partitions.
+    /// The lower bound of the ids of a millisecond's deliveries, above all earlier ones. It bounds partitions.
     #[must_use]
     pub const fn bound_at_millis(unix_millis: u64) -> Uuid {
         Uuid::from_u128((unix_millis as u128) << 80)
@@ -113,7 +113,7 @@ mod tests {
         assert_ne!(id, sample("2026-03-01T09:30:00.124Z"));
     }
 
-    /// Computed apart: `(printf %s 11111111222243338444555555555555 0192f0c1000070008000000000000001 | xxd -r -p;
+    /// From the shell: `(printf %s 11111111222243338444555555555555 0192f0c1000070008000000000000001 | xxd -r -p;
     /// printf quote.closed) | sha256sum`.
     #[test]
     fn the_id_is_the_time_and_then_the_hash() {

@@ -1,13 +1,13 @@
-//! A job on the delivery and retry queues: a reference, never a body, a URL or a secret (DESIGN 1). A message holds one, or
-//! a few.
+//! A job on the delivery and retry queues (crates/README.md, the picture). It is a reference, never a body, a URL or a
+//! secret. A message holds one job or a few.
 
 use serde::{Deserialize, Serialize};
 
 use crate::DeliveryId;
 
-/// Of a message that holds one job.
+/// The version of a message that holds one job.
 const ONE: u16 = 1;
-/// Of a message that holds several: who does not know of those must not take it for one.
+/// The version of a message that holds several. A program that does not know it must not read it as one job.
 const SEVERAL: u16 = 2;
 
 /// "Make attempt number `attempt` of this delivery."
@@ -19,19 +19,19 @@ pub struct Job {
     pub attempt: u16,
 }
 
-/// Why a message is not a job that this version can do.
+/// Why a message holds no job that this version can do.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// Not the JSON of a job.
     #[error("not a job: {0}")]
     Malformed(#[source] serde_json::Error),
-    /// Made by another version of the service.
+    /// A message of another version of the service.
     #[error("a job of version {0}, this dispatcher knows versions {ONE} and {SEVERAL}")]
     UnknownVersion(u16),
 }
 
 impl JobError {
-    /// The fault as a word from a closed set.
+    /// The reason, as a word from a closed set.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ struct Version {
 }
 
 impl Job {
-    /// The attempt after this one.
+    /// The job of the attempt after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self { attempt: self.attempt + 1, ..self }
@@ -87,10 +87,10 @@ impl Job {
         }
     }
 
-    /// Reads the jobs of a message: one at least, in their order.
+    /// Reads the jobs of a message, at least one, in their order.
     ///
     /// # Errors
-    /// [`JobError`] when it holds no job, or is one of another version.
+    /// [`JobError`] when it holds no job, or is of another version.
     pub fn parse(message: &[u8]) -> Result<Vec<Self>, JobError> {
         let jobs = match read::<Version>(message)?.v {
             ONE => return Ok(vec![read::<Reference>(message)?.into()]),

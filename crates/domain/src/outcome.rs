@@ -1,13 +1,13 @@
-//! What came of one attempt, and what follows from it (specification, sections 3, 7 and 8).
+//! The outcome class of an attempt (specification, sections 3, 7 and 8).
 
 use std::fmt;
 
-/// Why an attempt succeeded or failed: a closed set, fit for a metric's label.
+/// Why an attempt succeeded or failed. A closed set, fit for a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutcomeClass {
     /// The receiver answered 2xx.
     Success,
-    /// The receiver answered with another status. A redirect is not followed, so it is one of these.
+    /// The receiver answered with another status. A redirect is a failure too: it is not followed.
     Status,
     /// The deadline passed before the receiver's status had arrived.
     Timeout,
@@ -19,7 +19,7 @@ pub enum OutcomeClass {
     Tls,
     /// The egress policy refuses the host, the port or the address in the URL.
     RefusedAddress,
-    /// The peer did not speak HTTP/1.1, or broke off in the middle of it.
+    /// The peer did not speak HTTP/1.1, or broke off in the middle of an answer.
     Protocol,
 }
 

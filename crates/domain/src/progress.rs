@@ -1,4 +1,4 @@
-//! How far a delivery has come, and what a job or an outcome means for it (DESIGN, invariants 3 and 4).
+//! How far a delivery has come, and what a job or an outcome means for it (crates/README.md, invariants 3 and 4).
 
 use std::{fmt, str::FromStr};
 
@@ -17,7 +17,7 @@ pub enum DeliveryState {
     Succeeded,
     /// Every attempt of the schedule failed.
     Dropped,
-    /// The webhook was deleted before the delivery was made.
+    /// The webhook was deleted while the delivery waited.
     Cancelled,
 }
 
@@ -44,7 +44,7 @@ impl DeliveryState {
     }
 }
 
-/// A name that is no delivery state.
+/// A name that is not a delivery state.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown delivery state {0:?}")]
 pub struct UnknownState(pub String);
@@ -63,31 +63,31 @@ impl fmt::Display for DeliveryState {
     }
 }
 
-/// How far a delivery has come, by the ledger.
+/// How far a delivery has come, as the ledger knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The state.
     pub state: DeliveryState,
     /// Attempts made and recorded.
     pub attempts: u16,
-    /// Of these, how many were made before the current run of the schedule: a resend begins a fresh one.
+    /// How many of these precede the current run of the schedule. A resend begins a new run.
     pub run_base: u16,
-    /// When the first attempt failed: the schedule's origin.
+    /// When the first attempt of this run failed: the schedule's origin.
     pub first_failed_at: Option<OffsetDateTime>,
     /// When the next attempt is due, if one is.
     pub next_attempt_at: Option<OffsetDateTime>,
 }
 
-/// What the dispatcher has to do with a job.
+/// What the dispatcher does with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Make the attempt.
     Attempt,
-    /// The ledger does not expect this attempt: acknowledge and count it, send nothing.
+    /// The ledger does not expect this attempt, as with a duplicate. Acknowledge and count it, send nothing.
     Stale,
-    /// The ledger expects this attempt, but later: delay it until then.
+    /// The ledger expects this attempt later. Publish it as a retry that is due then.
     Early(OffsetDateTime),
-    /// This attempt was recorded as failed, but perhaps its retry was never published: delay the next attempt.
+    /// This attempt is recorded as failed, but its retry may not have been published. Publish the retry, due then.
     FollowUp(OffsetDateTime),
 }
 
@@ -96,8 +96,8 @@ impl Progress {
     pub const NEW: Self =
         Self { state: DeliveryState::Pending, attempts: 0, run_base: 0, first_failed_at: None, next_attempt_at: None };
 
-    /// What to do with `job` at `now`. `redelivered` is the broker's flag: the job was once handed out and not
-    /// acknowledged, so its consumer may have died between recording the outcome and publishing the retry.
+    /// What to do with `job` at `now`. A `redelivered` job was handed out already and not acknowledged. Its consumer
+    /// may have died between recording the outcome and publishing the retry.
     #[must_use]
     pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime, schedule: &RetrySchedule) -> Verdict {
         if !self.state.is_waiting() {
@@ -137,7 +137,7 @@ impl Progress {
 /// The broker's `redelivered` flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redelivered {
-    /// Handed out before and not acknowledged.
+    /// Handed out already, and not acknowledged.
     Yes,
     /// Handed out for the first time.
     No,

@@ -4,14 +4,14 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use time::OffsetDateTime;
 
-/// At most so much may the clocks of two dispatchers differ before a job counts as early. One that does is parked again, and
+/// How much the clocks of two dispatchers may differ before a job counts as early. An early job is delayed again, and
 /// may wait behind others for up to the shortest delay.
 const EARLY_TOLERANCE: Duration = Duration::from_millis(250);
-/// The largest delay of a queue: `x-message-ttl` has 32 bits of milliseconds.
+/// The longest delay of a queue: `x-message-ttl` has 32 bits of milliseconds.
 const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);
 const MOST_STEPS: usize = 32;
 
-/// The retries' times, measured from the first failure. The default is the specification's: 1 m, 5 m, 15 m, 1 h, 4 h, 12 h.
+/// When retries are due, measured from the first failure. The specification's default: 1 m, 5 m, 15 m, 1 h, 4 h, 12 h.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetrySchedule {
     steps: Vec<Duration>,
@@ -20,7 +20,7 @@ pub struct RetrySchedule {
 /// What is wrong with a schedule's text.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// A step is no duration.
+    /// A step is not a duration.
     #[error("{step:?} is not a duration such as 500ms, 60s, 5m or 12h: {fault}")]
     NotADuration {
         /// The step as it was written.
@@ -86,7 +86,7 @@ impl RetrySchedule {
         &self.steps
     }
 
-    /// The delays for which there must be a queue: each step's distance to the one before, without repeats, ascending.
+    /// The delays that need a queue: the distance of each step to the one before, without duplicates, ascending.
     #[must_use]
     pub fn gaps(&self) -> Vec<Duration> {
         let before = std::iter::once(&Duration::ZERO).chain(&self.steps);
@@ -96,8 +96,8 @@ impl RetrySchedule {
         gaps
     }
 
-    /// The delay of the queue in which a retry waits that is due in `wait`: the shortest one that is long enough, so
-    /// that the messages of one queue expire in about the order in which they came.
+    /// The delay of the queue for a retry that is due in `wait`: the shortest one that is long enough, or else the
+    /// longest. So the messages of a queue expire in about the order in which they came.
     #[must_use]
     pub fn gap_for(&self, wait: Duration) -> Duration {
         let gaps = self.gaps();
@@ -105,11 +105,11 @@ impl RetrySchedule {
         gaps.into_iter().find(|gap| *gap >= wait).unwrap_or(longest)
     }
 
-    /// When the next attempt is due after the `failures`-th failure of a delivery, or `None` when it is to be dropped.
+    /// When the next attempt is due after the `failures`-th failure, or `None` when the delivery is to be dropped.
     ///
-    /// It is due at `first_failed_at` plus the step, however long attempts take. Only when the attempt that has just
-    /// failed (it started at `started_at`) came so late that less than half of the shortest step is left, as after an
-    /// outage of the service, the next one keeps the shortest step's distance to it.
+    /// It is due at `first_failed_at` plus the step, however long attempts take. After an outage of the service, the
+    /// failed attempt may have started late, so that less than half of the shortest step is left from `started_at`.
+    /// Then the next attempt is due the shortest step after `started_at`.
     #[must_use]
     pub fn next_due(
         &self,
@@ -123,7 +123,7 @@ impl RetrySchedule {
         if due < started_at + shortest / 2 { Some(started_at + shortest) } else { Some(due) }
     }
 
-    /// How much before its time an attempt may be made: 250 ms, and with a quick schedule a tenth of its shortest delay.
+    /// How early an attempt may be made: 250 ms, or a tenth of the shortest delay if that is less.
     #[must_use]
     pub fn early_tolerance(&self) -> Duration {
         EARLY_TOLERANCE.min(self.shortest_gap() / 10)
@@ -134,7 +134,7 @@ impl RetrySchedule {
     }
 }
 
-/// How a delay is written in a queue's name: `60s`, or `500ms` where seconds do not do.
+/// The name of a delay in a queue's name: `60s`, or `500ms` if it is not in whole seconds.
 #[must_use]
 pub fn gap_name(gap: Duration) -> String {
     if gap.subsec_millis() == 0 { format!("{}s", gap.as_secs()) } else { format!("{}ms", gap.as_millis()) }

@@ -1,8 +1,8 @@
-//! Texts that somebody outside can make long.
+//! Shortens texts that somebody outside can make long.
 
 use std::fmt::{self, Write};
 
-/// At most so many characters of a text, the last of them an ellipsis when there were more. What lies beyond is never made.
+/// At most `most` characters of a text. The last one is an ellipsis if there were more. The rest is never made.
 #[must_use]
 pub fn shortened(text: impl fmt::Display, most: usize) -> String {
     let mut limited = Limited { text: String::new(), left: most };

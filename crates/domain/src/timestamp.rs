@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Serialize, Serializer};
 use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
-/// A moment in UTC, from 1970 to the end of 9999: what fits both RFC 3339 and the 48-bit milliseconds of a delivery id.
+/// A time in UTC, from 1970 to the end of 9999. It fits both RFC 3339 and the 48-bit milliseconds of a delivery id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(OffsetDateTime);
 
@@ -16,7 +16,7 @@ impl Timestamp {
         u64::try_from(self.0.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
     }
 
-    /// The moment, in UTC.
+    /// The time, in UTC.
     #[must_use]
     pub const fn as_datetime(self) -> OffsetDateTime {
         self.0

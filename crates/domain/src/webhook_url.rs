@@ -12,15 +12,15 @@ use crate::{
     destinations::{Destinations, RefusedHost, RefusedPort},
 };
 
-/// An HTTPS URL without credentials, to a host and a port that the operator does not deny. What its name resolves to is
-/// checked at connect time.
+/// An HTTPS URL without credentials, to a host and a port that the operator does not deny. The addresses of its host
+/// are checked at connect time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl {
     written: String,
     parsed: Url,
 }
 
-/// What is wrong with a URL, in words for the administrator who wrote it.
+/// The violation of a URL, in words for the administrator who wrote it.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UrlFault {
     /// Longer than the limit, in characters.
@@ -29,25 +29,25 @@ pub enum UrlFault {
     /// Not a URL.
     #[error("is not a valid URL: {0}")]
     Malformed(String),
-    /// Another scheme than https.
+    /// A scheme other than https.
     #[error("must begin with https://")]
     NotHttps,
-    /// A user name or a password in it.
+    /// It has a user name or a password.
     #[error("must not contain a user name or a password")]
     Credentials,
-    /// Its host is an address that the egress policy refuses.
+    /// The host is an address that the egress policy refuses.
     #[error("must not point to {}, which is not a public address ({})", .0.address, .0.kind)]
     Refused(#[source] RefusedAddress),
-    /// Its host is one that the operator denied.
+    /// The host is one that the operator denies.
     #[error("must not point to {:?}: {}", .0.host, .0.why())]
     RefusedHost(#[source] RefusedHost),
-    /// Its port is not one that the operator allowed.
+    /// The port is not one that the operator allows.
     #[error("must not use port {}: {}", .0.port, .0.why())]
     RefusedPort(#[source] RefusedPort),
 }
 
 impl UrlFault {
-    /// A stable code for the API.
+    /// A stable code, for the API.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Reading an answer's body, no further than is useful.
+//! Reads an answer's body, no further than is useful.
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -6,11 +6,11 @@ use hyper::body::{Body, Incoming};
 /// How much of an answer's body is kept, in bytes.
 const KEPT: usize = 1024;
 
-/// How much of an answer's body is read, in bytes: a connection whose answer ends within it can be reused.
+/// How much of an answer's body is read, in bytes. A connection whose answer ends within it can be reused.
 const READ: usize = 16 * 1024;
 
-/// Reads until the end, the limit or the first trouble, and keeps the first bytes in `head`. Bounded in bytes, not in
-/// time: the caller sets the deadline, and `head` outlives it.
+/// Reads until the end, the limit or the first error, and keeps the first bytes in `head`. It is bounded in bytes, not
+/// in time: the caller sets the deadline, and `head` outlives it.
 pub(crate) async fn read(mut body: Incoming, head: &mut Vec<u8>) {
     let mut read = 0;
     while !body.is_end_stream() && read < READ {

@@ -1,4 +1,4 @@
-//! Finding an error among the causes of another, by its type.
+//! Finds an error among the causes of another, by its type.
 
 use std::{error::Error, io};
 
@@ -12,13 +12,13 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     })
 }
 
-/// The first of a type among the error and its causes.
+/// The first error of a type among the error and its causes.
 pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     chain(error).find_map(|error| error.downcast_ref())
 }
 
-/// The TLS error among the error and its causes. An `io::Error` passes over what it holds when it is asked for its
-/// source, so it is opened.
+/// The TLS error among the error and its causes. The source of an `io::Error` skips the error that it holds, so this
+/// looks inside.
 pub(crate) fn find_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     chain(error).find_map(|error| {
         error.downcast_ref().or_else(|| {
@@ -28,7 +28,7 @@ pub(crate) fn find_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustl
     })
 }
 
-/// The kind of the `io::Error` among the error and its causes; of one that holds another, the inner one's.
+/// The kind of the `io::Error` among the error and its causes. If that holds another, the kind is the inner one's.
 pub(crate) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let outer = find::<io::Error>(error)?;
     let inner = outer.get_ref().and_then(|held| io_kind(held));

@@ -11,15 +11,15 @@ pub struct EgressConfig {
     pub timeout: Duration,
     /// Where deliveries may go.
     pub destinations: Destinations,
-    /// The name servers to ask. None: those of the system, and its `/etc/hosts`.
+    /// The name servers to ask. If empty, those of the system, after its `/etc/hosts`.
     pub name_servers: Vec<SocketAddr>,
     /// The contents of a PEM bundle of certificate authorities to trust besides Mozilla's.
     pub extra_ca_pem: Option<Vec<u8>>,
-    /// How long a connection may stay unused before it is closed. Looked after about every 90 ms at most.
+    /// How long a connection may stay unused before it is closed. Checked once in that time, at most every 90 ms.
     pub idle_timeout: Duration,
-    /// How many unused connections to one host and port are kept. Zero: none is ever reused.
+    /// How many unused connections to one host and port are kept. With zero, none is ever reused.
     pub max_idle_per_host: usize,
-    /// How many unused connections to all hosts together are kept, about.
+    /// About how many unused connections to all hosts together are kept.
     pub max_idle: usize,
     /// The value of the header `User-Agent`.
     pub user_agent: String,
@@ -34,15 +34,15 @@ pub enum EgressError {
     /// The extra authorities hold no certificate.
     #[error("the extra certificate authorities hold no certificate in PEM form")]
     NoCertificate,
-    /// One of the extra authorities, counted from one, is not a certificate that can be trusted.
+    /// One of the extra authorities is not a certificate that can be trusted.
     #[error("certificate {number} of the extra certificate authorities is unusable")]
     Certificate {
         /// Its place in the bundle, counted from one.
         number: usize,
-        /// Why.
+        /// Why it is unusable.
         source: rustls::Error,
     },
-    /// The URL of the operator's application is not an absolute one of `http` or `https`.
+    /// The URL of the operator's application is not an absolute `http` or `https` URL.
     #[error("not an absolute URL of http or https")]
     Url,
     /// The user agent cannot be written as a header.

@@ -1,4 +1,4 @@
-//! Why there is no connection: the typed errors that our connectors return through hyper.
+//! The typed errors of our connectors, which hyper passes on.
 
 use std::{error::Error, io, net::SocketAddr};
 
@@ -6,13 +6,13 @@ use domain::{RefusedAddress, RefusedHost, RefusedPort};
 
 use crate::resolver::LookupError;
 
-/// Why there is no connection. The texts are for logs; what an administrator reads is in `failure_messages`.
+/// Why there is no connection. The texts are for logs. What an administrator reads is in `failure_messages`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// The host cannot be a name in a certificate, and so none in the DNS.
     #[error("{host:?} is not a host name")]
     InvalidName { host: String },
-    /// The name has no address.
+    /// The name does not resolve.
     #[error("{host:?} does not resolve")]
     Unresolved { host: String, source: LookupError },
     /// The operator denies the host.
@@ -24,10 +24,10 @@ pub(crate) enum ConnectError {
     /// The URL holds an address that the policy refuses.
     #[error("refused address")]
     RefusedLiteral(#[source] RefusedAddress),
-    /// The policy refuses every address of the name; this is the first.
+    /// The policy refuses every address of the name. This is the first refusal.
     #[error("every address of {host:?} is refused")]
     RefusedName { host: String, source: RefusedAddress },
-    /// No TCP connection to any of the addresses. The error is that of one of them.
+    /// There is no TCP connection to any of the addresses. The error is that of the last one tried.
     #[error("no connection to {address} nor to {others} others")]
     Tcp { address: SocketAddr, others: usize, source: io::Error },
     /// The deadline passed before there was a connection.

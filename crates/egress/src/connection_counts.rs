@@ -1,11 +1,11 @@
-//! How many connections there are, over all hosts together.
+//! Connection counts over all hosts together.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Counts connections. The pool knows a limit for each host only, and hosts cost nothing.
+/// Counts connections over all hosts. The pool limits each host only, and further hosts cost a receiver nothing.
 #[derive(Clone, Default)]
 pub(crate) struct ConnectionCounts(Arc<Counts>);
 
@@ -34,14 +34,14 @@ impl ConnectionCounts {
 }
 
 impl Counted {
-    /// Something was written: a request waits.
+    /// Notes that something was written: a request waits.
     pub(crate) fn wrote(&mut self) {
         if !std::mem::replace(&mut self.waiting, true) {
             self.counts.0.waiting.fetch_add(1, Relaxed);
         }
     }
 
-    /// Something was read: its answer has begun.
+    /// Notes that something was read: its answer has begun.
     pub(crate) fn read(&mut self) {
         if std::mem::replace(&mut self.waiting, false) {
             self.counts.0.waiting.fetch_sub(1, Relaxed);

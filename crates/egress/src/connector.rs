@@ -20,10 +20,10 @@ use crate::{
 
 type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
-/// Makes the connections of the client.
+/// Makes the client's connections.
 ///
-/// It has a deadline of its own: when a pooled connection becomes free first, hyper-util lets a connect that has begun
-/// go on in the background, where no request's deadline reaches it.
+/// It has a deadline of its own. If a pooled connection becomes free, hyper-util lets a connect that has begun go on in
+/// the background, where no request's deadline reaches it.
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<VettedTcp>,

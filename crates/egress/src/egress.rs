@@ -21,7 +21,7 @@ use crate::{
 /// How large an answer's header may be, in bytes.
 const HEADER_LIMIT: usize = 64 * 1024;
 
-/// Sends POSTs to receivers that nobody trusts. Clones share the pool of connections and cost next to nothing.
+/// Sends POSTs to receivers that nobody trusts. Clones share the connection pool and are cheap.
 #[derive(Clone)]
 pub struct Egress(Arc<Inner>);
 
@@ -32,15 +32,15 @@ struct Inner {
     max_idle: usize,
     counts: ConnectionCounts,
     pooled: Client<Connector, Full<Bytes>>,
-    /// Without a pool: every request has a connection of its own.
+    /// A client without a pool: every request has a connection of its own.
     fresh: Client<Connector, Full<Bytes>>,
 }
 
 impl Egress {
-    /// Sets up the client. Nothing is connected yet.
+    /// Sets up the client. Connects nothing.
     ///
     /// # Errors
-    /// [`EgressError`] if the extra certificate authorities or the user agent cannot be used.
+    /// [`EgressError`] if the extra authorities, the user agent, the resolver or TLS cannot be set up.
     pub fn new(config: EgressConfig) -> Result<Self, EgressError> {
         let EgressConfig {
             timeout,
@@ -64,14 +64,14 @@ impl Egress {
         Ok(Self(Arc::new(Inner { timeout, user_agent, notice, max_idle, counts, pooled, fresh })))
     }
 
-    /// What the operator should know about how names are resolved here: a line for the log.
+    /// A notice for the operator about how names are resolved, for the log.
     #[must_use]
     pub fn notice(&self) -> Option<&str> {
         self.0.notice.as_deref()
     }
 
-    /// Sends one POST. It never fails: everything that can happen is an [`Answer`], at most the configured timeout
-    /// later. Dropping the future closes its connection.
+    /// Sends one POST. It never fails: every outcome is an [`Answer`], at most the configured timeout later. Dropping
+    /// the future closes its connection.
     pub async fn post(&self, request: Post) -> Answer {
         let started_at = OffsetDateTime::now_utc();
         let start = Instant::now();
@@ -80,7 +80,7 @@ impl Egress {
         let outcome = match timeout_at(deadline, self.0.send(&request)).await {
             Ok(Ok(response)) => {
                 let status = response.status();
-                // The status has decided: a body that outlasts the deadline only stays short.
+                // The status has decided. A body that outlasts the deadline is only cut short.
                 let _ = timeout_at(deadline, body::read(response.into_body(), &mut head)).await;
                 Ok(status)
             }
@@ -97,15 +97,15 @@ impl Egress {
                 (class, None, Some(words))
             }
         };
-        // Each text is short where it is made; none that is forgotten there goes on from here.
+        // Each text is limited where it is made. This catches any that is not.
         let error = error.map(limited);
         Answer { class, status, head, error, started_at, elapsed: start.elapsed() }
     }
 }
 
 impl Inner {
-    /// The answer's status and header. A stale connection from the pool is not an outcome: the request is sent once
-    /// more, on a connection that cannot be stale.
+    /// Returns the answer's status and header. A stale connection from the pool is no outcome: the request is sent once
+    /// more, on a new connection, which cannot be stale.
     async fn send(&self, post: &Post) -> Result<Response<Incoming>, Failure> {
         let request = request::build(post, &self.user_agent)?;
         match self.send_pooled(request).await {
@@ -117,7 +117,7 @@ impl Inner {
         }
     }
 
-    /// When there are enough unused connections, the one that carries the request does not become another one.
+    /// If there are enough unused connections, the request's connection does not return to the pool.
     async fn send_pooled(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
         let mut connection = capture_connection(&mut request);
         let mut response = self.pooled.request(request);

@@ -1,4 +1,4 @@
-//! What kind of failure an error is, by its types.
+//! Classifies a failure by the types of its errors.
 
 use std::{io, time::Duration};
 
@@ -17,14 +17,14 @@ use crate::{
 pub(crate) enum Failure {
     /// The deadline passed.
     Timeout,
-    /// This part of the request cannot be written. The form of both is checked before, so it is not expected.
+    /// This part of the request cannot be written. URL and headers are checked earlier, so it is not expected.
     Unwritable(&'static str),
-    /// No connection, or one that broke.
+    /// There is no connection, or it broke.
     Client(legacy::Error),
 }
 
 impl Failure {
-    /// The class, and the words for the webhook's administrator.
+    /// The outcome class, and the failure message for the webhook's administrator.
     pub(crate) fn verdict(&self, timeout: Duration) -> (OutcomeClass, String) {
         let error = match self {
             Self::Timeout => return (OutcomeClass::Timeout, failure_messages::timeout(timeout)),
@@ -42,8 +42,8 @@ impl Failure {
         (OutcomeClass::Protocol, failure_messages::protocol(find(error), io_kind(error)))
     }
 
-    /// Whether a connection that had been reused broke before any byte of an answer came: most likely the receiver
-    /// closed it at the moment in which we sent the request.
+    /// Whether a reused connection broke before any byte of an answer came. Most likely the receiver closed it just as
+    /// the request was sent.
     pub(crate) fn is_of_a_stale_connection(&self) -> bool {
         let Self::Client(error) = self else { return false };
         let mut extras = hyper::http::Extensions::new();
@@ -59,7 +59,7 @@ impl Failure {
 
 fn connect(fault: &ConnectError, timeout: Duration) -> (OutcomeClass, String) {
     let class = match fault {
-        // A name that leads to refused addresses only is told like one that leads nowhere.
+        // A name that leads to refused addresses only is reported like one that leads nowhere.
         ConnectError::InvalidName { .. } | ConnectError::Unresolved { .. } | ConnectError::RefusedName { .. } => {
             OutcomeClass::Dns
         }

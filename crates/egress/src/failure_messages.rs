@@ -1,7 +1,7 @@
-//! The words in which a failure is told to the webhook's administrator.
+//! Failure messages for the webhook's administrator.
 //!
-//! They say what the administrator can act on, and nothing of what was sent, nor where in a private network a name led.
-//! What a peer can influence is `limited` where it is written.
+//! They say what the administrator can act on. They say nothing of what was sent, nor where in a private network a name
+//! led. Text that a peer can influence is `limited` where it is written.
 
 use std::{error::Error, io::ErrorKind, time::Duration};
 
@@ -29,7 +29,7 @@ pub(crate) fn timeout(limit: Duration) -> String {
     }
 }
 
-/// The peer ended the connection.
+/// Whether the peer ended the connection.
 pub(crate) const fn is_broken(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -44,7 +44,7 @@ pub(crate) fn connect(fault: &ConnectError, limit: Duration) -> String {
         ConnectError::RefusedHost(refused) => format!("{} ({})", refused.why(), quoted(&refused.host)),
         ConnectError::RefusedPort(refused) => format!("{} ({})", refused.why(), refused.port),
         ConnectError::RefusedLiteral(refused) => refused.to_string(),
-        // Said as if there were no such name: whoever may write a name is not told which internal ones there are.
+        // The same as for a missing name: whoever may write a URL does not learn which internal names there are.
         ConnectError::RefusedName { host, .. } => unresolved(&quoted(host), LookupError::NoAddress),
         ConnectError::Tcp { address, others, source } => {
             let others = if *others == 0 { String::new() } else { format!(" (and {others} other addresses)") };
@@ -125,7 +125,7 @@ fn date(time: UnixTime) -> String {
     )
 }
 
-/// hyper's own error texts are fixed: nothing that the receiver sent is in them.
+/// hyper's own error texts are fixed. They hold nothing that the receiver sent.
 pub(crate) fn protocol(hyper: Option<&hyper::Error>, io: Option<ErrorKind>) -> String {
     match hyper {
         Some(error) if error.is_parse() => limited(format_args!("the answer is not HTTP/1.1: {error}")),

@@ -1,4 +1,4 @@
-//! A connection that knows whether it was reused, and that does not wait for ever for a peer that does not read.
+//! A connection that knows whether it was reused, and that fails when its peer does not read in time.
 
 use std::{
     io::{self, IoSlice},
@@ -19,20 +19,20 @@ use tokio::{
 
 use crate::connection_counts::{ConnectionCounts, Counted};
 
-/// What a connection has carried so far; hyper-util hands it out with the connection's errors.
+/// What a connection has carried so far. hyper-util returns it with the connection's errors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic(Arc<Exchanges>);
 
 #[derive(Debug, Default)]
 struct Exchanges {
-    /// Something was written after something had been read: a second request.
+    /// Whether something was written after something had been read: a second request.
     reused: AtomicBool,
-    /// Something was read since the last write: an answer has begun.
+    /// Whether something was read since the last write: an answer has begun.
     answered: AtomicBool,
 }
 
 impl Traffic {
-    /// Whether the latest request was not the first of its connection, and no byte of an answer to it has come.
+    /// Whether the latest request was not the first of its connection and has no byte of an answer.
     pub(crate) fn is_reused_and_unanswered(&self) -> bool {
         self.0.reused.load(Relaxed) && !self.0.answered.load(Relaxed)
     }
@@ -48,8 +48,8 @@ impl Traffic {
     }
 }
 
-/// Fails a write, a flush or a shutdown that makes no end within the limit. Without it, a receiver that answers without
-/// reading the request would keep the connection and the request for as long as it likes: hyper goes on writing, and no
+/// Fails a write, a flush or a shutdown that does not end within the limit. Otherwise a receiver that answers without
+/// reading the request could keep the connection and the request as long as it likes: hyper goes on writing, and no
 /// request's deadline is left to end it.
 pub(crate) struct Guarded<S> {
     inner: S,

@@ -1,4 +1,4 @@
-//! Questions to the operator's own application: the URL is a setting, so no address is refused.
+//! Requests to the operator's own application. Its URL is a setting, so no address is refused.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::{EgressError, causes, limited::Explained, tls};
 /// How much of an answer is read, in bytes.
 const BODY_LIMIT: usize = 64 * 1024;
 
-/// What an operator decides about questions to an application.
+/// What an operator decides about requests to an application.
 #[derive(Clone, Debug)]
 pub struct InternalConfig {
-    /// Where: `http` or `https`, absolute.
+    /// The URL: absolute, `http` or `https`.
     pub url: String,
-    /// The deadline of one question: resolving, connecting, TLS, sending and the whole answer.
+    /// The deadline of one request: resolving, connecting, TLS, sending and the whole answer.
     pub timeout: Duration,
     /// The contents of a PEM bundle of certificate authorities to trust besides Mozilla's.
     pub extra_ca_pem: Option<Vec<u8>>,
@@ -33,7 +33,7 @@ pub struct InternalConfig {
     pub user_agent: String,
 }
 
-/// Asks one URL of an application that the operator trusts. Every question has a connection of its own: none is stale.
+/// Asks one URL of an application that the operator trusts. Every request has a new connection, so none is stale.
 #[derive(Clone)]
 pub struct Internal {
     client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
@@ -42,7 +42,7 @@ pub struct Internal {
     user_agent: HeaderValue,
 }
 
-/// A whole answer, of whatever status. Redirects are not followed.
+/// A whole answer, whatever its status. Redirects are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalAnswer {
     /// The HTTP status.
@@ -51,7 +51,7 @@ pub struct InternalAnswer {
     pub body: Bytes,
 }
 
-/// Why there is no answer. Nothing of what was sent is in it, and each text has at most 300 characters.
+/// Why there is no answer. It holds nothing of what was sent, and each text has at most 300 characters.
 #[derive(Debug, thiserror::Error)]
 pub enum InternalError {
     /// The header's value holds characters that a header cannot carry.
@@ -60,7 +60,7 @@ pub enum InternalError {
     /// The deadline passed.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// No connection, or one that broke before the answer's head.
+    /// There is no connection, or it broke before the answer's head.
     #[error("the request failed")]
     Request(#[source] Explained),
     /// The answer broke off.
@@ -72,10 +72,10 @@ pub enum InternalError {
 }
 
 impl Internal {
-    /// Sets up the client. Nothing is connected yet.
+    /// Sets up the client. Connects nothing.
     ///
     /// # Errors
-    /// [`EgressError`] if the URL, the extra certificate authorities or the user agent cannot be used.
+    /// [`EgressError`] if the URL, the extra authorities, the user agent or TLS cannot be set up.
     pub fn new(config: InternalConfig) -> Result<Self, EgressError> {
         let InternalConfig { url, timeout, extra_ca_pem, user_agent } = config;
         let uri = Uri::try_from(url).map_err(|_| EgressError::Url)?;
@@ -85,7 +85,7 @@ impl Internal {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // Several addresses share it, so that one that does not answer leaves time for the next.
+        // Several addresses share this time, so that one that does not answer leaves time for the next.
         tcp.set_connect_timeout(Some(timeout));
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls::client_config(extra_ca_pem.as_deref())?)
@@ -98,7 +98,8 @@ impl Internal {
         Ok(Self { client, uri, timeout, user_agent })
     }
 
-    /// Asks with a GET that accepts JSON, with one more header, whose name is in lower case. Dropping the future closes its connection.
+    /// Sends a GET that accepts JSON, with one more header, whose `name` is in lower case. Dropping the future closes
+    /// its connection.
     ///
     /// # Errors
     /// [`InternalError`], at most the configured timeout later.

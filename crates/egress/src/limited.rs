@@ -1,4 +1,4 @@
-//! The limit on texts that receivers, their certificates and their name servers can influence.
+//! The length limit for texts that receivers, their certificates and their name servers can influence.
 
 use std::{error::Error, fmt};
 
@@ -7,20 +7,20 @@ use domain::shortened;
 /// How long an error's text may be, in characters: as much as an administrator reads.
 pub(crate) const TEXT: usize = 300;
 
-/// How much of a host's name is quoted in such a text, in characters.
+/// How much of a host's name such a text quotes, in characters.
 pub(crate) const HOST: usize = 128;
 
-/// Writes a text and stops at the limit, with an ellipsis as the last character. What lies beyond is never made.
+/// Writes a text up to the limit. A text that is cut ends in an ellipsis, and the rest of it is never made.
 pub(crate) fn limited(text: impl fmt::Display) -> String {
     shortened(text, TEXT)
 }
 
-/// A host's name in quotes, as long as it may be.
+/// A host's name in quotes, cut to [`HOST`] characters.
 pub(crate) fn quoted(host: &str) -> String {
     format!("{:?}", shortened(host, HOST))
 }
 
-/// An error with its causes, as long as they may be: a source that can be kept and logged.
+/// An error with its causes, cut to 300 characters: a source that can be kept and logged.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Explained(String);

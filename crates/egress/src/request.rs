@@ -1,4 +1,4 @@
-//! What is sent, and what came of it.
+//! A POST and its answer.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// One POST (specification, section 4.4).
 #[derive(Clone)]
 pub struct Post {
-    /// Where to.
+    /// Its URL.
     pub url: WebhookUrl,
     /// Headers besides `Content-Type: application/json`, `User-Agent`, `Content-Length` and `Host`, which are added. On
     /// the wire each word of a name begins with a capital.
@@ -25,24 +25,24 @@ pub struct Post {
     pub body: Bytes,
 }
 
-/// What came of one POST.
+/// The outcome of one POST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Success or the kind of failure.
+    /// Success, or the kind of failure.
     pub class: OutcomeClass,
     /// The receiver's HTTP status, if it answered.
     pub status: Option<u16>,
     /// The first bytes of the answer's body, at most 1,024, as they came.
     pub head: Vec<u8>,
-    /// What went wrong, in words for the webhook's administrator, at most 300 characters. None on success.
+    /// The failure message for the webhook's administrator, at most 300 characters. None on success.
     pub error: Option<String>,
     /// When the attempt began, UTC.
     pub started_at: OffsetDateTime,
-    /// How long it took, until the status was known and the body read as far as it is read.
+    /// How long the attempt took, the reading of the body included.
     pub elapsed: Duration,
 }
 
-/// Writes the request. Ours replace headers of the same name among the given ones.
+/// Builds the request. Its own headers replace those of the same name in `post`.
 pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
     let mut url = post.url.as_url().clone();
     url.set_fragment(None);

@@ -1,4 +1,4 @@
-//! From a host's name to its addresses, without a thread: a name whose servers are slow costs nobody else anything.
+//! Resolves a host's name without a thread, so that a name with slow servers costs nobody else anything.
 
 mod recent;
 mod system;
@@ -23,13 +23,13 @@ use tokio::time::{Instant, timeout};
 use recent::Recent;
 use system::System;
 
-/// How many addresses of either family are looked at.
+/// How many addresses of each family are considered.
 const MOST_OF_A_FAMILY: usize = 16;
 
-/// How long a family's addresses wait for those of the other one.
+/// How long one family's addresses wait for those of the other.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// How many questions one name server may have to answer at once over TCP.
+/// How many questions may await one name server's answer over TCP.
 const CONCURRENT: usize = 4096;
 
 /// Why a name has no address.
@@ -41,7 +41,7 @@ pub(crate) enum LookupError {
     /// There is no such name, or it has no address.
     #[error("no address")]
     NoAddress,
-    /// A name server answered that it cannot tell.
+    /// A name server answered with a failure.
     #[error("a name server failed")]
     Failed,
     /// No name server answered in time.
@@ -49,7 +49,7 @@ pub(crate) enum LookupError {
     Silent,
 }
 
-/// Looks up names. What it finds is not vetted.
+/// Looks up names. It does not vet what it finds.
 pub(crate) struct Resolver {
     source: Source,
     recent: Recent,
@@ -57,18 +57,18 @@ pub(crate) struct Resolver {
 }
 
 enum Source {
-    /// The name servers of the setting, and nothing else.
+    /// The name servers of the setting only.
     Given(TokioResolver),
-    /// What the system says: `/etc/resolv.conf` and `/etc/hosts`.
+    /// The system's `/etc/resolv.conf` and `/etc/hosts`.
     System(System),
 }
 
-/// Addresses and how long they may be remembered.
+/// Addresses, and how long they may be remembered.
 type Found = Result<(Vec<IpAddr>, Duration), LookupError>;
 
 impl Resolver {
-    /// Asks these name servers, or, if there are none, the system's. Nothing is asked yet. A lookup takes at most half of
-    /// the attempt's time, so that a name whose servers are silent is told apart from a receiver that is.
+    /// Uses these name servers, or the system's if there are none. Asks nothing yet. A lookup takes at most half of the
+    /// attempt's time, which tells a name with silent servers from a silent receiver.
     ///
     /// # Errors
     /// [`NetError`] if the resolver cannot be set up.
@@ -83,7 +83,7 @@ impl Resolver {
         Ok(Self { source, recent: Recent::default(), limit })
     }
 
-    /// What an operator should know about the system's configuration.
+    /// A notice for the operator about the system's configuration.
     pub(crate) fn notice(&self) -> Option<String> {
         match &self.source {
             Source::Given(_) => None,
@@ -91,7 +91,7 @@ impl Resolver {
         }
     }
 
-    /// The addresses of a host: at least one. The name is absolute, with or without a dot at its end: no search domain is
+    /// The addresses of a host: at least one. The name is absolute, with or without a final dot: no search domain is
     /// ever appended.
     pub(crate) async fn addresses(&self, host: &str) -> Result<Arc<[IpAddr]>, LookupError> {
         let mut name = Name::from_ascii(host).map_err(|_| LookupError::NotAName)?.to_lowercase();
@@ -115,8 +115,8 @@ impl Resolver {
     }
 }
 
-/// Asks for both at once. Some name servers never answer for a family that a name does not have, so the other one does
-/// not wait for it long.
+/// Asks for both families at once. Some name servers never answer for a family that a name does not have, so neither
+/// family waits long for the other.
 async fn both_families(client: &TokioResolver, name: &Name) -> Found {
     let mut v4 = std::pin::pin!(one_family(client, name, RecordType::A));
     let mut v6 = std::pin::pin!(one_family(client, name, RecordType::AAAA));
@@ -171,8 +171,8 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-/// Two rounds of questions fit into the limit; within each, UDP is repeated. It remembers nothing (an answer may be large,
-/// and `Recent` keeps what matters of it), and knows neither search domains nor hosts.
+/// A client whose two rounds of questions fit into the limit. UDP is repeated within each. It caches nothing, as an
+/// answer may be large and `Recent` keeps what matters. It knows neither search domains nor a hosts file.
 fn client(servers: Vec<NameServerConfig>, limit: Duration) -> Result<TokioResolver, NetError> {
     let mut options = ResolverOpts::default();
     options.timeout = limit / 2;

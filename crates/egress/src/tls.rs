@@ -1,4 +1,4 @@
-//! Whom we trust, and how the receiver's name is read from the URL.
+//! The trusted authorities, and the receiver's name from the URL.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 
 use crate::{EgressError, connect_error::ConnectError};
 
-/// TLS 1.2 and 1.3 on ring, without ALPN, with resumption of sessions (of the latest 32 hosts, 8 tickets each: what a
-/// receiver can make a ticket weigh, up to 64 KiB, is bounded by that).
+/// TLS 1.2 and 1.3 on ring, without ALPN, with resumption of sessions. Only the latest 32 hosts have tickets, 8 each: a
+/// receiver can make a ticket weigh up to 64 KiB.
 pub(crate) fn client_config(extra_ca_pem: Option<&[u8]>) -> Result<ClientConfig, EgressError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(pem) = extra_ca_pem {
@@ -36,7 +36,7 @@ fn add(roots: &mut RootCertStore, pem: &[u8]) -> Result<(), EgressError> {
     if number == 0 { Err(EgressError::NoCertificate) } else { Ok(()) }
 }
 
-/// The name for SNI and for the certificate: without the brackets of an IPv6 literal and without a trailing dot.
+/// The name for SNI and for the certificate, without the brackets of an IPv6 literal and without a trailing dot.
 pub(crate) fn server_name(uri: &Uri) -> Result<ServerName<'static>, ConnectError> {
     let host = bare_host(uri);
     let name = host.strip_suffix('.').unwrap_or(host);

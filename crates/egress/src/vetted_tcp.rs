@@ -1,4 +1,4 @@
-//! TCP to destinations that the operator allows, and to no others.
+//! TCP connections to destinations that the operator allows, and to no others.
 
 use std::{
     io,
@@ -24,7 +24,7 @@ use crate::{connect_error::ConnectError, resolver::Resolver, tls::bare_host};
 /// How many addresses of a host are tried.
 const MOST: usize = 8;
 
-/// Resolves once, vets every address and connects to those that are left, one after the other.
+/// Resolves a host once, vets every address and tries those that are left, one after the other.
 #[derive(Clone)]
 pub(crate) struct VettedTcp(Arc<Inner>);
 
@@ -35,12 +35,12 @@ struct Inner {
 }
 
 impl VettedTcp {
-    /// The timeout is for resolving and for all addresses of a host together.
+    /// The timeout covers resolving and all addresses of a host together.
     pub(crate) fn new(destinations: Destinations, resolver: Resolver, timeout: Duration) -> Self {
         Self(Arc::new(Inner { destinations, resolver, timeout }))
     }
 
-    /// What an operator should know.
+    /// A notice for the operator about how names are resolved.
     pub(crate) fn notice(&self) -> Option<String> {
         self.0.resolver.notice()
     }
@@ -59,7 +59,8 @@ impl Inner {
             let address = SocketAddr::new(address, port);
             match timeout(share(deadline, others - tried), TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // Without it a request in several writes waits for acknowledgements; it goes without it, too.
+                    // Without it, a request in several writes waits for acknowledgements. It still goes, so a failure
+                    // is ignored.
                     let _ = stream.set_nodelay(true);
                     return Ok(TokioIo::new(stream));
                 }
@@ -84,7 +85,7 @@ impl Inner {
     }
 }
 
-/// The time for one address, so that something is left for those after it, and for what comes after connecting.
+/// The time for one address. Each but the last leaves time for the next ones and for what follows connecting.
 fn share(deadline: Instant, further: usize) -> Duration {
     let left = deadline.saturating_duration_since(Instant::now());
     match u32::try_from(further) {
@@ -93,7 +94,7 @@ fn share(deadline: Instant, further: usize) -> Duration {
     }
 }
 
-/// Drops what the policy refuses. If nothing is left, that is the first refusal.
+/// Drops the addresses that the policy refuses. If none is left, returns the first refusal.
 fn vet(destinations: &Destinations, found: &[IpAddr]) -> Result<Vec<IpAddr>, RefusedAddress> {
     let mut refusal = None;
     let mut vetted = Vec::new();

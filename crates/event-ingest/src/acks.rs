@@ -1,4 +1,4 @@
-//! Acknowledgements wait a little for others: each frame is a write of the broker's, and nobody waits for it.
+//! Acknowledgements wait a little, to share a frame. Each frame costs the broker a write, and nobody waits for it.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,13 +7,14 @@ use std::{
 
 use broker::Acker;
 
-/// How long an acknowledgement waits for others. What is lost with the process or its connection in this time comes again,
-/// and is known to be stored. At 200 events a second, acknowledging each one at once costs a sixth more CPU, and the median takes longer.
+/// How long an acknowledgement waits for others. If the process or its connection is lost meanwhile, the event comes
+/// again as a duplicate. At 200 events a second, acknowledging each one at once costs a sixth more CPU, and the median
+/// takes longer.
 const TOGETHER: Duration = Duration::from_millis(25);
-/// So many are sent at once.
+/// From this many on, acknowledgements are sent at once.
 const ENOUGH: usize = 64;
 
-/// The acknowledgements of this process that wait.
+/// The waiting acknowledgements of this process.
 #[derive(Clone)]
 pub(crate) struct Acks {
     waiting: Arc<Mutex<Vec<Acker>>>,
@@ -21,13 +22,13 @@ pub(crate) struct Acks {
 }
 
 impl Acks {
-    /// Where so many events may be unacknowledged, whatever their size, an eighth of them waits at the most.
+    /// Of the events that may be unacknowledged, whatever their size, an eighth waits here at the most.
     pub(crate) fn of(unacknowledged: u16) -> Self {
         Self { waiting: Arc::default(), enough: ENOUGH.min(usize::from(unacknowledged) / 8) }
     }
 
-    /// Acknowledges, soon. Whoever comes first sends those that have come by then, and is done when they are sent; the others
-    /// are done at once.
+    /// Acknowledges soon. The first caller waits and then sends what has come. One that makes it enough sends at once.
+    /// Any other returns at once.
     pub(crate) async fn add(&self, ackers: Vec<Acker>) {
         let (is_first, is_enough) = {
             let mut waiting = self.lock();

@@ -1,4 +1,4 @@
-//! Starting, running and stopping.
+//! Builds, runs and stops the service.
 
 use std::{
     future::ready,
@@ -24,23 +24,23 @@ use crate::{
     turns::Turns,
 };
 
-/// A batch waits so long for more events where these come faster than that. Their jobs then reach a dispatcher
-/// together, so that it need not wait for others as well.
+/// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
+/// together, so that it need not wait for more itself.
 const LINGER: Duration = Duration::from_millis(3);
-/// Bodies of one batch: as many batches are in memory as are under way, each a few times over on its way to the ledger.
+/// Bytes of bodies in one batch. Memory holds each batch that is under way, a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 const OPS_PORT: u16 = 9082;
 
 /// Why the service cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// A setting.
+    /// A setting is missing or cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The operations port.
+    /// The operations port cannot be opened.
     #[error(transparent)]
     Ops(#[from] OpsError),
-    /// The schema.
+    /// The database's schema is too old.
     #[error(transparent)]
     Schema(#[from] SchemaTooOld),
 }
@@ -62,10 +62,10 @@ pub struct App {
 }
 
 impl App {
-    /// Checks the settings and takes the operations port. Neither database nor broker need to be there yet.
+    /// Checks the settings and takes the operations port. Neither the database nor the broker has to be there yet.
     ///
     /// # Errors
-    /// [`AppError`], naming the setting.
+    /// [`AppError`], which names the setting.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
         let data_limit = settings.limits.event_data_bytes;
         let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
@@ -85,7 +85,7 @@ impl App {
         })
     }
 
-    /// The operations port.
+    /// The address of the operations port.
     #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
         self.ops.local_addr()
@@ -142,7 +142,7 @@ impl App {
     }
 }
 
-/// Takes batches until the shutdown, then waits for those under way, and acknowledges what they finish in time.
+/// Takes batches until the shutdown, then waits for those under way. Acknowledges what they finish in time.
 async fn consume(
     mut subscription: Subscription,
     intake: Intake,
@@ -159,7 +159,7 @@ async fn consume(
             let turn = turns.next(is_high_load, || subscription.waiting() >= most).await;
             Some((turn, subscription.next_batch(limit).await?))
         };
-        // Also while nobody has a turn, as for as long as the database is away.
+        // A shutdown also ends the wait for a turn, which lasts for as long as the database is away.
         let next = tokio::select! {
             () = shutdown.cancelled() => break,
             next = next => next,

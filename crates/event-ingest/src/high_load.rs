@@ -1,12 +1,12 @@
-//! Whether the load is high: many jobs a second.
+//! Whether the load is high: many jobs a second (`ingest.rush`).
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-/// A level that rises with every job and falls by so many a second. The load is high while the level is above it: a short
-/// burst is none, and one that goes on soon is.
+/// A level that rises with every job and falls by `per_second` a second. The load is high while the level is
+/// `per_second` or more. A burst of fewer jobs is not high load; a rate that stays above `per_second` soon is.
 #[derive(Clone)]
 pub(crate) struct HighLoad {
     per_second: f64,
@@ -23,7 +23,7 @@ impl HighLoad {
         Self { per_second: per_second.into(), level: Arc::new(Mutex::new(Level { jobs: 0.0, at: now })) }
     }
 
-    /// Counts jobs; whether they come in a load. It is over two seconds after the last one at the latest.
+    /// Counts jobs. Returns whether the load is high. High load ends about a second after the last job at the latest.
     pub(crate) fn count(&self, jobs: usize, now: Instant) -> bool {
         let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
         let fallen = self.per_second * now.saturating_duration_since(level.at).as_secs_f64();
@@ -32,7 +32,6 @@ impl HighLoad {
         risen >= self.per_second
     }
 
-    /// Whether what came last came in one.
     pub(crate) fn is_on(&self, now: Instant) -> bool {
         self.count(0, now)
     }

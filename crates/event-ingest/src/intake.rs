@@ -28,7 +28,7 @@ use crate::{
     turns::Turn,
 };
 
-/// Events whose deliveries are looked for at a time: for each, those of all webhooks that its tenant ever had.
+/// Events in a query for untried deliveries. It looks for those to all webhooks that their tenants ever had.
 const UNTRIED: usize = 16;
 
 #[derive(Clone)]
@@ -44,14 +44,14 @@ pub(crate) struct Intake {
     pub(crate) high_load: HighLoad,
     pub(crate) flood: Flood,
     pub(crate) acks: Acks,
-    /// Of batches that could not be stored at once: one is tried at a time.
+    /// Turns to store parts of batches that could not be stored at once: one is tried at a time.
     pub(crate) turns: Arc<Semaphore>,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
 
 impl Intake {
-    /// Takes a batch to its end. When that is abandoned, what is not acknowledged comes again.
+    /// Takes a batch to its end. When that is abandoned, the unacknowledged events come again.
     pub(crate) async fn take(self, batch: Vec<Received>, Turn { under_way, storing }: Turn) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
@@ -73,19 +73,19 @@ impl Intake {
         tokio::join!(self.deliver(usable, Some(Arc::clone(&under_way)), storing), self.reject(unusable, under_way));
     }
 
-    /// Publishes unusable events to the queue of rejected ones. Runs beside the others, as that queue may refuse.
+    /// Publishes unusable events to the queue of rejected ones. Runs beside `deliver`, as that queue may refuse.
     async fn reject(&self, unusable: FollowUps<Acker>, under_way: Arc<UnderWay>) {
         if !unusable.is_empty() {
             self.publish("rejecting events", unusable, Vec::new(), Some(under_way)).await;
         }
     }
 
-    /// Stores usable events and publishes their jobs. Returns the permit to store once they are stored: there is one under
+    /// Stores usable events and publishes their jobs. Returns the store permit once they are stored. There is one under
     /// high load only.
     ///
-    /// A batch that cannot be stored is halved, and neither half waits for the other: what is too much for one statement is
-    /// stored in several, and an event that cannot be stored at all holds up no other. What is left of it is bounded by the
-    /// prefetch, so it returns its permits.
+    /// A batch that cannot be stored is halved, and neither half waits for the other. So what is too much for one
+    /// statement is stored in several, and an event that cannot be stored at all holds up no other. The halves hold no
+    /// permits: the prefetch bounds them (backpressure).
     async fn deliver(
         &self,
         mut usable: Vec<(Usable, Acker)>,
@@ -125,8 +125,8 @@ impl Intake {
         self.publish("publishing jobs", jobs, ready, under_way).await;
     }
 
-    /// Publishes messages and acknowledges the events that wait for them. Returns the permit once there is nothing left to do
-    /// but to acknowledge, or to wait for a queue that refuses: what waits for one is bounded by the prefetch.
+    /// Publishes messages and acknowledges the events that wait for them. Returns the permit once nothing is left to do
+    /// but to acknowledge, or to wait for a queue that refuses. The prefetch bounds what waits for such a queue.
     async fn publish(
         &self,
         what: &'static str,
@@ -143,13 +143,13 @@ impl Intake {
         publishing.all(messages, ready, content, acknowledge).await;
     }
 
-    /// Stores events and deliveries, for as long as it takes; tries once only where less may succeed.
+    /// Stores events and deliveries. Tries again until it succeeds, or until it fails where fewer events may be stored.
     async fn store(&self, plan: &Plan, tried: Tried) -> Option<Tries> {
         let mut tries = 0_u32;
         let store = || {
             tries += 1;
             async {
-                // One at a time of what failed before: the others need the ledger's connections.
+                // Parts of failed batches take turns: the other batches need the ledger's connections.
                 let _turn = match tried {
                     Tried::Never => None,
                     Tried::InVain => self.turns.acquire().await.ok(),
@@ -172,8 +172,7 @@ impl Intake {
         Some(Tries { stored, is_doubtful: tries > 1 || tried == Tried::InVain })
     }
 
-    /// The jobs of what is stored: of the deliveries that are new, and, where it is doubtful whose doing they are, of those
-    /// that wait untried.
+    /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored.
     async fn jobs(&self, plan: &Plan, stored: Stored, is_doubtful: bool) -> Option<Jobs> {
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);
@@ -181,7 +180,7 @@ impl Intake {
         self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());
         let of_floods = self.of_floods(plan, &stored);
         let mut due: HashSet<DeliveryId> = stored.deliveries.into_iter().map(|(_, id)| id).collect();
-        // A try whose answer got lost may have stored what the last one found there already.
+        // A try whose answer was lost may have stored what the last try found there already.
         let doubtful: Vec<&NewEvent> = if is_doubtful { plan.events.iter().collect() } else { plan.again() };
         for some in doubtful.chunks(UNTRIED) {
             let find = || self.ledger.deliveries_untried(some);
@@ -194,7 +193,7 @@ impl Intake {
 
     /// The new deliveries of tenants that flood.
     fn of_floods(&self, plan: &Plan, Stored { deliveries, .. }: &Stored) -> HashSet<DeliveryId> {
-        // An id of two tenants is nobody's: the deliveries do not say whose they are.
+        // An event id of two tenants counts for neither: the deliveries do not name their tenant.
         let mut tenants = HashMap::<EventId, Option<TenantId>>::new();
         for NewEvent { id, tenant, .. } in &plan.events {
             let whose = tenants.entry(*id).or_insert(Some(*tenant));
@@ -211,7 +210,7 @@ impl Intake {
     }
 }
 
-/// A batch, until there is nothing left to do for it but to acknowledge, or to wait for a queue that refuses.
+/// A batch, until nothing is left to do for it but to acknowledge, or to wait for a queue that refuses.
 struct UnderWay {
     _permit: OwnedSemaphorePermit,
     began: Instant,
@@ -224,29 +223,28 @@ impl Drop for UnderWay {
     }
 }
 
-/// Jobs by the lanes that they take.
 struct Jobs {
     main: Vec<Job>,
     /// Of tenants that flood.
     bulk: Vec<Job>,
 }
 
-/// Whether events were tried to be stored before, with others.
+/// Whether storing these events has failed already, in a larger batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     Never,
     InVain,
 }
 
-/// What came of storing events.
+/// The result of storing events.
 struct Tries {
-    /// `None` when it failed, and fewer may be stored.
+    /// `None` when it failed, and fewer events may be stored.
     stored: Option<Stored>,
-    /// Whether a call failed whose effect is unknown.
+    /// Whether a failed call may have stored something.
     is_doubtful: bool,
 }
 
-/// Whether fewer events may be stored: not where there is no connection.
+/// Whether fewer events may be stored after this error. Without a connection, none can be.
 const fn may_be_less(error: &LedgerError) -> bool {
     matches!(error, LedgerError::Query(_) | LedgerError::Timeout(_))
 }

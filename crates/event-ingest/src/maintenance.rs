@@ -1,6 +1,6 @@
-//! What one ingest at a time does beside its work, however many run: it makes sure that what waits has its job on the
-//! queues, and that the ledger keeps what it should and nothing more. All of it goes over one connection of its own, in
-//! chunks, off the hot path.
+//! What one ingest at a time does beside its work, however many run. It makes sure that what waits has its job on the
+//! queues, and that the ledger keeps what it should and nothing more. It works in chunks, over one connection of its
+//! own, off the hot path.
 
 mod lost_jobs;
 mod metrics;
@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::metrics::Metrics;
 use self::{reconciler::Reconciler, retention::Retention};
 
-/// Nobody looks after the ledger for longer than this because of those who wait for their turn. The server closes their
-/// connections when they ask too rarely.
+/// The longest pause between two tries to take the leader's lock. Once it is free, the ledger is without a leader for
+/// no longer. The server closes a connection that asks too rarely.
 const ASK: Duration = Duration::from_secs(5);
 
 pub(crate) struct Maintenance {
@@ -37,7 +37,7 @@ pub(crate) struct Maintenance {
     pub(crate) metrics: Metrics,
 }
 
-/// Why a pass did not come to its end.
+/// Why a pass failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(transparent)]
@@ -49,7 +49,7 @@ pub(crate) enum Trouble {
 }
 
 impl Maintenance {
-    /// Leads whenever nobody else does, until the stop. What is under way then is dropped, and the lock with it.
+    /// Leads whenever no other process does, until the stop. The stop drops what is under way, and the lock with it.
     pub(crate) async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -67,7 +67,7 @@ impl Maintenance {
         }
     }
 
-    /// Waits until it is this process's turn, and leads until the connection fails.
+    /// Waits until this process may lead, then leads until the connection fails.
     async fn stand(&self) -> Result<(), LedgerError> {
         let mut candidate = self.ledger.candidate().await?;
         loop {

@@ -1,4 +1,4 @@
-//! The names of what ingest measures.
+//! The names of ingest's metrics.
 
 use broker::Stats;
 use prometheus_client::{

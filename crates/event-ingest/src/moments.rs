@@ -6,7 +6,7 @@ use broker::Outgoing;
 use domain::Job;
 use service_kit::publishing::FollowUp;
 
-/// What is to be acknowledged, by the millisecond of its event: a delivery's id tells that of the delivery's event. Events
+/// What to acknowledge, by the millisecond of its event. A delivery's id carries the millisecond of the event. Events
 /// of the same millisecond wait for one another.
 pub(crate) struct Moments<A>(HashMap<u64, Vec<A>>);
 
@@ -24,7 +24,7 @@ impl<A> Moments<A> {
         self.0.entry(unix_millis).or_default().push(acker);
     }
 
-    /// The messages with the events that wait for them, and those events that wait for none.
+    /// The messages with the events that wait for them, and the events that wait for no message.
     pub(crate) fn follow_ups<'j>(
         self,
         messages: impl Iterator<Item = (Outgoing, &'j [Job])>,
@@ -42,7 +42,6 @@ impl<A> Moments<A> {
     }
 }
 
-/// The message of a follow-up that is one.
 pub(crate) const fn content<S>(follow_up: &FollowUp<S, Outgoing>) -> Option<Cow<'_, Outgoing>> {
     Some(Cow::Borrowed(&follow_up.content))
 }

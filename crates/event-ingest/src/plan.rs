@@ -1,4 +1,4 @@
-//! What a batch of messages asks for, decided without asking anybody.
+//! What a batch of messages asks for. All of it is decided without IO.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -33,10 +33,10 @@ impl Usable {
     }
 }
 
-/// What is to be stored, and how to tell afterwards what became of each event.
+/// What to store, and how to tell afterwards what became of each event.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// Each event once.
+    /// The events, without duplicates.
     pub(crate) events: Vec<NewEvent>,
     asked: Vec<Asked>,
 }
@@ -46,7 +46,7 @@ struct Asked {
     redelivered: Redelivered,
     /// The index of its event.
     event: usize,
-    /// Another message of the batch brought the same event before.
+    /// Whether it is a duplicate: an earlier message of the batch holds the same event.
     is_repeated: bool,
 }
 
@@ -65,16 +65,15 @@ impl Plan {
         plan
     }
 
-    /// Events that were handed out before: deliveries of theirs may be stored without a job, also to webhooks that do not
-    /// want them any more.
+    /// Redelivered events. Deliveries of theirs may be stored without a job, even to webhooks that no longer want them.
     pub(crate) fn again(&self) -> Vec<&NewEvent> {
         let again: BTreeSet<_> =
             self.asked.iter().filter(|asked| asked.redelivered == Redelivered::Yes).map(|asked| asked.event).collect();
         again.into_iter().map(|index| &self.events[index]).collect()
     }
 
-    /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: each is accepted
-    /// when one of them is, in a batch that has them of two tenants or types.
+    /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: in a batch that
+    /// has them of two tenants or types, each counts as accepted when one of them is.
     pub(crate) fn outcomes(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
         let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
         let new: HashSet<_> = stored.deliveries.iter().map(|(event, id)| (*event, id.unix_millis())).collect();
@@ -89,7 +88,7 @@ impl Plan {
     }
 }
 
-/// The message of an unusable event for the queue of rejected ones.
+/// The message that takes an unusable event to the queue of rejected ones.
 pub(crate) fn rejected(
     queue: String,
     body: Vec<u8>,

@@ -7,13 +7,13 @@ use tokio::{
     time::sleep,
 };
 
-/// Batches that are under way at a time: an event need not wait for the disk and the confirms of the one before it. More
-/// would be smaller ones. Under high load only one of them is being stored, while the other waits for its confirms: the next gathers
-/// what comes meanwhile.
+/// Batches under way at a time. An event then need not wait for the disk and the confirms of the batch before it. More
+/// batches would be smaller. Under high load only one of them is being stored while the other waits for its confirms,
+/// and the next one gathers what comes meanwhile.
 const BATCHES: usize = 2;
-/// Further ones while a whole batch has come and waits: then they are no smaller, and events are not to pile up.
+/// Further batches while a whole batch of events waits. Batches are no smaller for them, and events do not pile up.
 const FURTHER: usize = 2;
-/// How often it is looked whether one waits.
+/// How often to look whether a whole batch waits.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The batches that may be under way.
@@ -25,9 +25,9 @@ pub(crate) struct Turns {
 
 /// The right to take a batch.
 pub(crate) struct Turn {
-    /// Until nothing is left to do but to acknowledge.
+    /// Held until nothing is left to do but to acknowledge.
     pub(crate) under_way: OwnedSemaphorePermit,
-    /// Until it is stored, if one batch is stored at a time.
+    /// The store permit, held until it is stored. Further batches have none, and others have one under high load only.
     pub(crate) storing: Option<OwnedSemaphorePermit>,
 }
 
@@ -37,7 +37,7 @@ impl Turns {
         Self { batches: permits(BATCHES), storing: permits(1), further: permits(FURTHER) }
     }
 
-    /// Waits until a batch may be taken. `is_high_load` says whether the load is high, `is_full` whether a whole batch has come.
+    /// Waits until a batch may be taken. `is_full` tells whether a whole batch waits.
     pub(crate) async fn next(&self, is_high_load: impl Fn() -> bool, is_full: impl Fn() -> bool) -> Turn {
         let usual = async {
             let under_way = acquire(&self.batches).await;

@@ -1,4 +1,4 @@
-//! What came of jobs: one statement per batch (DESIGN 1).
+//! Records attempts: one statement per batch (crates/README.md, the picture).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,27 +29,27 @@ pub struct Attempted {
     pub id: DeliveryId,
     /// Its webhook.
     pub webhook: WebhookId,
-    /// How far it has come with this attempt.
+    /// The delivery's progress after this attempt.
     pub progress: Progress,
-    /// Where it was sent.
+    /// The URL it was sent to.
     pub url: String,
-    /// The `t` of the signature that was sent, in whole seconds. The signature itself is kept nowhere.
+    /// The `t` of the signature that was sent, in whole seconds. The signature itself is not stored.
     pub signed_at: OffsetDateTime,
     /// When the attempt began.
     pub started_at: OffsetDateTime,
     /// How long it took.
     pub elapsed: Duration,
-    /// What came of it.
+    /// The outcome class.
     pub class: OutcomeClass,
     /// The HTTP status, if one came.
     pub status: Option<u16>,
     /// The first bytes of the answer's body.
     pub answer_head: Vec<u8>,
-    /// The error in words.
+    /// The failure message, if any.
     pub error: Option<String>,
 }
 
-/// What became of an attempt that was to be recorded.
+/// What became of an attempt to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The delivery.
@@ -60,38 +60,37 @@ pub struct Outcome {
     pub record: Record,
 }
 
-/// Whether the ledger has an attempt, and how far its delivery is now.
+/// Whether the ledger has an attempt, and how far its delivery has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The ledger has this very attempt, from this call or from an earlier try of it whose answer got lost.
+    /// The ledger has this very attempt, from this call or from an earlier one whose answer was lost.
     Taken {
-        /// The delivery's state now.
+        /// The delivery's state.
         state: DeliveryState,
-        /// When the next attempt is due, if it waits for one and not at once.
+        /// When the next attempt is due. `None` when there is none, or it is due at once.
         next_attempt_at: Option<OffsetDateTime>,
     },
-    /// The ledger did not expect this attempt, or has gone on since: somebody else recorded one of that number.
+    /// The ledger did not expect this attempt (another process recorded one of its number), or has a later one.
     Superseded(Progress),
     /// The ledger has no such delivery.
     Unknown,
 }
 
-// The deliveries are "inserted", and the conflict updates them: that finds each row's partition and place by its id alone,
-// whatever the planner believes of tables that were empty when it looked. A delivery that is gone must not come into being
-// by it: the row that would is of no type, and ends the statement.
+// The statement "inserts" deliveries, and the conflict updates them. That finds each row's partition and place by its
+// id alone, even with a plan made while the tables were empty. A delivery that is gone must not be created: its row
+// would have an empty event type, which fails the statement.
 //
-// Health (specification, section 2.3): what this batch says of a webhook is "inserted" in the same way. A failure older
-// than the last success no longer counts, and a success older than the last one changes nothing. One that is recorded
-// after failures that are younger than itself leaves these standing: the times of the latest 64 (or of a first batch) are kept for that. Only
-// attempts that the ledger expected count at all: the delivery's counter must stand one below.
+// Health (specification, section 2.3) is "inserted" in the same way. A failure older than the last success does not
+// count. A success older than the last one changes nothing. A success recorded after younger failures leaves those
+// standing: the times of the latest 64 (or of a first batch) are kept for that. Only attempts that the ledger expects
+// count: the delivery's counter must be one lower.
 //
-// Deliveries come first, then webhooks, both in the order of ids: dispatchers that record at the same time wait for one
-// another and never deadlock. Health is best written last, so that its rows are locked for little more than a commit: of
-// parts that nothing reads, the server runs the one that stands last in the text first (it promises nothing).
+// Deliveries are locked first, then health, both in the order of ids. So dispatchers that record at the same time wait
+// for one another and never deadlock. Health is best written last, to lock its rows for little more than a commit. So
+// `shown` stands before `logged`: of CTEs that nothing reads, the server runs the last one first (without a promise).
 //
-// A delivery that was cancelled while the attempt was under way stays cancelled. One that was resent meanwhile keeps
-// waiting for its new run, which begins after this attempt. A run that was taken back while its first attempt was under
-// way was begun all the same: it stands.
+// A delivery that was cancelled during the attempt stays cancelled. One that was resent during it keeps waiting for
+// its new run, which begins after this attempt. A run that was taken back during its first attempt stands.
 batch_statement! {
     RecordAttempts -> (SqlUuid, Text, Nullable<Timestamptz>);
     made {
@@ -149,8 +148,8 @@ batch_statement! {
         WHERE event_type <> '' OR ('unknown delivery: ' || id)::boolean"
 }
 
-// The attempt is the caller's own if it began at the same microsecond and took as many. Times are compared by the server,
-// as it may keep less of them than the caller has.
+// The attempt is the caller's own if its start and duration are equal to the microsecond. The server compares times, as
+// it may store them less precisely.
 batch_statement! {
     FindRecorded -> (SqlUuid, (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>), Bool);
     made {
@@ -165,16 +164,16 @@ batch_statement! {
 
 type Found = (Uuid, ProgressRow, bool);
 
-/// What the server says when the statement was ended by a delivery that is gone.
+/// Part of the server's error text when a delivery is gone.
 const UNKNOWN: &str = "unknown delivery: ";
 
 impl Ledger {
-    /// Records attempts, the deliveries' progress and the webhooks' health in one transaction; one more for each further
-    /// attempt at the same delivery. Only an attempt that the ledger expects changes anything. Returns what became of
-    /// each; a call that is repeated returns the same.
+    /// Records attempts, the deliveries' progress and the webhooks' health in one transaction, and in one more for each
+    /// further attempt at the same delivery. Idempotent: only an attempt that the ledger expects changes anything. A
+    /// repeated call returns the same unless the ledger has later attempts.
     ///
     /// # Errors
-    /// When the database does not answer; whether it was recorded is unknown then, and the call can be repeated.
+    /// When the database does not answer. It is then unknown what was recorded, and the call can be repeated.
     pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Outcome>, LedgerError> {
         let (mut outcomes, mut rest) = (Vec::with_capacity(made.len()), made.iter().collect::<Vec<_>>());
         rest.sort_by_key(|attempted| attempted.progress.attempts);
@@ -198,7 +197,7 @@ impl Ledger {
 
     /// Records those attempts that the ledger expects.
     async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<HashMap<DeliveryId, Record>, LedgerError> {
-        // Whoever locks several deliveries does so in the order of ids.
+        // Several deliveries are always locked in the order of ids.
         made.sort_unstable_by_key(|attempted| attempted.id);
         let mut has_days = false;
         loop {
@@ -224,7 +223,7 @@ impl Ledger {
                         return Err(LedgerError::Query(error));
                     }
                 }
-                // As after an interrupted making of the day, or its drop meanwhile.
+                // The day may lack partitions: their creation was interrupted, or they were dropped.
                 Err(error) => {
                     let moments: Vec<_> = made.iter().map(|attempted| occurred_at(attempted.id)).collect();
                     if has_days || !self.days_made(&error, &moments).await? {
@@ -243,7 +242,7 @@ impl Ledger {
         Ok(known.into_iter().collect())
     }
 
-    /// What the ledger has of attempts that it did not expect.
+    /// Finds what the ledger has of attempts that it did not expect.
     async fn records_find(&self, made: &[&Attempted]) -> Result<HashMap<DeliveryId, Record>, LedgerError> {
         let mut statement = FindRecorded::default();
         for attempted in made {

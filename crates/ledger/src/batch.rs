@@ -9,7 +9,7 @@ use diesel::{
     sql_types::Binary,
 };
 
-/// A column of bytes that is not copied until it is written to the wire.
+/// Bytes for a column, not copied until they are written to the wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Blob(pub(crate) Bytes);
 
@@ -20,7 +20,7 @@ impl ToSql<Binary, Pg> for Blob {
     }
 }
 
-/// Defines a statement whose input is one or more batches of rows, given by columns, and whose text continues after
+/// Defines a statement over one or more batches of rows, each given as arrays of columns. `$text` continues after
 /// `WITH batch(columns) AS (…)`. It has a static query id, so each connection prepares it once.
 macro_rules! batch_statement {
     (

@@ -1,4 +1,4 @@
-//! Long bodies, one at a time.
+//! Long bodies, loaded one at a time.
 
 use bytes::Bytes;
 use diesel::sql_types::{Binary, Timestamptz, Uuid as SqlUuid};
@@ -21,7 +21,7 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// The exact body of a delivery; `None` when the ledger does not know it any more.
+    /// Loads the exact body of a delivery. `None` when the ledger no longer has it.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -14,16 +14,16 @@ use crate::{
     pool::{Ledger, read_only},
 };
 
-/// What the database said of itself.
+/// A reading of the database's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
-    /// Its time.
+    /// The database's time.
     pub database: OffsetDateTime,
     /// This machine's time at the same moment.
     pub local: OffsetDateTime,
-    /// The moment, in the middle of the round trip: both times are right but for half of it.
+    /// The moment: the middle of the round trip. Both times are exact to half of it.
     pub at: Instant,
-    /// How long the question took.
+    /// How long the query took.
     pub round_trip: Duration,
 }
 
@@ -35,7 +35,7 @@ struct Row {
     is_read_only: bool,
 }
 
-/// Each transaction of a standby is read-only too.
+/// Each transaction on a standby is read-only too.
 const READ: &str = "SELECT clock_timestamp() AS now, current_setting('transaction_read_only')::boolean AS is_read_only";
 
 /// When the transaction began, by the database's clock.
@@ -44,10 +44,10 @@ pub(crate) async fn now(conn: &mut AsyncPgConnection) -> QueryResult<OffsetDateT
 }
 
 impl Ledger {
-    /// Asks the database for its time. It must take writes too.
+    /// Reads the database's time. It must take writes, too.
     ///
     /// # Errors
-    /// [`LedgerError::ReadOnly`] when it takes none, and another one when it does not answer.
+    /// [`LedgerError::ReadOnly`] when it takes no writes, another error when it does not answer.
     pub async fn clock(&self) -> Result<ClockReading, LedgerError> {
         self.run(async |conn| {
             let (began, local) = (Instant::now(), OffsetDateTime::now_utc());

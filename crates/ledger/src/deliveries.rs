@@ -27,32 +27,32 @@ pub struct Delivery {
     pub id: DeliveryId,
     /// The event.
     pub event: EventId,
-    /// Which of the seven.
+    /// The event type.
     pub event_type: EventType,
-    /// Whether an administrator asked for it as a test.
+    /// Whether it is a test delivery that an administrator asked for.
     pub is_test: bool,
     /// Its state.
     pub state: DeliveryState,
     /// Attempts made.
     pub attempts: u16,
-    /// When it was made.
+    /// When it was created.
     pub created_at: OffsetDateTime,
     /// When its event fired, cut to milliseconds.
     pub occurred_at: OffsetDateTime,
-    /// When the current run of the schedule began to fail.
+    /// When the current run of the schedule first failed.
     pub first_failed_at: Option<OffsetDateTime>,
-    /// When the next attempt is due.
+    /// When the next attempt is due, if one is.
     pub next_attempt_at: Option<OffsetDateTime>,
 }
 
-/// One POST.
+/// One attempt: a POST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Its number, from 1.
     pub attempt: u16,
-    /// Where it was sent.
+    /// The URL it was sent to.
     pub url: String,
-    /// The `t` of the signature that was sent. Of attempts that an older version made, the second in which they began.
+    /// The `t` of the signature that was sent. For a row without one, the second in which the attempt began.
     pub signed_at: OffsetDateTime,
     /// When it began.
     pub started_at: OffsetDateTime,
@@ -64,7 +64,7 @@ pub struct Attempt {
     pub status: Option<u16>,
     /// The first bytes of the answer's body.
     pub answer_head: Vec<u8>,
-    /// The error in words.
+    /// The failure message, if any.
     pub error: Option<String>,
 }
 
@@ -75,43 +75,43 @@ pub struct DeliveryFilter {
     pub state: Option<DeliveryState>,
     /// Of this type.
     pub event_type: Option<EventType>,
-    /// Made at this time or later.
+    /// Created at this time or later.
     pub created_from: Option<OffsetDateTime>,
-    /// Made before this time.
+    /// Created before this time.
     pub created_until: Option<OffsetDateTime>,
 }
 
 impl DeliveryFilter {
-    /// Whether everything matches, the state aside.
+    /// Whether every delivery matches, apart from its state.
     const fn takes_all(&self) -> bool {
         let Self { event_type, created_from, created_until, .. } = self;
         event_type.is_none() && created_from.is_none() && created_until.is_none()
     }
 }
 
-/// A part of the log.
+/// A page of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryPage {
-    /// At most as many as were asked for. Fewer, even none, when the filter matches little of what was looked at.
+    /// At most as many as were asked for; fewer, or none, when few of the rows read match.
     pub deliveries: Vec<Delivery>,
-    /// Where the next page begins: after this one. `None` at the end of the log.
+    /// The cursor: the next page begins after it. `None` at the end of the log.
     pub next: Option<DeliveryId>,
 }
 
-/// Rows that one statement looks at: some milliseconds. Those of the second kind are looked up one by one.
+/// Rows that one statement reads in some milliseconds: of the log, or of unsuccessful deliveries, each looked up.
 const LOOKED_AT: i64 = 2_000;
 const LOOKED_UP: i64 = 500;
-/// The newest attempts that are shown: each resend of a delivery may add as many as the schedule has steps.
+/// How many attempts are shown, the newest. Each resend may add as many as the schedule has steps.
 const ATTEMPTS: i64 = 200;
-/// How far ahead of its delivery an event's timestamp may be.
+/// How far an event's timestamp may lie ahead of its delivery's creation.
 const AHEAD: time::Duration = time::Duration::DAY;
 
-/// Where the deliveries of a filter are found.
+/// The deliveries that a search reads.
 #[derive(Clone, Copy)]
 enum Source {
-    /// Among all of the webhook's.
+    /// All of the webhook's.
     Log,
-    /// Among those that did not go well, in this state.
+    /// The unsuccessful ones in this state.
     Unsuccessful(DeliveryState),
 }
 
@@ -150,8 +150,8 @@ struct AttemptRow {
 }
 
 impl Ledger {
-    /// A webhook's deliveries, newest event first. Looks for matches for about `budget`, however little the filter matches: a
-    /// page may be short, and is not the last one as long as it names the next.
+    /// Lists a webhook's deliveries, newest event first. The search ends after about `budget`, so a page may be short.
+    /// It is the last one only if its `next` is `None`.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -169,8 +169,8 @@ impl Ledger {
         let (mut deliveries, mut after) = (Vec::new(), first_after(page.after, filter.created_until));
         loop {
             let needed = limit + 1 - deliveries.len();
-            // First the end, so that what comes and goes meanwhile is neither looked at twice nor passed over. Where all match,
-            // the page ends the search.
+            // The end is read first, so that rows that come or go meanwhile are neither read twice nor skipped. When
+            // all match, the page ends the search.
             let end = match states.is_none() && filter.takes_all() {
                 true => None,
                 false => self.log_end(webhook, source, after).await?,
@@ -195,7 +195,7 @@ impl Ledger {
         }
     }
 
-    /// The last of the rows that a search after this id looks at; `None` when it looks at the last one of all.
+    /// The last row that a step after this id reads. `None` when the step reads to the end.
     async fn log_end(&self, webhook: OwnWebhook, source: Source, after: Uuid) -> Result<Option<Uuid>, LedgerError> {
         let (query, looked_at) = source.end();
         let query = diesel::sql_query(query)
@@ -206,7 +206,7 @@ impl Ledger {
         Ok(end.map(|row| row.id))
     }
 
-    /// The newest of those that match, from an id to before another one.
+    /// The newest `most` matches with ids from `from` to before `before`.
     async fn log_search(
         &self,
         webhook: OwnWebhook,
@@ -244,7 +244,7 @@ impl Ledger {
         row.map(|row| row.read(webhook.existence)).transpose()
     }
 
-    /// The attempts of a delivery, first to last; of very many only the newest 200.
+    /// A delivery's attempts, oldest first, at most the newest 200.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -270,10 +270,10 @@ impl Ledger {
     }
 }
 
-// The order and the ranges of both columns leave the planner the index of both and nothing else: neither the primary key, along
-// which it would read everybody's, nor all of a webhook's rows at once.
+// Ordering by both columns and bounding both leaves the planner only the index on both. It can neither walk the primary
+// key, along which it would read every webhook's rows, nor read all of a webhook's rows at once.
 impl Source {
-    /// The rows before `$2` from `$3` on, newest first.
+    /// Selects the rows from `$3` to before `$2`, newest first.
     fn rows(self) -> String {
         let columns =
             "id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at";
@@ -291,7 +291,7 @@ impl Source {
         }
     }
 
-    /// The last of the rows before `$2` that are looked at, and how many these are.
+    /// Selects the last row that a step before `$2` reads. Also returns how many a step reads.
     fn end(self) -> (String, i64) {
         match self {
             Self::Log => {
@@ -311,8 +311,8 @@ impl Source {
     }
 }
 
-/// Where to look for what, so that a deleted webhook's deliveries count as cancelled, whether or not they are marked so by
-/// now. `None` when nothing can match.
+/// Where to search, and which states to match there. A deleted webhook's waiting deliveries count as cancelled, whether
+/// or not they are marked so yet. `None` when nothing can match.
 fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source, Option<&'static [&'static str]>)> {
     use DeliveryState::{Cancelled, Dropped, Pending, Retrying, Succeeded};
     Some(match (existence, state) {
@@ -325,7 +325,7 @@ fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source,
     })
 }
 
-/// The id after which matches can begin: a delivery is not made long before its event fires.
+/// The id after which matches can begin: a delivery is created at most [`AHEAD`] before its event's timestamp.
 fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>) -> Uuid {
     let cursor = cursor.map_or(Uuid::max(), DeliveryId::as_uuid);
     let Some(latest) = created_until.and_then(|until| until.checked_add(AHEAD)) else { return cursor };

@@ -1,4 +1,4 @@
-//! What jobs need: one read per batch (DESIGN 1).
+//! What jobs need: one read per batch (crates/README.md, the picture).
 
 use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret};
 
-/// A delivery as the ledger has it, with all that an attempt needs.
+/// A delivery with all that an attempt needs, as the ledger has it.
 #[derive(Clone, Debug)]
 pub struct Due {
     /// The delivery.
@@ -18,7 +18,7 @@ pub struct Due {
     pub progress: Progress,
     /// When its event fired, cut to milliseconds.
     pub occurred_at: OffsetDateTime,
-    /// Which of the seven.
+    /// The event type.
     pub event_type: EventType,
     /// The exact body, or its length.
     pub body: StoredBody,
@@ -26,26 +26,26 @@ pub struct Due {
     pub destination: Destination,
 }
 
-/// A body as a batch finds it. A long one stays in the ledger until its attempt begins, so that a batch of jobs fits into
+/// A body as a batch loads it. A long one stays in the ledger until its attempt begins, so that a batch of jobs needs
 /// little memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredBody {
     /// The exact bytes, up to 24 KiB.
     Here(Bytes),
-    /// So many bytes, to be had from [`Ledger::body_load`].
+    /// A longer body's length in bytes. [`Ledger::body_load`] loads it.
     Long(usize),
 }
 
-/// A webhook as an attempt sees it.
+/// What an attempt needs of a webhook.
 #[derive(Clone, Debug)]
 pub struct Destination {
     /// The webhook.
     pub webhook: WebhookId,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Its URL, as it was written.
     pub url: String,
-    /// Whether it takes deliveries now.
+    /// Whether it takes deliveries.
     pub state: WebhookState,
     /// Its sealed signing secret.
     pub secret: SealedSecret,
@@ -54,11 +54,11 @@ pub struct Destination {
 /// Whether a webhook takes deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookState {
-    /// It does.
+    /// It takes them.
     Active,
-    /// Its administrator paused it: deliveries wait.
+    /// Its administrator paused it: jobs are held.
     Paused,
-    /// It was deleted: deliveries are cancelled.
+    /// It is deleted: deliveries are cancelled.
     Deleted,
 }
 
@@ -71,7 +71,7 @@ pub struct Loaded {
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A delivery whose row holds what this version does not know.
+/// A delivery whose row holds a value unknown to this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The delivery.
@@ -80,9 +80,9 @@ pub struct Unreadable {
     pub column: &'static str,
 }
 
-/// Each job's delivery `d`, webhook `w` and event `e`, found by their keys one after another: a `LIMIT` keeps the planner
-/// from choosing another order, such as all deliveries of a webhook first while it knows of few. The jobs have to be
-/// sorted: the ends of the arrays bound the days, so that other days' partitions are not even opened.
+/// Finds each job's delivery `d`, webhook `w` and event `e` by their keys, one after another. A `LIMIT` keeps the
+/// planner from another order, such as all deliveries of a webhook first when it believes that there are few. The jobs
+/// must be sorted: the ends of the arrays bound the days, so that other days' partitions are not even opened.
 macro_rules! from_jobs {
     () => {
         " FROM job \
@@ -97,7 +97,7 @@ macro_rules! from_jobs {
 
 pub(crate) use from_jobs;
 
-// The length of a body that is stored apart is known without reading it.
+// `octet_length` does not read a body that is stored out of line.
 batch_statement! {
     LoadDue -> (
         SqlUuid,
@@ -114,7 +114,7 @@ batch_statement! {
     )
 }
 
-/// A delivery's state, attempts, beginning of its run, first failure and next attempt.
+/// A delivery's `state`, `attempts`, `run_base`, `first_failed_at` and `next_attempt_at`.
 pub(crate) type ProgressRow = (String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>);
 
 type DueRow = (
@@ -125,7 +125,7 @@ type DueRow = (
 );
 
 impl Ledger {
-    /// What the ledger knows of the deliveries; those that it does not know are missing in the answer.
+    /// Loads deliveries. The result lacks those that the ledger does not know.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -147,14 +147,14 @@ impl Ledger {
     }
 }
 
-/// The moment in the id, which is also the key of its event's partition. Later ids never have earlier moments: those past
-/// the year 9999, which no event of ours has, have the last one.
+/// The event's timestamp in the id, which is also the key of its partition. A larger id never has an earlier one: ids
+/// past the year 9999, which no event has, have the last one.
 pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(id.unix_millis()) * 1_000_000)
         .unwrap_or(PrimitiveDateTime::MAX.assume_utc())
 }
 
-/// Reads a row, or says which column cannot be read.
+/// Reads a row. The error names the unreadable column.
 fn due((id, progress, event, webhook): DueRow) -> Result<Due, &'static str> {
     let (occurred_at, event_type, length, body) = event;
     let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
@@ -180,7 +180,7 @@ fn due((id, progress, event, webhook): DueRow) -> Result<Due, &'static str> {
     })
 }
 
-/// Reads how far a delivery has come, or says which column cannot be read.
+/// Reads a delivery's progress. The error names the unreadable column.
 pub(crate) fn read_progress(row: ProgressRow) -> Result<Progress, &'static str> {
     let (state, attempts, run_base, first_failed_at, next_attempt_at) = row;
     Ok(Progress {

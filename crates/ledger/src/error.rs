@@ -1,20 +1,20 @@
-//! Why the ledger did not answer.
+//! The ledger's errors.
 
 use std::time::Duration;
 
-/// A failed call. Texts hold no values of rows.
+/// Why a call failed. The texts hold no values of rows.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The connection string is not usable.
+    /// The connection string is malformed.
     #[error("not a PostgreSQL connection string")]
     Url(#[source] tokio_postgres::Error),
-    /// No connection could be had: the database is away or full.
+    /// No connection could be had (the database is down or full), or it was lost during the call.
     #[error("no connection to the database")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The database answers and takes no writes: a standby, or a primary that was demoted. The connection is closed.
+    /// The database answers but takes no writes: a standby or a demoted primary. The connection is closed.
     #[error("the database is read-only")]
     ReadOnly,
-    /// The leader's connection was lost while nothing was asked over it.
+    /// The leader's connection was lost while it was idle.
     #[error("the leader's connection is lost")]
     Lost,
     /// The database did not answer in time.
@@ -29,7 +29,7 @@ pub enum LedgerError {
     /// A secret cannot be sealed.
     #[error("the system has no randomness")]
     Randomness,
-    /// A row holds what this version does not know.
+    /// A row holds a value unknown to this version.
     #[error("unreadable value in {column}")]
     Unreadable {
         /// Table and column.
@@ -38,7 +38,7 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// Whether the connection is of no more use, rather than one statement wrong.
+    /// Whether the connection is unusable. Otherwise only the call failed.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::ReadOnly | Self::Lost | Self::Timeout(_))

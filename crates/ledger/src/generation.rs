@@ -1,4 +1,4 @@
-//! Which memory of the broker's the ledger believes in, and how far a rebuild of a lost one has come.
+//! The broker's generation: the sentinel queue that is lost only with the broker's disk, and a rebuild's progress.
 
 use diesel::{
     QueryableByName,
@@ -10,26 +10,26 @@ use uuid::Uuid;
 
 use crate::{error::LedgerError, leader::Leader};
 
-/// What the ledger knows of the broker's memory.
+/// What the ledger knows of the broker's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
 pub struct Generation {
-    /// The queue that is there as long as the broker has not lost its disk. `None` before the first rebuild.
+    /// The sentinel queue, which exists until the broker loses its disk. `None` until one is adopted.
     #[diesel(sql_type = Nullable<SqlUuid>)]
     pub id: Option<Uuid>,
-    /// The queue of the rebuild that is under way.
+    /// The sentinel queue of the rebuild under way.
     #[diesel(sql_type = Nullable<SqlUuid>)]
     pub rebuilding: Option<Uuid>,
-    /// When that queue was declared: what was published since is there. `None` before.
+    /// When that queue was declared: no job published since then is lost. `None` until then.
     #[diesel(sql_type = Nullable<Timestamptz>)]
     pub rebuild_began_at: Option<OffsetDateTime>,
-    /// The last delivery whose job the broker has confirmed.
+    /// The cursor: the broker has confirmed the jobs of the deliveries up to this one.
     #[diesel(sql_type = SqlUuid)]
     pub rebuild_reached: Uuid,
 }
 
 const READ: &str = "SELECT id, rebuilding, rebuild_began_at, rebuild_reached FROM broker_generation";
 const PLAN: &str = "UPDATE broker_generation SET rebuilding = $1, rebuild_began_at = NULL";
-// By the database's clock, after the queue was declared: what is committed from now on is published on this memory.
+// The database's time, after the queue is declared: what commits later is published to this generation.
 const BEGIN: &str = "UPDATE broker_generation SET rebuild_began_at = clock_timestamp(), \
      rebuild_reached = '00000000-0000-0000-0000-000000000000' \
      RETURNING id, rebuilding, rebuild_began_at, rebuild_reached";
@@ -39,7 +39,7 @@ const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, verified_at 
 const VERIFY: &str = "UPDATE broker_generation SET verified_at = now() WHERE verified_at < now() - interval '1 minute'";
 
 impl Leader {
-    /// What is known.
+    /// Reads the generation.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -47,7 +47,7 @@ impl Leader {
         self.run(async |conn| diesel::sql_query(READ).get_result(conn).await).await
     }
 
-    /// Names the queue that a rebuild is about to declare: the same one again, should it die before it has.
+    /// Names the queue that a rebuild is about to declare. If it dies, the next one uses the same name.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -56,7 +56,7 @@ impl Leader {
         self.run(async |conn| plan.execute(conn).await.map(|_| ())).await
     }
 
-    /// The queue is declared: the rebuild begins, at the first delivery.
+    /// Begins the rebuild at the first delivery, once its queue is declared.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -64,7 +64,7 @@ impl Leader {
         self.run(async |conn| diesel::sql_query(BEGIN).get_result(conn).await).await
     }
 
-    /// The broker has confirmed the jobs of the deliveries up to this one.
+    /// Moves the cursor: the broker has confirmed the jobs up to `reached`.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -73,7 +73,7 @@ impl Leader {
         self.run(async |conn| reach.execute(conn).await.map(|_| ())).await
     }
 
-    /// Every delivery that waits has its job: the rebuild's queue is the one to believe in.
+    /// Ends the rebuild: every waiting delivery has its job, and the rebuild's queue is the sentinel.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -81,7 +81,7 @@ impl Leader {
         self.run(async |conn| diesel::sql_query(FINISH).execute(conn).await.map(|_| ())).await
     }
 
-    /// The queue was there again.
+    /// Notes that the sentinel queue is there, at most once a minute.
     ///
     /// # Errors
     /// When the database does not answer.

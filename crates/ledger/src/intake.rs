@@ -1,4 +1,4 @@
-//! Events in, deliveries out: one statement per batch (DESIGN 1).
+//! Stores events and their deliveries: one statement per batch (crates/README.md, the picture).
 
 use bytes::Bytes;
 use diesel::{
@@ -25,23 +25,23 @@ pub struct NewEvent {
     pub timestamp: Timestamp,
     /// The tenant.
     pub tenant: TenantId,
-    /// Which of the seven.
+    /// The event type.
     pub event_type: EventType,
     /// The envelope's exact bytes.
     pub body: Bytes,
 }
 
-/// What came of events that were to be stored.
+/// What became of a batch of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// The deliveries that are new, and their events.
+    /// The new deliveries and their events. A duplicate makes none.
     pub deliveries: Vec<(EventId, DeliveryId)>,
-    /// The events that no active webhook of their tenant wants, by their index: they are not stored.
+    /// Indexes of the events that no active webhook of their tenant wants. They are not stored.
     pub unwanted: Vec<usize>,
 }
 
-/// [`DeliveryId::derive`] as SQL: the hash of a `source` goes behind the milliseconds of a `moment`, which is
-/// [`DeliveryId::bound_at_millis`], and the bits of version (8) and variant (RFC 9562) into the hash.
+/// [`DeliveryId::derive`] as SQL: the milliseconds of `moment` (a [`DeliveryId::bound_at_millis`]), then bytes of the
+/// SHA-256 of `source`. The bits of the version (8) and the variant (RFC 9562) are set in the hash.
 macro_rules! derived_id {
     ($moment:literal, $source:literal) => {
         concat!(
@@ -54,11 +54,11 @@ macro_rules! derived_id {
     };
 }
 
-// The events come grouped by tenant and type, so that each pair is looked up once; a pair's are those numbered from `first`
-// to `last`. Their columns stay arrays ($5 to $8; the CTE of theirs only gives them types), as a row source would copy the
-// bodies. Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same events wait for
-// one another and do not deadlock: a set-returning function in a list of columns leaves the planner no other order, and the
-// `OFFSET` no other way than to look a pair up.
+// Events are grouped by pair of tenant and type, so that each pair is looked up once. A pair's events are numbered from
+// `first` to `last`. Their columns stay arrays ($5 to $8), as a row source would copy the bodies; the CTE `event` only
+// gives them types. Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same
+// events wait for one another and do not deadlock: set-returning functions in lists of columns leave the planner no
+// other order. The `OFFSET` leaves it no other way than to look a pair up.
 macro_rules! store_events {
     ($which_deliveries:expr) => {
         concat!(
@@ -107,7 +107,7 @@ macro_rules! store_events_statement {
 store_events_statement!(StoreEvents, "");
 
 store_events_statement!(
-    /// Of events that may have been stored when ids were derived without types: a delivery with such an id keeps it.
+    /// For events that may have deliveries with ids derived without the event type: such a delivery keeps its id.
     StoreOldEvents,
     concat!(
         "WHERE NOT EXISTS (SELECT FROM deliveries AS old WHERE old.event_type = delivery.event_type AND old.id = ",
@@ -123,16 +123,16 @@ impl From<StoreEvents> for StoreOldEvents {
     }
 }
 
-/// The statement for a batch: the other one when it has events that may have been stored already under ids without types.
+/// The statement for a batch: `Old` when some events may have deliveries with ids derived without the event type.
 enum Store {
     Events(StoreEvents),
     Old(StoreOldEvents),
 }
 
-/// A new delivery and its event, or the numbers of a pair's events that nobody wants.
+/// A new delivery and its event, or the first and last number of a pair's events that no webhook wants.
 type StoredRow = (Option<Uuid>, Option<Uuid>, Option<i32>, Option<i32>);
 
-// A delivery of such an event has one of few ids: of the webhooks that its tenant has or had, with and without the type.
+// An event's deliveries have one of few ids: of the webhooks that its tenant has or had, with and without the type.
 batch_statement! {
     FindUntried -> (SqlUuid,);
     event {
@@ -158,11 +158,11 @@ struct Until {
 }
 
 impl Ledger {
-    /// Stores the events that somebody wants, and their deliveries, in one transaction. What is already there stays as it
-    /// is.
+    /// Stores the events that some webhook wants, and their deliveries, in one transaction. Idempotent: what is already
+    /// there stays as it is.
     ///
     /// # Errors
-    /// When the database does not answer; nothing is stored then, or all is.
+    /// When the database does not answer. Then all is stored, or nothing.
     pub async fn events_store(&self, events: &[NewEvent]) -> Result<Stored, LedgerError> {
         let (numbered, statement) = numbered(events);
         let moments = statement.occurred_at.clone();
@@ -185,7 +185,7 @@ impl Ledger {
         }
     }
 
-    /// The deliveries of these events that still wait for their first attempt, to whichever webhook.
+    /// The deliveries of these events, to any webhook, that still wait for their first attempt.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -201,7 +201,7 @@ impl Ledger {
         Ok(rows.into_iter().map(|(id,)| id.into()).collect())
     }
 
-    /// Up to when events may have deliveries whose ids were derived without types; it never changes.
+    /// The latest time of events that may have deliveries with ids derived without the event type. It never changes.
     async fn ids_without_types_until(&self) -> Result<OffsetDateTime, LedgerError> {
         let read = "SELECT greatest(without_types_until, '0001-01-01 00:00 UTC') AS until FROM delivery_ids";
         let until = self.ids_without_types_until.get_or_try_init(|| async {
@@ -212,7 +212,7 @@ impl Ledger {
     }
 }
 
-/// The events in the order of pairs, moments and ids, by their index, and the statement that stores them.
+/// The events' indexes in the order of pairs, times and ids, and the statement that stores the events.
 fn numbered(events: &[NewEvent]) -> (Vec<usize>, StoreEvents) {
     let pair = |event: &NewEvent| (event.tenant, event.event_type);
     let mut sorted: Vec<_> = events.iter().enumerate().collect();
@@ -248,7 +248,7 @@ fn stored(rows: Vec<StoredRow>, numbered: &[usize]) -> Stored {
     stored
 }
 
-/// The event's timestamp cut to milliseconds: what its delivery ids carry too.
+/// The event's timestamp cut to milliseconds, as its delivery ids carry it.
 pub(crate) fn milliseconds(timestamp: Timestamp) -> OffsetDateTime {
     let moment = timestamp.as_datetime();
     moment.replace_millisecond(moment.millisecond()).unwrap_or(moment)

@@ -17,7 +17,7 @@ use crate::{
     secrets::{SealedSecret, SecretKeys, UnsealError},
 };
 
-/// Secrets that one step looks at.
+/// Secrets that one step reads.
 const STEP: usize = 200;
 
 /// How many secrets a key seals.
@@ -27,35 +27,35 @@ pub struct KeyUse {
     pub key_id: String,
     /// The secrets of all webhooks.
     pub secrets: u64,
-    /// Those of deleted webhooks among them, which retention has not taken yet.
+    /// Of these, those of deleted webhooks that retention still keeps.
     pub of_deleted: u64,
-    /// How many of the latest two hundred do not open with the configured key of this id. 0 where none is configured.
+    /// How many of the latest two hundred do not open with the configured key of this id. 0 when none is configured.
     pub unopened: u64,
 }
 
 impl KeyUse {
-    /// Whether none of the latest opens: then the configured key has other digits than the one that sealed them.
+    /// Whether none of the latest opens: the configured key then has other digits than the one that sealed them.
     #[must_use]
     pub const fn is_wrong(&self) -> bool {
         self.unopened > 0 && (self.unopened == self.secrets || self.unopened == STEP as u64)
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Default)]
 pub struct Resealed {
-    /// Secrets that the first key seals now.
+    /// Secrets sealed with the first key.
     pub resealed: u64,
     /// Secrets that do not open.
     pub unopened: Vec<Unopened>,
-    /// Where to go on; `None` at the end.
+    /// The cursor of the next step. `None` at the end.
     pub reached: Option<WebhookId>,
 }
 
-/// A secret that does not open: it stays as it is.
+/// A secret that does not open. It stays as it is.
 #[derive(Debug)]
 pub struct Unopened {
-    /// Whose it is.
+    /// Its webhook.
     pub webhook: WebhookId,
     /// Why.
     pub error: UnsealError,
@@ -83,7 +83,7 @@ struct SecretRow {
     is_configured: bool,
 }
 
-// Only what still is as it was read; in the order of ids, so that two that reseal never deadlock.
+// Changes only secrets that are still as they were read, in the order of ids, so that two runs never deadlock.
 batch_statement! {
     Reseal -> (SqlUuid,);
     secrets { webhook: Uuid => SqlUuid, was: Vec<u8> => Binary, key_id: String => Text, sealed: Vec<u8> => Binary };
@@ -95,7 +95,7 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// How many secrets each key seals, by the key's id. Those of deleted webhooks count, as their rows stay for a while.
+    /// Counts the secrets that each key seals, by the key's id. Those of deleted webhooks count while their rows stay.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -127,8 +127,9 @@ impl Ledger {
         Ok(rows.into_iter().map(used).collect())
     }
 
-    /// Takes a step: seals up to two hundred secrets after `after`, which other configured keys seal, with the first key. A
-    /// secret that is changed meanwhile is not touched: the same step is to be taken again then, and finds the change.
+    /// Takes a step: reads up to two hundred secrets after `after` that the first key does not seal, and reseals with
+    /// it those of other configured keys. Does not touch a secret that changes meanwhile; `reached` then repeats the
+    /// step.
     ///
     /// # Errors
     /// When the database does not answer, or the system has no randomness. The step can be taken again.

@@ -1,4 +1,4 @@
-//! The one process at a time that looks after the ledger: reconciles it with the queues, makes and drops partitions.
+//! The leader: the one process at a time that reconciles the ledger with the queues, and makes and drops partitions.
 
 use std::{
     sync::{Arc, Weak},
@@ -18,25 +18,25 @@ use crate::{
     pool::{Ledger, failed},
 };
 
-/// Held for as long as the leader's connection stands.
+/// Held as long as the leader's connection stands.
 const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
-/// The leader gives up what takes longer. Above the statements' own limit.
+/// The limit for the leader's calls, above the server's `statement_timeout`.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Well below the session's limits: a leader with nothing to do is heard of so often.
+/// How often an idle leader sends a statement, well within the session's limits.
 const BEAT: Duration = Duration::from_secs(5);
-/// While the leader waits for a lock, everybody else waits behind it: so it hardly waits. The server ends the session of a
-/// process whose host vanished, and frees the lock: an idle session after 20 s, one whose answer nobody takes as well.
+/// While the leader waits for a lock, everybody else waits behind it, so it waits 500 ms at most. The server ends the
+/// session of a vanished host, and frees the lock: after 20 s idle, or 20 s in which nobody takes the answer.
 ///
-/// With so much memory the server keeps a set of ids as one that is looked up, however large it believes a day to be;
-/// otherwise it may search all of it for each row. What it takes is what there is.
+/// With this `work_mem` the server looks ids up in a hashed set, however large it believes a day to be. With less it
+/// may search all of the set for each row. It takes only as much memory as the set needs.
 const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem = '64MB'; \
      SET idle_session_timeout = '20s'; SET tcp_user_timeout = '20s'; \
      SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2";
 
-/// A process that would lead: a connection of its own.
+/// A process that may become the leader.
 pub struct Candidate(AsyncPgConnection);
 
-/// The leader. All that it does goes over the connection that holds the lock: without the lock it can do nothing.
+/// The leader. It does everything over the connection that holds the lock, so it can do nothing without the lock.
 pub struct Leader {
     conn: Arc<Mutex<AsyncPgConnection>>,
     lost: watch::Receiver<bool>,
@@ -45,8 +45,7 @@ pub struct Leader {
 }
 
 impl Ledger {
-    /// Makes the connection that a leader needs; it does not count among the pool's. The server closes it when it is not
-    /// used for 20 s.
+    /// Opens a connection for a leader, which does not count among the pool's. The server closes it after 20 s idle.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -61,7 +60,7 @@ impl Candidate {
     /// Becomes the leader, unless another process is. Call it inside the runtime that runs the leader.
     ///
     /// # Errors
-    /// When the database does not answer or takes no writes: then the connection is of no more use.
+    /// When the database does not answer or takes no writes. The connection is then closed.
     pub async fn lead(mut self) -> Result<Result<Leader, Self>, LedgerError> {
         #[derive(QueryableByName)]
         struct Got {
@@ -91,7 +90,7 @@ impl Leader {
         Self { conn, lost, heart, leftovers: Cursor::default() }
     }
 
-    /// Ends when the connection is lost, even while the leader has nothing to do: another process may lead then.
+    /// Completes once the connection is lost, even while it is idle: another process may lead then.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut lost = self.lost.clone();
         async move {
@@ -99,7 +98,7 @@ impl Leader {
         }
     }
 
-    /// Runs statements on the leader's connection, with a deadline.
+    /// Runs statements on the leader's connection, within [`PATIENCE`].
     pub(crate) async fn run<T, F>(&mut self, statements: F) -> Result<T, LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
@@ -118,13 +117,13 @@ impl Drop for Leader {
     }
 }
 
-/// Keeps the session from being idle for long, whatever the leader waits for, until the leader is gone or the connection.
+/// Keeps the session from being idle for long, whatever the leader waits for. Ends with the leader or the connection.
 async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, lost: watch::Sender<bool>) {
     loop {
         tokio::time::sleep(BEAT).await;
-        // The connection is dropped with the leader: it is kept for no longer than a beat.
+        // The connection is held only during a beat, as it must be dropped with the leader.
         let Some(conn) = conn.upgrade() else { return };
-        // Somebody uses it: it is not idle.
+        // The leader uses the connection: it is not idle.
         let Ok(mut conn) = conn.try_lock() else { continue };
         if !matches!(in_time(conn.batch_execute("SELECT 1")).await, Ok(Ok(()))) {
             lost.send_replace(true);

@@ -1,5 +1,5 @@
-//! Rows beside the log of deliveries that nothing needs any more. The leader walks each table along its key, in bounded
-//! steps, and takes what has lost its delivery or its webhook, or is older than anything asks for.
+//! Deletes rows outside the log of deliveries that nothing needs. The leader walks each table along its key in bounded
+//! steps, and deletes rows that are too old or whose delivery or webhook is gone.
 
 use diesel::{
     QueryableByName,
@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use crate::{error::LedgerError, leader::Leader};
 
-/// Rows that one statement looks at: some tens of milliseconds.
+/// Rows that one statement reads, in some tens of milliseconds.
 const CHUNK: u32 = 5_000;
-/// Webhooks that one statement looks at: of each deleted one, every day is searched for a delivery.
+/// Webhooks that one statement reads. It searches every day for a delivery of each deleted one.
 const WEBHOOKS: u32 = 500;
 
 /// A table that is walked along its primary key.
@@ -22,36 +22,36 @@ struct Walk {
     table: &'static str,
     key: &'static [&'static str],
     chunk: u32,
-    /// Whether a row `t` is of no more use; `$1` is the time before which history is not kept.
+    /// Whether nothing needs a row `t`. `$1` is the time before which history is not kept.
     is_leftover: &'static str,
 }
 
 const NO_DELIVERY: &str = "NOT EXISTS (SELECT FROM deliveries AS d WHERE d.id = t.delivery_id)";
 const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id)";
 
-// What belongs to a delivery stays for as long as the delivery, though that may be finished: it may be sent again at any
-// moment, and a gone one may not. So nothing is taken that somebody is about to rely on.
+// What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
+// (a gone one may not). So nothing is deleted that somebody is about to rely on.
 const WALKS: [Walk; 9] = [
-    // Their health goes after them.
+    // Their rows in other tables follow in later walks.
     Walk {
         table: "webhooks",
         key: &["id"],
         chunk: WEBHOOKS,
         is_leftover: "t.deleted_at < $1 AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
     },
-    // A day takes its deliveries along without a word.
+    // A day's drop fires no trigger, so its deliveries stay listed here.
     Walk { table: "unsuccessful_deliveries", key: &["delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
     Walk { table: "held_jobs", key: &["webhook_id", "delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
-    // An api-service publishes or forgets these within seconds, if one runs.
+    // The outbox. An api-service, if one runs, publishes or deletes these within seconds.
     Walk { table: "promised_jobs", key: &["delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
-    // A mark of a day ago says nothing of the next begin. That a job is parked counts for as long as there is its delivery.
+    // A suspect's mark means nothing after a day. That a job is parked counts as long as its delivery exists.
     Walk {
         table: "suspect_jobs",
         key: &["delivery_id"],
         chunk: CHUNK,
         is_leftover: "t.marked_at < now() - interval '1 day' AND (t.parked_as IS NULL OR {NO_DELIVERY})",
     },
-    // The same attempt is enqueued again after 32 hours at the latest.
+    // Lost-job detection enqueues an attempt again after a back-off of at most 32 hours.
     Walk {
         table: "requeued_jobs",
         key: &["delivery_id"],
@@ -63,7 +63,7 @@ const WALKS: [Walk; 9] = [
     Walk { table: "webhook_health", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
 ];
 
-/// Tables that do not grow for ever in another way, and which.
+/// Tables that something else keeps from growing for ever, each with the reason.
 const OTHERS: [(&str, &str); 8] = [
     ("webhook_tasks", "when they are done"),
     ("events", "by day"),
@@ -75,21 +75,21 @@ const OTHERS: [(&str, &str); 8] = [
     ("__diesel_schema_migrations", "has a row for each migration"),
 ];
 
-/// How far the walks have come: which of them is under way, and the last key that it looked at.
+/// How far the walks have come: the walk that is under way, and the last key that it read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cursor {
     walk: usize,
     after: (Uuid, Uuid),
 }
 
-/// A step of the walks.
+/// The result of a step of the walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleared {
-    /// Rows that were looked at.
+    /// Rows read.
     pub looked: u32,
-    /// Rows that are gone.
+    /// Rows deleted.
     pub gone: u32,
-    /// Whether all tables have been walked; the next step begins anew.
+    /// Whether all tables have been walked. The next step begins anew.
     pub is_last: bool,
 }
 
@@ -111,9 +111,9 @@ struct Step {
 }
 
 impl Leader {
-    /// Takes one step: looks at a bounded number of rows of one of the tables that would grow for ever, and deletes those that
-    /// nothing needs: webhooks that were deleted before `before` and of which no delivery is left, then what belongs to
-    /// deliveries and webhooks that are gone, and what is too old.
+    /// Takes one step: reads a bounded number of rows of one table, and deletes those that nothing needs. These are
+    /// webhooks that were deleted before `before` and have no delivery left, then rows that are too old or whose
+    /// delivery or webhook is gone.
     ///
     /// # Errors
     /// When the database does not answer: the step can be taken again.

@@ -1,5 +1,5 @@
-//! The transactional outbox (`promised_jobs`): jobs are added in the transaction that asks for them, published afterwards, and
-//! deleted once the broker has confirmed them. Another process leases and publishes what the first one did not, because it died.
+//! The transactional outbox (`promised_jobs`). A transaction adds the jobs that it asks for. Its process then publishes
+//! them, and deletes them once the broker has confirmed them. If it dies, another process leases and publishes them.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 /// How long whoever added or leased jobs has to publish them.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// Jobs of the outbox that the caller has to publish, and then to delete from it.
+/// Jobs that the caller has to publish, and then delete from the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxBatch {
     pub(crate) ids: Vec<Uuid>,
@@ -32,13 +32,13 @@ pub struct OutboxBatch {
 }
 
 impl OutboxBatch {
-    /// What to publish.
+    /// The jobs to publish.
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 
-    /// The same without some of the jobs: those stay in the outbox.
+    /// The batch without some of its jobs, which stay in the outbox.
     #[must_use]
     pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a Job>) -> Self {
         let unpublished: HashSet<_> = jobs.into_iter().map(|job| job.delivery.as_uuid()).collect();
@@ -57,7 +57,7 @@ impl OutboxBatch {
     }
 }
 
-// An entry whose delivery is gone (retention took it) has no job: it is only deleted.
+// An entry whose delivery is gone (retention deleted it) has no job. It is only deleted.
 batch_statement! {
     LeaseOutbox -> (SqlUuid, Nullable<SmallInt>);
     lease { at: OffsetDateTime => Timestamptz, until: OffsetDateTime => Timestamptz, most: i32 => Int4 };
@@ -72,8 +72,8 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// Leases up to `most` entries whose lease has ended; they are this caller's for [`LEASE`]. Makes their deliveries due now,
-    /// as they may have been added long ago: lost-job detection must not take those for lost that are published only now.
+    /// Leases up to `most` entries whose lease has ended to the caller, for [`LEASE`]. Makes their deliveries due now:
+    /// the entries may be old, and lost-job detection must not take their jobs for lost.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -89,10 +89,10 @@ impl Ledger {
         Ok(OutboxBatch { ids, until, jobs })
     }
 
-    /// Deletes entries: the broker has confirmed their jobs. Those that were added again meanwhile stay.
+    /// Deletes entries whose jobs the broker has confirmed. Those added or leased again meanwhile stay.
     ///
     /// # Errors
-    /// When the database does not answer; the jobs are published once more then, and found stale.
+    /// When the database does not answer. The jobs are then published again as duplicates, and found stale.
     pub async fn outbox_delete(&self, batch: &OutboxBatch) -> Result<(), LedgerError> {
         let these = promised_jobs::delivery_id.eq_any(&batch.ids);
         let query = diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(batch.until))));
@@ -100,7 +100,7 @@ impl Ledger {
     }
 }
 
-/// Locks those of the deliveries that wait, in the order of ids, as outcomes are recorded: neither deadlocks with the other.
+/// Locks the waiting ones of the deliveries in the order of ids, as recording attempts does, so that neither deadlocks.
 pub(crate) async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
     let waiting = [DeliveryState::Pending.as_str(), DeliveryState::Retrying.as_str()];
     deliveries::table
@@ -112,8 +112,8 @@ pub(crate) async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> 
         .await
 }
 
-/// Makes those of the deliveries that wait and have been due for long due now; those that are due later stay so. Returns all
-/// that wait with their attempts.
+/// Makes the waiting ones of the deliveries due now, except those due later. Returns all that wait, with their
+/// attempts.
 pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
     let waiting = lock_waiting(conn, ids).await?;
     let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
@@ -126,8 +126,8 @@ pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> Query
     Ok(waiting)
 }
 
-/// Adds the next attempts of deliveries, given with the number of those that were made. They are the caller's for [`LEASE`],
-/// even those that were in the outbox before.
+/// Adds the next attempts of deliveries, given with their numbers of attempts made. The caller leases them for
+/// [`LEASE`], even those that are already in the outbox.
 pub(crate) async fn add_to_outbox(
     conn: &mut AsyncPgConnection,
     deliveries: &[(Uuid, i16)],
@@ -148,12 +148,12 @@ pub(crate) async fn add_to_outbox(
     Ok(OutboxBatch { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs })
 }
 
-/// Makes an entry one that cannot be taken back. Nothing happens when it is published already.
+/// Marks an entry as shared: it cannot be taken back. Does nothing when it is already deleted.
 pub(crate) async fn share(conn: &mut AsyncPgConnection, id: Uuid) -> QueryResult<()> {
     diesel::update(promised_jobs::table.find(id)).set(promised_jobs::is_shared.eq(true)).execute(conn).await.map(|_| ())
 }
 
-/// Deletes entries that nobody else relies on. `false` when somebody does, or they were published or added again.
+/// Deletes entries that are not shared. `false` when some are shared, already deleted, or leased or added again.
 pub(crate) async fn take_back(conn: &mut AsyncPgConnection, batch: &OutboxBatch) -> QueryResult<bool> {
     let these = promised_jobs::delivery_id.eq_any(&batch.ids).and(promised_jobs::leased_until.eq(batch.until));
     let alone = promised_jobs::table.filter(these.and(promised_jobs::is_shared.eq(false)));

@@ -1,4 +1,4 @@
-//! The partitions by day: made ahead of time, and by whoever stores something of a day that has none.
+//! Partitions by day. They are made ahead of time, and by whoever stores a row of a day that has none.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use uuid::Uuid;
 
 use crate::{error::LedgerError, leader::Leader, pool::Ledger};
 
-/// Partitions are made ahead of time from this many days back, for events that come late, to this many days ahead.
+/// Partitions are made from `DAYS_BACK` days ago, as events may come late, to `DAYS_AHEAD` days ahead.
 const DAYS_BACK: i64 = 2;
 const DAYS_AHEAD: i64 = 7;
 const SECONDS: i64 = 24 * 60 * 60;
-/// Only one process at a time makes a partition.
+/// The advisory lock: one process at a time makes a partition.
 const PARTITIONS_LOCK: i64 = 0x7765_6268_7061_7274;
 
-/// A day, of which each of the three tables may have a partition.
+/// A day. Each of the three partitioned tables may have a partition for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Day(Date);
 
@@ -40,7 +40,7 @@ impl From<Date> for Day {
 }
 
 impl Day {
-    /// What its partitions' names end in.
+    /// The end of its partitions' names, as `20260301`.
     pub(crate) fn suffix(self) -> String {
         self.0.format(format_description!("[year][month][day]")).unwrap_or_default()
     }
@@ -55,24 +55,24 @@ impl Day {
         self.0.midnight().assume_utc().unix_timestamp()
     }
 
-    /// The first second after it, in Unix seconds: the day after the last one of 9999 has no date.
+    /// The first second after it, in Unix seconds. Computed, as the day after 9999-12-31 has no `Date`.
     const fn end(self) -> i64 {
         self.start() + SECONDS
     }
 
-    /// Whether all of it was over at `moment`.
+    /// Whether it was over at `moment`.
     pub(crate) fn is_over(self, moment: OffsetDateTime) -> bool {
         self.end() <= moment.unix_timestamp()
     }
 
-    /// The ids of its deliveries: from the first to before the second.
+    /// The range of its deliveries' ids: start, and end (exclusive).
     pub(crate) fn ids(self) -> (Uuid, Uuid) {
         let bound = |second: i64| DeliveryId::bound_at_millis(u64::try_from(second).unwrap_or_default() * 1000);
         (bound(self.start()), bound(self.end()))
     }
 
-    /// Each table with the bounds of this day: in the opposite order of that in which rows come, so that a day that is made in
-    /// part is missed by the first of them.
+    /// Each table with the bounds of this day, in the reverse order of inserts: when only some of a day's partitions
+    /// exist, the first insert fails.
     fn tables(self) -> [(&'static str, String, String); 3] {
         let (first, beyond) = self.ids();
         let moment = |second: i64| format!("to_timestamp({second})");
@@ -86,7 +86,7 @@ impl Day {
 }
 
 impl Leader {
-    /// Makes the partitions around `today` that are missing.
+    /// Makes the missing partitions around `today`.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -104,8 +104,8 @@ impl Leader {
 }
 
 impl Ledger {
-    /// Makes the partitions that are missing, as after a week without a leader, when `error` may come from that: the days of
-    /// `moments` had none. Then the statement that failed can be run once more, whoever has made them.
+    /// Makes the missing partitions for the days of `moments` if `error` may come from a missing one, as after a week
+    /// without a leader. Returns whether the failed statement can be run once more, whoever has made them.
     pub(crate) async fn days_made(&self, error: &LedgerError, moments: &[OffsetDateTime]) -> Result<bool, LedgerError> {
         use diesel::result::{DatabaseErrorKind::CheckViolation, Error::DatabaseError};
         if !matches!(error, LedgerError::Query(DatabaseError(CheckViolation, _))) {
@@ -120,13 +120,13 @@ impl Ledger {
     }
 }
 
-/// The days for which there are partitions ahead of time.
+/// The days for which partitions are made ahead of time.
 pub(crate) fn around(today: Date) -> impl Iterator<Item = Day> {
     (-DAYS_BACK..=DAYS_AHEAD).filter_map(move |offset| today.checked_add(time::Duration::days(offset))).map(Day)
 }
 
-/// Makes those partitions of the days that are missing, each by itself. Nobody waits for it: a partition is made apart and
-/// attached then, which locks out neither readers nor writers. Returns how many were missing.
+/// Makes the missing partitions of the days, each in its own transaction. Locks out neither readers nor writers: a
+/// partition is created on its own, then attached. Returns how many were missing.
 pub(crate) async fn make_partitions(
     conn: &mut AsyncPgConnection,
     days: impl IntoIterator<Item = Day>,
@@ -144,7 +144,7 @@ pub(crate) async fn make_partitions(
     Ok(missing)
 }
 
-/// Rows that are only added, and found by their keys, need neither vacuum nor statistics before their day goes.
+/// Rows that are only inserted, and found by key, need neither vacuum nor statistics until their day is dropped.
 macro_rules! only_added {
     () => {
         "autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647"
@@ -159,10 +159,10 @@ async fn make_partition(
     to: &str,
 ) -> diesel::QueryResult<()> {
     let storage = match table {
-        // Room for the same page to hold every row again: a batch often updates all rows of a page in one transaction.
+        // Each page has room for all its rows once more: a batch often updates all of them in one transaction.
         "deliveries" => "fillfactor = 50",
-        // A body that fits into a page once it is compressed lies in its row: elsewhere it would be cut into pieces, each
-        // with an entry in an index.
+        // A body that fits into a page once compressed stays in its row. Stored apart (TOAST), it would be cut into
+        // pieces, each with an index entry.
         "events" => concat!("toast_tuple_target = 8160, ", only_added!()),
         _ => only_added!(),
     };
@@ -180,7 +180,7 @@ async fn make_partition(
     .await
 }
 
-/// The table's name, if it exists.
+/// The table's name, if the table exists.
 pub(crate) async fn named(conn: &mut AsyncPgConnection, name: &str) -> diesel::QueryResult<Vec<Name>> {
     let find = diesel::sql_query("SELECT relname::text AS name FROM pg_class WHERE oid = to_regclass($1)");
     find.bind::<Text, _>(name.to_owned()).load(conn).await

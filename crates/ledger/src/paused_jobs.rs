@@ -1,18 +1,19 @@
-//! Jobs that came while their webhook takes no deliveries.
+//! Paused jobs: jobs of a webhook that takes no deliveries. They are held until it does.
 
 use std::collections::HashSet;
 
 use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    batch::batch_statement, error::LedgerError, leader::Leader, pool::Ledger, reconcile::Waiting, tables::deliveries,
+    batch::batch_statement, error::LedgerError, leader::Leader, outbox::lock_waiting, pool::Ledger, reconcile::Waiting,
+    tables::deliveries,
 };
 
-// The share lock makes an activation wait, so that it finds what is held here; what comes after it is not held.
+// The share lock makes an activation wait, so that it finds the jobs held here. Jobs that come after it are not held.
 batch_statement! {
     HoldJobs -> (SqlUuid,);
     job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid };
@@ -25,7 +26,7 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// Holds the job of a delivery until its webhook is active again. `false` when it is active by now.
+    /// Holds the job of a delivery until its webhook is active again. Returns `false` if it is active by now.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -35,27 +36,27 @@ impl Ledger {
         Ok(!held.is_empty())
     }
 
-    /// Cancels deliveries that still wait.
+    /// Cancels those of the deliveries that still wait.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
-        self.run(async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await
+        self.run(async |conn| conn.transaction(async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await).await
     }
 }
 
 /// Cancels those of the deliveries that wait. Returns how many.
 pub(crate) async fn cancel_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
-    let waiting = deliveries::id.eq_any(ids).and(deliveries::state.eq_any(["pending", "retrying"]));
-    diesel::update(deliveries::table.filter(waiting))
+    let waiting: Vec<Uuid> = lock_waiting(conn, ids).await?.into_iter().map(|(id, _)| id).collect();
+    diesel::update(deliveries::table.filter(deliveries::id.eq_any(waiting)))
         .set((deliveries::state.eq("cancelled"), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)))
         .execute(conn)
         .await
 }
 
 impl Leader {
-    /// Holds the jobs of deliveries whose webhooks are paused. Returns those whose webhooks are active by now.
+    /// Holds the jobs of deliveries whose webhooks are paused. Returns the deliveries whose webhooks are active by now.
     ///
     /// # Errors
     /// When the database does not answer.

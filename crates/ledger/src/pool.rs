@@ -1,4 +1,4 @@
-//! Connections.
+//! Connections to the database.
 
 use std::{
     error::Error as _,
@@ -32,20 +32,20 @@ pub struct LedgerConfig {
     pub url: String,
     /// The most connections at a time.
     pub max_connections: usize,
-    /// What the database's own lists call this process.
+    /// The name of this process in `pg_stat_activity`.
     pub application_name: &'static str,
-    /// How long a call may hold a connection, from its first statement to its last: [`PATIENCE`] unless somebody waits for it.
+    /// How long a call may hold a connection, from its first statement to its last. [`PATIENCE`] unless a client waits.
     pub patience: Duration,
 }
 
-/// A handle on the ledger: a pool of connections. Cheap to clone; connections are made when they are needed.
+/// A handle on the ledger: a pool of connections. It is cheap to clone. Connections are made when they are needed.
 #[derive(Clone)]
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
     config: LedgerConfig,
-    /// All pools to the same database, this one among them.
+    /// All pools to the same database, this one included.
     pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
-    /// Read once.
+    /// Read from the database once.
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
 }
 
@@ -53,19 +53,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// See the README: the hot statements find their rows by their keys, and are planned once for each connection. Planned anew for
-/// every batch, over all partitions, they would cost more than they take to run. A plan that was made while a
-/// table was nearly empty must serve when it is not: so no scan of a table, and no join but nested loops.
+/// See the README: the hot path's statements find their rows by key, and each connection plans them once. A new plan
+/// for every batch, over all partitions, would cost more than the statement itself. A plan made while a table was
+/// nearly empty must serve when it is full. So table scans, and all joins but nested loops, are off.
 const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
      SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'";
 
-/// Takes 8 MiB of the server's memory once (computed, as a constant would be copied several times; a few milliseconds). From
-/// then on the C library (glibc) keeps what a batch of long bodies needs, up to twice as much. Otherwise it may give several
-/// MiB back to the system after each batch, depending on how long the ones before were, and take them again page by page.
+/// Allocates 8 MiB on the server once, in a few milliseconds. Computed, as a constant would be copied several times.
+/// From then on the C library (glibc) keeps what a batch of long bodies needs, up to twice as much. Otherwise it may
+/// return several MiB to the system after a batch, depending on earlier ones, and take them again page by page.
 const WARM_UP: &str = "SELECT octet_length(repeat(repeat(' ', 8192), 1024 + (random() * 0)::integer))";
 
 impl Ledger {
-    /// Makes the pool, inside a tokio runtime. Nothing is connected yet.
+    /// Makes the pool, inside a tokio runtime. Does not connect yet.
     ///
     /// # Errors
     /// [`LedgerError::Url`] when the connection string is malformed.
@@ -73,11 +73,11 @@ impl Ledger {
         Self::among(config.clone(), Arc::default())
     }
 
-    /// A handle with a pool of its own, inside the same runtime: its callers wait for nobody else's connections, and for no
-    /// longer than `patience`. What one handle learns of the database holds for all of them.
+    /// A handle with a pool of its own, in the same runtime. Its callers wait for no other handle's connections. A call
+    /// may hold one for `patience`. When one handle finds the database read-only, all drop their idle connections.
     ///
     /// # Errors
-    /// As of [`Ledger::new`].
+    /// As [`Ledger::new`].
     pub fn part(&self, max_connections: usize, patience: Duration) -> Result<Self, LedgerError> {
         let config = LedgerConfig { max_connections, patience, ..self.config.clone() };
         Self::among(config, Arc::clone(&self.pools))
@@ -89,8 +89,8 @@ impl Ledger {
         Ok(Self { pool, config, pools, ids_without_types_until: Arc::default() })
     }
 
-    /// Runs statements on a connection of the pool, with a deadline. A connection that fell silent is thrown away. So are all
-    /// that are idle when the database takes no writes any more: the next one may find the new primary.
+    /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes.
+    /// Drops it and all idle ones when the database takes no writes: the next connection may find the new primary.
     pub(crate) async fn run<T, F>(&self, statements: F) -> Result<T, LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
@@ -114,7 +114,7 @@ impl Ledger {
         Err(error)
     }
 
-    /// A connection of one's own.
+    /// Takes a connection out of the pool.
     pub(crate) async fn connection(&self) -> Result<AsyncPgConnection, LedgerError> {
         let conn = self.pool.get().await.map_err(not_had)?;
         Ok(Object::take(conn))
@@ -126,7 +126,7 @@ fn make_pool(config: &LedgerConfig) -> Result<Pool<AsyncPgConnection>, LedgerErr
     let patience = config.patience;
     let mut manager = ManagerConfig::default();
     manager.recycling_method = RecyclingMethod::Fast;
-    // A connection's driver lives on the runtime that spawns it: always this one, never that of a web worker.
+    // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
         let settings = settings.clone();
@@ -156,7 +156,7 @@ fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
     !sent || (matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, _)) && conn.is_broken())
 }
 
-/// Tells a statement that failed from a connection that did, and from a server that takes no writes.
+/// Tells what failed: the statement, the connection, or a write to a server that takes none.
 pub(crate) fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError {
     match error {
         Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => LedgerError::ReadOnly,
@@ -165,7 +165,7 @@ pub(crate) fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError 
     }
 }
 
-/// What the server answers to a write that it does not take.
+/// The server's answer to a write that it does not take.
 pub(crate) fn read_only() -> Error {
     Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, Box::new("the database takes no writes".to_owned()))
 }
@@ -184,7 +184,7 @@ fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
     settings
         .application_name(config.application_name)
         .connect_timeout(CONNECT_TIMEOUT)
-        // Of several hosts, whichever is the primary.
+        // Of several hosts, the primary.
         .target_session_attrs(TargetSessionAttrs::ReadWrite)
         .keepalives_idle(Duration::from_secs(10))
         .tcp_user_timeout(Duration::from_secs(20));
@@ -194,7 +194,7 @@ fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
 async fn establish(settings: &Config, patience: Duration) -> Result<AsyncPgConnection, ConnectionError> {
     let (client, driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
     let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
-    // The server ends what the caller has given up, a little later, so that the caller knows why it failed.
+    // The server ends a statement a little after the caller's deadline, so that the caller knows why it failed.
     let session = format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis());
     conn.batch_execute(&session).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     if let Err(error) = conn.batch_execute(WARM_UP).await {
@@ -205,7 +205,7 @@ async fn establish(settings: &Config, patience: Duration) -> Result<AsyncPgConne
 
 fn refused(error: &tokio_postgres::Error) -> ConnectionError {
     let cause = error.source();
-    // The client's own error, unlike the system's, has no number.
+    // The client reports a read-only server by this kind without a number. The system's error has one.
     let is_read_only = cause
         .and_then(|cause| cause.downcast_ref::<io::Error>())
         .is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none());

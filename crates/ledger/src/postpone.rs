@@ -1,4 +1,4 @@
-//! Deliveries that cannot be attempted for now, for no fault of their receivers.
+//! Deliveries that cannot be attempted for now, for reasons other than their receivers.
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 use crate::{error::LedgerError, pool::Ledger, tables::deliveries};
 
 impl Ledger {
-    /// Makes a delivery's next attempt due later, unless it does not wait any more or has been attempted meanwhile:
-    /// `attempts` is how many attempts were made. `false` then.
+    /// Makes the next attempt of a delivery due later. `attempts` is the number of those made so far. Returns `false`
+    /// when the delivery does not wait, or was attempted meanwhile.
     ///
     /// # Errors
     /// When the database does not answer.

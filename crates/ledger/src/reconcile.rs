@@ -1,4 +1,4 @@
-//! What waits by the ledger, for the one who makes sure that it has a job on the queues.
+//! Deliveries that wait, for lost-job detection and for the rebuild of queues that the broker lost.
 
 use std::time::Duration;
 
@@ -22,25 +22,25 @@ pub struct Waiting {
     pub due: OffsetDateTime,
     /// Its webhook.
     pub webhook: WebhookId,
-    /// Whether the webhook takes deliveries: otherwise the job is to be held, not enqueued.
+    /// Whether the webhook takes deliveries. If not, the job is to be held, not enqueued.
     pub is_active: bool,
 }
 
-/// A chunk of the ledger, of which the deliveries that wait were looked for.
+/// A chunk of the ledger, searched for deliveries that wait.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingChunk {
-    /// Those that were looked for.
+    /// Those that were found.
     pub waiting: Vec<Waiting>,
     /// The last id that was looked at; `None` when the chunk was the last one.
     pub cursor: Option<Uuid>,
 }
 
-/// A chunk of the ledger, of which the overdue deliveries were looked for.
+/// A chunk of the ledger, searched for overdue deliveries.
 #[derive(Clone, Debug, Default)]
 pub struct OverdueChunk {
     /// Those that have lost their jobs.
     pub lost: Vec<Waiting>,
-    /// When the most overdue one was due, whatever became of its job.
+    /// When the most overdue delivery was due, whether or not its job is lost.
     pub earliest_due: Option<OffsetDateTime>,
     /// The last id that was looked at; `None` when the chunk was the last one.
     pub cursor: Option<Uuid>,
@@ -51,11 +51,11 @@ pub struct OverdueChunk {
 pub struct LostBefore {
     /// Those that were due before this, and still wait.
     pub due: OffsetDateTime,
-    /// When that was found out: what was enqueued again shortly before, or since, is left alone.
+    /// When that was found out. Jobs that were enqueued again shortly before, or since, are left alone.
     pub judged_at: OffsetDateTime,
 }
 
-/// A delivery that was found, or nothing, beside the end of the chunk.
+/// The end of the chunk, and a delivery if one was found.
 #[derive(QueryableByName)]
 struct Row {
     #[diesel(sql_type = Nullable<SqlUuid>)]
@@ -74,11 +74,11 @@ struct Row {
     is_active: Option<bool>,
 }
 
-// No index knows the state of a delivery: it would end the updates in place (HOT) that the hot path lives on. So these
-// walk along the primary key, in chunks. `OFFSET 0` keeps a subquery a lookup for each row: nothing is joined, whatever the
-// planner believes of the tables.
+// No index names a delivery's state: it would end the in-place updates (HOT) that the hot path depends on. So these
+// statements walk along the primary key, in chunks. `OFFSET 0` keeps a subquery a lookup for each row: nothing is
+// joined, whatever the planner believes of the tables.
 
-/// The chunk, and of its deliveries those that wait with no job that is certain to come: neither in the outbox nor held.
+/// The chunk, and its waiting deliveries whose jobs are neither in the outbox nor held: those are certain to come.
 const WAITING: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id, webhook_id, state, attempts, created_at, coalesce(next_attempt_at, created_at) AS due \
        FROM deliveries WHERE id > $1 ORDER BY id LIMIT {ROWS} \
@@ -89,23 +89,24 @@ const WAITING: &str = "WITH chunk AS MATERIALIZED ( \
          AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = d.id OFFSET 0) \
          AND NOT EXISTS (SELECT FROM held_jobs AS h WHERE h.webhook_id = d.webhook_id AND h.delivery_id = d.id OFFSET 0)";
 
-/// Its job was not published after the time given, which it is right after it was made or attempted.
+/// The delivery was neither made nor attempted since the time given. Its job is published right after either.
 const NOT_SINCE: &str = "AND d.created_at < $2 \
        AND NOT (d.attempts > 0 AND EXISTS ( \
          SELECT FROM attempts AS a WHERE a.delivery_id = d.id AND a.attempt = d.attempts \
          AND a.started_at + a.duration_us * interval '1 microsecond' >= $2 OFFSET 0))";
 
-/// Its job ought to have been done at the time given, and is neither in the slow lane nor among the dead ones.
+/// The job was due before the time given, and is neither in the slow lane nor parked.
 const OVERDUE: &str = "AND w.is_active AND d.due < $2 \
        AND NOT EXISTS (SELECT FROM slow_webhooks AS s WHERE s.webhook_id = d.webhook_id OFFSET 0) \
        AND NOT EXISTS (SELECT FROM suspect_jobs AS s WHERE s.delivery_id = d.id AND s.parked_as IS NOT NULL OFFSET 0)";
 
-/// All of them, beside the end of the chunk.
+/// All that were found, and the end of the chunk.
 const ALL: &str = ") SELECT ends.*, found.* \
      FROM (SELECT (SELECT id FROM chunk ORDER BY id OFFSET {ROWS} - 1 LIMIT 1) AS cursor, \
                   NULL::timestamptz AS earliest_due) AS ends LEFT JOIN found ON true";
 
-/// Those that were due before `$3` and were not enqueued again lately by `$4`; none without a `$3`.
+/// Those that were due before `$3` and not enqueued again lately, seen from `$4`. None if `$3` is null. The back-off
+/// doubles from 1 hour to 32.
 const LOST: &str = ") SELECT ends.*, lost.* \
      FROM (SELECT (SELECT id FROM chunk ORDER BY id OFFSET {ROWS} - 1 LIMIT 1) AS cursor, \
                   (SELECT min(due) FROM found) AS earliest_due) AS ends LEFT JOIN \
@@ -123,7 +124,8 @@ const SLOW_FORGET_WHILE_TAKEN: &str = "DELETE FROM slow_webhooks WHERE stamped_a
      AND EXISTS (SELECT FROM slow_webhooks WHERE stamped_at > now() - interval '1 minute')";
 
 impl Leader {
-    /// Deliveries that wait, among the next `rows` after an id, and whose job was not certainly published since `since`.
+    /// Searches the next `rows` deliveries after an id for those that wait with no job certainly published since
+    /// `since`.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -140,8 +142,8 @@ impl Leader {
         Ok(WaitingChunk { waiting: found.into_iter().filter_map(Row::read).collect(), cursor })
     }
 
-    /// Deliveries that are overdue since before `since`, among the next `rows` after an id; of those that have lost their
-    /// jobs, which ones. Without `lost`, that is not known of any.
+    /// Searches the next `rows` deliveries after an id for those that were due before `since`. Returns the ones that
+    /// have lost their jobs: none without `lost`.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -166,7 +168,7 @@ impl Leader {
     /// Remembers that jobs were enqueued again.
     ///
     /// # Errors
-    /// When the database does not answer; they may be enqueued once more then.
+    /// When the database does not answer. The jobs may be enqueued once more then.
     pub async fn requeued_remember(&mut self, jobs: &[Job], now: OffsetDateTime) -> Result<(), LedgerError> {
         let (ids, attempts) = columns(jobs);
         let remember = diesel::sql_query(REMEMBER)
@@ -176,8 +178,7 @@ impl Leader {
         self.run(async |conn| remember.execute(conn).await.map(|_| ())).await
     }
 
-    /// Forgets that webhooks had jobs in the slow lane, once its queue was seen empty: those whose stamp was not renewed for
-    /// `age`.
+    /// Deletes stamps not renewed for `age`, once the slow lane's queue was seen empty: none of their jobs is there.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -185,8 +186,8 @@ impl Leader {
         self.forget(SLOW_FORGET, age).await
     }
 
-    /// The same while its queue is not empty: nothing happens unless a stamp was renewed in the last minute, as nobody takes
-    /// anything from there then.
+    /// The same while the queue is not empty. Does nothing unless a stamp was renewed in the last minute: otherwise
+    /// nobody takes jobs from the queue.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -1,5 +1,4 @@
-//! Recoveries: every dropped delivery of a webhook since a time is sent again, bit by bit, however often the process that
-//! does it dies.
+//! Recoveries: every dropped delivery of a webhook since a time is sent again, in steps. Another process can go on.
 
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use crate::{
 pub struct Recovery {
     /// Its id.
     pub id: Uuid,
-    /// Deliveries are recovered whose event fired at this time or later.
+    /// It recovers deliveries whose event fired at this time or later.
     pub since: OffsetDateTime,
     /// When it was asked for.
     pub created_at: OffsetDateTime,
@@ -39,7 +38,7 @@ pub struct Recovery {
     pub resent: i32,
 }
 
-/// A running recovery, as the one who takes its next step sees it.
+/// A running recovery, leased for its next step.
 #[derive(QueryableByName)]
 struct Leased {
     #[diesel(sql_type = SqlUuid)]
@@ -57,7 +56,7 @@ const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
      WHERE id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Begins a recovery, or returns the one that is running for this webhook. `None` when the tenant has no such webhook.
+    /// Begins a recovery, or returns the webhook's running one. Returns `None` when the tenant has no such webhook.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -74,7 +73,7 @@ impl Ledger {
             recoveries::since.eq(since),
             recoveries::reached.eq(DeliveryId::bound_at_millis(millis)),
         );
-        // The update changes nothing: it is there to return the row that is running.
+        // The update changes nothing. It returns the running recovery.
         let insert = diesel::insert_into(recoveries::table)
             .values(row)
             .on_conflict(recoveries::webhook_id)
@@ -103,12 +102,12 @@ impl Ledger {
         self.run(async |conn| query.first(conn).await.optional()).await
     }
 
-    /// Takes one step of a running recovery that nobody else is at: up to `most` dropped deliveries begin a fresh run, and
-    /// their jobs are added to the outbox. Those older than `keep` are passed over. The recovery's next step comes after `pause`,
-    /// whoever takes it. `None` when there is nothing to do.
+    /// Leases a running recovery and takes one step: up to `most` dropped deliveries begin a fresh run, and their jobs
+    /// are added to the outbox. Skips deliveries older than `keep`. The recovery's next step is due after `pause`,
+    /// whoever takes it. Returns `None` when there is nothing to do.
     ///
     /// # Errors
-    /// When the database does not answer; the step is taken then, or not at all, and other recoveries' come first.
+    /// When the database does not answer. The step is then taken as a whole or not at all. Other recoveries come first.
     pub async fn recovery_step(&self, most: u16, pause: Duration, keep: Duration) -> Result<Option<Step>, LedgerError> {
         let lease = diesel::sql_query(format!(
             "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ( \
@@ -148,14 +147,14 @@ impl Ledger {
 }
 
 impl Leased {
-    /// Whether the webhook was not deleted meanwhile. It is not until the transaction ends.
+    /// Whether the recovery still runs. A deletion of its webhook ends it, and waits until this transaction ends.
     async fn is_running(&self, conn: &mut AsyncPgConnection) -> QueryResult<bool> {
         let running = recoveries::table.find(self.id).filter(recoveries::finished_at.is_null());
         let id: Option<Uuid> = running.select(recoveries::id).for_update().first(conn).await.optional()?;
         Ok(id.is_some())
     }
 
-    /// The next dropped deliveries in the order of their ids, but for those before `first`.
+    /// The next dropped deliveries in the order of their ids, from `first` on.
     async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<Uuid>> {
         unsuccessful_deliveries::table
             .filter(unsuccessful_deliveries::webhook_id.eq(self.webhook_id))
@@ -169,7 +168,7 @@ impl Leased {
             .await
     }
 
-    /// Those that are dropped still, with their attempts. What was made after the recovery was asked for is not its business.
+    /// Those that are still dropped, with their attempts. Leaves out those made after the recovery was asked for.
     async fn dropped(&self, conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
         deliveries::table
             .filter(deliveries::id.eq_any(ids))

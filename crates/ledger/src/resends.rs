@@ -1,4 +1,4 @@
-//! Deliveries that are sent again, one by one.
+//! Resends: single deliveries that are sent again.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::{
     webhooks::lock,
 };
 
-/// What came of a request to send a delivery again.
+/// The result of a request to send a delivery again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resend {
     /// The tenant has no such webhook, or the webhook no such delivery.
     NotFound,
     /// Its day has been over for longer than history is kept, and may be dropped at any moment.
     TooOld,
-    /// It waits for the first attempt of a run already: this request has joined the one that began it.
+    /// It already waits for the first attempt of a run. The request has joined that run.
     Waiting,
     /// A fresh run begins.
     Begun(BegunResend),
@@ -41,7 +41,7 @@ pub struct BegunResend {
     before: Before,
 }
 
-/// How a delivery stood before its resend.
+/// A delivery before its resend.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
 struct Before {
@@ -55,10 +55,10 @@ struct Before {
 
 impl Ledger {
     /// Begins a fresh run of the schedule for a delivery, unless it is older than `keep` by the database's clock. Two
-    /// requests at once begin one.
+    /// concurrent requests begin one run.
     ///
     /// # Errors
-    /// When the database does not answer; nothing has happened then, or all of it.
+    /// When the database does not answer. Then all of it has happened, or nothing.
     pub async fn delivery_resend(
         &self,
         tenant: TenantId,
@@ -92,11 +92,11 @@ impl Ledger {
         .await
     }
 
-    /// Takes a resend back whose job could not be published. `false` when it stands, because an attempt was made all the
-    /// same or another request has joined it: then its job is published later.
+    /// Takes a resend back whose job could not be published. Returns `false` when it stands: an attempt was made all
+    /// the same, or another request has joined it. Its job is then published later.
     ///
     /// # Errors
-    /// When the database does not answer: then the resend stands too.
+    /// When the database does not answer. The resend stands then, too.
     pub async fn resend_undo(&self, begun: &BegunResend) -> Result<bool, LedgerError> {
         let Before { id, state, attempts, run_base, first_failed_at, next_attempt_at } = &begun.before;
         let untouched = deliveries::id
@@ -113,7 +113,7 @@ impl Ledger {
         );
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                // The row first, as everywhere: then nobody can join any more.
+                // The delivery is locked before the outbox entry, as everywhere. Then nobody can join.
                 let found: Option<Uuid> = row.first(conn).await.optional()?;
                 if found.is_none() || !take_back(conn, &begun.batch).await? {
                     return Ok(false);
@@ -127,8 +127,8 @@ impl Ledger {
     }
 }
 
-/// The smallest id that a delivery of the days that are kept can have, by the database's clock. A day goes as a whole once
-/// it has been over for `keep`.
+/// The smallest id that a delivery of a kept day can have, by the database's clock. A day is dropped as a whole once it
+/// has been over for `keep`.
 pub(crate) async fn first_kept(conn: &mut AsyncPgConnection, keep: Duration) -> QueryResult<Uuid> {
     Ok(first_kept_at(now(conn).await?, keep))
 }
@@ -138,8 +138,8 @@ fn first_kept_at(now: OffsetDateTime, keep: Duration) -> Uuid {
     DeliveryId::bound_at_millis(u64::try_from(midnight.unix_timestamp()).unwrap_or_default() * 1000)
 }
 
-/// Lets a fresh run of the schedule begin, which counts its attempts from here and is due now: whoever looks for lost jobs
-/// must not take it for one that has been overdue since its event fired.
+/// Begins a fresh run of the schedule. The run counts its attempts from here. It is due now, so that lost-job detection
+/// does not take it for overdue since its event fired.
 pub(crate) async fn begin(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
     diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids.to_vec())))
         .set((

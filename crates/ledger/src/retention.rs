@@ -1,4 +1,4 @@
-//! What is too old to keep. Nothing that still waits is ever deleted, and nothing is locked for long.
+//! Retention: deletes what is too old to keep. Never deletes what still waits, and locks nothing for long.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::{
     partitions::{Day, Name, named},
 };
 
-/// Rows that one statement looks at, to delete them: about a tenth of a second.
+/// Rows that one cleaning statement looks at: about a tenth of a second.
 const CHUNK: i64 = Cleaning::ROWS as i64;
-/// Rows that one statement searches for what waits: some tens of milliseconds.
+/// Rows that one statement searches for deliveries that wait: some tens of milliseconds.
 const SEARCHED: i64 = Search::ROWS as i64;
-/// Whoever has found a day to be young enough has stored or revived a delivery of it after so long at the latest.
+/// A day is kept this much longer: whoever found it young enough has stored or resent a delivery of it by then.
 const MARGIN: Duration = Duration::from_secs(60 * 60);
 
-/// While a drop waits for a reader, everybody else waits behind it, once for each table: so it tries for a moment only.
+/// While a drop waits for a reader, everybody else waits behind it, once for each table. So it waits only briefly.
 const DROP_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
 
-/// The search of a day that is older than anything is kept for deliveries that still wait, and how far it has come.
+/// A search for deliveries that still wait in a day older than the retention, and how far it has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
     day: Day,
@@ -39,23 +39,23 @@ impl Search {
     pub const ROWS: u32 = 10_000;
 }
 
-/// What a step of a search has found.
+/// The result of a step of a search.
 #[derive(Debug)]
 pub enum Searched {
-    /// Nothing so far.
+    /// Nothing waits so far.
     Further(Search),
-    /// A delivery waits: the day has to stay, and to be cleaned of everything else.
+    /// A delivery waits: the day has to stay. Everything else in it is to be cleaned.
     Waiting(Day),
-    /// Nothing waits in all of the day.
+    /// Nothing waits in the whole day.
     Nothing(Finished),
 }
 
-/// Proof that nothing waits in a day. Nothing will, as events that fired then are no longer taken, and deliveries of theirs
-/// not sent again.
+/// Proof that nothing waits in a day. Nothing will: its events are too old to be taken, and its deliveries too old to
+/// be sent again.
 #[derive(Debug)]
 pub struct Finished(Day);
 
-/// The cleaning of one partition of deliveries and events, and how far it has come.
+/// A cleaning of one partition each of deliveries and events, and how far it has come.
 #[derive(Clone, Debug)]
 pub struct Cleaning {
     part: String,
@@ -71,16 +71,16 @@ enum Cursor {
 
 type EventKey = (OffsetDateTime, Uuid, Uuid, String);
 
-/// A step of a cleaning.
+/// The result of a step of a cleaning.
 #[derive(Clone, Debug)]
 pub struct Cleaned {
-    /// Rows that are gone, without attempts.
+    /// Deleted deliveries and events. Attempts are not counted.
     pub rows: u64,
     /// What remains to be done.
     pub rest: Option<Cleaning>,
 }
 
-/// Partitions that an upgrade made for events with odd timestamps: of before 2000, and of after 2099.
+/// Partitions that an upgrade made for events with odd timestamps: before 2000, and after 2099.
 const ODD: [&str; 2] = ["before", "after"];
 
 impl From<Day> for Search {
@@ -101,7 +101,7 @@ impl Cleaning {
     /// Rows that a step looks at.
     pub const ROWS: u32 = 5_000;
 
-    /// Of a day whose partitions have to stay.
+    /// A cleaning of a day whose partitions have to stay.
     #[must_use]
     pub fn of_day(day: Day, before: OffsetDateTime) -> Self {
         Self::of(day.suffix(), before)
@@ -149,7 +149,7 @@ struct EventsChunk {
 }
 
 impl Leader {
-    /// The time, by the database's clock: a leader whose own is ahead must not drop what is young.
+    /// The time by the database's clock. A leader whose own is ahead must not drop what is young.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -157,7 +157,7 @@ impl Leader {
         self.run(async |conn| now(conn).await).await
     }
 
-    /// The days that were over for `keep` at `now` and an hour more, oldest first.
+    /// The days that at `now` have been over for `keep` and an hour, oldest first.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -169,7 +169,7 @@ impl Leader {
     /// Searches the next 10,000 deliveries of a day for one that waits.
     ///
     /// # Errors
-    /// When the database does not answer: the step can be taken again.
+    /// When the database does not answer. The step can be taken again.
     pub async fn day_search(&mut self, Search { day, cursor }: Search) -> Result<Searched, LedgerError> {
         let table = format!("deliveries_{}", day.suffix());
         let search = diesel::sql_query(format!(
@@ -194,7 +194,7 @@ impl Leader {
     /// Drops a day's partitions, all at once.
     ///
     /// # Errors
-    /// When the database does not answer, or somebody reads the day just now: nothing has happened then.
+    /// When the database does not answer, or somebody reads the day. Nothing has happened then.
     pub async fn day_drop(&mut self, Finished(day): &Finished) -> Result<(), LedgerError> {
         let suffix = day.suffix();
         let drop = format!("DROP TABLE IF EXISTS attempts_{suffix}, deliveries_{suffix}, events_{suffix}");
@@ -208,11 +208,11 @@ impl Leader {
         .await
     }
 
-    /// The cleanings of partitions for odd timestamps, if there are any: what is in them counts by when it came. Drops those
-    /// that are empty.
+    /// Drops the empty partitions for odd timestamps. Returns the cleanings of the others, whose rows age from when
+    /// they were stored.
     ///
     /// # Errors
-    /// When the database does not answer, or somebody reads such a partition just now.
+    /// When the database does not answer, or somebody uses such a partition.
     pub async fn odd_days_clean(&mut self, before: OffsetDateTime) -> Result<Vec<Cleaning>, LedgerError> {
         let mut cleanings = Vec::new();
         for part in ODD {
@@ -243,11 +243,10 @@ impl Leader {
         Ok(cleanings)
     }
 
-    /// Takes one step of a cleaning: first deliveries that are finished, with their attempts, then events that no delivery
-    /// refers to.
+    /// Takes one step of a cleaning: deletes finished deliveries with their attempts, then events without deliveries.
     ///
     /// # Errors
-    /// When the database does not answer, or a row is locked: the step can be taken again.
+    /// When the database does not answer, or a row is locked. The step can be taken again.
     pub async fn clean(&mut self, cleaning: &Cleaning) -> Result<Cleaned, LedgerError> {
         let (gone, cursor) = match &cleaning.cursor {
             Cursor::Deliveries(after) => self.clean_deliveries(cleaning, *after).await?,
@@ -280,7 +279,7 @@ impl Leader {
         Ok((chunk.gone, Some(cursor)))
     }
 
-    // The events that deliveries refer to are gathered once, however many fired in one millisecond.
+    // Gathers the events that deliveries refer to once per chunk, however many fired in one millisecond.
     async fn clean_events(
         &mut self,
         Cleaning { part, before, .. }: &Cleaning,

@@ -1,4 +1,4 @@
-//! The schema's age.
+//! Migrations, and the check whether any are missing.
 
 use std::time::Duration;
 
@@ -21,15 +21,15 @@ use crate::{
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
-/// Only one process at a time migrates.
+/// The advisory lock: one process at a time migrates.
 const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
 
-/// How often a process that waits for another one to migrate looks.
+/// How often a process tries again while another one migrates.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The migration that needs the new key of `events` on every partition.
+/// The migration that needs the index of `events_key` on every partition.
 const NEEDS_KEY: &str = "20261123000008";
-/// The migration that needs the deliveries of before in `unsuccessful_deliveries`.
+/// The migration that needs `unsuccessful_deliveries` to be filled.
 const NEEDS_UNSUCCESSFUL: &str = "20261123000013";
 
 /// How the database's schema compares with what this program was built for.
@@ -42,15 +42,15 @@ pub enum SchemaState {
 }
 
 impl Ledger {
-    /// Applies the migrations that are missing and makes the partitions around today, by the database's clock. Returns the
-    /// applied ones. One that was interrupted goes on when it is called again.
+    /// Applies the missing migrations, and makes the partitions around today by the database's clock. Returns the
+    /// applied migrations. Another call goes on after an interruption.
     ///
     /// # Errors
     /// When the database does not answer or refuses a migration.
     pub async fn migrate(&self) -> Result<Vec<String>, LedgerError> {
         let mut conn = self.connection().await?;
         conn.batch_execute("SET statement_timeout = 0").await?;
-        // Who waited in a statement would hold a snapshot, for which the building of an index waits.
+        // Polls: waiting in a statement would hold a snapshot, and building an index waits for those.
         let lock = format!("SELECT pg_try_advisory_lock({SCHEMA_LOCK}) AS had");
         while !diesel::sql_query(&lock).get_result::<Lock>(&mut conn).await?.had {
             tokio::time::sleep(LOOK).await;
@@ -99,7 +99,7 @@ struct Lock {
     had: bool,
 }
 
-/// Runs those of the missing migrations whose versions are `wanted`, in their order. Returns the versions.
+/// Runs the missing migrations whose versions are `wanted`, in their order. Returns the versions.
 fn run_migrations(
     conn: AsyncPgConnection,
     wanted: impl Fn(&str) -> bool,
@@ -116,7 +116,7 @@ fn run_migrations(
     Ok((harness.into_inner(), applied))
 }
 
-/// A partition of `events` without the new key, or with one that a build left behind unfinished.
+/// A partition of `events` whose index is not attached to `events_key`. It may be missing, unfinished or built.
 #[derive(QueryableByName)]
 struct Unkeyed {
     #[diesel(sql_type = Text)]
@@ -125,7 +125,7 @@ struct Unkeyed {
     is_built: bool,
 }
 
-/// The key's index on a partition is named after it.
+/// An index is named after its partition.
 const UNKEYED: &str = "SELECT c.relname::text AS partition, coalesce(x.indisvalid, false) AS is_built \
      FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
      LEFT JOIN pg_index AS x ON x.indexrelid = to_regclass(c.relname || '_event_type_key') \
@@ -134,7 +134,7 @@ const UNKEYED: &str = "SELECT c.relname::text AS partition, coalesce(x.indisvali
        WHERE k.inhparent = 'events_key'::regclass AND p.indrelid = c.oid) \
      ORDER BY c.relname";
 
-/// Builds the new key on one partition after another. Each build reads its partition twice; nobody waits for it.
+/// Builds the indexes of `events_key`, one partition after another. Each build reads its partition twice. Nobody waits.
 async fn build_events_key(conn: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     let unkeyed: Vec<Unkeyed> = diesel::sql_query(UNKEYED).load(conn).await?;
     for Unkeyed { partition, is_built } in unkeyed {
@@ -144,7 +144,7 @@ async fn build_events_key(conn: &mut AsyncPgConnection) -> Result<(), LedgerErro
             let columns = "occurred_at, id, tenant_id, event_type";
             conn.batch_execute(&format!("CREATE UNIQUE INDEX CONCURRENTLY {index} ON {partition} ({columns})")).await?;
         }
-        // Who has planned a read of the partition meanwhile has locked the index.
+        // Tries again while somebody who planned a read of the partition meanwhile has locked the index.
         conn.batch_execute(&format!(
             "DO $$ BEGIN SET LOCAL lock_timeout = '500ms'; \
                LOOP BEGIN ALTER INDEX events_key ATTACH PARTITION {index}; EXIT; \

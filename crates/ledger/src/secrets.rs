@@ -1,4 +1,4 @@
-//! Signing secrets at rest: AES-256-GCM, with the webhook's id as associated data (DESIGN, invariant 7).
+//! Signing secrets at rest: AES-256-GCM, with the webhook's id as associated data (crates/README.md, invariant 7).
 
 use std::{fmt, str::FromStr};
 
@@ -12,16 +12,16 @@ use ring::{
 use signing::SigningSecret;
 use zeroize::Zeroizing;
 
-/// The operator's keys: the first one seals, every one opens.
+/// The operator's keys. The first one seals, every one opens.
 pub struct SecretKeys {
     keys: Vec<(String, LessSafeKey)>,
     fingerprints: Vec<String>,
 }
 
-/// What is wrong with the keys' text. It never holds any of the key.
+/// What is wrong with the keys' text. It never contains a key's digits.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SecretKeysError {
-    /// An entry is not `id:64 hex digits`.
+    /// The entry with this number, from 1, is not `id:64 hex digits`.
     #[error("entry {0} is not of the form id:64 hex digits")]
     Malformed(usize),
     /// Two entries have the same id.
@@ -32,7 +32,7 @@ pub enum SecretKeysError {
 /// A secret as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedSecret {
-    /// Which key sealed it.
+    /// The key that sealed it.
     pub key_id: String,
     /// Nonce, ciphertext and tag.
     pub sealed: Vec<u8>,
@@ -80,13 +80,13 @@ impl fmt::Debug for SecretKeys {
 }
 
 impl SecretKeys {
-    /// The keys' ids, that of the one that seals first.
+    /// The keys' ids. The first is that of the key that seals.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|(id, _)| id.as_str())
     }
 
-    /// Each key's id with the beginning of its SHA-256, in 8 hex digits: whether two hosts mean the same key by an id can be
-    /// seen by it, and nothing of the key.
+    /// Each key's id with the first 8 hex digits of its SHA-256: shows whether hosts mean the same key by an id, and
+    /// nothing of the key.
     pub fn fingerprints(&self) -> impl Iterator<Item = (&str, &str)> {
         self.keys.iter().zip(&self.fingerprints).map(|((id, _), fingerprint)| (id.as_str(), fingerprint.as_str()))
     }
@@ -116,7 +116,7 @@ impl SecretKeys {
     }
 }
 
-/// What is opened on the way is wiped: only the secret itself, which wipes itself, leaves this function.
+/// Wipes its own copy. Only the secret, which wipes itself, leaves this function.
 fn open(key: &LessSafeKey, webhook: WebhookId, sealed: &[u8]) -> Option<SigningSecret> {
     let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;

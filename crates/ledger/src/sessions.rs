@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use crate::{error::LedgerError, pool::Ledger, tables::admin_sessions};
 
-/// Expired sessions deleted by one statement.
+/// Expired sessions that one statement deletes.
 const PURGE: usize = 1000;
 
-/// The SHA-256 of a session id: all that the ledger knows of it.
+/// The SHA-256 of a session id. The ledger knows nothing else of the id.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SessionHash(Vec<u8>);
 
@@ -44,7 +44,7 @@ pub struct NewSession {
     pub hash: SessionHash,
     /// Who is logged in.
     pub session: Session,
-    /// Until when.
+    /// When it expires.
     pub expires_at: OffsetDateTime,
 }
 
@@ -89,7 +89,7 @@ impl Ledger {
         .await
     }
 
-    /// Forgets a session; says whether there was one, expired or not.
+    /// Deletes a session. Returns whether there was one, expired or not.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -99,8 +99,7 @@ impl Ledger {
         Ok(deleted > 0)
     }
 
-    /// Deletes the sessions that had expired at `now`, a thousand at a time; says how many there were. Several processes
-    /// may do it at once.
+    /// Deletes the sessions that had expired at `now`, 1,000 at a time. Returns how many. Safe to run concurrently.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -1,4 +1,4 @@
-//! Which webhooks may have jobs in the queue of the slow lane.
+//! Webhooks that may have jobs in the slow lane's queue.
 
 use diesel::sql_types::Uuid as SqlUuid;
 use diesel_async::RunQueryDsl;
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
 
-// In the order of ids, so that two dispatchers that stamp the same webhooks wait for one another and never deadlock.
+// In the order of ids: two dispatchers that stamp the same webhooks wait for one another and never deadlock.
 batch_statement! {
     StampSlow -> (SqlUuid,);
     slow { webhook: Uuid => SqlUuid };
@@ -16,8 +16,8 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// Stamps webhooks of which a job is about to be moved to the slow lane, or was found there. Who looks for lost jobs
-    /// leaves a stamped webhook alone until its stamp is old, and the slow lane was seen empty or has gone round since.
+    /// Stamps webhooks of which a job is about to be moved to the slow lane, or was found there. Lost-job detection
+    /// leaves them alone until the stamp is old, and the lane is empty or has since handed out all that it held.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -1,4 +1,4 @@
-//! Jobs that may crash dispatchers, and jobs that were parked among the dead ones.
+//! Suspects: jobs that may crash dispatchers. Parked jobs: those in the queue of dead jobs (dead letters).
 
 use diesel::sql_types::{Array, SmallInt, Text, Uuid as SqlUuid};
 use diesel_async::{AsyncConnection, RunQueryDsl};
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{batch::batch_statement, error::LedgerError, outbox::due_now, pool::Ledger};
 
-// A mark that was left behind a day ago says nothing of this begin.
+// A mark that is over a day old does not count.
 batch_statement! {
     MarkSuspects -> (SmallInt,);
     suspect { delivery: Uuid => SqlUuid };
@@ -17,7 +17,7 @@ batch_statement! {
       RETURNING tries"
 }
 
-// One that was parked and comes again all the same was begun at least once.
+// A parked job that comes again all the same counts as begun at least once.
 batch_statement! {
     CountTries -> (SmallInt,);
     suspect { delivery: Uuid => SqlUuid };
@@ -44,8 +44,8 @@ batch_statement! {
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 impl Ledger {
-    /// Marks a job that may crash this process, before it is begun. Returns how often it was begun without an end, this
-    /// time included.
+    /// Marks a job that may crash this process, before it begins. Returns how often it has begun without coming to an
+    /// end, this time included.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -56,7 +56,7 @@ impl Ledger {
         u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
     }
 
-    /// How often a job was marked before without an end: its process died with it, or has not ended it yet.
+    /// How often a job was marked and did not end: its process died, or still works on it. A mark counts for a day.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -67,7 +67,7 @@ impl Ledger {
         u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
     }
 
-    /// Forgets the mark of a job that came to an end or did no harm for a while; one that was parked stays so.
+    /// Deletes the mark of a job that came to an end or did no harm for a while. A parked job stays parked.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -77,8 +77,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that a delivery's job is about to be moved to the queue of dead jobs: whoever looks for lost jobs leaves
-    /// it there.
+    /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -88,8 +87,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets that jobs were parked: they are about to be handed to dispatchers again. Their deliveries are due now, as no
-    /// job may be published long after it is due: it would be taken for lost.
+    /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job
+    /// detection takes a job for lost that is published long after it is due.
     ///
     /// # Errors
     /// When the database does not answer.

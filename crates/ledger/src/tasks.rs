@@ -1,4 +1,4 @@
-//! What a request asked for and is done afterwards, step by step, however often the process that does it dies.
+//! Tasks: what a request asks for and is done in steps afterwards. If a process dies, another goes on.
 
 use std::time::Duration;
 
@@ -12,33 +12,33 @@ use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
-    outbox::{OutboxBatch, add_to_outbox, due_now, lock_waiting},
+    outbox::{OutboxBatch, add_to_outbox, due_now},
     paused_jobs::cancel_waiting,
     pool::Ledger,
     tables::{held_jobs, webhook_tasks, webhooks},
 };
 
-/// Deliveries that one step of a cancellation looks at, and those that it cancels: some tens of milliseconds.
+/// The most deliveries that one step of a cancellation looks at, and cancels: some tens of milliseconds.
 const LOOKED_AT: usize = 10_000;
 const CANCELLED: usize = 1_000;
-/// How long a step is nobody else's: longer than any step takes, so that one that fails comes after the others of its kind.
+/// How long nobody else takes a step: longer than any takes. One that fails comes after the others of its kind.
 pub(crate) const STEP_LEASE: &str = "interval '30 seconds'";
-/// A step waits for others' locks for less than a readiness check waits for its connection.
+/// A step waits for a lock for less time than a readiness check waits for its connection.
 pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '1s'";
 
-/// What a webhook may have to be done.
+/// A task of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// The waiting deliveries of a deleted webhook are cancelled.
+    /// Cancels the waiting deliveries of a deleted webhook.
     Cancel,
-    /// The jobs that were held while the webhook was paused are published.
+    /// Adds the jobs that were held while the webhook was paused to the outbox.
     Activate {
-        /// In one step, at most.
+        /// The most jobs in one step.
         most: u16,
     },
 }
 
-/// The names of tasks in the table.
+/// The tasks' names in the table.
 const CANCEL: &str = "cancel";
 const ACTIVATE: &str = "activate";
 
@@ -47,18 +47,18 @@ const ACTIVATE: &str = "activate";
 pub struct Step {
     /// How many deliveries it changed.
     pub deliveries: usize,
-    /// The jobs that have to be published for it, if there are any.
+    /// The jobs that the caller has to publish, if there are any.
     pub batch: Option<OutboxBatch>,
 }
 
-/// How many webhooks have something done to them.
+/// How many webhooks have tasks or recoveries under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Running {
-    /// Deleted ones whose deliveries are being cancelled.
+    /// Deleted webhooks whose deliveries are being cancelled.
     pub cancel: i64,
-    /// Activated ones whose held jobs are being published.
+    /// Activated webhooks whose held jobs are being published.
     pub activate: i64,
-    /// Those with a recovery.
+    /// Webhooks with a recovery.
     pub recover: i64,
 }
 
@@ -92,8 +92,8 @@ struct RunningRow {
     recover: i64,
 }
 
-// The order and the ranges of both columns leave the planner the index of both and nothing else: not the primary key, along
-// which it would read everybody's.
+// The order and the ranges over both columns leave the planner only the index over both. Along the primary key it would
+// read the deliveries of all webhooks.
 const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AS waits FROM deliveries \
      WHERE (webhook_id, id) > ($1, $2) AND (webhook_id, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
      ORDER BY webhook_id, id LIMIT $3";
@@ -108,11 +108,11 @@ const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'ca
             (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
 
 impl Ledger {
-    /// Takes the next step of a task that nobody else is at: at most 1,000 deliveries are cancelled, or held jobs are
-    /// added to the outbox. The next step of the same webhook comes after `pause`, whoever takes it. `None` when there is nothing to do.
+    /// Leases a task of this kind and takes its next step: cancels at most 1,000 deliveries, or adds held jobs to the
+    /// outbox. The task's next step is due after `pause`, whoever takes it. Returns `None` when there is nothing to do.
     ///
     /// # Errors
-    /// When the database does not answer; the step is taken then, or not at all, and other webhooks' come first.
+    /// When the database does not answer. The step is then taken as a whole or not at all. Other webhooks come first.
     pub async fn task_step(&self, task: Task, pause: Duration) -> Result<Option<Step>, LedgerError> {
         let name = match task {
             Task::Cancel => CANCEL,
@@ -127,7 +127,7 @@ impl Ledger {
         .bind::<Text, _>(name);
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(Leased { webhook_id }) = leased else { return Ok(None) };
-        // Whoever is still at a step though its lease has ended has locked the task.
+        // A process that is still at a step after its lease has ended has locked the task.
         let lock =
             webhook_tasks::table.find((webhook_id, name)).select(webhook_tasks::cursor).for_update().skip_locked();
         let step = self.run(async |conn| {
@@ -178,18 +178,18 @@ pub(crate) async fn begin_cancellation(conn: &mut AsyncPgConnection, webhook: Uu
     begin(conn, webhook, CANCEL).await
 }
 
-/// Notes that a webhook's held jobs have to be published. If there are none, the first step ends it.
+/// Notes that a webhook's held jobs have to be published. If there are none, the first step ends the task.
 pub(crate) async fn begin_activation(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
     begin(conn, webhook, ACTIVATE).await
 }
 
-/// The first step is due at once.
+/// Adds a task. Its first step is due at once.
 async fn begin(conn: &mut AsyncPgConnection, webhook: Uuid, task: &'static str) -> QueryResult<usize> {
     let row = (webhook_tasks::webhook_id.eq(webhook), webhook_tasks::task.eq(task));
     diesel::insert_into(webhook_tasks::table).values(row).on_conflict_do_nothing().execute(conn).await
 }
 
-/// Cancels some of the deliveries after `cursor` and forgets their held jobs. Returns where to go on.
+/// Cancels some of the deliveries after `cursor` and deletes their held jobs. Returns the next cursor, if any.
 async fn cancel_some(conn: &mut AsyncPgConnection, webhook: Uuid, cursor: Uuid) -> QueryResult<(Step, Option<Uuid>)> {
     let look = diesel::sql_query(LOOK_AT).bind::<SqlUuid, _>(webhook).bind::<SqlUuid, _>(cursor);
     let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
@@ -200,17 +200,16 @@ async fn cancel_some(conn: &mut AsyncPgConnection, webhook: Uuid, cursor: Uuid) 
         Some(last) if waiting.len() == CANCELLED => Some(*last),
         _ => looked_at.get(LOOKED_AT - 1).map(|last| last.id),
     };
-    lock_waiting(conn, &waiting).await?;
     let cancelled = cancel_waiting(conn, &waiting).await?;
     let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
     forget.bind::<diesel::sql_types::Array<SqlUuid>, _>(&waiting).execute(conn).await?;
     Ok((Step { deliveries: cancelled, batch: None }, next))
 }
 
-/// Adds some of the held jobs of a webhook to the outbox, as long as it is active: their deliveries are due now. Returns whether there
-/// may be more.
+/// Adds some of a webhook's held jobs to the outbox, if the webhook is active. Makes their deliveries due now. Returns
+/// a cursor if there may be more.
 async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -> QueryResult<(Step, Option<Uuid>)> {
-    // The lock makes an activation wait that would rely on this task though it ends now.
+    // The lock makes an activation wait, so that it does not rely on this task, which may end now.
     let is_active = webhooks::table.find(webhook).select(webhooks::is_active).for_share();
     if is_active.first(conn).await.optional()? != Some(true) {
         return Ok((Step::default(), None));
@@ -219,7 +218,7 @@ async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -
     let held: Vec<Uuid> = take.load::<Held>(conn).await?.into_iter().map(|held| held.delivery_id).collect();
     let waiting = due_now(conn, &held).await?;
     let step = Step { deliveries: waiting.len(), batch: Some(add_to_outbox(conn, &waiting).await?) };
-    // Some may be locked by one whose end is open.
+    // Some may be locked by a transaction that may still roll back.
     let held_jobs = held_jobs::table.filter(held_jobs::webhook_id.eq(webhook));
     let is_more = diesel::select(diesel::dsl::exists(held_jobs)).get_result::<bool>(conn).await?;
     Ok((step, is_more.then(Uuid::nil)))

@@ -1,4 +1,4 @@
-//! Deliveries that an administrator asked for as a test.
+//! Test deliveries: deliveries of a sample that an administrator asks for.
 
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
@@ -13,18 +13,18 @@ use crate::{
     webhooks::{Active, lock},
 };
 
-/// What came of a request for a test.
+/// The result of a request for a test delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TestDelivery {
     /// The tenant has no such webhook.
     NotFound,
     /// The webhook is paused.
     Paused,
-    /// The delivery is there and its job is in the outbox.
+    /// The delivery is stored and its job is in the outbox.
     Begun(BegunTest),
 }
 
-/// A test that can still be taken back.
+/// A test delivery that can still be taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BegunTest {
     /// The delivery.
@@ -34,7 +34,7 @@ pub struct BegunTest {
 }
 
 impl Ledger {
-    /// Stores a test: an event of the tenant's and its delivery to one webhook, with its job in the outbox.
+    /// Stores a test delivery: an event of the tenant, its delivery to one webhook, and the job in the outbox.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -47,18 +47,18 @@ impl Ledger {
         }
     }
 
-    /// Takes a test back whose job could not be published: its delivery is cancelled. It stays, as the job may be on the
-    /// queue all the same, and nobody must take it for one whose delivery was lost. `false` when it was attempted all the same, or a
-    /// resend has joined it.
+    /// Takes a test delivery back whose job could not be published: cancels it. Its row stays, as the job may be on the
+    /// queue all the same, and must not be taken for one whose delivery was lost. Returns `false` when it was attempted
+    /// all the same, or a resend has joined it.
     ///
     /// # Errors
-    /// When the database does not answer: then the test stands, and its job is published later.
+    /// When the database does not answer. The delivery stands then, and its job is published later.
     pub async fn test_undo(&self, begun: &BegunTest) -> Result<bool, LedgerError> {
         self.run(async |conn| {
             conn.transaction(async |conn| {
                 let untried = deliveries::id.eq(begun.delivery.as_uuid()).and(deliveries::attempts.eq(0));
                 let row = deliveries::table.filter(untried).select(deliveries::id).for_update();
-                // The row first, as everywhere: then nobody can join any more.
+                // The delivery is locked before the outbox entry, as everywhere. Then nobody can join.
                 let found: Option<uuid::Uuid> = row.first(conn).await.optional()?;
                 let Some(id) = found else { return Ok(false) };
                 if !take_back(conn, &begun.batch).await? {

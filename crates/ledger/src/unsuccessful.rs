@@ -1,4 +1,4 @@
-//! Deliveries that failed and wait, were dropped or were cancelled. Triggers keep their table (`migrations/`), whoever writes.
+//! Deliveries that failed and wait, were dropped or were cancelled. Triggers in `migrations/` maintain their table.
 
 use diesel::{
     QueryableByName,
@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use crate::error::LedgerError;
 
-/// Complete when the table's comment says so.
+/// The table is complete when it has a comment.
 const COMMENT: &str = "SELECT obj_description('unsuccessful_deliveries'::regclass) AS comment";
 
-// The lock makes a delivery that is just being changed wait for its change, so that the row shows the newest state.
+// The lock waits for a change to a delivery that is under way, so that the row shows the newest state.
 const FILL: &str = "WITH chunk AS MATERIALIZED (SELECT id FROM deliveries WHERE id > $1 ORDER BY id LIMIT 10000), filled AS ( \
        INSERT INTO unsuccessful_deliveries (delivery_id, webhook_id, state, next_attempt_at) \
        SELECT id, webhook_id, state, next_attempt_at FROM deliveries \
@@ -32,7 +32,7 @@ struct Last {
     last: Option<Uuid>,
 }
 
-/// Puts the deliveries in that were there before the table, chunk by chunk. Nobody waits for it for long.
+/// Adds the deliveries that are older than the table, chunk by chunk. Nobody waits for it for long.
 pub(crate) async fn fill(conn: &mut AsyncPgConnection) -> Result<(), LedgerError> {
     let Comment { comment } = diesel::sql_query(COMMENT).get_result(conn).await?;
     if comment.is_some() {

@@ -1,4 +1,4 @@
-//! Registered webhooks (specification, section 2.1). Every query carries the tenant.
+//! Registered webhooks (specification, section 2.1). Every query names the tenant.
 
 mod changes;
 mod ownership;
@@ -45,7 +45,7 @@ pub struct Webhook {
 pub struct NewWebhook {
     /// Its id.
     pub id: WebhookId,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
     /// The label.
     pub name: String,
@@ -60,27 +60,27 @@ pub struct NewWebhook {
 /// How many webhooks a tenant may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
-    /// That are not deleted.
+    /// Those that are not deleted.
     pub webhooks: u32,
-    /// That are deleted, and kept for their logs until retention takes them.
+    /// Deleted ones, kept for their logs until retention takes them.
     pub deleted: u32,
 }
 
-/// What came of a request to register a webhook.
+/// The result of a request to register a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// It is registered.
     Made(Webhook),
-    /// The tenant has as many as it may have.
+    /// The tenant has the most webhooks that it may have.
     TooMany,
-    /// The tenant has deleted so many that no more are kept.
+    /// The tenant has the most deleted webhooks that are kept.
     TooManyDeleted,
 }
 
-/// Which part of a list: at most `limit` entries that come after `after`.
+/// A page of a list: at most `limit` entries that come after `after`.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<Key> {
-    /// The last key of the page before.
+    /// The last key of the previous page.
     pub after: Option<Key>,
     /// The most entries.
     pub limit: u16,
@@ -98,7 +98,7 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
-/// What came of its attempts; there is none before the first outcome.
+/// A webhook's health. There is none before the first outcome of an attempt.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = webhook_health, check_for_backend(diesel::pg::Pg))]
 struct HealthRow {
@@ -107,7 +107,7 @@ struct HealthRow {
 }
 
 impl Ledger {
-    /// Registers a webhook, unless its tenant has too many already: then nothing happens.
+    /// Registers a webhook, unless its tenant has too many already.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -115,7 +115,7 @@ impl Ledger {
         let made = self
             .run(async |conn| {
                 conn.transaction(async |conn| {
-                    // One registration per tenant at a time, so that the count holds.
+                    // One registration per tenant at a time, so that the counts stay true.
                     diesel::select(advisory_lock(tenant_key(new.tenant))).execute(conn).await?;
                     let mine = webhooks::table.filter(of(new.tenant));
                     if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {

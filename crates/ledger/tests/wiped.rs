@@ -1,4 +1,4 @@
-//! An opened secret leaves nothing behind: the process searches its own memory.
+//! An opened secret leaves no copy behind: the process searches its own memory.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "clippy knows functions that are tests, not crates that are")]
@@ -12,14 +12,14 @@ use ledger::SecretKeys;
 use signing::SigningSecret;
 use uuid::Uuid;
 
-/// What is searched for and what is searched through is kept XORed with this, so that the search does not find itself.
+/// The text to find and the memory to search are XORed with this, so that the search does not find itself.
 const MASK: u8 = 0x55;
 
-/// Bytes that are read at a time, and how far the next ones begin: a copy may lie across.
+/// Bytes read at a time, and how far apart reads begin. Reads overlap, as a copy may lie across two.
 const STEP: usize = 4096 + 64;
 const STRIDE: usize = 4096;
 
-/// How often the masked text is in the writable memory of this process.
+/// Counts the masked text in the writable memory of this process, except the main stack.
 fn copies(masked: &[u8]) -> usize {
     let memory = File::open("/proc/self/mem").unwrap();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -29,7 +29,7 @@ fn copies(masked: &[u8]) -> usize {
         let (start, end) = range.split_once('-').unwrap();
         let address = |text| u64::from_str_radix(text, 16).unwrap();
         let (mut at, end) = (address(start), address(end));
-        // Small steps: a large buffer would be part of what it is filled from.
+        // The buffer is small: a large one would be part of the memory it is filled from.
         let mut bytes = [0; STEP];
         while at < end {
             let read = memory.read_at(&mut bytes, at).unwrap_or(0);
@@ -49,7 +49,7 @@ fn an_opened_secret_leaves_no_copy_in_memory() {
     let keys: SecretKeys = format!("test:{}", "7".repeat(64)).parse().unwrap();
     let webhook = Uuid::from_u128(1).into();
     let secret = SigningSecret::generate().unwrap();
-    // What is freed loses its first bytes to the allocator, so the last ones are looked for.
+    // The allocator overwrites the first bytes of freed memory, so the test looks for the last ones.
     let masked: Vec<u8> = secret.expose().bytes().skip(40).map(|byte| byte ^ MASK).collect();
     let sealed = keys.seal(webhook, &secret).unwrap();
     drop(secret);

@@ -1,15 +1,15 @@
-//! How long to wait between tries of something that is expected to come back.
+//! Back-off: how long to wait between tries of a dependency that is away.
 
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
 
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Before the jitter, which adds up to as much again.
+/// Without the jitter, which adds up to as much again.
 const LONGEST: Duration = Duration::from_millis(2_500);
 
-/// Delays for a loop that waits for a dependency: from 100 ms, doubling, to 5 s at most, with jitter so that many
-/// processes do not return at once. It never ends; the caller's shutdown ends the loop.
+/// Delays for a loop that waits for a dependency: from 100 ms, doubling, to 5 s at most. Jitter keeps many processes
+/// from returning at once. The delays never end: the caller's shutdown ends the loop.
 #[must_use]
 pub fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()

@@ -1,4 +1,4 @@
-//! The ledger, its keys and the broker, as the settings name them.
+//! Makes the ledger, its keys and the broker as the settings say.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     settings::{Settings, SettingsError},
 };
 
-/// The ledger. Nothing is connected yet. Call it inside the runtime in which the process runs to its end.
+/// The ledger. Nothing is connected yet. Call it inside the runtime that runs the process to its end.
 ///
 /// # Errors
 /// [`SettingsError::Invalid`] for `database.url`.
@@ -21,7 +21,7 @@ pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, Sett
     ledger_with(settings, process, settings.database.max_connections)
 }
 
-/// The same with some of the connections that a process may hold.
+/// The same with `max_connections` of the connections that the process may hold.
 ///
 /// # Errors
 /// [`SettingsError::Invalid`] for `database.url`.
@@ -35,7 +35,7 @@ pub fn ledger_with(
     Ledger::new(&config).map_err(database_url)
 }
 
-/// A part of the ledger with connections of its own, and how long a call may hold one of them.
+/// The same ledger with connections of its own. A call may hold one of them for as long as `patience`.
 ///
 /// # Errors
 /// [`SettingsError::Invalid`] for `database.url`.
@@ -81,10 +81,10 @@ pub struct SchemaTooOld {
     pub missing: Vec<String>,
 }
 
-/// Waits until the database answers, and checks its schema. Returns early, without an error, at the shutdown.
+/// Waits until the database answers, and checks its schema. Returns without an error when the shutdown comes first.
 ///
 /// # Errors
-/// [`SchemaTooOld`], which no waiting mends.
+/// [`SchemaTooOld`], at once: waiting does not help.
 pub async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), SchemaTooOld> {
     let mut delays = backoff().build();
     loop {
@@ -100,7 +100,7 @@ pub async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> R
     }
 }
 
-/// The checks that every service has: `database` and `broker`; not ready from the shutdown on.
+/// The checks of every service: `database` and `broker`. A service is not ready from the shutdown on.
 #[must_use]
 pub fn readiness(ledger: &Ledger, publisher: &Publisher, shutdown: CancellationToken) -> Readiness {
     let (ledger, publisher) = (ledger.clone(), publisher.clone());
@@ -120,9 +120,8 @@ fn database_fault(error: &LedgerError) -> String {
     }
 }
 
-/// Does `step` until it succeeds, waiting a little longer after each failure, for as long as it takes. Every failure is
-/// logged. `None` when `abandon` comes first: then whatever was to follow must not happen, and the message that caused
-/// it stays unacknowledged.
+/// Tries `step` until it succeeds, with back-off, for as long as it takes. Logs every failure. Returns `None` when
+/// `abandon` comes first. Then what was to follow must not happen, and the message that caused it stays unacknowledged.
 pub async fn persist<T, E, F>(what: &str, abandon: &CancellationToken, mut step: impl FnMut() -> F) -> Option<T>
 where
     E: std::error::Error + 'static,

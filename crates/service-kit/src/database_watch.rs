@@ -1,4 +1,4 @@
-//! The database's clock, read now and then.
+//! The database's clock, read every few seconds.
 
 use std::{
     sync::atomic::AtomicU64,
@@ -16,20 +16,20 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the clock is read.
 const EVERY: Duration = Duration::from_secs(5);
-/// The clocks of two machines that are looked after differ by less.
+/// The clocks of two well-kept machines differ by less.
 const TOLERANCE: Duration = Duration::from_secs(5);
-/// A reading that took longer says too little of the time. It counts only when there is none yet.
+/// A reading that took longer tells the time too badly. It counts only if there is none yet.
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// The database's time, without asking it each time. A clone shows the same.
+/// The database's time, known without a query each time. Clones share the readings.
 #[derive(Clone, Debug)]
 pub struct DatabaseWatch {
     last: watch::Receiver<Option<ClockReading>>,
 }
 
 impl DatabaseWatch {
-    /// Reads the clock at once and every five seconds from then on, in the background, until `stop`. Shows in `registry`
-    /// how far the local clock is off, and warns once when that is more than five seconds.
+    /// Reads the clock at once and then every five seconds, in the background, until `stop`. Shows in `registry` how
+    /// far the local clock is off. Warns once when that is more than five seconds.
     #[must_use]
     pub fn start(ledger: &Ledger, registry: &mut Registry, stop: CancellationToken) -> Self {
         let offset = Gauge::<f64, AtomicU64>::default();
@@ -49,16 +49,16 @@ impl DatabaseWatch {
         Self { last }
     }
 
-    /// The database's time now: the last reading, carried forward by the monotonic clock, so that a step of this
-    /// machine's time changes nothing. `None` before the first reading. A database that is away changes nothing.
+    /// The database's time now: the last reading, carried forward by the monotonic clock. A step of this machine's time
+    /// does not change it, nor does a database that is away. `None` before the first reading.
     #[must_use]
     pub fn now(&self) -> Option<OffsetDateTime> {
         self.last.borrow().map(|reading| carried(&reading, Instant::now()))
     }
 
-    /// Waits until the time is known: from then on [`DatabaseWatch::now`] has it.
+    /// Waits until [`DatabaseWatch::now`] has a time.
     pub async fn known(&self) {
-        // The readings end with the process only.
+        // The readings end only with the process.
         let _ = self.last.clone().wait_for(Option::is_some).await;
     }
 }
@@ -103,7 +103,7 @@ impl Clock {
     }
 }
 
-/// What the log was told of the database last.
+/// The database's state that was logged last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Well,
@@ -111,7 +111,7 @@ enum Told {
     Away,
 }
 
-/// Tells the log when the database goes away or takes no writes any more, and when it is well again: once each.
+/// Logs once when the database goes away, takes no writes, or is well again.
 fn tell(told: &mut Option<Told>, read: &Result<ClockReading, LedgerError>) {
     let now = match read {
         Ok(_) => Told::Well,

@@ -1,4 +1,4 @@
-//! Which tenants' jobs take the bulk lane: a tenant that floods the queues does not hold up the others.
+//! Which tenants flood (crates/README.md, fairness). Their jobs take the bulk lane, and do not hold up other tenants.
 
 use std::{
     collections::HashMap,
@@ -8,11 +8,11 @@ use std::{
 
 use domain::TenantId;
 
-/// Jobs count for so long, about: a steady rate of so many jobs a second has a level of as many.
+/// How long a job counts, about. The level of a tenant with a steady rate is its number of jobs in this time.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// The rates at which tenants' jobs come, each as a level that rises with every job and fades. A tenant floods once its level
-/// is above the limit, and above those of all tenants below the limit together; until it is below half of the limit.
+/// A level for each tenant, which rises with every job and fades. A tenant floods once its level reaches the limit and
+/// is above the levels of all tenants below the limit together. It floods until its level is below half of the limit.
 #[derive(Clone)]
 pub struct Flood {
     limit: f64,
@@ -31,14 +31,14 @@ struct Level {
 }
 
 impl Flood {
-    /// Nobody floods with fewer than so many jobs a second.
+    /// `per_second` is the limit: a tenant with fewer jobs a second does not flood.
     #[must_use]
     pub fn above(per_second: u32, now: Instant) -> Self {
         let levels = Levels { swept: now, tenants: HashMap::new() };
         Self { limit: per_second.into(), levels: Arc::new(Mutex::new(levels)) }
     }
 
-    /// Counts a batch's jobs by their tenants. Returns the tenants of these that flood.
+    /// Counts a batch's jobs by tenant. Returns those of the tenants that flood.
     #[must_use]
     pub fn count(&self, jobs: &HashMap<TenantId, u32>, now: Instant) -> Vec<TenantId> {
         let mut levels = self.lock();
@@ -52,7 +52,7 @@ impl Flood {
                 high.push(*tenant);
             }
         }
-        // Most of the time it is nobody, and then the others need not be looked at.
+        // Mostly no tenant is high. Then the other levels need not be read.
         if !high.is_empty() {
             let all = levels.tenants.values().map(|level| level.jobs_at(now));
             let below: f64 = all.filter(|jobs| *jobs < self.limit).sum();
@@ -71,7 +71,7 @@ impl Flood {
 }
 
 impl Levels {
-    /// Forgets the tenants of whose level little is left, now and then.
+    /// Forgets tenants with hardly any level left, at most once in [`MEMORY`].
     fn sweep(&mut self, now: Instant) {
         if now.saturating_duration_since(self.swept) >= MEMORY {
             self.swept = now;
@@ -97,7 +97,7 @@ mod tests {
         Uuid::from_u128(number).into()
     }
 
-    /// So many batches, a hundredth of a second apart, of so many jobs by tenant. Returns who floods in the last one.
+    /// Counts `count` batches of `jobs` by tenant, 10 ms apart. Returns who floods in the last one.
     fn batches(flood: &Flood, now: &mut Instant, count: u32, jobs: &[(u128, u32)]) -> Vec<TenantId> {
         let jobs = jobs.iter().map(|(number, jobs)| (tenant(*number), *jobs)).collect();
         let mut flooding = Vec::new();

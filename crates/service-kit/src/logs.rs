@@ -12,7 +12,7 @@ use crate::settings::{LogFormat, SettingsError};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The crates of this workspace; every other one is foreign.
+/// The crates of this workspace. All others are foreign.
 const OURS: [&str; 10] = [
     "api_service",
     "broker",
@@ -26,8 +26,8 @@ const OURS: [&str; 10] = [
     "webhookctl",
 ];
 
-/// Sends this process's logs to standard error. A second call in one process changes nothing. What foreign crates have
-/// to say is cut at `debug`, whatever `level` asks for: at `trace` they show credentials and whole messages.
+/// Sends this process's logs to standard error. A second call in one process changes nothing. Foreign crates log at
+/// `debug` at most, whatever `level` asks for: at `trace` they show credentials and whole messages.
 ///
 /// # Errors
 /// [`SettingsError::Invalid`] for `log.level` when `level` is not a list of filter directives.
@@ -53,7 +53,7 @@ fn is_ours(target: &str) -> bool {
     OURS.contains(&target.split("::").next().unwrap_or_default())
 }
 
-/// A bare word that is no level would be taken for the name of a target: a typing mistake would silence everything.
+/// Refuses a bare word that is no level. It would name a target, and a typing mistake would silence everything.
 fn filter(level: &str) -> Result<EnvFilter, SettingsError> {
     let invalid =
         |reason: String| SettingsError::invalid("log.level", format_args!("invalid level {level:?}: {reason}"));

@@ -1,7 +1,7 @@
 //! Health and metrics over HTTP, for the orchestrator and Prometheus.
 //!
-//! It carries no secret and takes no input, but it has to answer when others misbehave: at most 64 connections, one
-//! request each, 2 s for its headers and 10 s for everything.
+//! The server carries no secret and takes no input, but it has to answer even when clients misbehave. It allows 64
+//! connections, each with one request, 2 s for its headers and 10 s for everything.
 
 mod routes;
 
@@ -25,9 +25,9 @@ use crate::readiness::Readiness;
 const MAX_CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(2);
 const ALL_WITHIN: Duration = Duration::from_secs(10);
-/// What an answer under way gets when the server stops.
+/// The time for answers under way when the server stops.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// After a refused accept, most likely for want of file descriptors.
+/// The pause after a failed accept, most likely for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the server could not start.
@@ -36,11 +36,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct OpsError {
     /// Where it should have listened.
     pub address: SocketAddr,
-    /// Why it does not.
+    /// Why it cannot.
     pub source: io::Error,
 }
 
-/// A bound server: `/healthz`, `/readyz` and `/metrics`.
+/// A bound server of `/healthz`, `/readyz` and `/metrics`.
 #[derive(Debug)]
 pub struct OpsServer {
     listener: TcpListener,
@@ -53,7 +53,7 @@ struct Served {
 }
 
 impl OpsServer {
-    /// Listens on `address`; port 0 lets the system choose.
+    /// Listens on `address`. With port 0 the system chooses the port.
     ///
     /// # Errors
     /// [`OpsError`] when the address is taken, not ours, or not allowed.
@@ -72,8 +72,8 @@ impl OpsServer {
         self.address
     }
 
-    /// Answers until `stop` is cancelled. That should be after the work is drained, later than the token of
-    /// [`Readiness::draining`]: an orchestrator wants to be told that this process is not ready.
+    /// Answers until `stop` is cancelled. Cancel it after the work is drained, later than the token of
+    /// [`Readiness::draining`]: the orchestrator has to be told that this process is not ready.
     pub async fn serve(self, registry: Arc<Registry>, readiness: Readiness, stop: CancellationToken) {
         let served = Arc::new(Served { registry, readiness });
         let mut connections = JoinSet::new();

@@ -1,4 +1,4 @@
-//! What a service's `main` does, once for all of them.
+//! What the `main` of every service does.
 
 mod report;
 
@@ -15,19 +15,19 @@ use tokio_util::sync::CancellationToken;
 use crate::settings::{Settings, SettingsError};
 use crate::{logs, shutdown};
 
-/// Settings or arguments that cannot be used.
+/// The exit code for settings or arguments that cannot be used.
 const UNUSABLE: u8 = 2;
 /// What a process gets beyond `shutdown.deadline` before it is abandoned.
 const GRACE: Duration = Duration::from_secs(2);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Runs a service and returns what `main` returns: 0 when `service` ended well, 1 when it failed, 2 when it was never
-/// begun because of the settings or the arguments. Errors are one line on standard error, with their causes. A panic of
-/// `service` goes on in the caller.
+/// Runs a service and returns what `main` returns: 0 when `service` succeeded, 1 when it failed, 2 when the settings or
+/// the arguments cannot be used. An error is one line on standard error, with its causes. A panic of `service` goes on
+/// in the caller.
 ///
-/// `service` gets the settings and a token that SIGTERM or SIGINT cancels; from then it has `shutdown.deadline` to
-/// return. Two seconds after that it is abandoned, as a failure. `about` is the line that `--help` prints.
+/// `service` gets the settings and a token that SIGTERM or SIGINT cancels. From then on it has `shutdown.deadline` to
+/// return. Two seconds later it is abandoned, which is a failure. `about` is the line that `--help` prints.
 pub fn run<S, F, E>(name: &str, about: &str, service: S) -> ExitCode
 where
     S: FnOnce(Settings, CancellationToken) -> F,
@@ -62,7 +62,7 @@ where
 fn prepare() -> Result<Settings, SettingsError> {
     let settings = Settings::load()?;
     logs::init(settings.log.format, &settings.log.level)?;
-    // Thousands of attempts are thousands of sockets. The soft limit is low for the sake of programs that use select(2).
+    // Thousands of attempts need thousands of sockets. The soft limit is low only for programs that use select(2).
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!(%error, "the limit of open files could not be raised");
     }
@@ -83,14 +83,14 @@ where
             shutdown.cancelled().await;
             tokio::time::sleep(deadline.saturating_add(GRACE)).await;
         };
-        // On a thread of the pool, like all that it talks to: this one would have to be woken for each of its steps.
+        // It runs on a thread of the pool, like all that it talks to. This thread would have to be woken for each step.
         let service = tokio::spawn(service(settings, shutdown.clone()));
         tokio::select! {
             outcome = service => Ok(outcome.map(|outcome| outcome.map_err(Into::into))),
             () = overdue => Err(Overdue(deadline).into()),
         }
     });
-    // Whatever still runs has no one to report to; it must not keep the process.
+    // What still runs has no one to report to, and must not keep the process alive.
     runtime.shutdown_background();
     outcome.and_then(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic.into_panic())))
 }

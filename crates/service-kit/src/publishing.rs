@@ -1,4 +1,4 @@
-//! Publishing what messages leave behind, before they are acknowledged.
+//! Publishes the follow-ups of messages before the messages are acknowledged.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::backoff;
 
-/// How long what is confirmed waits for the rest, to be acknowledged with it: runs of acknowledgements are cheap.
+/// How long confirmed messages wait for the rest, to be acknowledged together: runs of acknowledgements are cheap.
 const TOGETHER: Duration = Duration::from_millis(500);
 
-/// A message to be published, and the sources that are done only when it is confirmed: a source is the right to
-/// acknowledge. It is done when the last follow-up that holds it is confirmed.
+/// A message to be published, and the sources that wait for its confirm. A source is the right to acknowledge. It is
+/// done when the last follow-up that holds it is confirmed.
 pub struct FollowUp<S, T> {
-    /// Whose it is; nobody's when nothing waits for it.
+    /// The sources that wait for it, if any.
     pub sources: Vec<Arc<S>>,
     /// What the message is made of.
     pub content: T,
@@ -24,23 +24,25 @@ pub struct FollowUp<S, T> {
 
 /// Publishes follow-ups until the broker has confirmed each.
 pub struct Publishing<'a> {
-    /// What it is, for the log.
+    /// What is published, for the log.
     pub what: &'static str,
-    /// Publishes.
+    /// The publisher.
     pub publisher: &'a Publisher,
-    /// Cancelled when nothing is tried any more.
+    /// Cancelled to give up.
     pub abandon: &'a CancellationToken,
 }
 
 impl Publishing<'_> {
-    /// Publishes, and tries what was not confirmed again, for as long as it takes. A queue that refuses holds up nothing
-    /// but the sources of its own messages: what is confirmed is not sent again, and goes to `done`.
+    /// Publishes follow-ups, and tries unconfirmed ones again, for as long as it takes. A queue that refuses holds up
+    /// only the sources of its own messages. A confirmed message is not sent again.
     ///
-    /// `message` makes the message at each try, or none when nobody wants it any more: then its sources are dropped. `done`
-    /// is given the sources that are done, with `ready`, which were from the beginning: all of them together, or, when
-    /// something is held up, those that are done by then, of which there may be none, and the others as they come.
+    /// `message` makes the message at each try, or returns `None` when nobody wants it any more. Then the follow-up is
+    /// dropped.
     ///
-    /// `None` when it was abandoned: what was not given to `done` must not be acknowledged.
+    /// `done` takes the sources that are done, with `ready`, which are done from the beginning. It is called once with
+    /// all. When something is held up, it is called with those done by then, possibly none, and again as others come.
+    ///
+    /// Returns `None` when it was abandoned. What was not given to `done` must then not be acknowledged.
     pub async fn all<S, T, F: Future<Output = ()>>(
         &self,
         follow_ups: Vec<FollowUp<S, T>>,
@@ -82,7 +84,7 @@ impl Publishing<'_> {
         }
     }
 
-    /// One try, after a pause unless it is the first.
+    /// Does one try, after a pause unless it is the first.
     async fn one<S, T>(
         &self,
         mut part: Part<S, T>,
@@ -97,7 +99,7 @@ impl Publishing<'_> {
         let left = match self.publisher.publish_patiently(&messages).await {
             Ok(()) => Vec::new(),
             Err(error) => {
-                // The same again and again, of a queue that may refuse for hours.
+                // Logs fewer and fewer of the tries: a queue may refuse for hours.
                 if part.tries.is_power_of_two() {
                     self.warn(&error, part.tries);
                 }
@@ -124,7 +126,7 @@ impl Publishing<'_> {
 /// The follow-ups that went to one queue at the first try.
 struct Part<S, T> {
     follow_ups: Vec<FollowUp<S, T>>,
-    /// Those that the last try had confirmed.
+    /// Those that the last try confirmed.
     confirmed: Vec<FollowUp<S, T>>,
     tries: u32,
     delays: ExponentialBackoff,

@@ -1,4 +1,4 @@
-//! Whether this process can do its work now.
+//! Whether this process can do its work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,8 +37,7 @@ impl Readiness {
         Self::default()
     }
 
-    /// Adds a check. What it answers as its fault is published, so it must name no credential. A check that takes
-    /// over 2 s has failed.
+    /// Adds a check. Its error is published, so it must name no credential. A check that takes over 2 s has failed.
     #[must_use]
     pub fn check<P, F>(mut self, name: &'static str, probe: P) -> Self
     where
@@ -49,14 +48,14 @@ impl Readiness {
         self
     }
 
-    /// Not ready from the moment that `token` is cancelled, which is when shutdown begins: no new work, please.
+    /// Makes the process not ready once `token` is cancelled, when shutdown begins, so that it gets no new work.
     #[must_use]
     pub fn draining(mut self, token: CancellationToken) -> Self {
         self.draining = Some(token);
         self
     }
 
-    /// Runs all checks at the same time. While draining there is nothing to check.
+    /// Runs all checks at the same time. While the process drains, none is run.
     pub async fn report(&self) -> ReadinessReport {
         if self.draining.as_ref().is_some_and(CancellationToken::is_cancelled) {
             let checks = BTreeMap::from([("process", "shutting down".to_owned())]);

@@ -1,7 +1,7 @@
-//! The settings that every process shares, checked before anything else happens.
+//! The settings that all processes share. They are checked before anything else happens.
 //!
-//! Built-in defaults, then an optional TOML file named by `WEBHOOKS_CONFIG`, then environment variables
-//! `WEBHOOKS__SECTION__KEY`. What is unknown or unusable is refused with the key's name in both spellings.
+//! Environment variables `WEBHOOKS__SECTION__KEY` win over an optional TOML file, named by `WEBHOOKS_CONFIG`. The file
+//! wins over the built-in defaults. Unknown or unusable settings are refused, with the key in both spellings.
 
 mod error;
 mod parse;
@@ -23,7 +23,7 @@ pub use sections::{
 };
 pub use sensitive::Sensitive;
 
-/// Every setting, one field per section; a process ignores the sections that it has no use for.
+/// Every setting, one field per section. A process ignores sections that it has no use for.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "each section's type says what it is for")]
@@ -55,7 +55,7 @@ impl Settings {
         Self::from_sources(file.as_deref(), sources::variables_of_process()?)
     }
 
-    /// The same from sources that the caller supplies; variables that do not begin with `WEBHOOKS__` are ignored.
+    /// The same from sources that the caller supplies. Ignores variables that do not begin with `WEBHOOKS__`.
     ///
     /// # Errors
     /// The first [`SettingsError`] found.
@@ -64,7 +64,7 @@ impl Settings {
         Ok(Self::deserialize(tree::Node(merged))?)
     }
 
-    /// The keys that seal signing secrets, for the processes that cannot do without them.
+    /// The keys that seal signing secrets, for the processes that need them.
     ///
     /// # Errors
     /// [`SettingsError::Missing`] when `secrets.keys` is not set.
@@ -75,7 +75,7 @@ impl Settings {
         }
     }
 
-    /// Where sessions are asked for, when `api.sessions` is `introspection`.
+    /// Where to ask for sessions when `api.sessions` is `introspection`.
     ///
     /// # Errors
     /// [`SettingsError::Missing`] when `api.introspection_url` is not set.

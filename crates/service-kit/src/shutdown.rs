@@ -1,15 +1,15 @@
-//! From a signal to an orderly end.
+//! Turns a signal into an orderly end.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// What a shell reports for a process that an interrupt ended.
+/// The exit code that a shell reports for a process that an interrupt ended.
 const INTERRUPTED: i32 = 130;
 
-/// A token that SIGTERM or SIGINT cancels; a second of either ends the process at once with code 130.
-/// From here on neither signal ends the process by itself. Call it inside a tokio runtime.
+/// A token that SIGTERM or SIGINT cancels. A second signal ends the process at once, with code 130. After this call
+/// neither signal ends the process by itself. Call it inside a tokio runtime.
 ///
 /// # Errors
 /// When the system refuses a signal handler.
@@ -24,6 +24,7 @@ pub fn on_signals() -> io::Result<CancellationToken> {
         cancelled.cancel();
         let name = either(&mut terminate, &mut interrupt).await;
         tracing::warn!(signal = name, "second signal: ending at once");
+        #[expect(clippy::disallowed_methods, reason = "whoever sends a second signal wants the process to end now")]
         std::process::exit(INTERRUPTED);
     });
     Ok(token)

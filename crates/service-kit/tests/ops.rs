@@ -38,7 +38,7 @@ async fn serve(readiness: Readiness) -> Running {
 }
 
 impl Running {
-    /// The status line's code, the headers in lower case, the body.
+    /// Returns the status code, the head in lower case, and the body.
     async fn ask(&self, method: &str, path: &str) -> (u16, String, String) {
         let exchange = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();

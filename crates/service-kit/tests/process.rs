@@ -1,7 +1,7 @@
-//! A service's process from outside: exit codes, what it says, and signals.
+//! A service's process from outside: exit codes, output and signals.
 //!
-//! Started by cargo, this program runs the checks; each starts it again as a service, with arguments and environment of
-//! its own.
+//! Cargo starts this program, which runs the checks. Each check starts it again as a service, with arguments and
+//! environment of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -114,6 +114,7 @@ impl Service {
             if begin.elapsed() > PATIENCE {
                 self.process.kill().unwrap();
             }
+            #[expect(clippy::disallowed_methods, reason = "the test has no runtime, and the harness no other wait")]
             std::thread::sleep(Duration::from_millis(5));
         };
         let (mut output, mut errors) = (String::new(), String::new());

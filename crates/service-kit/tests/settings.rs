@@ -1,4 +1,4 @@
-//! Every way in which settings can be wrong, and which source wins.
+//! All the ways in which settings can be wrong, and which source wins.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -424,7 +424,7 @@ fn a_sensitive_value_is_never_shown() {
     }
 }
 
-/// `defaults.toml` is what operators read: a key that is missing there would be a secret of the code.
+/// Operators read `defaults.toml`, so it must list every key.
 #[test]
 fn the_list_of_settings_is_complete() {
     let listed = include_str!("../src/settings/defaults.toml");

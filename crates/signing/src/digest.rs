@@ -59,7 +59,7 @@ mod tests {
         }
     }
 
-    /// The digest was computed apart, with the command line's `openssl dgst -sha256 -hmac <secret>`.
+    /// The digest was computed independently, with `openssl dgst -sha256 -hmac <secret>`.
     #[test]
     fn the_header_is_the_time_and_the_digest_of_the_body_under_the_whole_secret() {
         let secret = SigningSecret::from("whsec_0123456789abcdef".to_owned());

@@ -1,4 +1,4 @@
-//! The secret that a webhook's deliveries are signed with.
+//! The secret that signs a webhook's deliveries.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 const PREFIX: &str = "whsec_";
 const RANDOM_BYTES: usize = 32;
 
-/// A webhook's `signing_secret`. Its whole text is the HMAC key; it is wiped from memory when dropped and its `Debug`
+/// A webhook's `signing_secret`. Its whole text is the HMAC key. It is wiped from memory when dropped, and its `Debug`
 /// output does not show it.
 #[derive(Clone)]
 pub struct SigningSecret(Zeroizing<String>);
@@ -27,14 +27,14 @@ impl SigningSecret {
         let mut bytes = Zeroizing::new([0; RANDOM_BYTES]);
         SystemRandom::new().fill(bytes.as_mut_slice()).map_err(|_| NoRandomness)?;
         let digits = Zeroizing::new(hex::encode(bytes.as_slice()));
-        // Reserved at once: a string that grows leaves copies of the secret behind.
+        // Reserved at once, as a string that grows leaves copies of the secret behind.
         let mut text = String::with_capacity(PREFIX.len() + digits.len());
         text.push_str(PREFIX);
         text.push_str(&digits);
         Ok(Self::from(text))
     }
 
-    /// The secret itself: for signing, sealing and the one answer that shows it.
+    /// The secret itself, for signing, sealing and the one answer that shows it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -4,28 +4,28 @@ use ring::hmac;
 
 use crate::{SigningSecret, digest};
 
-/// The specification's default tolerance, which is also the largest that it permits: 300 seconds.
+/// The largest tolerance that the specification permits, which is also its default: 300 seconds.
 pub const MAX_TOLERANCE_SECONDS: u32 = 300;
 
-/// Why a delivery is not to be processed.
+/// Why a delivery must not be processed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum VerifyError {
-    /// The receiver's own fault: the tolerance must not be set above [`MAX_TOLERANCE_SECONDS`].
+    /// The receiver's own mistake: the tolerance is above [`MAX_TOLERANCE_SECONDS`].
     #[error("a tolerance of {0} s, at most {MAX_TOLERANCE_SECONDS} s is permitted")]
     ToleranceTooLarge(u32),
     /// The header has no `t`.
     #[error("the signature has no timestamp t")]
     MissingTimestamp,
-    /// `t` is not a number of seconds, or is there more than once.
+    /// `t` is not a number of seconds, or occurs more than once.
     #[error("the signature's timestamp t is not one whole number of seconds")]
     BadTimestamp,
     /// The header has no `v1`.
     #[error("the signature has no digest v1")]
     MissingDigest,
-    /// A `v1` is not lowercase hexadecimal.
+    /// A `v1` is empty or not lowercase hexadecimal.
     #[error("the signature's digest v1 is not lowercase hexadecimal")]
     BadDigest,
-    /// It was signed too long ago, or too far in the future.
+    /// The signature is too old, or too far in the future.
     #[error("the signature's timestamp is {distance_seconds} s from now, the tolerance is {tolerance_seconds} s")]
     OutsideTolerance {
         /// The distance between `t` and now, in seconds.
@@ -43,11 +43,11 @@ struct Signature {
     digests: Vec<Vec<u8>>,
 }
 
-/// Checks the value of `X-Service-Signature` against the raw body, at the time `now_unix` (Unix seconds). The order of
-/// the header's parts is free, unknown parts are ignored, and where there are several `v1`, one that matches is enough.
+/// Checks the value of `X-Service-Signature` against the raw body, at the time `now_unix` (Unix seconds). The header's
+/// parts may come in any order, and unknown parts are ignored. One matching `v1` of several is enough.
 ///
 /// # Errors
-/// A [`VerifyError`]: do not process the body.
+/// A [`VerifyError`]; do not process the body.
 pub fn verify(
     secret: &SigningSecret,
     header: &str,
@@ -87,7 +87,7 @@ fn parse(header: &str) -> Result<Signature, VerifyError> {
 }
 
 fn parse_time(seconds: &str) -> Result<i64, VerifyError> {
-    // Digits alone: `parse` would take a sign.
+    // Only digits: `parse` would take a sign.
     let digits = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
     let seconds = if digits { seconds.parse().ok() } else { None };
     seconds.ok_or(VerifyError::BadTimestamp)

@@ -1,4 +1,4 @@
-//! `webhookctl dead`.
+//! `webhookctl dead`: jobs that became dead letters.
 
 use std::io::{Write, stdout};
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::{away, body};
 
-/// How many deliveries the ledger is told of at a time.
+/// The most deliveries in one call to the ledger.
 const BATCH: usize = 500;
 
-/// Prints the dead jobs of so many messages, one JSON object a line.
+/// Prints the dead jobs of up to `limit` messages, one JSON object a line.
 pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
     for parked in away::broker(broker.parked_list(&broker.names().dead(), limit).await)? {
         for line in lines(&parked) {
@@ -22,7 +22,8 @@ pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hands dead jobs to the dispatchers again, with a clean slate. Without a limit, those that are there at the start.
+/// Publishes dead jobs to the dispatchers again and clears their marks. Without a limit, takes those that are there at
+/// the start.
 pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
     let (from, to) = (broker.names().dead(), broker.names().deliveries());
     let (messages, deliveries) = parked(broker, &from, limit).await?;
@@ -34,8 +35,8 @@ pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usiz
     Ok(())
 }
 
-/// Forgets dead jobs for good, and cancels their deliveries that still wait: an administrator can resend those. Without a limit,
-/// those that are there at the start.
+/// Deletes dead jobs and cancels their waiting deliveries, which an administrator can resend. Without a limit, takes
+/// those there at the start.
 pub(crate) async fn discard(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
     let dead = broker.names().dead();
     let (messages, deliveries) = parked(broker, &dead, limit).await?;
@@ -48,17 +49,17 @@ pub(crate) async fn discard(broker: &Broker, ledger: &Ledger, limit: Option<usiz
     Ok(())
 }
 
-/// How many messages there are, up to the limit, and the deliveries of their jobs.
+/// The number of messages, up to the limit, and the deliveries of their jobs.
 async fn parked(broker: &Broker, dead: &str, limit: Option<usize>) -> anyhow::Result<(usize, Vec<DeliveryId>)> {
     let parked = away::broker(broker.parked_list(dead, limit.unwrap_or(usize::MAX)).await)?;
     let jobs = parked.iter().filter_map(|parked| Job::parse(&parked.body).ok()).flatten();
     let mut deliveries: Vec<DeliveryId> = jobs.map(|job| job.delivery).collect();
-    // Whoever locks several deliveries does so in the order of their ids.
+    // Everyone locks deliveries in the order of their ids, to avoid deadlocks.
     deliveries.sort_unstable();
     Ok((parked.len(), deliveries))
 }
 
-/// What the broker moved by itself has no reason in our words, but one in its own.
+/// A message that the broker moved by itself has the broker's reason instead of ours.
 fn lines(parked: &Parked) -> Vec<Value> {
     let header = |name: &str| parked.headers.get(name).cloned();
     let (name, body) = body::shown(&parked.body);

@@ -12,7 +12,7 @@ pub(crate) async fn list(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<(
     Ok(())
 }
 
-/// Seals with the first key whatever other configured keys seal. What cannot be resealed is listed, and an error.
+/// Reseals with the first key what other configured keys seal. If some cannot be resealed, lists them and fails.
 pub(crate) async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
     let first = keys.ids().next().unwrap_or_default();
     let used = away::database(ledger.keys_used(keys).await)?;

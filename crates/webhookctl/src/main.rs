@@ -14,7 +14,7 @@ use domain::TenantId;
 use service_kit::{Settings, SettingsError, connections, process};
 
 const PROCESS: &str = "webhookctl";
-/// Settings that cannot be used; clap ends with the same for arguments.
+/// The exit code for unusable settings. clap uses the same for arguments.
 const UNUSABLE: i32 = 2;
 
 /// The operators' command line of the webhook service.
@@ -27,7 +27,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Applies the migrations that are missing, and makes partitions ahead of time.
+    /// Applies the missing migrations and makes partitions ahead of time.
     Migrate,
     /// Admin sessions of the `database` back end.
     #[command(subcommand)]
@@ -35,7 +35,7 @@ enum Command {
     /// Events that could not be used.
     #[command(subcommand)]
     Rejected(Parked),
-    /// Jobs that could not be done: no jobs at all, or such that crashed their dispatchers.
+    /// Dead jobs: unreadable ones, those of unknown deliveries, and those that crashed dispatchers.
     #[command(subcommand)]
     Dead(Parked),
     /// The keys that seal signing secrets (`secrets.keys`).
@@ -50,19 +50,19 @@ enum Session {
         /// The tenant that the session may manage: a UUID.
         #[arg(long)]
         tenant: TenantId,
-        /// How long it lasts, such as 30m or 12h.
+        /// How long the session lasts, such as 30m or 12h.
         #[arg(long, default_value = "12h", value_parser = ttl)]
         ttl: Duration,
-        /// Who is logged in.
+        /// The user who is logged in.
         #[arg(long, default_value = PROCESS)]
         user: String,
-        /// The user's role; only `admin` may manage webhooks.
+        /// The user's role. Only `admin` may manage webhooks.
         #[arg(long, default_value = "admin")]
         role: String,
     },
-    /// Revokes a session: from then on it is not logged in.
+    /// Revokes a session. From then on it is not logged in.
     Revoke {
-        /// The session's id, or `-` to read it from standard input, where no shell's history keeps it.
+        /// The session's id, or `-` to read it from standard input, which keeps it out of the shell's history.
         id: String,
     },
 }
@@ -71,27 +71,27 @@ enum Session {
 enum Keys {
     /// Shows how many secrets each key seals, whether it is configured or not.
     List,
-    /// Seals with the first key what other configured keys seal, so that they can be retired. Services may run meanwhile.
+    /// Reseals with the first key what other configured keys seal, so that they can be retired. Services can stay up.
     Reseal,
 }
 
 #[derive(Subcommand)]
 enum Parked {
-    /// Shows them, one JSON object a line, oldest first. They stay where they are.
+    /// Shows the messages, one JSON object a line, oldest first. They stay where they are.
     List {
-        /// The most messages to show: a dead one may hold several jobs, each of which has its line.
+        /// The most messages to show. A dead one may hold several jobs, and each job has its own line.
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
-    /// Forgets them for good, oldest first: what no cause's mending would make usable.
+    /// Deletes the messages for good, oldest first. Use it when no repair would make them usable.
     Discard {
-        /// The most messages to forget; all that are there now if not given.
+        /// The most messages to delete. Without it, all that are there at the start.
         #[arg(long)]
         limit: Option<usize>,
     },
-    /// Hands them over again, oldest first: events to ingest, jobs to the dispatchers.
+    /// Publishes the messages again, oldest first: events to ingest, jobs to the dispatchers.
     Requeue {
-        /// The most messages to hand over; all that are there now if not given.
+        /// The most messages to publish again. Without it, all that are there at the start.
         #[arg(long)]
         limit: Option<usize>,
     },
@@ -107,7 +107,8 @@ async fn main() {
             if error.is::<SettingsError>() { UNUSABLE } else { 1 }
         }
     };
-    // With the runtime would end what a connection to the broker still does in the background, and not in silence.
+    // Does not drop the runtime: that would end the background work of a broker connection, which prints errors then.
+    #[expect(clippy::disallowed_methods, reason = "the end of the runtime would wait for the broker connection")]
     std::process::exit(code);
 }
 

@@ -1,4 +1,4 @@
-//! `webhookctl rejected`.
+//! `webhookctl rejected`: unusable events.
 
 use std::io::{Write, stdout};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{away, body};
 
-/// Prints the rejected events, one JSON object a line.
+/// Prints up to `limit` rejected events, one JSON object a line.
 pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
     for parked in away::broker(broker.parked_list(&broker.names().rejected(), limit).await)? {
         writeln!(stdout(), "{}", line(&parked))?;
@@ -15,8 +15,8 @@ pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hands rejected events to ingest again. Without a limit, those that are there at the start, so that what is rejected
-/// once more is not handed over for ever.
+/// Publishes rejected events to ingest again. Without a limit, takes those there at the start: an event that is
+/// rejected again does not go round for ever.
 pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
     let (from, to) = (broker.names().rejected(), broker.names().events());
     let moved = away::broker(broker.parked_move(&from, &to, limit).await)?;
@@ -24,7 +24,7 @@ pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Re
     Ok(())
 }
 
-/// Forgets rejected events for good. Without a limit, those that are there at the start.
+/// Deletes rejected events. Without a limit, takes those there at the start.
 pub(crate) async fn discard(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
     let gone = away::broker(broker.parked_discard(&broker.names().rejected(), limit).await)?;
     println!("discarded {gone} event(s)");

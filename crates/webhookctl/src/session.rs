@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use crate::away;
 
-/// Creates a session and prints its id alone: 256 random bits in hexadecimal. The ledger gets only its hash.
+/// Creates a session and prints only its id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
 pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<()> {
     let mut random = [0; 32];
     SystemRandom::new().fill(&mut random).map_err(|_| anyhow!("the system has no randomness"))?;
@@ -25,7 +25,7 @@ pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> 
     Ok(())
 }
 
-/// Revokes a session. That there is none is an error: whoever revokes a misspelt id must notice.
+/// Revokes a session. An unknown id is an error, so that a misspelt one is noticed.
 pub(crate) async fn revoke(ledger: &Ledger, id: String) -> anyhow::Result<()> {
     let revoked = away::database(ledger.session_revoke(&SessionHash::of(&id)).await)?;
     ensure!(revoked, "there is no such session");
@@ -33,7 +33,7 @@ pub(crate) async fn revoke(ledger: &Ledger, id: String) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The id that was given, or for `-` the first line of standard input.
+/// The given id, or for `-` the first line of standard input.
 pub(crate) fn id_from(argument: String) -> anyhow::Result<String> {
     if argument != "-" {
         return Ok(argument);

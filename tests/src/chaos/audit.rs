@@ -1,4 +1,4 @@
-//! The auditor: lists in, findings out. It knows the specification and the rules of the ledger, and asks nobody.
+//! The auditor: lists in, findings out. It knows the specification and the ledger's rules, and does no IO.
 
 mod findings;
 mod health;
@@ -38,13 +38,13 @@ pub fn audit(evidence: &Evidence) -> Audit {
     audit
 }
 
-/// The lists, arranged for looking up.
+/// The lists, indexed.
 struct Case<'e> {
     evidence: &'e Evidence,
     subscriptions: HashMap<WebhookId, &'e Subscription>,
     published: HashMap<Uuid, &'e Published>,
     deliveries: HashMap<DeliveryId, &'e Delivery>,
-    /// By the id that the request carries, if it is one.
+    /// By the id that the request carries, if it is a valid one.
     posts: HashMap<DeliveryId, Vec<&'e Post>>,
 }
 
@@ -69,7 +69,7 @@ impl<'e> Case<'e> {
         self.subscriptions.get(&webhook).map_or("an unknown webhook", |one| &one.name)
     }
 
-    /// Whether an administrator meddled with a delivery, so that it may have more than one run.
+    /// Whether a delivery is a test or was resent, so that it may have more than one run.
     fn is_meddled(&self, delivery: &Delivery) -> bool {
         delivery.is_test || delivery.run_base > 0 || self.evidence.resent.contains(&delivery.id)
     }

@@ -1,4 +1,4 @@
-//! Tenants, their webhooks, and the receivers: one of every kind.
+//! The fixtures: tenants, their webhooks, and a receiver of every kind.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -20,13 +20,13 @@ use crate::{
 /// How a receiver behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// 200 at once.
+    /// Answers 200 at once.
     Good,
-    /// 500 to the first attempts, up to three of them, then 200.
+    /// Answers 500 to up to three first attempts, then 200.
     Recovers,
-    /// 500 or 200, by chance.
+    /// Answers 200, 204, 400 or 503 by chance.
     Moody,
-    /// 300 ms to 2 s.
+    /// Answers 200 after 300 ms to 2 s.
     Slow,
     /// Reads the request and resets the connection.
     Resets,
@@ -36,28 +36,28 @@ pub enum Manner {
     Hangs,
     /// Ends every connection before a byte has passed.
     Drops,
-    /// 302 to a place that wants no visitors.
+    /// Answers 302 to the trap.
     Redirects,
-    /// Its certificate is of an authority that nobody knows.
+    /// Has a certificate of an unknown authority.
     Untrusted,
-    /// 500, always.
+    /// Always answers 500.
     Broken,
-    /// Comes and goes.
+    /// Is up for 4 s and down for 3 s, in turns.
     Flaps,
 }
 
-/// Who a webhook is to whom REST calls are made during the storm.
+/// What administrators do with a webhook during the storm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing is changed.
+    /// Nothing.
     Plain,
-    /// Paused and activated again.
+    /// They pause and activate it.
     Paused,
-    /// Paused until the storm is over.
+    /// They pause it until the storm is over.
     LeftPaused,
-    /// Deleted.
+    /// They delete it.
     Deleted,
-    /// Its deliveries are sent again, and tests are sent.
+    /// They resend deliveries and send test deliveries.
     Resent,
 }
 
@@ -69,7 +69,7 @@ const NOTES: &[EventType] = &[E::DeliveryNoteCreated, E::DeliveryNoteMarkedDeliv
 const RETURNS: &[EventType] = &[E::ReturnNoteCreated];
 const RECEIPTS: &[EventType] = &[E::StockReceiptCompleted];
 
-/// Tenant, name, manner, role, subscriptions. The first webhook of each tenant witnesses every event.
+/// Tenant, name, manner, role, event types. The first webhook of each tenant is a witness: it gets every event.
 const CAST: [(usize, &str, Manner, Role, &[EventType]); 21] = [
     (0, "shop witness", Manner::Good, Role::Plain, ALL),
     (0, "recovers", Manner::Recovers, Role::Plain, QUOTES),
@@ -94,14 +94,14 @@ const CAST: [(usize, &str, Manner, Role, &[EventType]); 21] = [
     (3, "resent", Manner::Moody, Role::Resent, QUOTES),
 ];
 
-/// How many tenants there are.
+/// The number of tenants.
 pub const TENANTS: usize = 4;
 
 /// A webhook with its receiver.
 pub struct Member {
-    /// What it is subscribed to, and the secret.
+    /// Its event types and its secret.
     pub subscription: Subscription,
-    /// Who it is to REST calls.
+    /// What administrators do with it.
     pub role: Role,
     /// Its tenant's administrator.
     pub admin: Api,
@@ -111,18 +111,18 @@ pub struct Member {
     manner: Manner,
 }
 
-/// Everybody outside the service.
+/// All fixtures.
 pub struct Cast {
-    /// By number.
+    /// The tenants, by number.
     pub tenants: Vec<Uuid>,
-    /// In a fixed order.
+    /// The webhooks, in a fixed order.
     pub members: Vec<Member>,
-    /// Where the redirects point to: nothing may arrive here.
+    /// The target of redirects. Nothing may arrive here.
     pub trap: Receiver,
 }
 
 impl Cast {
-    /// Registers everybody; the API runs.
+    /// Registers all webhooks. The API has to run.
     pub async fn assemble(system: &System, seed: u64) -> Self {
         let tenants: Vec<Uuid> = (0..TENANTS).map(|_| Uuid::new_v4()).collect();
         let mut admins = Vec::new();
@@ -158,12 +158,12 @@ impl Cast {
         Self { tenants, members, trap }
     }
 
-    /// The webhooks of a role.
+    /// The webhooks of a role, with their indexes.
     pub fn with(&self, role: Role) -> impl Iterator<Item = (usize, &Member)> {
         self.members.iter().enumerate().filter(move |(_, member)| member.role == role)
     }
 
-    /// Lets those come and go who do, for ever.
+    /// Flaps forever.
     pub async fn flap(&self) {
         loop {
             for (mode, seconds) in [(Mode::Pass, 4), (Mode::Refuse, 3)] {
@@ -175,7 +175,7 @@ impl Cast {
         }
     }
 
-    /// The storm is over: who came and went stays.
+    /// Ends the flapping: the receivers are up.
     pub fn settle_down(&self) {
         for member in self.members.iter().filter(|member| member.manner == Manner::Flaps) {
             member.proxy.as_ref().expect("it is behind a proxy").set(Mode::Pass);
@@ -189,7 +189,7 @@ impl Manner {
     }
 
     fn behaviour(self, seed: u64, trap: String) -> Behaviour {
-        // By chance, but the same chance for the same attempt of the same delivery.
+        // Random, but the same for an attempt of a delivery.
         let chance = move |id: &str, nth: usize| {
             let mut hasher = DefaultHasher::new();
             (seed, id, nth).hash(&mut hasher);
@@ -217,7 +217,7 @@ impl Manner {
     }
 }
 
-/// Now, on the clock that everything is compared by.
+/// The time on the clock that everything is compared by.
 #[must_use]
 pub fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()

@@ -1,4 +1,4 @@
-//! The lists, from where they are kept.
+//! Gathers the evidence from where it is kept.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,14 +17,13 @@ use super::{
 };
 use crate::system::System;
 
-/// What the rim has seen by itself.
+/// What the storm has seen itself.
 pub(super) struct Seen {
     pub(super) published: Vec<Published>,
     pub(super) left: Vec<String>,
     pub(super) misconduct: Vec<String>,
 }
 
-/// Collects all of it.
 pub(super) async fn collect(
     system: &System,
     schedule: RetrySchedule,
@@ -63,12 +62,12 @@ pub(super) async fn collect(
     }
 }
 
-/// Microseconds since 1970: the time of a row without the formats of a client.
+/// A time from microseconds since 1970: a number needs no client's time format.
 fn moment(micros: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).expect("a time of today")
 }
 
-/// SQL for that.
+/// SQL for such microseconds.
 macro_rules! micros {
     ($column:literal) => {
         concat!("(extract(epoch FROM ", $column, ") * 1000000)::bigint")

@@ -1,4 +1,4 @@
-//! The three lists: what was confirmed to the publishers, what the ledger says, what the receivers got.
+//! The evidence: what was confirmed to the publishers, what the ledger says, what the receivers got.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,25 +11,25 @@ use uuid::Uuid;
 
 use crate::{events::Event, receiver::Received};
 
-/// What a webhook may be.
+/// The state of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookState {
     /// It gets deliveries.
     Active,
-    /// Its deliveries wait, and new events are not for it.
+    /// Its deliveries wait, and it gets no new events.
     Paused,
     /// It is gone.
     Deleted,
 }
 
-/// A change that an administrator asked for; when it took effect is known only to lie between the two times.
+/// A change that an administrator asked for. It took effect at some moment between the two times.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// When it was asked for first.
+    /// When it was asked for the first time.
     pub asked: OffsetDateTime,
     /// When it was confirmed.
     pub answered: OffsetDateTime,
-    /// What it made of the webhook.
+    /// The new state.
     pub to: WebhookState,
 }
 
@@ -38,24 +38,24 @@ pub struct Change {
 pub struct Subscription {
     /// Its id.
     pub webhook: WebhookId,
-    /// What it is called in the report.
+    /// Its name in the report.
     pub name: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Uuid,
-    /// What it wants.
+    /// Its event types.
     pub types: Vec<EventType>,
     /// Its secret.
     pub secret: String,
-    /// In the order of time.
+    /// Its changes, in the order of time.
     pub changes: Vec<Change>,
 }
 
-/// An event whose publishing was confirmed at least once.
+/// An event that was confirmed to its publisher at least once.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// The event.
     pub event: Event,
-    /// How often it was published: more than once where a confirm did not come.
+    /// How often it was published: again if a confirm did not come.
     pub times: u32,
 }
 
@@ -73,15 +73,15 @@ pub struct StoredEvent {
 pub struct Delivery {
     /// Its id.
     pub id: DeliveryId,
-    /// To whom.
+    /// Its webhook.
     pub webhook: WebhookId,
-    /// Of which event.
+    /// Its event.
     pub event: Uuid,
-    /// Whether an administrator asked for it as a test.
+    /// Whether it is a test delivery.
     pub is_test: bool,
     /// Its state.
     pub state: DeliveryState,
-    /// Attempts by its counter.
+    /// Attempts, by its counter.
     pub attempts: u16,
     /// Attempts before its current run.
     pub run_base: u16,
@@ -90,7 +90,7 @@ pub struct Delivery {
 /// An attempt in the ledger.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Of which delivery.
+    /// Its delivery.
     pub delivery: DeliveryId,
     /// Its number, from 1.
     pub number: u16,
@@ -100,9 +100,9 @@ pub struct Attempt {
     pub started_at: OffsetDateTime,
     /// How long it took.
     pub duration: Duration,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: OutcomeClass,
-    /// The status that came.
+    /// The status of the answer, if one came.
     pub status: Option<u16>,
 }
 
@@ -114,21 +114,21 @@ impl Attempt {
     }
 }
 
-/// The two indicators of the specification, section 2.3.
+/// The two indicators of health (specification, section 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// When an attempt succeeded last.
+    /// When an attempt last succeeded.
     pub last_success_at: Option<OffsetDateTime>,
-    /// Attempts that failed since.
+    /// Attempts that have failed since.
     pub failure_count: i64,
 }
 
-/// The health of a webhook, from two sides.
+/// The health of a webhook, in the ledger and in the API.
 #[derive(Clone, Copy, Debug)]
 pub struct HealthShown {
-    /// By SQL.
+    /// In the ledger, by SQL.
     pub ledger: Health,
-    /// By the API; a deleted webhook has none.
+    /// In the API. A deleted webhook has none.
     pub api: Option<Health>,
 }
 
@@ -141,10 +141,10 @@ pub struct Post {
     pub received: Received,
 }
 
-/// All of it.
+/// All evidence of a storm.
 #[derive(Clone, Debug)]
 pub struct Evidence {
-    /// The schedule of the retries.
+    /// The retry schedule.
     pub schedule: RetrySchedule,
     /// The webhooks.
     pub subscriptions: Vec<Subscription>,
@@ -162,10 +162,10 @@ pub struct Evidence {
     pub posts: Vec<Post>,
     /// Requests that followed a redirect.
     pub trapped: usize,
-    /// Deliveries that an administrator asked for again, whatever was answered.
+    /// Deliveries that an administrator asked to resend, whatever the answer.
     pub resent: HashSet<DeliveryId>,
-    /// Messages and entries of the outbox that are left where none should be.
+    /// Deliveries, jobs, messages and outbox entries that are left.
     pub left: Vec<String>,
-    /// What the processes did that they should not.
+    /// What went wrong beside the lists.
     pub misconduct: Vec<String>,
 }

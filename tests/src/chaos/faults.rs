@@ -1,4 +1,4 @@
-//! The faults, as they happen.
+//! Injects the faults.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,11 +18,11 @@ use crate::{
     servers::{PrivateServers, Server},
 };
 
-/// Whom faults befall.
+/// What faults can hit.
 pub(super) struct Victims {
     pub(super) fleet: Arc<Fleet>,
     pub(super) servers: Arc<PrivateServers>,
-    /// Between half of the publishers and the broker.
+    /// The proxy between half of the publishers and the broker.
     pub(super) upstream: Arc<Proxy>,
     pub(super) journal: Arc<Journal>,
     /// One fault of a server at a time.
@@ -40,7 +40,7 @@ impl Victims {
         Self { fleet, servers, upstream, journal, database: Mutex::default(), broker: Mutex::default() }
     }
 
-    /// Lets the faults happen, each at its time, and waits until the last one is over.
+    /// Injects each fault at its time and waits until the last one is over.
     pub(super) async fn suffer(self: Arc<Self>, began: Instant, faults: Vec<PlannedFault>) {
         let mut suffering = JoinSet::new();
         for PlannedFault { at, fault } in faults {
@@ -130,7 +130,7 @@ impl Victims {
         }
     }
 
-    /// The scripts block.
+    /// The scripts block, so they run on another thread.
     async fn stack(&self, work: impl FnOnce(&PrivateServers) + Send + 'static) {
         let servers = Arc::clone(&self.servers);
         tokio::task::spawn_blocking(move || work(&servers)).await.expect("the stack script works");

@@ -1,4 +1,4 @@
-//! The processes, and whoever starts them again, as an orchestrator would.
+//! The processes, and a supervisor that restarts them as an orchestrator would.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     system::{System, wait_ready},
 };
 
-/// How long a process may take that is told to stop: the shutdown's deadline, and some more for a machine that is busy.
+/// How long a process may take to stop: the shutdown's deadline, and more for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The processes of [`Slot::ALL`].
@@ -27,7 +27,7 @@ pub(super) struct Fleet {
     journal: Arc<Journal>,
 }
 
-/// Where a process runs: with connections of its own through proxies.
+/// The place of a process, with proxies of its own to database and broker.
 struct Berth {
     slot: Slot,
     environment: HashMap<String, String>,
@@ -42,7 +42,6 @@ struct Held {
 }
 
 impl Fleet {
-    /// Starts all.
     pub(super) async fn launch(system: &System, api: &HashMap<String, String>, journal: Arc<Journal>) -> Self {
         let berth = |slot| {
             let (database, database_url) = Proxy::before(&system.database_url);
@@ -72,7 +71,7 @@ impl Fleet {
         self.berths.iter().find(|berth| berth.slot == slot).expect("every slot has a berth")
     }
 
-    /// `kill -9`; after `away` there is a new one.
+    /// Kills a process with `kill -9`. A new one starts after `away`.
     pub(super) async fn kill(&self, slot: Slot, away: Duration) {
         let berth = self.berth(slot);
         let mut held = berth.held.lock().await;
@@ -82,7 +81,7 @@ impl Fleet {
         held.process = Some(process);
     }
 
-    /// A new one, and SIGTERM for the old one. The API's port is the same, so there the old one ends first.
+    /// Starts a new process and sends SIGTERM to the old one. The API keeps its port, so there the old one ends first.
     pub(super) async fn replace(&self, slot: Slot) {
         let berth = self.berth(slot);
         let mut held = berth.held.lock().await;
@@ -115,7 +114,7 @@ impl Fleet {
         self.journal.accuse(format_args!("{slot} did not end within {PATIENCE:?}; {}", process.log.display()));
     }
 
-    /// SIGSTOP, and SIGCONT after a time.
+    /// Sends SIGSTOP, and SIGCONT after `length`.
     pub(super) async fn freeze(&self, slot: Slot, length: Duration) {
         let held = self.berth(slot).held.lock().await;
         let Some(process) = &held.process else { return };
@@ -124,7 +123,7 @@ impl Fleet {
         process.thaw();
     }
 
-    /// What becomes of the bytes between processes and a server.
+    /// Sets what happens to the bytes between processes and a server.
     pub(super) fn set(&self, line: Line, server: Server, mode: Mode) {
         for proxy in self.proxies(line, server) {
             proxy.set(mode);
@@ -149,7 +148,7 @@ impl Fleet {
         })
     }
 
-    /// Starts again whoever ended by itself, for ever: that is no fault of ours.
+    /// Restarts processes that ended by themselves, forever. That is misconduct, not an injected fault.
     pub(super) async fn supervise(&self) {
         loop {
             for berth in &self.berths {
@@ -166,7 +165,6 @@ impl Fleet {
         }
     }
 
-    /// Waits until all are ready.
     pub(super) async fn ready(&self) {
         for berth in &self.berths {
             let ops = berth.held.lock().await.process.as_ref().map(|process| process.ops);

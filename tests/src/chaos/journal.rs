@@ -1,4 +1,4 @@
-//! What happened and when: on standard output, and in the folder of the logs.
+//! What happened and when, on standard output and in the folder of the logs.
 
 use std::{
     fmt::Display,
@@ -11,7 +11,7 @@ use std::{
 
 use super::{cast::now, plan::Options};
 
-/// The folder of a storm, and its clock.
+/// The journal, with the storm's folder and clock.
 pub(super) struct Journal {
     pub(super) folder: PathBuf,
     began: Instant,
@@ -20,7 +20,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// In a folder of its own in `parent`; what an earlier storm of the seed left there goes.
+    /// Opens a new folder in `parent`, named by seed and process id.
     pub(super) fn open(parent: &Path, options: &Options) -> Self {
         let folder = parent.join(format!("seed-{}-{}", options.seed, std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -36,7 +36,7 @@ impl Journal {
         let _ = writeln!(file, "{}  {line}", now());
     }
 
-    /// Says something that is a violation.
+    /// Says something and records it as misconduct.
     pub(super) fn accuse(&self, what: impl Display) {
         self.say(format_args!("! {what}"));
         self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).push(what.to_string());

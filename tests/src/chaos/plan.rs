@@ -1,4 +1,4 @@
-//! What is going to happen, from a seed alone: the faults, and the events that are published.
+//! The plan of a storm, from a seed alone: faults and published events.
 
 use std::{fmt, time::Duration};
 
@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 use crate::servers::Server;
 
-/// How a storm is wanted.
+/// The options of a storm.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The same seed makes the same plan.
     pub seed: u64,
-    /// How long the faults go on.
+    /// How long faults are injected.
     pub length: Duration,
-    /// Events a second, of all tenants together.
+    /// Events a second, for all tenants together.
     pub rate: u32,
 }
 
@@ -31,11 +31,11 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// The fleet.
+    /// All processes of the fleet.
     pub const ALL: [Self; 6] =
         [Self::Ingest(1), Self::Ingest(2), Self::Dispatcher(1), Self::Dispatcher(2), Self::Dispatcher(3), Self::Api];
 
-    /// The binary.
+    /// The name of its binary.
     #[must_use]
     pub const fn binary(self) -> &'static str {
         match self {
@@ -56,10 +56,10 @@ impl fmt::Display for Slot {
     }
 }
 
-/// Whose connections to a server.
+/// Whose connections to a server a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Of every process, and of half of the publishers.
+    /// Of every process and of half of the publishers.
     All,
     /// Of one process.
     Of(Slot),
@@ -74,10 +74,10 @@ impl fmt::Display for Line {
     }
 }
 
-/// What goes wrong. Durations are how long it stays so.
+/// An injected fault, with its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `kill -9`, and a new process.
+    /// `kill -9`, then a new process.
     Kill(Slot, Duration),
     /// A new process, and SIGTERM for the old one.
     Replace(Slot),
@@ -89,9 +89,9 @@ pub enum Fault {
     FreezeServer(Server, Duration),
     /// Connections end.
     Cut(Line, Server),
-    /// Nothing passes on connections, in either direction.
+    /// Connections stall: nothing passes in either direction.
     Stall(Line, Server, Duration),
-    /// The server gets what it is asked, and its answers do not arrive; then the connections end.
+    /// The server's answers do not arrive, then the connections end.
     LoseAnswers(Line, Server, Duration),
 }
 
@@ -115,9 +115,9 @@ impl fmt::Display for Fault {
 /// A fault and its time since the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedFault {
-    /// When.
+    /// When it happens.
     pub at: Duration,
-    /// What.
+    /// What happens.
     pub fault: Fault,
 }
 
@@ -128,15 +128,15 @@ pub struct PlannedEvent {
     pub at: Duration,
     /// Its id.
     pub id: Uuid,
-    /// The tenant, by its number.
+    /// The number of the tenant.
     pub tenant: usize,
-    /// Which of the seven.
+    /// One of the seven event types.
     pub event_type: EventType,
     /// Its data, byte for byte.
     pub data: String,
 }
 
-/// Everything that is left to chance.
+/// Everything that is random in a storm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// In the order of time.
@@ -145,13 +145,13 @@ pub struct Plan {
     pub events: Vec<PlannedEvent>,
 }
 
-/// How the events are divided among the tenants: the one with the hanging receiver has few.
+/// The tenants' shares of events. The one with the hanging receiver has few.
 const SHARES: [u32; 4] = [3, 3, 1, 3];
-/// A fault every so many seconds.
+/// Seconds from one fault to the next, on average.
 const PACE: f64 = 2.5;
 /// Before the first fault and after the last one.
 const CALM: Duration = Duration::from_secs(2);
-/// A storm that is shorter has no freeze that outlasts a heartbeat.
+/// A shorter storm has no freeze that outlasts a heartbeat.
 const LONG: Duration = Duration::from_secs(90);
 
 impl Plan {
@@ -169,7 +169,7 @@ fn events(options: &Options) -> Vec<PlannedEvent> {
         let id = uuid::Builder::from_random_bytes(dice.u128(..).to_be_bytes()).into_uuid();
         let event_type = EventType::ALL[dice.usize(..EventType::ALL.len())];
         let tenant = pick(&mut dice, &SHARES);
-        // Order of members, precision and spaces have to survive.
+        // The order of members, the precision and the spaces have to survive.
         let data = format!(
             r#"{{"z": {number},"event":"{id}","price":{}.10,"text":"Ø \u00e9 {}"}}"#,
             dice.u64(..),
@@ -186,7 +186,7 @@ fn faults(options: &Options) -> Vec<PlannedFault> {
     let count = ((seconds / PACE) as usize).max(1);
     let is_long = options.length >= LONG;
     let mut kinds: Vec<Kind> = Kind::MUST.into_iter().take(count).collect();
-    // Servers take long to come back, so their number is bounded.
+    // Servers take long to come back, so their kills are bounded.
     let mut budget = if is_long { options.length.as_secs() / 40 } else { 0 };
     while kinds.len() < count {
         let kind = Kind::ALL[pick(&mut dice, &Kind::WEIGHTS)];
@@ -243,7 +243,7 @@ impl Kind {
         Self::LoseAnswers,
     ];
     const WEIGHTS: [u32; 14] = [8, 6, 2, 6, 5, 3, 2, 3, 3, 4, 5, 2, 4, 8];
-    /// In every storm, as far as it is long enough.
+    /// The kinds of every storm, as far as it is long enough.
     const MUST: [Self; 14] = [
         Self::KillDispatcher,
         Self::KillIngest,
@@ -268,7 +268,7 @@ impl Kind {
         let any = Slot::ALL[dice.usize(..Slot::ALL.len())];
         let server = if dice.bool() { Server::Postgres } else { Server::Rabbitmq };
         let short = between(dice, 0.2, 4.0);
-        // Beyond two heartbeats the broker gives the jobs of a frozen process to others.
+        // After two missed heartbeats the broker gives a frozen process's jobs to others.
         let pause = if is_long && dice.u8(..4) == 0 { between(dice, 15.0, 25.0) } else { short };
         match self {
             Self::KillDispatcher => Fault::Kill(dispatcher, short / 2),
@@ -289,7 +289,7 @@ impl Kind {
     }
 }
 
-/// A number by its weight.
+/// Picks an index by its weight.
 fn pick(dice: &mut Rng, weights: &[u32]) -> usize {
     let all: u32 = weights.iter().sum();
     let mut rest = dice.u32(..all);

@@ -1,4 +1,4 @@
-//! The table at the end.
+//! The table at the end of a storm.
 
 use std::{
     fmt::{self, Write as _},
@@ -10,19 +10,19 @@ use super::{
     plan::Options,
 };
 
-/// How many examples of a kind are shown.
+/// How many examples of each kind are shown.
 const SHOWN: usize = 8;
 
-/// What came of a storm.
+/// The result of a storm.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The storm.
+    /// The options of the storm.
     pub options: Options,
-    /// How many faults there were.
+    /// The number of injected faults.
     pub faults: usize,
-    /// What the auditor says.
+    /// What the auditor found.
     pub audit: Audit,
-    /// Where the logs of the processes are, if anything was wrong.
+    /// The folder of the logs, if anything was wrong.
     pub logs: Option<PathBuf>,
 }
 
@@ -52,7 +52,6 @@ impl fmt::Display for Report {
         line("attempts recorded", counts.attempts, "those that met no HTTP receiver included")?;
         line("POSTs that are not in the log", counts.unlogged, "a fault came between POST and record")?;
         line("POSTs repeated after a success", counts.repeated, "with the same id")?;
-        line("POSTs of tests that were taken back", counts.taken_back, "")?;
         let by_kind = self.audit.by_kind();
         for (kind, what) in Kind::ALL {
             line(what, by_kind[&kind], if by_kind[&kind] > 0 { "<-- must be 0" } else { "" })?;

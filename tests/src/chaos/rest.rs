@@ -1,4 +1,4 @@
-//! Administrators at work during the storm. Every call is made again until it is answered.
+//! Administrators at work during the storm. They repeat changes until done, but not resends and tests.
 
 use std::{
     collections::HashSet,
@@ -17,12 +17,11 @@ use super::{
 };
 use crate::api::{Answer, Api};
 
-/// How long the API has for an answer.
+/// How long the API may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long anything is tried.
+/// How long a call is repeated.
 const TRIES: Duration = Duration::from_secs(90);
 
-/// What the administrators did.
 #[derive(Default)]
 pub(super) struct Record {
     changes: Mutex<Vec<(usize, Change)>>,
@@ -40,7 +39,6 @@ impl Record {
     }
 }
 
-/// The administrators.
 #[derive(Clone)]
 pub(super) struct Administrators {
     pub(super) cast: Arc<Cast>,
@@ -49,7 +47,7 @@ pub(super) struct Administrators {
 }
 
 impl Administrators {
-    /// Their work, spread over the storm.
+    /// Does their work, spread over the storm.
     pub(super) async fn work(self, began: Instant, length: Duration) {
         let at = |tenths: u32| began + length * tenths / 10;
         let pausing = async {
@@ -80,7 +78,6 @@ impl Administrators {
         tokio::join!(pausing, leaving, deleting, resending);
     }
 
-    /// Changes every webhook of a role.
     pub(super) async fn change_all(&self, role: Role, to: WebhookState) {
         for (index, member) in self.cast.with(role) {
             self.change(index, member, to).await;
@@ -97,7 +94,7 @@ impl Administrators {
             WebhookState::Deleted => ("DELETE", String::new()),
         };
         let asked = now();
-        // Deleted twice is not there: the first answer got lost.
+        // 404: an earlier call deleted the webhook, and its answer got lost.
         let is_done = |status: u16| (200..300).contains(&status) || (to == WebhookState::Deleted && status == 404);
         let Some(answered) = until(&member.admin, method, &path, &body, is_done).await else {
             self.journal.accuse(format_args!("the API did not make \"{name}\" {to:?} within {TRIES:?}"));
@@ -110,7 +107,7 @@ impl Administrators {
         self.record.changes.lock().unwrap_or_else(PoisonError::into_inner).push((index, change));
     }
 
-    /// Sends up to three deliveries again and one test. Whether a call without an answer took effect is not known.
+    /// Resends up to three deliveries and sends one test delivery. A call without an answer may have taken effect.
     async fn resend_and_test(&self) {
         for (_, member) in self.cast.with(Role::Resent) {
             let webhook = format!("/api/v1/webhooks/{}", member.subscription.webhook);
@@ -142,7 +139,7 @@ async fn until(admin: &Api, method: &str, path: &str, body: &str, is_done: impl 
         if let Some(answer) = call(admin, method, path, body).await.filter(|answer| is_done(answer.status)) {
             return Some(answer);
         }
-        // Not to wait for anything: only so as not to hammer an API that starts.
+        // Only spares an API that is starting.
         sleep(Duration::from_millis(200)).await;
     }
     None

@@ -1,4 +1,4 @@
-//! After the storm: waiting until nothing waits any more.
+//! Waits until everything has come to rest after the storm.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::{
     system::{System, metric},
 };
 
-/// How long everything has to come to rest: the schedule's ten seconds, and the backlog of a machine that is busy.
+/// How long everything may take to come to rest: the schedule's ten seconds, and the backlog of a busy machine.
 const DEADLINE: Duration = Duration::from_secs(240);
-/// Whoever watches is told so often what is left.
+/// How often the journal says what is left.
 const NEWS: Duration = Duration::from_secs(10);
 
-/// What still waits. A delivery of a paused webhook waits rightly if its job is held; what nobody holds is lost.
+/// What still waits. A delivery of a paused webhook may wait if its job is in `held_jobs`. Otherwise its job is lost.
 const WAITING: &str = "SELECT \
     (SELECT count(*) FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
      WHERE d.state IN ('pending', 'retrying') AND (w.is_active OR NOT EXISTS \
@@ -23,7 +23,8 @@ const WAITING: &str = "SELECT \
     (SELECT count(*) FROM promised_jobs), \
     (SELECT count(*) FROM deliveries WHERE NOT is_test)";
 
-/// Waits until no delivery, no job of the outbox and no message waits. Gives what is left after the deadline.
+/// Waits until no delivery, no job in flight, no outbox entry and no message is left. Returns what is left at the
+/// deadline.
 pub(super) async fn settle(system: &System, fleet: &Fleet, journal: &Journal) -> Vec<String> {
     let end = Instant::now() + DEADLINE;
     let (mut before, mut silent_until) = (0, Instant::now() + NEWS);

@@ -1,4 +1,4 @@
-//! From calm to calm.
+//! Runs a storm, from calm to calm.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -31,15 +31,15 @@ use crate::{
     system::{self, System},
 };
 
-/// Everything settles within ten seconds after a first failure.
+/// Every delivery settles within ten seconds of its first failure.
 const SCHEDULE: &str = "1s,2s,4s,6s,8s,10s";
-/// Of an attempt: more than the slow receiver takes.
+/// The timeout of an attempt: more than the slow receiver takes.
 const TIMEOUT: &str = "3s";
-/// How long the publishers may go on after the last event was due: the broker may just have been killed.
+/// How long after the storm the publishers may go on. The broker may just have been killed.
 const CATCH_UP: Duration = Duration::from_secs(120);
 
-/// Runs a storm on servers of its own; the logs go to a folder in `parent`, which stays if anything is wrong. `None` when it
-/// was interrupted.
+/// Runs a storm on servers of its own. Logs go to a folder in `parent`, which stays if anything is wrong. Returns
+/// `None` when it is interrupted.
 ///
 /// # Panics
 /// When the storm itself cannot be run.
@@ -87,7 +87,7 @@ pub async fn run(options: Options, parent: &Path, interrupted: impl Future<Outpu
     Some(Report { options, faults, audit, logs })
 }
 
-/// A storm that was broken off may have left a server frozen, and then nothing can be cleaned up.
+/// An interrupted storm may leave a server frozen, and then nothing can be cleaned up.
 async fn thaw(servers: &Arc<PrivateServers>) {
     for server in [Server::Postgres, Server::Rabbitmq] {
         let servers = Arc::clone(servers);
@@ -95,11 +95,11 @@ async fn thaw(servers: &Arc<PrivateServers>) {
     }
 }
 
-/// Small batches, so that a fault finds work in every stage.
+/// Small batches, so that a fault finds work in every step.
 fn settings() -> Vec<(&'static str, String)> {
     let settings = [
         ("INGEST__BATCH", "16"),
-        // Several jobs to a message, always.
+        // Always high load: several jobs to a message.
         ("INGEST__RUSH", "0"),
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "256"),
@@ -165,7 +165,7 @@ async fn storm(
     collect(system, schedule, &cast, &record, seen).await
 }
 
-/// Every planned event is confirmed in the end.
+/// Waits until every planned event is confirmed.
 async fn catch_up(mut publishing: JoinSet<()>, journal: &Journal) {
     let all = async {
         while let Some(ended) = publishing.join_next().await {

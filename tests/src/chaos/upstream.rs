@@ -1,4 +1,4 @@
-//! A careful upstream service: what is not confirmed is published again, with the same id.
+//! A careful upstream service: it publishes an unconfirmed event again with the same id, so there are duplicates.
 
 use std::{
     collections::VecDeque,
@@ -17,10 +17,10 @@ use uuid::Uuid;
 use super::{cast::now, evidence::Published, plan::PlannedEvent};
 use crate::events::Event;
 
-/// How long the broker has for a confirm, or for a connection.
+/// How long the broker may take to confirm what is due, including a connection.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How many events are published before the first confirm is awaited.
+/// The most events that are published before the first confirm is awaited.
 const MOST: usize = 50;
 
 /// A publisher with a connection of its own.
@@ -36,8 +36,8 @@ struct Link {
 }
 
 impl Upstream {
-    /// Publishes each event at its time, or as soon as the ones before it are confirmed: then as many at once as are due.
-    /// What is confirmed is added to the list.
+    /// Publishes each event at its time, or once the earlier ones are confirmed: then up to `MOST` events that are due.
+    /// Adds confirmed events to `list`.
     pub(super) async fn publish(self, began: Instant, events: Vec<PlannedEvent>, list: Arc<Mutex<Vec<Published>>>) {
         let mut link = None;
         let mut events = events.into_iter().peekable();
@@ -53,7 +53,7 @@ impl Upstream {
                 let sent = timeout(PATIENCE, self.send(&mut link, &mut due, &list)).await;
                 if !sent.is_ok_and(|sent| sent.is_ok()) {
                     link = None;
-                    // Not to wait for anything: only so as not to hammer a broker that boots.
+                    // Only spares a broker that is starting.
                     sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -71,7 +71,7 @@ impl Upstream {
         Published { event, times: 0 }
     }
 
-    /// Publishes all, then takes those out that are confirmed.
+    /// Publishes all that are due, and moves the confirmed ones to `list`.
     async fn send(
         &self,
         link: &mut Option<Link>,

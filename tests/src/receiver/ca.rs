@@ -1,4 +1,4 @@
-//! A certificate authority of one test.
+//! A certificate authority for one test.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use rcgen::{
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate authority that lives as long as a test: give its file to `WEBHOOKS__EGRESS__EXTRA_CA_FILE`.
+/// A certificate authority that lives as long as a test. `WEBHOOKS__EGRESS__EXTRA_CA_FILE` has to name its file.
 #[derive(Debug)]
 pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
@@ -44,7 +44,7 @@ impl TestCa {
         &self.pem
     }
 
-    /// Writes the certificate to `ca.pem` in the directory (made if it is missing) and gives the file's path.
+    /// Writes the certificate to `ca.pem` in a directory, which is made if it is missing. Returns the file's path.
     pub fn write_to(&self, dir: impl AsRef<Path>) -> PathBuf {
         let path = dir.as_ref().join("ca.pem");
         fs::create_dir_all(dir.as_ref()).expect("the directory can be made");
@@ -52,8 +52,8 @@ impl TestCa {
         path
     }
 
-    /// A TLS server for `localhost`, `127.0.0.1` and whatever is directly below `receiver.example`, on the ring provider
-    /// whatever other features pull in.
+    /// A TLS server for `localhost`, `127.0.0.1` and the names directly below `receiver.example`. It uses the ring
+    /// provider, whatever providers other features bring in.
     ///
     /// # Panics
     /// When no certificate can be made.

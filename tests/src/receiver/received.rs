@@ -1,4 +1,4 @@
-//! What arrives.
+//! The requests that arrive.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::{Request, body::Incoming};
 use time::OffsetDateTime;
 
-/// A request that arrived, and what was answered.
+/// A request that arrived, and its answer's status.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// When its body was complete.
@@ -16,11 +16,12 @@ pub struct Received {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Names in lower case, in the order in which they came.
+    /// The headers as they came, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The exact body.
     pub body: Bytes,
-    /// The status that is answered; 0 while a [`Behaviour`](super::Behaviour) looks at the request, and for a request never answered.
+    /// The status of the answer. It is 0 while a [`Behaviour`](super::Behaviour) looks at the request, and for a
+    /// request that is never answered.
     pub status: u16,
 }
 
@@ -49,7 +50,7 @@ impl Received {
 /// How many of the last requests a failed wait shows.
 const SHOWN: usize = 20;
 
-/// The last requests, in lines for a person.
+/// The last requests, as lines for a person.
 pub(super) fn summary(received: &[Received]) -> String {
     let mut text = format!("{} requests had arrived", received.len());
     let skipped = received.len().saturating_sub(SHOWN);

@@ -1,4 +1,4 @@
-//! What is answered.
+//! The answers of a receiver.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Received;
 
-/// What to answer.
+/// An answer to a request.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.
@@ -17,9 +17,9 @@ pub struct Reply {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
-    /// Never answer; the request is recorded with status 0.
+    /// Never answer. The recorded status is 0.
     pub hang: bool,
-    /// Close the connection instead of answering; the request is recorded with status 0.
+    /// Close the connection instead of answering. The recorded status is 0.
     pub close: bool,
 }
 
@@ -30,45 +30,45 @@ impl Reply {
         Self::status(200)
     }
 
-    /// The status at once, without a body.
+    /// This status at once, without a body.
     #[must_use]
     pub fn status(status: u16) -> Self {
         Self { status, delay: Duration::ZERO, headers: Vec::new(), body: Bytes::new(), hang: false, close: false }
     }
 
-    /// No answer, ever; the connection stays open.
+    /// No answer, ever. The connection stays open.
     #[must_use]
     pub fn hang() -> Self {
         Self { hang: true, ..Self::status(0) }
     }
 
-    /// The connection is closed once the request is read.
+    /// No answer. The connection closes once the request is read.
     #[must_use]
     pub fn close() -> Self {
         Self { close: true, ..Self::status(0) }
     }
 
-    /// The same, later.
+    /// Delays the answer.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// The same, with a header, such as the `location` of a redirect.
+    /// Adds a header, such as the `location` of a redirect.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// The same, with a body.
+    /// Sets the body.
     #[must_use]
     pub fn body(self, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self }
     }
 }
 
-/// Decides the answer from the request and from its number among those with the same `X-Service-Webhook-Id`, from 1.
+/// Decides the answer from the request and its number, from 1, among those with the same `X-Service-Webhook-Id`.
 pub type Behaviour = Arc<dyn Fn(&Received, usize) -> Reply + Send + Sync>;
 
 /// Makes a [`Behaviour`] of a closure.
@@ -76,13 +76,13 @@ pub fn behaviour(decide: impl Fn(&Received, usize) -> Reply + Send + Sync + 'sta
     Arc::new(decide)
 }
 
-/// The same status, always.
+/// Answers every request with this status.
 #[must_use]
 pub fn always(status: u16) -> Behaviour {
     behaviour(move |_, _| Reply::status(status))
 }
 
-/// 500 to the first `failures` requests of every delivery, then 200.
+/// Answers 500 to the first `failures` requests of every delivery, then 200.
 #[must_use]
 pub fn fails_then_succeeds(failures: usize) -> Behaviour {
     behaviour(move |_, nth| if nth <= failures { Reply::status(500) } else { Reply::ok() })

@@ -1,4 +1,4 @@
-//! The server, as a test holds it.
+//! The HTTPS server that a test holds.
 
 use std::{
     net::SocketAddr,
@@ -25,7 +25,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts on a free port. Must be called within a tokio runtime.
+    /// Starts on a free port. It needs a tokio runtime.
     #[must_use]
     pub fn start(ca: &TestCa, behaviour: Behaviour) -> Self {
         Self::start_on(SocketAddr::from(([127, 0, 0, 1], 0)), ca, behaviour)
@@ -48,18 +48,18 @@ impl Receiver {
         self.addr
     }
 
-    /// The URL of a path: by name, since a literal address takes another way through the egress policy.
+    /// The URL of a path. It has a name, as a literal address takes another way through the egress policy.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("https://localhost:{}/{}", self.addr.port(), path.trim_start_matches('/'))
     }
 
-    /// Answers differently from now on.
+    /// Changes the behaviour from now on.
     pub fn behave(&self, behaviour: Behaviour) {
         self.shared.state().behaviour = behaviour;
     }
 
-    /// Ends connections with a reset instead of in order, those that are made from now on.
+    /// Ends new connections with a reset instead of an orderly close.
     pub fn reset_connections(&self) {
         self.shared.state().resets = true;
     }
@@ -70,7 +70,7 @@ impl Receiver {
         self.shared.state().received.clone()
     }
 
-    /// How many requests have arrived so far.
+    /// The number of requests that have arrived so far.
     #[must_use]
     pub fn arrived(&self) -> usize {
         self.shared.state().received.len()
@@ -79,7 +79,7 @@ impl Receiver {
     /// Waits until at least `n` requests have arrived.
     ///
     /// # Panics
-    /// When they have not within `deadline`, with what has.
+    /// When they have not arrived within `deadline`. The message shows what has.
     pub async fn wait_for(&self, n: usize, deadline: Duration) -> Vec<Received> {
         match self.try_wait_until(deadline, |received| received.len() >= n).await {
             Ok(received) => received,
@@ -87,10 +87,10 @@ impl Receiver {
         }
     }
 
-    /// Waits until what has arrived satisfies the predicate.
+    /// Waits until the predicate holds for what has arrived.
     ///
     /// # Panics
-    /// When it does not within `deadline`, with what has arrived.
+    /// When it does not hold within `deadline`. The message shows what has arrived.
     pub async fn wait_until(&self, deadline: Duration, predicate: impl Fn(&[Received]) -> bool) -> Vec<Received> {
         match self.try_wait_until(deadline, predicate).await {
             Ok(received) => received,
@@ -98,10 +98,10 @@ impl Receiver {
         }
     }
 
-    /// Waits until what has arrived satisfies the predicate.
+    /// Waits until the predicate holds for what has arrived.
     ///
     /// # Errors
-    /// When it does not within `deadline`, a summary of what has arrived.
+    /// When it does not hold within `deadline`: a summary of what has arrived.
     pub async fn try_wait_until(
         &self,
         deadline: Duration,
@@ -123,14 +123,14 @@ impl Receiver {
         }
     }
 
-    /// Closes the listener and every connection: connecting fails from now on. What arrived stays readable. As long as
-    /// this value lives, nobody is given its port by chance, and [`Receiver::start_on`] can start on it again.
+    /// Closes the listener and every connection. Connecting fails from now on, and what arrived stays readable. While
+    /// this value lives, nobody else gets its port, and [`Receiver::start_on`] can start on it again.
     pub async fn stop(&self) {
         self.stop.cancel();
         let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(accepting) = accepting {
             let _ = accepting.await;
-            // Bound, not listening: refuses connections, but keeps the port from being handed out.
+            // A bound socket that does not listen refuses connections and keeps the port taken.
             *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = bind(self.addr).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! What the connections of a receiver do, and what they share with it.
+//! The connections of a receiver, and what they share with it.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,6 @@ pub(super) struct State {
     seen: HashMap<String, usize>,
 }
 
-/// What the connections share with the [`Receiver`](super::Receiver).
 pub(super) struct Shared {
     state: Mutex<State>,
     pub(super) arrived: watch::Sender<usize>,
@@ -39,12 +38,12 @@ impl Shared {
         Self { state, arrived: watch::Sender::new(0) }
     }
 
-    /// A test's closure that panicked under the lock has failed already; the record is whole.
+    /// Ignores poisoning: a test whose closure panicked under the lock has failed already, and the record is whole.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides and records, so that what a test sees is in the order in which it was decided.
+    /// Decides and records under one lock, so that a test sees the requests in the order of the decisions.
     fn record(&self, mut request: Received) -> Reply {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -103,7 +102,7 @@ impl Shared {
         if self.state().resets {
             let _ = stream.set_zero_linger();
         }
-        // A client that goes away or does not trust the authority is the client's affair.
+        // A failed handshake is the client's affair: it went away, or does not trust the authority.
         let Ok(stream) = tls.accept(stream).await else { return };
         let service = service_fn(move |request| Arc::clone(&self).answer(request));
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

@@ -1,4 +1,4 @@
-//! Whether a delivery is what the specification promises, computed without our crates.
+//! Checks a delivery against the specification, without our crates.
 
 use ring::hmac;
 use serde_json::Value;
@@ -6,14 +6,14 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::Received;
 
-/// How far from the receiver's clock a signature may be (specification, section 5.2.5), in seconds.
+/// How far the signature's time may be from the receiver's clock (specification, section 5.2.5), in seconds.
 const TOLERANCE_SECONDS: i64 = 300;
 
-/// Checks a delivery as a receiver would that knows the specification and the webhook's secret, and nothing of ours.
-/// The time that counts is that of its arrival.
+/// Checks a delivery as a receiver would that knows only the specification and the webhook's secret. The receiver's
+/// clock is the time of arrival.
 ///
 /// # Errors
-/// What does not hold.
+/// The check that failed, in words.
 pub fn verify(received: &Received, secret: &str) -> Result<(), String> {
     ensure(received.method == "POST", || format!("the method is {}", received.method))?;
     let content_type = only_header(received, "content-type")?;
@@ -29,7 +29,7 @@ fn ensure(holds: bool, fault: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 fn is_uuid(text: &str) -> bool {
-    // 36 characters: the parser takes forms without hyphens and with braces, too.
+    // The length counts: the parser also takes forms without hyphens or with braces.
     text.len() == 36 && uuid::Uuid::parse_str(text).is_ok()
 }
 

@@ -17,7 +17,7 @@ use crate::ALL;
 
 const OFFSET: &str = "webhooks_database_clock_offset_seconds";
 
-/// Whatever asks this database for the time is told that it was an hour ago.
+/// Puts the database's clock back by an hour, for sessions that begin later.
 async fn put_an_hour_back(system: &System) {
     system
         .sql(
@@ -72,7 +72,7 @@ async fn a_clock_that_is_off_is_shown_and_logged_once_and_the_service_stays_read
                 ((metric(process.ops, OFFSET).await - 3600.0).abs() < 60.0 && warnings() > 0).then_some(())
             })
             .await;
-            // A second reading changes the figure, if by a microsecond only.
+            // A second reading changes the figure, if only by a microsecond.
             let first = metric(process.ops, OFFSET).await;
             eventually("it was read again", SOON, || async {
                 (metric(process.ops, OFFSET).await != first).then_some(())

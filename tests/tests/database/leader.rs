@@ -1,4 +1,4 @@
-//! The leader's session: it stands for as long as its process can be reached, and not much longer.
+//! The leader's session lasts for as long as its process can be reached, and not much longer.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,14 +9,14 @@ use end_to_end::{
 };
 use service_kit::Settings;
 
-/// The longest that nobody may look after the ledger.
+/// The longest time without a leader.
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn leads(ingest: SocketAddr) -> bool {
     metric(ingest, "webhooks_maintenance_leader").await > 0.0
 }
 
-/// A leader that has nothing to do for a long time, and no other process asks often because of that.
+/// The leader has nothing to do for an hour. Other processes ask every 5 s whether they may lead.
 fn idle() -> Options {
     Options { settings: vec![("RECONCILE__INTERVAL", "1h".to_owned())], ..Options::default() }
 }

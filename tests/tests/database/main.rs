@@ -1,4 +1,4 @@
-//! What the services make of the database's own state: its clock, and whether it takes writes.
+//! How the services react to the database's own state: its clock, and whether it takes writes.
 
 mod clock;
 mod leader;

@@ -1,4 +1,4 @@
-//! A primary that was demoted: it answers, and takes no writes.
+//! A primary that was demoted: it answers, but takes no writes.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -13,12 +13,12 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-/// The events published before, and those published meanwhile.
+/// How many events are published before the demotion, and how many during it.
 const EVENTS: usize = 20;
-/// Services that waited try again within 30 s.
+/// Services that wait for the database try again within 30 s.
 const LONG: Duration = Duration::from_secs(90);
 
-/// For all sessions that there are, and those to come.
+/// Makes the server read-only, for open and for new sessions.
 async fn demote(system: &System) {
     system.sql("ALTER SYSTEM SET default_transaction_read_only = on").await;
     system.sql("SELECT pg_reload_conf()").await;
@@ -29,7 +29,7 @@ async fn promote(system: &System) {
     system.sql("SELECT pg_reload_conf()").await;
 }
 
-/// The processes of the server that serve this database's sessions, without this one.
+/// The server's process ids of the services' sessions with this database.
 async fn sessions(system: &System) -> BTreeSet<i32> {
     let select = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
                   AND application_name IN ('api-service', 'event-ingest', 'dispatcher')";

@@ -1,4 +1,4 @@
-//! The body: fixed once, byte for byte (DESIGN, invariant 5).
+//! The body is fixed once, byte for byte (crates/README.md, invariant 5).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn envelope(event_type: EventType, tenant: Uuid, timestamp: &str, data: &str) ->
     format!(r#"{{"event_type":"{event_type}","tenant_id":"{tenant}","timestamp":"{timestamp}","data":{data}}}"#)
 }
 
-/// The harness's own check reads JSON, which has its limits; this one knows bytes only.
+/// Checks the signature over bytes alone. The harness's own check parses the body, within a parser's limits.
 fn is_signed(one: &Received, secret: &str) -> bool {
     let header = one.header("x-service-signature").unwrap();
     let digest = hex::decode(header.split_once(",v1=").unwrap().1).unwrap();

@@ -1,4 +1,4 @@
-//! Batches that are too much for one statement, and events that fired together.
+//! Batches that are too large for one statement, and many events of one millisecond.
 
 use domain::EventType;
 use end_to_end::{
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{LONG, judged, settled, start_all, twice::new_event};
 
-/// A trigger on `deliveries` that ends every statement that makes more than so many of them, as the time limit would.
+/// Adds a trigger that ends each insert of more than `deliveries` deliveries, as the statement timeout would.
 async fn limit_statements(system: &System, deliveries: u32) {
     system
         .database_session(&format!(

@@ -21,17 +21,17 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-/// For what keeps the machine busy.
+/// The deadline for work that keeps the machine busy.
 const LONG: Duration = Duration::from_secs(90);
 
-/// Starts every service; returns the operations address of ingest.
+/// Starts every service. Returns ingest's operations address.
 async fn start_all(system: &System) -> SocketAddr {
     system.start(Service::Api).await;
     system.start(Service::Dispatcher).await;
     system.start(Service::Ingest).await
 }
 
-/// Waits until ingest has judged so many events and no delivery waits for anything: from then on nothing can arrive.
+/// Waits until ingest has judged `events` events and no delivery is pending or retrying. Nothing can arrive after that.
 async fn settled(system: &System, ingest: SocketAddr, events: u32) {
     let what = format!("{events} events are judged and their deliveries ended");
     eventually(&what, LONG, || async {
@@ -42,7 +42,7 @@ async fn settled(system: &System, ingest: SocketAddr, events: u32) {
     .await;
 }
 
-/// How many events had this outcome.
+/// How many events ingest judged with this outcome.
 async fn judged(ingest: SocketAddr, outcome: &str) -> f64 {
     metric(ingest, &format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}")).await
 }

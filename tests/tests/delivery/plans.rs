@@ -1,4 +1,4 @@
-//! What a batch costs the ledger does not depend on what the ledger was like when the statements were planned.
+//! The cost of a batch does not depend on what the ledger held when its statements were planned.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn succeeded(due: Due) -> Attempted {
     }
 }
 
-/// Rows that were read so far by whatever way, in all tables of the hot path.
+/// How many rows were read so far, by table and by index scans, in all tables of the hot path.
 async fn read(system: &System) -> i64 {
     let all = "SELECT coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint \
                FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|webhook_health|events|deliveries|attempts|unsuccessful)'";
@@ -49,7 +49,7 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
         let ledger = system.ledger_as("plans", 1);
         let event = || [new_event(tenant)];
         system.sql("ANALYZE webhooks").await;
-        // Planned now, for good.
+        // These statements are planned here, once for this connection.
         ledger.due_load(&[DeliveryId::from(Uuid::now_v7())]).await.unwrap();
         ledger.events_store(&event()).await.unwrap();
         made(&system, tenant, &webhook.id, 1, "'pending'").await;
@@ -114,13 +114,13 @@ async fn due(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<Due> {
     loaded.due
 }
 
-/// The latest.
+/// The ids of the latest deliveries.
 async fn ids(system: &System, count: u32) -> Vec<DeliveryId> {
     let some = format!("SELECT id::text FROM deliveries ORDER BY id DESC LIMIT {count}");
     system.sql(&some).await.iter().map(|row| row.get::<_, &str>(0).parse::<Uuid>().unwrap().into()).collect()
 }
 
-/// A day of 25,000 deliveries in the order of their ids, of webhooks that are an SQL expression of the number `i`.
+/// A day of 25,000 deliveries in the order of their ids. `webhook` is an SQL expression of the row's number `i`.
 async fn filled(system: &System, days_ago: u8, webhook: &str) {
     let fill = format!(
         "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts) \
@@ -133,7 +133,7 @@ async fn filled(system: &System, days_ago: u8, webhook: &str) {
     system.sql(&fill).await;
 }
 
-/// A webhook's log is found by the index of webhooks, whatever else is in the ledger and whatever the planner believes of it.
+/// The index of webhooks finds a webhook's log, whatever else the ledger holds and whatever the planner believes of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_one() {
     System::prepared(Options::default(), async |system| {
@@ -144,7 +144,7 @@ async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_
         let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
         let small = &api.create("https://localhost/", &["quote.closed"]).await.id;
         made(&system, tenant, small, 3, "'dropped'").await;
-        // Yesterday ten webhooks got as much each, and the day before one got four fifths, and a hundred the rest.
+        // Yesterday: ten webhooks with equal shares. The day before: one with four fifths, 200 with the rest.
         let of_ten = "md5((i % 10)::text)::uuid".to_owned();
         let of_many = format!("CASE WHEN i % 5 = 0 THEN md5((i % 1000)::text)::uuid ELSE '{large}' END");
         for (days, webhook) in [(1, of_ten), (2, of_many)] {

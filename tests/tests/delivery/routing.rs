@@ -1,4 +1,4 @@
-//! Who gets what.
+//! Which webhook gets which events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,7 +96,7 @@ async fn an_event_that_nobody_wants_is_acknowledged_counted_and_not_stored() {
         let receiver = Receiver::start(&system.ca, always(200));
         system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
         let mut events = Vec::new();
-        // Wanted ones among them: a batch of both must not store both.
+        // Among wanted events: of a batch of both kinds, only the wanted ones may be stored.
         for _ in 0..20 {
             events.push(Event::now(EventType::QuoteAccepted, tenant));
             events.push(Event::now(EventType::QuoteClosed, tenant));
@@ -107,7 +107,7 @@ async fn an_event_that_nobody_wants_is_acknowledged_counted_and_not_stored() {
         assert_eq!((judged(ingest, "unwanted").await, judged(ingest, "accepted").await), (40.0, 20.0));
         assert_eq!(system.count("SELECT count(*) FROM events").await, 20);
         assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 20);
-        // What is not acknowledged comes back to the queue when its consumer stops.
+        // An unacknowledged message returns to the queue when its consumer stops.
         system.stop(Service::Ingest).await;
         assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
         assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
@@ -226,7 +226,7 @@ async fn an_event_reaches_its_own_tenant_only() {
     .await;
 }
 
-/// A publisher that gives one event id to two tenants, as for a document between them, must not make us mix them up.
+/// A publisher may give one event id to two tenants, as for a document between them. The service must not mix them up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tenants_events_with_the_same_id_and_time_reach_each_tenant_with_its_own_data() {
     System::prepared(Options::default(), async |system| {
@@ -300,7 +300,7 @@ async fn a_webhook_created_just_before_an_event_gets_it() {
         for number in 1..=10 {
             api.create(&receiver.url(&format!("/{number}")), &["quote.closed"]).await;
             system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-            // The next event finds an ingest that knows the answer for one webhook less.
+            // Ingest routes this event before the next webhook exists: a cached answer would miss that one.
             settled(&system, ingest, number).await;
         }
         let expected = (1..=10).map(|number| (format!("/{number}"), 11 - number)).collect();

@@ -1,4 +1,4 @@
-//! When an event may have fired.
+//! The timestamps of events that are accepted.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn a_day_without_partitions_gets_them_with_its_first_event_or_test() {
         assert_eq!(test.status, 202, "{}", test.text);
         receiver.wait_for(1, SOON).await;
 
-        // Somebody else leads, and does not do its work.
+        // Another session leads and does none of the work.
         let idle = system.ledger_as("idle", 1).candidate().await.unwrap().lead().await.unwrap();
         assert!(idle.is_ok());
         drop_all_days(&system).await;

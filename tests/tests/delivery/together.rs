@@ -1,4 +1,4 @@
-//! Several jobs in one message: what becomes of one is no affair of the others'.
+//! Several jobs in one message: the outcome of one does not affect the others.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use uuid::Uuid;
 
 use crate::LONG;
 
-/// To the first retry.
+/// The time to the first retry.
 const GAP: Duration = Duration::from_secs(60);
 const DISPATCHER: &str = "dispatcher";
 const WEBHOOKS: usize = 40;
-/// Of eight jobs each.
+/// Messages per event, of eight jobs each.
 const MESSAGES: u32 = 5;
 
-/// So many slots, which each tenant may fill; jobs go together without high load.
+/// So many slots, all of which one tenant may fill. Jobs share messages without high load, too.
 fn options(slots: usize) -> Options {
     let settings = [
         ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),
@@ -33,17 +33,17 @@ fn options(slots: usize) -> Options {
     Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }
 }
 
-/// Waits until so many deliveries are in a state.
+/// Waits until exactly `deliveries` deliveries are in `state`.
 async fn wait_for(system: &System, state: &str, deliveries: usize) {
     let count = format!("SELECT count(*) FROM deliveries WHERE state = '{state}'");
     let what = format!("{deliveries} deliveries are {state}");
     eventually(&what, LONG, || async { (system.count(&count).await == deliveries as i64).then_some(()) }).await;
 }
 
-/// Subscribes tenants with as many webhooks each, and publishes events for them: their jobs wait, eight to a message.
+/// Registers `WEBHOOKS` webhooks for each tenant and publishes events for them. Their jobs wait, eight to a message.
 async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u32) {
     system.start(Service::Api).await;
-    // Makes the queues.
+    // The dispatcher declares the queues.
     system.start(Service::Dispatcher).await;
     system.stop(Service::Dispatcher).await;
     system.start(Service::Ingest).await;
@@ -92,7 +92,7 @@ async fn no_more_attempts_are_under_way_than_there_are_slots_whatever_a_message_
     for slots in [4, 32] {
         System::prepared(options(slots), async |system| {
             let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(ATTEMPT)));
-            // Two tenants: neither may fill more than all slots.
+            // Two tenants, each of which may fill all slots.
             jobs_wait(&system, &receiver, 2, 1).await;
             system.start(Service::Dispatcher).await;
             let mut received = receiver.wait_for(2 * WEBHOOKS, LONG).await;
@@ -144,7 +144,7 @@ async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each
     .await;
 }
 
-/// Waits until another dispatcher has made the first attempt of all: each of them has exactly one retry then.
+/// Runs another dispatcher until `all` deliveries have failed once. Asserts that each of them has exactly one retry.
 async fn one_retry_each(system: &System, receiver: &Receiver, all: usize, posts: usize) {
     system.start(Service::Dispatcher).await;
     wait_for(system, "retrying", all).await;

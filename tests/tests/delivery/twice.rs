@@ -1,4 +1,4 @@
-//! The same event more than once (DESIGN, invariant 2).
+//! The same event more than once (crates/README.md, invariant 2).
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ async fn batches_with_the_same_events_in_opposite_orders_wait_for_one_another() 
         for round in 1..=20 {
             let events: Vec<_> = (0..EVENTS).map(|_| new_event(tenant)).collect();
             let back: Vec<_> = events.iter().rev().cloned().collect();
-            // To the same webhook, or to another one since the first batch was begun.
+            // In even rounds the second batch goes to another webhook: the change comes once the first one has begun.
             let later = async {
                 if round % 2 == 0 {
                     system.sql("UPDATE webhooks SET is_active = NOT is_active").await;
@@ -111,9 +111,9 @@ async fn with_two_webhooks(system: &System) -> Twice {
 }
 
 impl Twice {
-    /// One POST to each of the two webhooks, and nothing left that could become another.
+    /// Asserts one POST to each of the two webhooks, and that no job is left that could become another.
     async fn arrived_once(&self, system: &System) {
-        // Whatever the dispatcher has not finished comes back to its queue.
+        // Jobs that the dispatcher has not finished return to their queue.
         system.stop(Service::Ingest).await;
         system.stop(Service::Dispatcher).await;
         assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 0);
@@ -133,7 +133,7 @@ async fn an_event_published_again_later_makes_no_second_delivery() {
         let event = Event::now(EventType::QuoteClosed, twice.tenant);
         system.upstream.publish(std::slice::from_ref(&event)).await;
         settled(&system, twice.ingest, 1).await;
-        // The same moment in another time zone and other data: it is the id that makes it the same event.
+        // The same moment with another offset, and other data: neither makes it another event.
         let again = Event { timestamp: event.timestamp.replace('Z', "+00:00"), ..event.with_data("{\"other\":1}") };
         system.upstream.publish(&[again]).await;
         settled(&system, twice.ingest, 2).await;

@@ -63,7 +63,7 @@ async fn the_webhook_id_is_derived_from_webhook_event_and_type_alone() {
         let fired = event.timestamp.parse().unwrap();
         let derived = DeliveryId::derive(webhook.into(), event.id.into(), event.event_type, fired);
         assert_eq!(id, derived.as_uuid());
-        // Computed apart.
+        // Computed independently.
         let fired = OffsetDateTime::parse(&event.timestamp, &Rfc3339).unwrap().unix_timestamp_nanos() / 1_000_000;
         let ids = [webhook.into_bytes(), event.id.into_bytes()].concat();
         let hash = digest(&SHA256, &[&ids, &b"return_note.created"[..]].concat());

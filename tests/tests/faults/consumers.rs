@@ -1,4 +1,4 @@
-//! Queues that are deleted under their consumers.
+//! Queues that are deleted while the service consumes them.
 
 use domain::EventType;
 use end_to_end::{

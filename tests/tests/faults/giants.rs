@@ -1,4 +1,4 @@
-//! Events that are larger than any that is usable.
+//! Events that are too large to be usable.
 
 use domain::EventType;
 use end_to_end::{
@@ -21,13 +21,14 @@ use uuid::Uuid;
 use crate::{INGEST, LONG};
 
 const MIB: usize = 1024 * 1024;
-/// The local stack's limit.
+/// The local stack's `max_message_size`.
 const LIMIT: usize = MIB;
-/// How many giants wait, and how many of them are taken at a time.
+/// How many giants wait.
 const GIANTS: u32 = 24;
+/// How many of them ingest takes at a time.
 const FEW: u32 = 4;
 const GIANT: usize = 16 * MIB;
-/// What ingest may take from idle, whatever waits.
+/// The most memory that ingest may take, whatever waits.
 const MOST_MEMORY: usize = 200_000_000;
 
 fn set_limit(servers: &PrivateServers, bytes: usize) {
@@ -37,7 +38,7 @@ fn set_limit(servers: &PrivateServers, bytes: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is_delivered() {
     let servers = PrivateServers::borrow().await;
-    // Channels ask when they are opened.
+    // A channel reads the limit when it is opened.
     set_limit(&servers, 2 * GIANT);
     System::prepared(Options { servers: Some(servers.servers().clone()), ..Options::default() }, async |system| {
         system.start(Service::Api).await;
@@ -46,7 +47,7 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
         system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
         let (proxy, ingest) = Process::start_behind_proxy(INGEST, system.environment.clone()).await;
         let idle = ingest.peak_memory();
-        // Nothing that is taken can come to its end.
+        // Ingest cannot finish what it takes.
         proxy.set(Mode::HoldRequests("(publish)"));
         let filler = format!(r#"{{"filler":"{}"}}"#, "x".repeat(GIANT));
         let giant = Event::now(EventType::QuoteClosed, tenant).with_data(filler).to_message();

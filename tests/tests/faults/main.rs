@@ -1,5 +1,5 @@
-//! What the service does when something dies, freezes, fills up or is told to stop in the middle of its work: with the
-//! real binaries, because only a process can be killed.
+//! What the service does when something dies, freezes, fills up or is told to stop in the middle of its work. These
+//! tests run the real binaries: only a process can be killed.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod consumers;
@@ -22,14 +22,14 @@ use end_to_end::{
     wait::eventually,
 };
 
-/// For what keeps the machine busy, or waits for a server to come back.
+/// The deadline for work that keeps the machine busy or waits for a server.
 const LONG: Duration = Duration::from_secs(60);
 
 const INGEST: &str = "event-ingest";
 const DISPATCHER: &str = "dispatcher";
 const API: &str = "api-service";
 
-/// Small batches and few attempts at a time, so that a fault finds work in every stage.
+/// Small batches and few attempts at a time, so that a fault finds work at every step.
 fn settings() -> Vec<(&'static str, String)> {
     let settings = [
         ("INGEST__BATCH", "16"),
@@ -37,7 +37,7 @@ fn settings() -> Vec<(&'static str, String)> {
         ("INGEST__RUSH", "0"),
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "64"),
-        // Nothing is moved to the slow lane: that has tests of its own.
+        // Nothing is moved to the slow lane, which has tests of its own.
         ("DISPATCHER__WEBHOOK_SHARE", "1"),
         ("DISPATCHER__TENANT_SHARE", "1"),
         ("BROKER__CONFIRM_TIMEOUT", "2s"),
@@ -71,14 +71,14 @@ impl Processes {
     }
 }
 
-/// What `/readyz` says of one check, if the process answers.
+/// The status of `/readyz`, and what it says of one check.
 async fn said(process: &Process, check: &str) -> (u16, String) {
     let answer = Api { address: process.ops, session: None }.get("/readyz").await;
     let words = answer.json()["checks"][check].as_str().unwrap_or_default().to_owned();
     (answer.status, words)
 }
 
-/// Waits until a process says that it is not ready because of `check`; gives what it says.
+/// Waits until a process says that it is not ready because of `check`. Returns what it says.
 async fn wait_unready(process: &Process, check: &str) -> String {
     let what = format!("/readyz answers 503 because of the {check}; see {}", process.log.display());
     eventually(&what, LONG, || async {

@@ -1,4 +1,4 @@
-//! A queue that takes nothing, or answers nothing, while the others are healthy.
+//! A queue that takes no messages, or does not answer, while the other queues are healthy.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use uuid::Uuid;
 
 use crate::{DISPATCHER, INGEST, LONG, settings};
 
-/// Events that are delivered, in each test.
+/// How many events are delivered in each test.
 const HEALTHY: u32 = 20;
-/// Messages for the queue that refuses.
+/// How many messages are for the queue that refuses.
 const OTHERS: u32 = 10;
-/// Of a queue that is limited to one message, as it is the broker that decides when to refuse.
+/// Limits a queue to one message. The broker decides when to refuse: more than one may be taken.
 const POLICY: &str = r#"{"max-length": 1, "overflow": "reject-publish"}"#;
-/// Tries that fail before anything is looked at.
+/// How many publishes fail before a test looks at anything.
 const SEVERAL: f64 = 4.0;
 
 fn options(servers: &PrivateServers, schedule: &'static str) -> Options {
@@ -36,7 +36,7 @@ fn lift(servers: &PrivateServers, queue: &str) {
     servers.rabbitmqctl(&["clear_policy", queue]);
 }
 
-/// Makes the process of a queue stand still, as that of one without a leader, or go on.
+/// Suspends or resumes the broker's process of a queue. A suspended queue is like one without a leader.
 fn tell(servers: &PrivateServers, queue: &str, what: &str) {
     servers.rabbitmqctl(&["eval", &format!("sys:{what}('%2F_{queue}').")]);
 }
@@ -52,14 +52,14 @@ async fn no_reconnects(process: &Process) {
     assert_eq!(metric(process.ops, "webhooks_broker_reconnects_total").await, 0.0, "{}", process.logged());
 }
 
-/// Registers a receiver that takes everything; returns it with its tenant.
+/// Registers a receiver that answers 200. Returns it with its tenant.
 async fn healthy(system: &System) -> (Receiver, Uuid) {
     let (receiver, tenant) = (Receiver::start(&system.ca, always(200)), Uuid::new_v4());
     system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
     (receiver, tenant)
 }
 
-/// An ingest and a dispatcher as processes, and the queue of rejected events.
+/// An ingest and a dispatcher as processes, and the name of the queue of rejected events.
 struct Rejecting {
     dispatcher: Process,
     ingest: Process,
@@ -75,7 +75,7 @@ impl Rejecting {
     }
 }
 
-/// Kills a process once it has acknowledged all but so many messages of a queue, and waits until these are ready again.
+/// Kills a process once it has acknowledged all but `messages` messages of a queue. Waits until these are ready again.
 async fn left_by(servers: &PrivateServers, system: &System, mut process: Process, queue: &str, messages: u32) {
     eventually("the rest is acknowledged", LONG, || async { (servers.messages(queue) == messages).then_some(()) })
         .await;
@@ -123,7 +123,7 @@ async fn a_full_queue_of_retries_holds_up_no_other_job_and_gets_each_retry_once(
         let (receiver, tenant) = healthy(&system).await;
         let (failing, other) = (Receiver::start(&system.ca, always(500)), Uuid::new_v4());
         system.admin(other).await.create(&failing.url("/"), &["quote.closed"]).await;
-        // The queue refuses from the third one on: those that are published together before it says so are taken.
+        // The queue refuses from the third message on. Those that are published together before it says so are taken.
         for number in 1..=2 {
             system.upstream.publish(&[Event::now(EventType::QuoteClosed, other)]).await;
             failing.wait_for(number, SOON).await;
@@ -153,14 +153,14 @@ async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
     System::prepared(options(&servers, "60s"), async |system| {
         let Rejecting { dispatcher, ingest, rejected } = Rejecting::start(&system).await;
         let (receiver, tenant) = healthy(&system).await;
-        // The broker greets a queue at the first message of a channel, and does nothing else meanwhile.
+        // The broker waits for a queue at a channel's first message for it, and does nothing else meanwhile.
         system.upstream.publish_raw("quote.closed", b"no event").await;
         system.upstream.wait_ready(&rejected, 1, SOON).await;
         tell(&servers, &rejected, "suspend");
         for _ in 1..OTHERS {
             system.upstream.publish_raw("quote.closed", b"no event").await;
         }
-        // Three times as long as a confirm may take.
+        // This takes three times as long as a confirm may.
         for number in 1..=HEALTHY {
             system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
             receiver.wait_for(number as usize, SOON).await;

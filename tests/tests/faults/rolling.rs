@@ -1,4 +1,4 @@
-//! Processes are replaced one after another while they work, each by one that runs before it ends.
+//! Processes are replaced one after another while they work. Each successor runs before its predecessor ends.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -130,7 +130,7 @@ async fn connections_that_the_broker_closes_are_built_again() {
     .await;
 }
 
-/// Brings a broker's memory limit back however its test ends.
+/// Restores the broker's memory limit, however the test ends.
 struct MemoryAlarm<'a>(&'a PrivateServers);
 
 impl<'a> MemoryAlarm<'a> {

@@ -18,24 +18,24 @@ use uuid::Uuid;
 
 use crate::{API, DISPATCHER, INGEST, LONG, wait_unready};
 
-/// `shutdown.deadline` where it is going to pass.
+/// `shutdown.deadline` in the tests in which it passes.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// What a process may take beyond it.
+/// How long a process may take beyond the deadline.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Well within the deadline, but long enough that all requests arrive before the first is answered.
+/// How long a slow answer takes: well below the deadline, but all requests arrive before the first answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
 fn slowly() -> Behaviour {
     behaviour(|_, _| Reply::ok().after(ANSWER))
 }
 
-/// Answers everything at the same moment: the acknowledgements come together, just before the end.
+/// Answers all requests at one moment, so that the acknowledgements come together, just before the end.
 fn all_at(moment: Instant) -> Behaviour {
     behaviour(move |_, _| Reply::ok().after(moment.saturating_duration_since(Instant::now())))
 }
 
-/// One receiver of one type, and events for it.
+/// A receiver of one event type, and events for it.
 async fn subscriber(system: &System, behaviour: Behaviour, events: usize) -> (Receiver, Vec<Event>) {
     let tenant = Uuid::new_v4();
     let receiver = Receiver::start(&system.ca, behaviour);
@@ -49,7 +49,7 @@ fn with(system: &System, settings: &[(&str, &str)]) -> HashMap<String, String> {
     environment
 }
 
-/// Tells a process to stop that cannot finish: it must end in time, and well.
+/// Tells a process that cannot finish to stop. It must end in time, with exit code 0.
 async fn stops_in_time(mut process: Process) {
     let began = Instant::now();
     process.ask_to_stop();

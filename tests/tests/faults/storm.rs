@@ -1,4 +1,4 @@
-//! 2,000 events, and what must be true of their deliveries whatever happened meanwhile.
+//! 2,000 events, and what must be true of their deliveries, whatever happens meanwhile.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,8 +26,8 @@ pub(crate) const EVENTS: usize = 2_000;
 /// How long the receivers take to answer, so that there is always something in flight.
 const ANSWER: Duration = Duration::from_millis(10);
 
-/// Two receivers: a steady one that gets every event, and a shaky one that gets two types of the seven and fails the
-/// first attempt of every delivery.
+/// Two receivers. The steady one gets every event. The shaky one gets two of the seven types and fails the first
+/// attempt of every delivery.
 pub(crate) struct Storm {
     system: Arc<System>,
     pub(crate) admin: Api,
@@ -41,7 +41,7 @@ pub(crate) struct Storm {
 
 const SHAKY: [EventType; 2] = [EventType::QuoteClosed, EventType::DeliveryNoteCreated];
 
-/// What the receivers saw beyond what the ledger has on record.
+/// What the receivers saw beyond what the ledger records.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// POSTs beyond those that were recorded as attempts.
@@ -49,7 +49,7 @@ pub(crate) struct Tally {
 }
 
 impl Storm {
-    /// Registers the webhooks; the API runs already.
+    /// Registers the webhooks. The API must run already.
     pub(crate) async fn prepare(system: &Arc<System>) -> Self {
         let tenant = Uuid::new_v4();
         let admin = system.admin(tenant).await;
@@ -69,13 +69,13 @@ impl Storm {
         Self { system, admin, steady, shaky, webhooks, events, began: Instant::now(), ledger: Mutex::default() }
     }
 
-    /// Begins to publish.
+    /// Begins to publish all events.
     pub(crate) fn publish(&self) -> JoinHandle<()> {
         let (upstream, events) = (self.upstream(), Arc::clone(&self.events));
         tokio::spawn(async move { upstream.publish(&events).await })
     }
 
-    /// Begins to publish a few events at a time, `pause` apart: a steady load.
+    /// Begins to publish `few` events at a time, `pause` apart: a steady load.
     pub(crate) fn publish_steadily(&self, few: usize, pause: Duration) -> JoinHandle<()> {
         let (upstream, events) = (self.upstream(), Arc::clone(&self.events));
         tokio::spawn(async move {
@@ -87,7 +87,7 @@ impl Storm {
         })
     }
 
-    /// Over one connection, which is made anew only when it fails: logging in costs the most.
+    /// Runs a statement over one connection. It is made anew only when it fails: logging in costs the most.
     async fn sql(&self, statement: &str) -> Vec<Row> {
         let mut kept = self.ledger.lock().await;
         if kept.as_ref().is_none_or(Client::is_closed) {
@@ -123,12 +123,12 @@ impl Storm {
         Event::now(event_type, self.events[0].tenant)
     }
 
-    /// An event that is published anyway.
+    /// One of the events that are published anyway.
     pub(crate) fn first(&self) -> &Event {
         &self.events[0]
     }
 
-    /// How many deliveries there must be, of these webhooks.
+    /// How many deliveries these webhooks must have.
     pub(crate) fn expected(&self) -> usize {
         EVENTS + self.wanted_by_shaky().len()
     }
@@ -153,7 +153,7 @@ impl Storm {
         self.count("SELECT count(*) FROM attempts").await
     }
 
-    /// Waits until everything is delivered and no message is left anywhere, then checks it all.
+    /// Waits until everything is delivered and no message is left anywhere, then checks all of it.
     pub(crate) async fn settle(&self, what: &str, dispatchers: &[&Process]) -> Tally {
         self.steady.wait_for(EVENTS, LONG).await;
         eventually("every delivery has succeeded", LONG, || async {
@@ -221,7 +221,7 @@ impl Storm {
         Tally { repeated }
     }
 
-    /// How many POSTs each delivery of a webhook had: there must be exactly one id for each event, in the ledger and at
+    /// How many POSTs each delivery of a webhook had. Asserts that each event has exactly one id, in the ledger and at
     /// the receiver, and one body.
     async fn posts_by_delivery(
         &self,
@@ -258,7 +258,7 @@ fn badly_at_first(delay: Duration) -> Behaviour {
     behaviour(move |_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).after(delay))
 }
 
-/// So many numbers between a tenth and seven tenths of `total`, in order: random, but the same every time.
+/// So many numbers between a tenth and seven tenths of `total`, in order: pseudo-random, the same for each seed.
 pub(crate) fn points(mut seed: u64, count: usize, total: usize) -> Vec<usize> {
     let mut points: Vec<_> = std::iter::repeat_with(|| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

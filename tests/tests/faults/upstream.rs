@@ -1,4 +1,4 @@
-//! An upstream service that wants to be sure.
+//! An upstream service that publishes until it has the confirms.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use lapin::{
 };
 use tokio::time::timeout;
 
-/// How long the broker has for a chunk.
+/// How long the broker may take to confirm a chunk.
 const PATIENCE: Duration = Duration::from_secs(3);
 const CHUNK: usize = 100;
 
-/// Publishes events; what is not confirmed is published again, over a new connection, for as long as it takes.
+/// Publishes events. A chunk that is not confirmed is published again over a new connection, for as long as it takes.
 pub(crate) struct Upstream {
     pub(crate) amqp_url: String,
     pub(crate) exchange: String,
@@ -25,15 +25,15 @@ impl Upstream {
         for chunk in events.chunks(CHUNK) {
             while !matches!(timeout(PATIENCE, self.chunk(&mut link, chunk)).await, Ok(Ok(()))) {
                 link = None;
-                // Not to wait for anything: only so as not to hammer a broker that boots.
+                // This waits for nothing: it only avoids hammering a broker that boots.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 
-    /// Whether the broker confirms an event now.
+    /// Whether the broker confirms an event in time.
     pub(crate) async fn confirms(&self, event: &Event) -> bool {
-        timeout(PATIENCE, self.chunk(&mut None, std::slice::from_ref(event))).await.is_ok()
+        matches!(timeout(PATIENCE, self.chunk(&mut None, std::slice::from_ref(event))).await, Ok(Ok(())))
     }
 
     async fn chunk(&self, link: &mut Option<(Connection, Channel)>, events: &[Event]) -> Result<(), lapin::Error> {

@@ -1,4 +1,4 @@
-//! Between two steps that belong together: the fault is made to come there, not left to chance.
+//! Faults that are injected exactly between two steps that belong together.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use uuid::Uuid;
 
 use crate::{DISPATCHER, INGEST, LONG};
 
-/// What the service calls the connections on which it publishes; acknowledgements go over others.
+/// Part of the name of the connections on which the service publishes. Acknowledgements go over others.
 const PUBLISHING: &str = "(publish)";
 
-/// Registers one receiver, in a system in which the API runs, and makes its event.
+/// Registers one receiver in a system whose API runs. Returns it with an event for it.
 async fn subscriber(system: &System, behaviour: Behaviour) -> (Receiver, Event) {
     let tenant = Uuid::new_v4();
     let receiver = Receiver::start(&system.ca, behaviour);
@@ -33,7 +33,7 @@ fn another(event: &Event) -> Event {
     Event::now(event.event_type, event.tenant)
 }
 
-/// Waits until every delivery has succeeded, after so many attempts; the receiver must have seen no more of them.
+/// Waits until every delivery has succeeded. The ledger and the receiver must have seen exactly `attempts` attempts.
 async fn succeeded(system: &System, receiver: &Receiver, attempts: i64) {
     wait_for_count(system, 0, "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'").await;
     assert_eq!(system.count("SELECT count(*) FROM attempts").await, attempts);
@@ -116,12 +116,12 @@ async fn a_delivery_whose_ingest_died_before_the_publish_is_made_though_its_webh
     .await;
 }
 
-/// Makes whoever writes to a table wait until what is returned is dropped.
+/// Locks a table: whoever writes to it waits until the returned session is dropped.
 async fn hold(system: &System, table: &str) -> tokio_postgres::Client {
     system.database_session(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE")).await
 }
 
-/// A service with one connection to the database, through a proxy.
+/// Starts a service with one connection to the database, through a proxy.
 async fn start_behind_proxy(system: &System, service: Service) -> Proxy {
     let (proxy, url) = Proxy::before(&system.database_url);
     let mut environment = system.environment.clone();
@@ -131,8 +131,8 @@ async fn start_behind_proxy(system: &System, service: Service) -> Proxy {
     proxy
 }
 
-/// Publishes an event, lets the service's write to `table` be committed, runs a statement of one's own, and loses the
-/// answer. The service has written there before: to prepare a statement also takes the lock.
+/// Publishes an event, lets the service's write to `table` be committed, runs `meanwhile` and loses the commit's
+/// answer. The service must have written there before: preparing a statement takes the lock, too.
 async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &str, meanwhile: &str) {
     let hold = hold(system, table).await;
     system.upstream.publish(&[event]).await;
@@ -147,7 +147,7 @@ async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &s
     proxy.set(Mode::Pass);
 }
 
-/// An event is delivered though the answer to its commit is lost, and a statement is run before ingest tries again.
+/// An event is delivered though the answer to its commit is lost and `meanwhile` is run before ingest tries again.
 async fn is_delivered_without_an_answer(meanwhile: &str) {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;

@@ -33,7 +33,7 @@ async fn two_dispatchers_count_every_failure_exactly_once() {
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let receiver = Receiver::start(&system.ca, always(500));
-        // Three webhooks, so that the dispatchers meet at more than one row at a time.
+        // With three webhooks the dispatchers meet at several rows at a time.
         let mut webhooks = Vec::new();
         for number in 0..3 {
             webhooks.push(api.create(&receiver.url(&number.to_string()), &["quote.closed"]).await.id);
@@ -71,7 +71,7 @@ async fn after_mixed_outcomes_at_two_dispatchers_a_final_success_leaves_no_failu
         let latest = "SELECT (extract(epoch FROM max(started_at + duration_us * interval '1 us')) * 1000000)::int8 \
                       FROM attempts WHERE outcome = 'success'";
         let success = mixed.succeeded_at.unwrap().unix_timestamp_nanos() / 1_000;
-        // Start and duration are stored apart, each cut to microseconds.
+        // Start and duration are stored separately, each cut to microseconds.
         let apart = success - i128::from(system.count(latest).await);
         assert!((0..=2).contains(&apart), "it is the latest success, whoever recorded it, not {apart} us off");
         let after = "SELECT count(*) FROM attempts, webhook_health WHERE outcome <> 'success' \

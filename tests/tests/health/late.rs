@@ -1,4 +1,4 @@
-//! Outcomes that are recorded in another order than they happened: the ledger itself, without the services.
+//! Outcomes that are recorded in another order than they happened. These tests call the ledger directly.
 
 use std::time::Duration;
 
@@ -31,13 +31,13 @@ impl Records {
         Self { api, ledger: system.ledger_as("late", 2), tenant: tenant.into(), webhook: webhook.into() }
     }
 
-    /// The same for one more webhook of the tenant.
+    /// The same for another webhook of the tenant.
     pub(crate) async fn of_another_webhook(&self) -> Self {
         let webhook: Uuid = self.api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
         Self { api: self.api.clone(), ledger: self.ledger.clone(), tenant: self.tenant, webhook: webhook.into() }
     }
 
-    /// A delivery and its first attempt, which ended so many seconds after noon. Not recorded yet.
+    /// Stores a delivery. Returns its first attempt, which ended `second` seconds after noon and is not recorded yet.
     pub(crate) async fn attempt(&self, class: OutcomeClass, second: i64) -> Attempted {
         self.attempt_of(Uuid::now_v7().into(), class, second).await
     }

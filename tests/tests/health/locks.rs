@@ -1,4 +1,4 @@
-//! Outcomes that are recorded while somebody else holds rows: a deletion, another dispatcher.
+//! Outcomes that are recorded while a deletion or another dispatcher holds rows.
 
 use std::cmp::Reverse;
 
@@ -19,7 +19,7 @@ async fn outcomes_are_recorded_while_their_webhook_is_deleted() {
             DeliveryId::derive(records.webhook, *event, EventType::QuoteClosed, NOON.parse().unwrap())
         };
         let mut events: Vec<EventId> = (0..3).map(|_| Uuid::now_v7().into()).collect();
-        // Whoever took them as they lie in the table would begin at the other end.
+        // A statement that locks the deliveries in the table's order begins at the other end.
         events.sort_by_key(|event| Reverse(delivery(event)));
         let mut attempts = Vec::new();
         for event in &events {

@@ -18,10 +18,10 @@ use end_to_end::{
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-/// For what keeps the machine busy.
+/// The deadline for work that keeps the machine busy.
 const LONG: Duration = Duration::from_secs(90);
 
-/// A webhook's health, as REST shows it.
+/// A webhook's health as the API shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Health {
     failures: u64,
@@ -41,12 +41,12 @@ async fn health(api: &Api, webhook: &str) -> Health {
     read(&api.webhook(webhook).await)
 }
 
-/// One attempt of each delivery; the next one comes too late to disturb.
+/// One attempt of each delivery: the next one is too late to disturb the test.
 fn once() -> Options {
     Options { schedule: "1h,2h", ..Options::default() }
 }
 
-/// Waits until so many attempts are in the ledger; health is written together with them.
+/// Waits until exactly `attempts` attempts are in the ledger. Health is written together with them.
 async fn recorded(system: &System, attempts: i64) {
     eventually(&format!("{attempts} attempts are recorded"), LONG, || async {
         (system.count("SELECT count(*) FROM attempts").await >= attempts).then_some(())

@@ -1,4 +1,4 @@
-//! One attempt after the other.
+//! One attempt after another.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::{Health, LONG, health, once, publish, read, recorded};
 
-/// The path says what to answer to the first, the second, … request: `/sf` succeeds and then fails.
+/// The path says how to answer the first, the second, … request: `/sf` succeeds and then fails.
 fn scripted() -> Behaviour {
     let seen = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
     behaviour(move |request, _| {
@@ -26,7 +26,7 @@ fn scripted() -> Behaviour {
     })
 }
 
-/// What health has to be after a step, given what it was before and when the request arrived.
+/// Asserts the health after a step, given the health before it and the step's request.
 fn check(path: &str, before: Health, after: Health, request: &Received) {
     if request.status == 500 {
         let expected = Health { failures: before.failures + 1, ..before };
@@ -103,7 +103,7 @@ async fn every_attempt_of_a_delivery_counts_until_it_is_dropped_or_succeeds() {
             let late = health.succeeded_at.unwrap() - receiver.received().last().unwrap().at;
             assert!(late.abs() < Duration::from_secs(5), "{late} off");
         }
-        // After the drop the count goes on with the next event.
+        // After the drop, the count goes on with the next event.
         failing.behave(always(200));
         publish(&system, tenant, 1).await;
         let mended = eventually("the next delivery succeeds", LONG, || async {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{LONG, events, options};
 
-/// Jobs a second, about.
+/// About so many jobs a second make a flood.
 const FLOOD: u32 = 50;
 const MANY: usize = 600;
 const FEW: usize = 5;
@@ -24,7 +24,7 @@ fn flooded() -> Options {
 async fn a_flood_waits_behind_itself_and_another_tenants_jobs_do_not() {
     System::prepared(flooded(), async |system| {
         system.start(Service::Api).await;
-        // Makes the queues.
+        // The dispatcher declares the queues.
         system.start(Service::Dispatcher).await;
         system.stop(Service::Dispatcher).await;
         system.start(Service::Ingest).await;
@@ -58,7 +58,7 @@ async fn a_flood_waits_behind_itself_and_another_tenants_jobs_do_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_retries_of_a_flood_leave_the_main_lane_and_are_made_once() {
-    // The last attempt, so that each delivery ends with it.
+    // The only retry is the last attempt, so that each delivery ends with it.
     let options = Options { schedule: "1s", ..flooded() };
     System::prepared(options, async |system| {
         for service in [Service::Api, Service::Ingest] {

@@ -1,4 +1,4 @@
-//! The slow lane: fair among the slow, and nothing lost or doubled on the way.
+//! The slow lane is fair among the slow, and no job is lost or doubled on the way.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -26,7 +26,7 @@ async fn the_slow_lane_serves_others_long_before_a_hog_is_done() {
     const HOG: usize = 2_000;
     System::prepared(options(64, 256), async |system| {
         system.start(Service::Api).await;
-        // Makes the queues.
+        // The dispatcher declares the queues.
         system.start(Service::Dispatcher).await;
         system.stop(Service::Dispatcher).await;
         let hangs = hanging(&system);
@@ -57,7 +57,7 @@ async fn the_slow_lane_serves_others_long_before_a_hog_is_done() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_job_that_was_moved_ends_in_exactly_one_attempt() {
     const EVENTS: usize = 300;
-    // A share of one slot in the slow lane: who is last of fifteen waits for longer than its patience there.
+    // The webhook's share of the slow lane is one slot: the last of fifteen jobs there loses its patience (2 s).
     System::prepared(options(16, 15), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;

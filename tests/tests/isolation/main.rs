@@ -1,4 +1,4 @@
-//! One tenant cannot slow another (DESIGN 6): shares of slots, the slow lane, and little memory.
+//! One tenant cannot slow another (crates/README.md, fairness): shares of slots, the slow lane, and little memory.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod flood;
@@ -20,10 +20,10 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-/// For what keeps the machine busy.
+/// The deadline for work that keeps the machine busy.
 const LONG: Duration = Duration::from_secs(90);
 
-/// So many slots in either lane; an attempt at a hanging receiver outlasts the test.
+/// So many slots in the main and in the slow lane. An attempt at a hanging receiver outlasts the test.
 fn options(slots: usize, slow: usize) -> Options {
     let settings = [
         ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),
@@ -42,7 +42,7 @@ fn answering_after(system: &System, delay: Duration) -> Receiver {
     Receiver::start(&system.ca, behaviour(move |_, _| Reply::ok().after(delay)))
 }
 
-/// Takes more than a second for every eighth request, as long as its webhook needs to be known as slow.
+/// Takes more than a second for every eighth request: after a second, a webhook counts as slow.
 fn now_and_then_slow(system: &System) -> Receiver {
     let answered = AtomicUsize::new(0);
     Receiver::start(
@@ -58,7 +58,7 @@ fn events(tenant: Uuid, count: usize) -> Vec<Event> {
     (0..count).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect()
 }
 
-/// How many attempts at a tenant's webhooks are on record.
+/// How many attempts at a tenant's webhooks are recorded.
 async fn recorded(system: &System, tenant: Uuid) -> i64 {
     let statement = "SELECT count(*) FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
                      JOIN webhooks AS w ON w.id = d.webhook_id WHERE w.tenant_id = ";

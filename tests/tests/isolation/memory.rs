@@ -13,25 +13,25 @@ use uuid::Uuid;
 use crate::LONG;
 
 const MEGABYTE: usize = 1024 * 1024;
-/// What a dispatcher may take; `make bench` measures the release build. A debug build's connections and tasks are larger.
+/// The most memory of a dispatcher. A debug build takes more; `make bench` measures the release build.
 const MOST_MEMORY: usize = if cfg!(debug_assertions) { 130 } else { 100 } * MEGABYTE;
 const WEBHOOKS: usize = 40;
 const TENANTS: usize = 8;
 
-/// Bodies of almost 256 KiB for 320 webhooks of eight tenants that all hang: 320 MB of bodies for 1,280 jobs.
+/// Bodies of almost 256 KiB for 320 webhooks of eight tenants, which all hang: 320 MB of bodies for 1,280 jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_receivers_and_long_bodies_at_full_load_take_little_memory() {
-    // 48 and 16, by the room for bodies in each lane.
+    // 48 in the main lane and 16 in the slow one, as the room for bodies allows.
     measure(255 * 1024, 56, 64).await;
 }
 
-/// The longest bodies that are read in batches: every slot of the main lane is taken.
+/// Bodies short enough to be read with their batch (up to 24 KiB): every slot of the main lane is taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_receivers_in_every_slot_take_little_memory() {
     measure(15 * 1024, 1_000, 1_280).await;
 }
 
-/// Waits until at least so many attempts are under way, then measures.
+/// Waits until at least `least` attempts are under way. Asserts that there are at most `most`, in little memory.
 async fn measure(body: usize, least: usize, most: usize) {
     let settings = vec![("SHUTDOWN__DEADLINE", "100ms".to_owned())];
     let options = Options { timeout: "120s", settings, ..Options::default() };

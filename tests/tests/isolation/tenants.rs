@@ -13,8 +13,8 @@ use crate::{LONG, events, hanging, options, recorded};
 
 const MOVED: &str = "webhooks_jobs_moved_to_slow_lane_total";
 
-/// Publishes 100 events of a tenant, a few at a time, so that it is never over its share, and waits for each few. How
-/// long all took.
+/// Publishes 100 events of a tenant, four at a time, so that it is never over its share, and waits for each four.
+/// Returns how long all took.
 async fn steadily(system: &System, tenant: Uuid, receiver: &Receiver) -> Duration {
     const FEW: usize = 4;
     let began = Instant::now();
@@ -88,7 +88,7 @@ async fn two_hundred_dead_webhooks_of_one_tenant_do_not_hold_up_another_tenant()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_to_a_healthy_receiver_stays_in_the_main_lane() {
-    /// Above the share of 128.
+    /// Above a webhook's share of 128 slots.
     const BURST: usize = 150;
     System::run(end_to_end::system::Options::default(), async |system| {
         let tenant = Uuid::new_v4();

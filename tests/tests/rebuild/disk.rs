@@ -1,4 +1,4 @@
-//! The broker's disk is gone.
+//! The broker loses its disk.
 
 use std::{
     collections::HashMap,
@@ -20,16 +20,16 @@ use crate::{LONG, again, metric};
 
 const ALL: usize = 5_000;
 const THIRD: usize = ALL / 3;
-/// The second retry waits in a queue of its own for 85 s: it takes some hops of 10 s when less is left.
+/// The second retry waits for 85 s in a queue of its own. With less left, it may take hops of 25 s and 10 s.
 const SCHEDULE: &str = "10s,95s,120s";
-/// The shortest step, and what a busy machine adds.
+/// How late a retry may be: the shortest step, and what a busy machine adds.
 const LATE: Duration = Duration::from_secs(10 + 45);
 
 fn event(tenant: Uuid, number: usize) -> Event {
     Event::now(EventType::QuoteClosed, tenant).with_data(format!(r#"{{"number":{number},"fails":{}}}"#, number < THIRD))
 }
 
-/// Refuses the events that say so, twice each.
+/// Fails the first two attempts of each event that says so.
 fn failing_twice(system: &System) -> Receiver {
     let fails = |body: &[u8]| String::from_utf8_lossy(body).contains(r#""fails":true"#);
     let reply = move |fails: bool| if fails { Reply::status(500) } else { Reply::ok() };
@@ -57,7 +57,7 @@ async fn when_the_broker_loses_its_disk_in_the_middle_of_5000_deliveries_all_arr
         }
         let began = Instant::now();
         let note = |what: &str| println!("{what} after {:.1} s", began.elapsed().as_secs_f64());
-        // A third fails twice and waits, a third succeeds, and the last third has not been tried.
+        // A third fails twice and waits, a third succeeds, and the last third is not tried yet.
         let numbered = |range: std::ops::Range<usize>| range.map(|n| event(tenant, n)).collect::<Vec<_>>();
         system.upstream.publish(&numbered(0..2 * THIRD)).await;
         receiver.wait_for(3 * THIRD, LONG).await;
@@ -106,9 +106,9 @@ async fn when_the_broker_loses_its_disk_in_the_middle_of_5000_deliveries_all_arr
     .await;
 }
 
-/// Of what the receiver got after the loss: retries on their schedule, everything that waited, once each.
+/// Asserts that after the loss every retry is on its schedule, and everything that waited came exactly once.
 fn judge(receiver: &Receiver, due: &HashMap<String, OffsetDateTime>, lost_at: OffsetDateTime) {
-    // What was repeated before, by a busy machine, is not this test's business.
+    // Requests before the loss do not count: a busy machine may have repeated some.
     let (mut posts, mut lateness): (HashMap<String, usize>, Vec<Duration>) = (HashMap::new(), Vec::new());
     for one in receiver.received().iter().filter(|one| one.at > lost_at) {
         let id = one.header("x-service-webhook-id").unwrap().to_owned();

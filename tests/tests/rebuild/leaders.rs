@@ -1,4 +1,4 @@
-//! One at a time.
+//! One leader at a time.
 
 use end_to_end::{
     processes::Process,

@@ -1,4 +1,4 @@
-//! Jobs that the queues have lost come back from the ledger, and only those.
+//! Jobs that the queues have lost come back from the ledger, and only those: lost-job detection and rebuild.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod disk;
@@ -20,7 +20,7 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-/// For what keeps the machine busy, or waits for a server to come back.
+/// The deadline for work that keeps the machine busy or waits for a server.
 const LONG: Duration = Duration::from_secs(90);
 
 fn options() -> Options {
@@ -28,7 +28,7 @@ fn options() -> Options {
     Options { settings: settings.to_vec(), ..Options::default() }
 }
 
-/// Nothing is overdue while this lasts.
+/// The grace is so long that nothing is overdue.
 fn patient() -> Options {
     let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", "10m".to_owned())];
     Options { settings: settings.to_vec(), ..Options::default() }
@@ -38,7 +38,7 @@ fn events(tenant: Uuid, count: usize) -> Vec<Event> {
     (0..count).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect()
 }
 
-/// Jobs that were enqueued again for a cause.
+/// How many jobs were enqueued again for a cause.
 async fn again(ingest: SocketAddr, cause: &str) -> f64 {
     metric(ingest, &format!("webhooks_reconcile_jobs_total{{cause=\"{cause}\"}}")).await
 }
@@ -47,14 +47,14 @@ async fn passes(ingest: SocketAddr, result: &str) -> f64 {
     metric(ingest, &format!("webhooks_reconcile_passes_total{{result=\"{result}\"}}")).await
 }
 
-/// Waits until passes have ended in such a way so many times more.
+/// Waits until `more` further passes have ended with `result`.
 async fn more_passes(ingest: SocketAddr, result: &str, more: f64) {
     let before = passes(ingest, result).await;
     let what = format!("{more} more passes are {result:?}");
     eventually(&what, LONG, || async { (passes(ingest, result).await >= before + more).then_some(()) }).await;
 }
 
-/// Webhooks with ten overdue deliveries each that have no job on the queues, and what else is known of them.
+/// Webhooks with ten overdue deliveries each and no job on the queues, by what else the ledger says of them.
 struct Cases {
     tenant: Uuid,
     names: Vec<(&'static str, Created)>,
@@ -92,7 +92,7 @@ impl Cases {
             format!("{fields} held_jobs SELECT webhook_id, id {}", deliveries("held")),
             format!("{fields} slow_webhooks VALUES ('{}', now() + interval '1 hour')", self.id("slow")),
             format!("{fields} suspect_jobs SELECT id, 3, now(), 'poison' {}", deliveries("parked")),
-            // Last and at once: what is overdue is looked for already.
+            // The last statement, and only one: lost-job detection already runs.
             "UPDATE deliveries SET state = 'pending', created_at = created_at - interval '1 minute'".to_owned(),
         ] {
             system.sql(&statement).await;

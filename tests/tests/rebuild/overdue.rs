@@ -54,11 +54,11 @@ async fn a_long_queue_of_lost_jobs_is_back_after_a_few_passes_and_each_job_once(
         let ingest = system.start(Service::Ingest).await;
         more_passes(ingest, "done", 1.0).await;
         made(&system, tenant, &webhook.id, LOST, "'succeeded'").await;
-        // At once, and all of them long ago.
+        // All in one statement, and long overdue.
         system.sql("UPDATE deliveries SET state = 'pending', created_at = created_at - interval '1 minute'").await;
         let all = LOST as f64;
         eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= all).then_some(()) }).await;
-        // The queue is long now, and what was found out before it was still holds.
+        // The queue is long here. What was found out while it was short still holds.
         more_passes(ingest, "behind", 10.0).await;
         let acted = passes(ingest, "acted").await;
         assert!(acted <= 10.0, "it took {acted} passes");
@@ -91,7 +91,7 @@ async fn a_backlog_without_dispatchers_is_not_enqueued_again() {
     behind(400).await;
 }
 
-/// The jobs of the main lane are taken away: they are lost, but nobody can know while there are others.
+/// Takes the jobs of the main lane away. They are lost, but nobody can tell while the bulk lane holds jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_is_one_in_the_bulk_lane_while_the_main_lane_is_empty() {
     let mut options = options();

@@ -1,4 +1,4 @@
-//! Webhooks that may have jobs in the slow lane, by the ledger.
+//! The ledger's stamps of webhooks that may have jobs in the slow lane.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which deliveries get their job again, and which have one somewhere else.
+//! Which deliveries get their job again, and which have one elsewhere.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{Cases, EACH, again, more_passes, options, passes, patient};
 
-/// How many jobs of each webhook wait on the queue; they are taken from it.
+/// Takes all jobs from the queue. Returns how many each webhook had.
 async fn jobs(system: &System, cases: &Cases) -> HashMap<&'static str, usize> {
     let mut found = HashMap::new();
     while let Some(message) = system.upstream.take(&system.names.deliveries()).await {

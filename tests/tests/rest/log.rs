@@ -138,7 +138,7 @@ async fn the_log_can_be_filtered() {
     .await;
 }
 
-/// The states of all pages that have been looked for as shortly as possible, and how many pages there were.
+/// Reads a filtered log in the shortest pages. Returns the deliveries' states and the number of pages.
 async fn pages(system: &System, tenant: Uuid, webhook: &str, filter: DeliveryFilter) -> (Vec<DeliveryState>, usize) {
     let ledger = system.ledger_as("pages", 1);
     let id: Uuid = webhook.parse().expect("it is an id");
@@ -171,7 +171,7 @@ async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to
         let change = "UPDATE deliveries SET event_type = 'quote.accepted' WHERE state = 'dropped'";
         system.sql(change).await;
         let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
-        // 2,000 rows are looked at for a page, and 500 of those that did not go well.
+        // A page is searched in 2,000 rows of the log, or in 500 of the deliveries that did not go well.
         let dropped = vec![DeliveryState::Dropped; 3];
         assert_eq!(pages(&system, tenant, &webhook, accepted).await, (dropped.clone(), 7));
         let only = |state| DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
@@ -203,7 +203,7 @@ async fn paging_while_rows_arrive_repeats_nothing_and_misses_nothing() {
             let entries = page["data"].as_array().unwrap();
             seen.extend(entries.iter().map(|entry| entry["id"].as_str().unwrap().to_owned()));
             pages += 1;
-            // New ones come among those of the pages before and behind.
+            // New deliveries come among those of earlier and of later pages.
             history::made(&system, tenant, &webhook, 7, "'pending'").await;
             history::made(&system, tenant, &others, 7, "'pending'").await;
             let Some(cursor) = page["next_cursor"].as_str() else { break };

@@ -142,7 +142,7 @@ async fn whoever_registers_and_deletes_in_a_loop_comes_to_an_end() {
         let refused = api.post("/api/v1/webhooks/", &registration).await;
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_deleted_webhooks")));
         other.create(url, &["quote.closed"]).await;
-        // What retention does.
+        // As retention does.
         system
             .sql("DELETE FROM webhooks WHERE id = (SELECT id FROM webhooks WHERE deleted_at IS NOT NULL LIMIT 1)")
             .await;

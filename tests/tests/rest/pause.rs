@@ -57,14 +57,14 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
     .await;
 }
 
-/// Who gets the webhook's row first, when it is both activated and asked to hold a job.
+/// Which of the two gets the webhook's row first: its activation, or the hold of a job.
 #[derive(Clone, Copy)]
 enum First {
     Activation,
     Hold,
 }
 
-/// A job is read while its webhook is paused, and both its hold and the activation wait for the webhook's row.
+/// A job is read while its webhook is paused. Then both its hold and the activation wait for the webhook's row.
 async fn meets(system: Arc<System>, first: First) {
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;
@@ -78,7 +78,7 @@ async fn meets(system: Arc<System>, first: First) {
 
     let hold =
         system.database_session(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{}' FOR UPDATE", webhook.id)).await;
-    // As the API does it, but however long it waits.
+    // As the API does it, but without the API's time limit.
     let activate = || {
         let (ledger, id) = (system.ledger_as("activation", 1), webhook.id.parse::<Uuid>().expect("it is an id"));
         let change = WebhookChange { is_active: Some(true), ..WebhookChange::default() };

@@ -1,4 +1,4 @@
-//! Recovering what was dropped.
+//! Recoveries of dropped deliveries.
 
 use std::collections::HashMap;
 
@@ -134,20 +134,20 @@ async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
         let begin = async |webhook: &str| api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &since).await;
         let first = begin(&stuck).await;
         system.wait_for_locked_out(1).await;
-        // Another process takes the next one.
+        // The first one's step is blocked meanwhile.
         let second = begin(&other).await;
         system.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted").await;
         assert_eq!(done(&api, second.header("location").unwrap()).await["resent"], 200);
         assert_eq!(api.get(first.header("location").unwrap()).await.json()["state"], "running");
         drop(hold);
-        // As if the lease of the step that failed had run out.
+        // As if the lease of the failed step had ended.
         system.sql("UPDATE recoveries SET leased_until = now()").await;
         assert_eq!(done(&api, first.header("location").unwrap()).await["resent"], 5);
     })
     .await;
 }
 
-/// The worst moment to die: a step is committed, and the broker has not got its jobs.
+/// The process dies at the worst moment: a step is committed, and the broker has not got its jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
@@ -174,7 +174,7 @@ async fn a_recovery_survives_the_kill_of_its_process() {
         system.start(Service::Dispatcher).await;
         system.start(Service::Api).await;
         let api = Api { address: system.anonymous().await.address, ..api };
-        // As if the lease of the dead one had run out.
+        // As if the dead process's lease had ended.
         system.sql("UPDATE promised_jobs SET leased_until = now()").await;
         assert_eq!(done(&api, location).await["resent"], 300);
         let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";

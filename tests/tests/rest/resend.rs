@@ -67,7 +67,7 @@ async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
         })
         .await;
         assert_eq!(api.ask(&resend(&webhook, &waiting)).await.status, 202);
-        // The first and the second attempt of the fresh run, 400 ms apart as the schedule says.
+        // The first and the second attempt of the fresh run are 400 ms apart, as the schedule says.
         receiver.wait_for(4, SOON).await;
         let late = eventually("four attempts have failed", SOON, || async {
             let newest = api.log(&webhook, "").await["data"][0].clone();
@@ -89,7 +89,7 @@ async fn twenty_at_once_make_one_run() {
         let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         let delivery = api.newest_in(&webhook, "succeeded").await;
-        // Without a dispatcher no run ends before the last request has come.
+        // Without a dispatcher, no run ends before the last request has come.
         system.stop(Service::Dispatcher).await;
         let path = resend(&webhook, &delivery);
         for answer in join_all((0..20).map(|_| api.ask(&path))).await {
@@ -103,8 +103,8 @@ async fn twenty_at_once_make_one_run() {
     .await;
 }
 
-/// The second attempt is under way at the resend; whatever comes after it succeeds. Returns the numbers of the attempts
-/// that the log shows.
+/// Asks for a resend while the second attempt is under way. Every later attempt succeeds. Returns the numbers of the
+/// attempts in the log.
 async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
     let mut numbers = Vec::new();
     System::run(Options { dispatchers, ..Options::default() }, async |system| {
@@ -140,7 +140,7 @@ async fn a_resend_during_an_attempt_begins_after_it() {
     assert_eq!(resent_during_an_attempt(1).await, [1, 2, 3]);
 }
 
-/// Another dispatcher does not know of the attempt under way: whichever ends first is the ledger's second.
+/// Another dispatcher does not know of the attempt under way: whichever ends first is the second one in the ledger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_during_an_attempt_may_begin_beside_it_elsewhere() {
     let numbers = resent_during_an_attempt(2).await;
@@ -189,7 +189,7 @@ async fn while_its_webhook_is_paused_a_resend_is_held() {
     .await;
 }
 
-/// An API of one's own, with some settings of its own; it is not waited for until it is ready.
+/// Starts a further API with some settings of its own, without waiting until it is ready.
 async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
     let mut environment = system.environment.clone();
     environment.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
@@ -233,14 +233,14 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
         let settings = [("WEBHOOKS__BROKER__URL", url.as_str()), ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "3s")];
         let (stalled, stop) = api_with(&system, &settings, &api).await;
         let (resend, test) = (resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/"));
-        // Now there is a connection.
+        // An accepted test shows that there is a connection.
         eventually("a test is taken", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) }).await;
         let before = api.log(&webhook, "").await["data"].clone();
 
         proxy.set(Mode::Stall);
         let (refused, refused_test) = tokio::join!(stalled.ask(&resend), stalled.ask(&test));
         assert_eq!((refused.status, refused_test.status), (503, 503), "{}", refused.text);
-        // The test stays, cancelled: its job may be on the queue all the same, and finds the delivery then.
+        // The test delivery stays, cancelled: its job may be on the queue all the same, and must find it.
         let mut after = api.log(&webhook, "").await["data"].as_array().unwrap().clone();
         let cancelled = after.remove(0);
         assert_eq!((&cancelled["state"], &cancelled["is_test"]), (&json!("cancelled"), &json!(true)));
@@ -271,7 +271,7 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
     .await;
 }
 
-/// The worst moment to die: the fresh run is committed, and the broker has not got its job.
+/// The process dies at the worst moment: the fresh run is committed, and the broker has not got its job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
@@ -298,7 +298,7 @@ async fn a_resend_survives_the_kill_of_its_process() {
 
         system.start(Service::Dispatcher).await;
         system.start(Service::Api).await;
-        // As if the lease of the dead one had run out.
+        // As if the dead process's lease had ended.
         system.sql("UPDATE promised_jobs SET leased_until = now()").await;
         eventually("the job is published, and the delivery recorded", SOON, || async {
             let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
@@ -313,7 +313,7 @@ async fn a_resend_survives_the_kill_of_its_process() {
     .await;
 }
 
-/// As when the broker's confirm got lost although a dispatcher had the job already.
+/// As if the broker's confirm was lost, although a dispatcher had the job already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_taken_back_during_its_first_attempt_ends_as_that_attempt_does() {
     System::run(Options::default(), async |system| {

@@ -1,4 +1,4 @@
-//! What a request asks for and is done in steps afterwards: deletion and activation.
+//! Work that a request asks for and that is done afterwards, in steps: deletion and activation.
 
 use std::{collections::HashSet, net::SocketAddr, sync::Arc};
 
@@ -12,10 +12,10 @@ use end_to_end::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// More than one step cancels.
+/// More deliveries than one step cancels (1,000).
 const WAITING: usize = 2_500;
 
-/// A webhook with deliveries that wait, some after failures, and some that ended long ago; jobs of ten are held.
+/// A webhook with deliveries that wait, a fifth of them retries, and some that have ended. Ten jobs are held.
 async fn waiting(system: &System, api: &Api, tenant: Uuid) -> String {
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     let state = "CASE i % 5 WHEN 0 THEN 'retrying' ELSE 'pending' END";
@@ -59,7 +59,7 @@ async fn the_deliveries_of_a_deleted_webhook_count_as_cancelled_before_the_first
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let webhook = waiting(&system, &api, tenant).await;
-        // The first step waits for somebody who has locked the oldest delivery.
+        // A session locks the oldest pending delivery, so that the first step waits.
         let oldest = format!(
             "BEGIN; SELECT FROM deliveries WHERE id = (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' \
              AND state = 'pending' ORDER BY id LIMIT 1) FOR UPDATE"
@@ -98,7 +98,7 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let webhook = waiting(&system, &api, tenant).await;
-        // A later step waits for somebody who has locked the newest delivery.
+        // A session locks the newest pending delivery, so that a later step waits.
         let newest = format!(
             "BEGIN; SELECT FROM deliveries WHERE id = (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' \
              AND state = 'pending' ORDER BY id DESC LIMIT 1) FOR UPDATE"
@@ -113,7 +113,7 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
         system.stop(Service::Api).await;
         assert_eq!((system.count(cancelled).await, tasks(&system).await), (before, 1));
         drop(hold);
-        // As if the lease of the step that failed had run out.
+        // As if the lease of the failed step had ended.
         system.sql("UPDATE webhook_tasks SET leased_until = now()").await;
         let again = system.start(Service::Api).await;
         all_cancelled(&system).await;
@@ -127,8 +127,8 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
     .await;
 }
 
-/// The relay publishes what is long overdue only now: nobody may think that its job was published then, and is lost. A retry
-/// that waits for its time goes on waiting.
+/// A delivery whose job the outbox relay publishes late becomes due at that time: lost-job detection must not take the
+/// job for lost. A retry that is due later stays so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promise_that_is_taken_over_late_is_due_then() {
     System::prepared(Options::default(), async |system| {
@@ -156,7 +156,7 @@ async fn set_active(api: &Api, webhook: &str, is_active: bool) {
     assert_eq!((answer.status, &answer.json()["is_active"]), (200, &json!(is_active)), "{}", answer.text);
 }
 
-/// A paused webhook with held jobs of so many deliveries.
+/// A paused webhook with `count` deliveries whose jobs are held.
 async fn held(system: &System, api: &Api, tenant: Uuid, receiver: &Receiver, count: usize) -> String {
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
     set_active(api, &webhook, false).await;
@@ -169,10 +169,10 @@ fn paced(per_second: u16) -> Options {
     Options { settings: vec![("API__RECOVER_PER_SECOND", per_second.to_string())], ..Options::default() }
 }
 
-/// A system in which jobs of a paused webhook are held, and its activation publishes so many of them a second.
+/// A system with a paused webhook whose jobs are held. Its activation publishes them at a set pace.
 struct Paused {
     system: Arc<System>,
-    /// Of the API.
+    /// The API's operations address.
     ops: SocketAddr,
     api: Api,
     receiver: Receiver,
@@ -206,7 +206,7 @@ impl Paused {
     }
 }
 
-/// The ids of what was received; each must have come once.
+/// The ids of the received deliveries. Asserts that each came once.
 fn received_once(receiver: &Receiver) -> HashSet<String> {
     let received = receiver.received();
     let ids: HashSet<_> = received
@@ -234,7 +234,7 @@ async fn an_activation_publishes_what_was_held_at_the_pace_that_is_set() {
     .await;
 }
 
-/// A process that took what was held, and vanished before it committed: the server takes its work back much later.
+/// A process took held jobs and vanished before it committed. The server rolls its work back much later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_activation_outlives_a_step_that_is_taken_back() {
     Paused::with(30, 1_000, async |paused| {

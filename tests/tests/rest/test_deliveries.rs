@@ -1,4 +1,4 @@
-//! Test deliveries, and what can be subscribed to.
+//! Test deliveries, and the event types.
 
 use domain::{EventType, catalogue};
 use end_to_end::{

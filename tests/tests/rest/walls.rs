@@ -1,4 +1,4 @@
-//! Every call of DESIGN 4.4 with the sessions of others.
+//! Every call that needs a session (crates/README.md, REST API), with others' sessions.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use end_to_end::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Method, path below `/api/v1`, a good body, and the status that the owner gets.
+/// Method, path below `/api/v1`, a valid body, and the status that the owner gets.
 fn calls(webhook: &str, delivery: &str, recovery: &str) -> Vec<(&'static str, String, Option<Value>, u16)> {
     let one = format!("/webhooks/{webhook}/");
     let hook = json!({"name": "n", "url": "https://localhost/", "events": ["quote.closed"]});

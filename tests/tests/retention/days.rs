@@ -1,4 +1,4 @@
-//! Whole days.
+//! Retention of whole days.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{DAY, KEEP, Subscribed, clean, drop_day, leader, ledger, options, partitions, rows, search, today};
 
-/// A day that is older than [`KEEP`], at its noon.
+/// Noon of a day that is older than [`KEEP`].
 const OLD: &str = "date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '39.5 days'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,7 +59,7 @@ async fn a_day_in_which_something_waits_is_cleaned_of_everything_else_and_goes_o
             assert_eq!(rows(&system, table).await, 1, "{table}");
         }
         drop(leader);
-        // Its job is not on the queues: a rebuild brings it there.
+        // Its job is not on the queues: a rebuild enqueues it.
         system.lose_generation().await;
         let ingest = system.start(Service::Ingest).await;
         system.start(Service::Dispatcher).await;

@@ -1,4 +1,4 @@
-//! Rows beside the log of deliveries.
+//! Rows of the tables beside the log of deliveries.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ async fn every_table_has_a_retention() {
     .await;
 }
 
-/// Rows of every table of which one is to go and the others are needed.
+/// Fills these tables with rows that are to go and rows that are needed.
 async fn fill(system: &System, webhook: &str) {
     let waiting = format!("(SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'pending' LIMIT 1)");
     let ended = format!("(SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'dropped' LIMIT 1)");
@@ -37,7 +37,7 @@ async fn fill(system: &System, webhook: &str) {
         (
             "suspect_jobs (delivery_id, tries, marked_at, parked_as)",
             vec![
-                // It lies among the dead jobs, and its delivery waits for it.
+                // This job is parked among the dead ones, and its delivery waits for it.
                 format!("{waiting}, 0, now() - interval '40 days', 'poison'"),
                 format!("{gone}, 0, now() - interval '40 days', 'poison'"),
                 format!("{gone}, 0, now(), 'unknown_delivery'"),
@@ -74,10 +74,10 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
         let subscribed = Subscribed::new(&system).await;
         subscribed.past(&system, 1, "pending", "now()", "now()").await;
         subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
-        // It would publish what is in the outbox.
+        // The API's outbox relay would publish what is in the outbox.
         system.stop(Service::Api).await;
         fill(&system, &subscribed.webhook).await;
-        // A mark that a dispatcher left behind, of a delivery that there is.
+        // A mark that a dispatcher left behind. Its delivery still exists.
         let mark =
             "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
         system.sql(mark).await;
@@ -109,7 +109,7 @@ async fn a_table_is_walked_in_bounded_steps_beyond_what_stays() {
         let webhook = &subscribed.webhook;
         subscribed.past(&system, 6_000, "dropped", "now()", "now()").await;
         system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
-        // Their ids come after all that stays.
+        // Their ids come after those of all rows that stay.
         let last = "('ffffffff' || substr(gen_random_uuid()::text, 9))::uuid";
         system.sql(&format!("INSERT INTO held_jobs SELECT '{webhook}', {last} FROM generate_series(1, 6000)")).await;
         let gone = clear(&mut leader(&system).await).await;

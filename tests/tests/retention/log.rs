@@ -1,4 +1,4 @@
-//! What administrators see of what is gone.
+//! What administrators see of deliveries and webhooks that are gone.
 
 use end_to_end::system::System;
 

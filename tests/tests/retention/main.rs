@@ -1,4 +1,4 @@
-//! What is too old goes, what waits stays, and nobody waits for it.
+//! What is too old goes and what waits stays, without holding anybody up.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod days;
@@ -29,7 +29,7 @@ async fn leader(system: &System) -> Leader {
     ledger(system).candidate().await.unwrap().lead().await.unwrap().unwrap_or_else(|_| panic!("nobody else leads"))
 }
 
-/// Cleans to the end; says how many rows went with each chunk.
+/// Cleans to the end. Returns how many rows each chunk deleted.
 async fn clean(leader: &mut Leader, cleaning: Cleaning) -> Vec<u64> {
     let (mut chunks, mut rest) = (Vec::new(), Some(cleaning));
     while let Some(cleaning) = rest {
@@ -40,7 +40,7 @@ async fn clean(leader: &mut Leader, cleaning: Cleaning) -> Vec<u64> {
     chunks
 }
 
-/// Walks the tables beside the log once; says how many rows went with each step.
+/// Walks the tables beside the log once. Returns how many rows each step deleted.
 async fn clear(leader: &mut Leader) -> Vec<u32> {
     let mut gone = Vec::new();
     loop {
@@ -52,7 +52,7 @@ async fn clear(leader: &mut Leader) -> Vec<u32> {
     }
 }
 
-/// Searches a day to the end: proof that nothing waits, or the day, and how many steps it took.
+/// Searches a day to the end. Returns the proof that nothing waits, or the day, and the number of steps.
 async fn search(leader: &mut Leader, day: impl Into<Day>) -> (Result<Finished, Day>, usize) {
     let (mut search, mut steps) = (Search::from(day.into()), 0);
     loop {
@@ -71,7 +71,7 @@ async fn drop_day(leader: &mut Leader, day: impl Into<Day>) {
     leader.day_drop(&finished).await.unwrap();
 }
 
-/// A webhook, whose URL is a receiver that is well.
+/// A webhook and its receiver, which answers 200.
 struct Subscribed {
     tenant: Uuid,
     webhook: String,
@@ -86,8 +86,8 @@ impl Subscribed {
         Self { tenant, webhook: created.id, receiver }
     }
 
-    /// Deliveries with an attempt each whose events fired at `at` (an SQL expression), a millisecond apart, and came a
-    /// minute later or when `came` says.
+    /// Inserts deliveries with one attempt each. Their events fired at `at`, a millisecond apart, and were received at
+    /// `came`. Both are SQL expressions.
     async fn past(&self, system: &System, count: usize, state: &str, at: &str, came: &str) {
         let Self { tenant, webhook, .. } = self;
         system

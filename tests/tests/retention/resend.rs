@@ -1,4 +1,4 @@
-//! What is older than anything is kept is not sent again: its day may be dropped at any moment.
+//! A delivery of a day that is not kept any more is not sent again: the day may be dropped at any moment.
 
 use end_to_end::{
     system::{Options, System},
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{DAY, Subscribed, leader, today};
 
-/// The first moment of the day that is the oldest one kept, by the database's clock.
+/// The first moment of the oldest day that is kept, by the database's clock.
 const OLDEST_KEPT: &str = "date_trunc('day', now() - interval '2 days')";
 
 fn options() -> Options {

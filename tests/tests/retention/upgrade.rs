@@ -1,4 +1,4 @@
-//! A ledger of the version in which an event was (tenant, id, millisecond), and odd timestamps had default partitions.
+//! The upgrade of a ledger in which an event is (tenant, id, millisecond) and odd timestamps have default partitions.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{KEEP, Subscribed, clean, leader, ledger, options, rows, today};
 /// The last migration of that version.
 const VERSION: &str = "2026-11-22-000005";
 
-/// Takes the schema back to a version, by the migrations' own ways down.
+/// Takes the schema back to a version, by the migrations' `down.sql`.
 async fn downgrade(system: &System, to: &str) {
     let folder = repository().join("crates/ledger/migrations");
     let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -31,7 +31,7 @@ async fn downgrade(system: &System, to: &str) {
     }
 }
 
-/// Events that fired at `at`, a millisecond apart, and their deliveries, with ids of that version.
+/// Inserts events that fired at `at`, a millisecond apart, and their deliveries, with the ids of that version.
 async fn stored_before(system: &System, subscribed: &Subscribed, count: usize, state: &str, at: &str) {
     let Subscribed { tenant, webhook, .. } = subscribed;
     system
@@ -57,7 +57,7 @@ async fn stored_before(system: &System, subscribed: &Subscribed, count: usize, s
         .await;
 }
 
-/// The latest event that was stored before, as it was published, and the id of its delivery.
+/// The latest event of [`stored_before`], as it was published, and the id of its delivery.
 async fn latest(system: &System, subscribed: &Subscribed) -> (Event, Uuid) {
     let rows = system
         .sql(
@@ -178,7 +178,7 @@ async fn events_are_stored_while_their_new_key_is_built() {
                 subscribed.tenant
             )
         };
-        // The build waits for whoever writes to the partition at its begin.
+        // The build of the index waits for those who write to the partition when it begins.
         let writer = system.database_session(&format!("BEGIN; {}", insert(&table))).await;
         let migrating = [(); 2].map(|()| {
             let system = Arc::clone(&system);

@@ -1,4 +1,4 @@
-//! Jobs that are not to be done (DESIGN, invariant 3).
+//! Jobs that are not to be done (crates/README.md, invariant 3).
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -38,7 +38,7 @@ impl Setting {
         self.receiver.wait_for(1, SOON).await[0].header("x-service-webhook-id").unwrap().parse().unwrap()
     }
 
-    /// Waits until so many jobs were skipped for a reason.
+    /// Waits until exactly `jobs` jobs were skipped for a reason.
     async fn skipped(&self, reason: &str, jobs: u32) {
         let name = format!("webhooks_jobs_skipped_total{{reason=\"{reason}\"}}");
         eventually(&format!("{jobs} jobs are {reason}"), SOON, || async {
@@ -49,7 +49,7 @@ impl Setting {
     }
 }
 
-/// Puts a message on the queue of jobs that are due.
+/// Puts a message on the queue of due jobs.
 async fn hand_in(system: &System, message: &[u8]) {
     system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), message).await;
 }
@@ -61,7 +61,7 @@ async fn a_copy_of_a_job_whose_attempt_was_made_is_stale() {
         publish(&system, setting.tenant).await;
         let delivery = setting.delivery().await;
         ended(&system, &setting.webhook, "succeeded", 1).await;
-        // One after the other: two copies at the same time would be twins.
+        // One after the other: two copies at the same time would be duplicates.
         for (attempt, stale) in [(1, 1), (1, 2), (2, 3), (0, 4)] {
             hand_in(&system, &Job { delivery, attempt }.to_bytes()).await;
             setting.skipped("stale", stale).await;
@@ -90,7 +90,7 @@ async fn between_two_attempts_only_the_next_one_is_not_stale_and_it_waits_for_it
         let attempts = attempts(&system, &setting.webhook).await;
         let apart = attempts[1].started_at - attempts[0].started_at;
         assert!(apart >= Duration::from_millis(4_700), "the retry came after {apart}");
-        // The job and its copy: one was attempted, the other one was its duplicate or came too late.
+        // Of the job and its copy, one was attempted. The other was its duplicate or came too late.
         eventually("the copy is skipped", SOON, || async {
             let skipped = metric(setting.dispatcher, "webhooks_jobs_skipped_total").await;
             (skipped >= 4.0).then_some(())
@@ -118,7 +118,7 @@ async fn a_copy_of_a_job_that_is_under_way_is_not_attempted_beside_it() {
     .await;
 }
 
-/// The jobs that were put aside because the ledger does not know their deliveries.
+/// Takes the jobs that were parked because the ledger does not know their deliveries.
 async fn unknown(system: &System) -> Vec<Job> {
     let mut jobs = Vec::new();
     while let Some(message) = system.upstream.take(&system.names.dead()).await {

@@ -19,7 +19,7 @@ use end_to_end::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// For what takes a schedule's time.
+/// The deadline for what takes a schedule's time.
 const LONG: Duration = Duration::from_secs(90);
 
 /// A row of `attempts`.
@@ -53,7 +53,7 @@ async fn attempts(system: &System, webhook: &str) -> Vec<Attempt> {
     system.sql(&statement).await.into_iter().map(row).collect()
 }
 
-/// Waits until all of a webhook's deliveries are in this state, after so many attempts.
+/// Waits until all of a webhook's deliveries are in `state`, after `attempts` attempts.
 async fn ended(system: &System, webhook: &str, state: &str, attempts: i16) {
     let what = format!("the delivery is {state} after {attempts} attempts");
     eventually(&what, LONG, || async {
@@ -78,7 +78,7 @@ async fn publish(system: &System, tenant: Uuid) {
     system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
 }
 
-/// Stops what consumes, so that what is not acknowledged returns to its queue, and looks into every queue there is.
+/// Stops the consumers, so that unacknowledged messages return to their queues. Asserts that every queue is empty.
 async fn no_message_is_left(system: &System) {
     system.stop(Service::Ingest).await;
     system.stop(Service::Dispatcher).await;

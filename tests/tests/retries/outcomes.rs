@@ -1,4 +1,4 @@
-//! What came of an attempt, as the ledger tells it (specification, section 7; DESIGN 4.5).
+//! The outcome of an attempt as the ledger records it (specification, section 7; crates/README.md, ledger).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{Attempt, attempts, publish};
 
-/// One attempt, and the next one too late to disturb.
+/// One attempt: the next one is too late to disturb the test.
 fn once() -> Options {
     Options { schedule: "1h,2h", timeout: "5s", ..Options::default() }
 }
@@ -32,7 +32,7 @@ async fn only_attempt(system: &System, webhook: &str) -> Attempt {
     attempts.remove(0)
 }
 
-/// The attempt of a failure without an answer.
+/// The only attempt of a webhook: a failure without an answer.
 async fn unanswered(system: &System, webhook: &str, outcome: &str) -> Attempt {
     let attempt = only_attempt(system, webhook).await;
     assert_eq!((attempt.outcome.as_str(), attempt.status), (outcome, None), "{attempt:?}");

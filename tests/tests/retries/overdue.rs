@@ -1,4 +1,4 @@
-//! After an outage of the service (DESIGN, invariant 4).
+//! After an outage of the service (crates/README.md, invariant 4).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Two dispatchers that make the same attempt: one job of the next attempt exists afterwards, no more and no less.
+//! Two dispatchers make the same attempt. Afterwards there is exactly one job of the next attempt.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -16,18 +16,18 @@ use uuid::Uuid;
 
 use crate::LONG;
 
-/// What the service calls the connections on which it publishes; acknowledgements go over others.
+/// Part of the name of the connections on which the service publishes. Acknowledgements go over others.
 const PUBLISHING: &str = "(publish)";
 const RECORDED: &str = "SELECT count(*) FROM attempts";
 
 /// The next attempt is far away, so that its job stays where the test can count it.
 fn options() -> Options {
-    // Nobody looks for lost jobs meanwhile.
+    // Lost-job detection finds nothing meanwhile.
     let settings = vec![("RECONCILE__GRACE", "1h".to_owned())];
     Options { schedule: "10m,20m", timeout: "20s", settings, ..Options::default() }
 }
 
-/// An attempt that the first dispatcher makes. It reaches the broker through a proxy.
+/// The attempt of the first dispatcher, which reaches the broker through a proxy.
 struct First {
     receiver: Receiver,
     proxy: Proxy,
@@ -35,8 +35,8 @@ struct First {
 }
 
 impl First {
-    /// Publishes an event, and waits until its first request has arrived. It is answered with 500, after a delay of its own as
-    /// the second request is.
+    /// Publishes an event and waits until its first request has arrived. Requests are answered with 500, the first and
+    /// the later ones after a delay each (in seconds).
     async fn attempting(system: &System, delays: [u64; 2]) -> Self {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
@@ -55,7 +55,7 @@ impl First {
         Self { receiver, proxy, ops }
     }
 
-    /// Its attempt is recorded, and its connection lost: another dispatcher gets the job, and makes no attempt.
+    /// The first one has recorded its attempt and lost its connection. Another one gets the job and makes no attempt.
     async fn meets_another_too_late(&self, system: &System) {
         let second = system.start(Service::Dispatcher).await;
         wait_idle(system, &[second]).await;
@@ -64,7 +64,7 @@ impl First {
         assert_eq!(self.receiver.received().len(), 1);
     }
 
-    /// Gives the connections back, and waits until both dispatchers have nothing to do.
+    /// Lets connections pass again, and waits until both dispatchers are idle.
     async fn join(&self, system: &System, second: SocketAddr) {
         self.proxy.set(Mode::Pass);
         wait_idle(system, &[self.ops, second]).await;
@@ -85,7 +85,7 @@ async fn wait_recorded(system: &System) {
     eventually("the attempt is recorded", SOON, || async { (system.count(RECORDED).await == 1).then_some(()) }).await;
 }
 
-/// Looks into every queue: the job of the second attempt is there once, and nothing else is.
+/// Asserts that the queues hold the job of the second attempt once, and nothing else.
 async fn only_the_next_job_is_left(system: &System) {
     system.stop(Service::Dispatcher).await;
     let topology = broker::Topology::new(&system.names, &system.settings().retry.schedule.gaps());
@@ -101,7 +101,7 @@ async fn only_the_next_job_is_left(system: &System) {
     assert_eq!(system.count(RECORDED).await, 1);
 }
 
-/// The first one's connection is lost in the middle of the attempt, and the second one makes it as well.
+/// The first dispatcher loses its connection during the attempt, and the second one makes the same attempt.
 async fn both_attempt(delays: [u64; 2]) {
     System::prepared(options(), async |system| {
         let first = First::attempting(&system, delays).await;
@@ -162,7 +162,7 @@ async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_gets_the
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_pair_of_jobs_that_two_dispatchers_attempt_one_retry_is_left() {
-    // Each takes one.
+    // Each dispatcher takes one job.
     let mut options = options();
     options.settings.push(("DISPATCHER__MAX_IN_FLIGHT", "1".to_owned()));
     System::prepared(options, async |system| {
@@ -191,7 +191,7 @@ async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_ag
     System::prepared(options, async |system| {
         let first = First::attempting(&system, [4, 0]).await;
         first.receiver.behave(always(200));
-        // It cannot open the secret, and puts the job off by a minute. The first one's record comes meanwhile.
+        // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
         let mut environment = system.environment.clone();
         environment.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
         let second = system.start_with(Service::Dispatcher, Settings::from_sources(None, environment).unwrap()).await;

@@ -1,4 +1,4 @@
-//! The schedule as queues of the broker (DESIGN 4.2).
+//! The schedule as the broker's queues (crates/README.md, queues).
 
 use end_to_end::{
     receiver::{Receiver, always},
@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use crate::publish;
 
-/// The specification's (section 8).
+/// The schedule of the specification, section 8.
 const PRODUCTION: &str = "60s,5m,15m,1h,4h,12h";
-/// Its steps' distances: queue and delay in milliseconds.
+/// The gaps between its steps: queue and delay in milliseconds.
 const DELAYS: [(&str, i64); 6] = [
     ("60s", 60_000),
     ("240s", 240_000),
@@ -26,7 +26,7 @@ const DELAYS: [(&str, i64); 6] = [
     ("28800s", 28_800_000),
 ];
 
-/// What a retry queue is to be declared with, all that at-least-once dead-lettering needs included.
+/// The arguments of a retry queue, with all that at-least-once dead-lettering needs.
 fn arguments(system: &System, millis: i64) -> FieldTable {
     let text = |value: &str| AMQPValue::LongString(value.into());
     let mut arguments = FieldTable::default();
@@ -40,7 +40,7 @@ fn arguments(system: &System, millis: i64) -> FieldTable {
     arguments
 }
 
-/// Declares a queue again, on a channel that a refusal may close.
+/// Declares a queue again, on a channel that an error may close.
 async fn declare(broker: &Connection, queue: &str, arguments: FieldTable) -> Result<Queue, lapin::Error> {
     let channel = broker.create_channel().await.unwrap();
     let options = QueueDeclareOptions { durable: true, ..Default::default() };
@@ -53,7 +53,7 @@ async fn the_production_schedule_is_six_queues_that_lead_back_to_the_deliveries(
         let broker = Connection::connect(&system.amqp_url, ConnectionProperties::default()).await.unwrap();
         for (name, millis) in DELAYS {
             let queue = format!("{}.retry.{name}", system.names.exchange());
-            // The outsider asks passively: it is there already.
+            // The outsider declares passively: the queue exists already.
             assert_eq!(system.upstream.ready(&queue).await, 0);
             declare(&broker, &queue, arguments(&system, millis)).await.unwrap();
             let other = |name: &'static str, value: AMQPValue| {
@@ -97,7 +97,7 @@ async fn a_failed_first_attempt_leaves_one_small_job_in_the_queue_of_a_minute() 
         let job: serde_json::Value = serde_json::from_slice(&message.data).unwrap();
         assert_eq!(job, serde_json::json!({"v": 1, "delivery_id": id, "attempt": 2}));
         let expires: u64 = message.properties.expiration().clone().unwrap().as_str().parse().unwrap();
-        // The time left of the minute: the first failure is a moment ago.
+        // What is left of the minute since the first failure.
         assert!((30_000..=60_000).contains(&expires), "it expires in {expires} ms");
         let due = "SELECT next_attempt_at - first_failed_at = interval '60 s' FROM deliveries";
         assert!(system.sql(due).await[0].get::<_, bool>(0));

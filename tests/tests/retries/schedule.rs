@@ -11,17 +11,16 @@ use uuid::Uuid;
 
 use crate::{attempts, ended, first_failed_at, no_message_is_left, publish};
 
-/// How much later than due an attempt may come on a busy machine. Less than what the faults would add that the tests
-/// are for.
+/// How late an attempt may come on a busy machine: less than the delays that these tests look for.
 const LATE: Duration = Duration::from_secs(3);
-/// How much the clocks of the test, the broker and the database may differ: they are one.
+/// How early an attempt may come. The test, the broker and the database share one clock.
 const EARLY: Duration = Duration::from_millis(50);
 
 fn assert_on_time(what: &str, at: OffsetDateTime, due: OffsetDateTime) {
     assert!(at >= due - EARLY && at <= due + LATE, "{what} came {} s after it was due", (at - due).as_seconds_f64());
 }
 
-/// Checks the receiver's and the ledger's times of all attempts against the steps from the first failure.
+/// Asserts that the receiver's and the ledger's times of all attempts fit the steps from the first failure.
 async fn assert_on_schedule(system: &System, webhook: &str, received: &[Received]) {
     let first_failed_at = first_failed_at(system).await;
     let steps = system.settings().retry.schedule.steps().to_vec();
@@ -45,7 +44,7 @@ async fn retries_are_measured_from_the_first_failure_not_from_the_latest() {
         let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
         publish(&system, tenant).await;
         ended(&system, &webhook.id, "dropped", 4).await;
-        // Measured from the latest failure, the last one would be 6 s late.
+        // Measured from the latest failure, the last retry would be 6 s late.
         assert_on_schedule(&system, &webhook.id, &receiver.received()).await;
     })
     .await;
@@ -62,7 +61,7 @@ async fn attempts_that_take_long_do_not_delay_the_next_ones() {
         publish(&system, tenant).await;
         ended(&system, &webhook.id, "dropped", 7).await;
         let received = receiver.received();
-        // The schedule begins when the first attempt has failed, not when it began; a drift would add up to 4 s.
+        // The schedule begins when the first attempt fails, not when it begins. A drift would add up to 4 s.
         let failed = first_failed_at(&system).await;
         assert_on_time("the first failure", failed, received[0].at + slow);
         assert_on_schedule(&system, &webhook.id, &received).await;
@@ -72,7 +71,7 @@ async fn attempts_that_take_long_do_not_delay_the_next_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_goes_through_two_queues_is_not_early() {
-    // The third attempt ends 0.75 s before the fourth is due: that is 0.6 s in one queue, and then 0.15 s in another.
+    // The third attempt ends 0.75 s before the fourth is due: 0.6 s in one queue, then 0.15 s in another.
     let options = Options { schedule: "400ms,1s,2s", ..Options::default() };
     System::run(options, async |system| {
         let tenant = Uuid::new_v4();

@@ -18,7 +18,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::{net::TcpListener, task::JoinSet};
 use uuid::Uuid;
 
-/// How it answers whatever it is asked.
+/// How the application answers.
 #[derive(Clone, Debug)]
 pub(crate) enum Mood {
     /// 200 for the sessions that it knows, 401 for others.
@@ -107,7 +107,7 @@ impl Application {
     }
 }
 
-/// Somebody's session, as the application tells of it.
+/// A session as the application describes it.
 pub(crate) fn session(tenant: Uuid, role: &str, ttl: Duration) -> Value {
     let expires_at = (OffsetDateTime::now_utc() + ttl).format(&Rfc3339).unwrap();
     json!({"tenant_id": tenant, "user_id": "u-7", "role": role, "expires_at": expires_at, "theme": "dark"})

@@ -128,7 +128,7 @@ async fn a_flood_of_unknown_sessions_leaves_connections_to_known_ones() {
         system.start(Service::Api).await;
         let known = system.admin(Uuid::new_v4()).await;
         assert_eq!(known.get(LIST).await.status, 200);
-        // Of four connections, as the environment of tests sets it, look-ups have two, and strangers one of these.
+        // Of the four connections in tests, session look-ups have two, and unknown sessions one of these.
         let hold = system.database_session("BEGIN; LOCK TABLE admin_sessions IN ACCESS EXCLUSIVE MODE").await;
         let mut flood = JoinSet::new();
         for number in 0..20 {

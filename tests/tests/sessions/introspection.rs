@@ -230,7 +230,7 @@ async fn a_flood_of_unknown_sessions_does_not_flood_the_application_and_known_on
         assert_eq!(status(&api, &id).await, 200, "the application is asked about a session that it confirmed before");
         assert_eq!(application.asked().len(), 1 + 32 + 1);
         application.is(Mood::Well);
-        // Whoever hangs up does not make room: the questions go on until their time is over.
+        // A client that hangs up makes no room: its question goes on until its time is over.
         flood.shutdown().await;
         assert_eq!(status(&api, "one-more").await, 503);
     })

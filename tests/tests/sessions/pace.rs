@@ -20,7 +20,7 @@ async fn a_session_that_calls_too_often_is_told_when_to_come_again() {
         for _ in 0..3 {
             assert_eq!(eager.get(LIST).await.status, 200);
         }
-        // On a slow machine another token may have come meanwhile.
+        // On a slow machine, another token may have come meanwhile.
         let refused = eventually("a refusal", SOON, async || {
             let answer = eager.get(LIST).await;
             (answer.status != 200).then_some(answer)

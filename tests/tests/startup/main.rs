@@ -1,4 +1,4 @@
-//! What the processes say and do at their start when something is wrong: with the real binaries.
+//! What the real binaries say and do when something is wrong at their start.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod refused;

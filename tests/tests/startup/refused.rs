@@ -1,4 +1,4 @@
-//! What no waiting mends: the process ends at once and says which setting is wrong.
+//! Errors that waiting does not mend: the process ends at once and says which setting is wrong.
 
 use std::{collections::HashMap, net::TcpListener, process::Stdio, time::Duration};
 
@@ -12,11 +12,11 @@ use uuid::Uuid;
 
 use crate::ALL;
 
-/// For a process that ought to end at once.
+/// The deadline for a process that ought to end at once.
 const DEADLINE: Duration = Duration::from_secs(20);
 const PASSWORD: &str = "correct-horse";
 
-/// Settings that are good, as far as can be told without a server: none is there.
+/// Settings that are good, as far as a process can tell without servers: none listen there.
 fn good() -> HashMap<String, String> {
     let settings = [
         ("DATABASE__URL", format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none")),
@@ -28,7 +28,7 @@ fn good() -> HashMap<String, String> {
     settings.into_iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), value)).collect()
 }
 
-/// Starts a process that must end by itself and badly; gives what it said.
+/// Starts a process that must end by itself, with an error. Returns what it said.
 async fn refusal(process: &str, environment: HashMap<String, String>) -> String {
     let mut command = Command::new(binary(process));
     command.env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
@@ -40,7 +40,7 @@ async fn refusal(process: &str, environment: HashMap<String, String>) -> String 
     said
 }
 
-/// The refusal of settings that are good but for one.
+/// What a process says when all settings are good but one.
 async fn refusal_of(process: &str, name: &str, value: &str) -> String {
     let mut environment = good();
     environment.insert(name.to_owned(), value.to_owned());

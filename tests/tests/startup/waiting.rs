@@ -1,4 +1,4 @@
-//! What may mend itself: a server that is away. The process stays, says so, and begins when the server comes.
+//! A server that is away may come back: the process stays, says so, and begins when the server comes.
 
 use std::time::Duration;
 

@@ -30,11 +30,11 @@ const ONE: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
 const BOSS: (&str, &str) = ("Cookie", "sessionid=boss");
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
-/// Written once for all tests.
+/// Rendered once for all tests.
 static DOCS: OnceLock<Docs> = OnceLock::new();
 
 thread_local! {
-    /// The canonical paths of all routes that were made in this thread.
+    /// The canonical paths of all routes made in this thread.
     pub(crate) static ROUTES: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn api() -> Api {
     }
 }
 
-/// The defaults.
+/// The default limits.
 pub(crate) fn limits() -> service_kit::settings::Limits {
     let env = [("DATABASE__URL", "postgres://db"), ("BROKER__URL", "amqp://mq")];
     let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
@@ -249,7 +249,7 @@ async fn where_no_body_is_needed_none_need_be_announced() {
     }
 }
 
-/// The methods that a path takes, as `Allow` tells whoever asks with another one; all others are refused.
+/// The methods in `Allow` of a path's answer to an unknown one. Asserts that all others get a 405.
 pub(crate) async fn allowed(path: &str) -> BTreeSet<String> {
     let path = path.replace("{id}", ID).replace("{delivery_id}", ID).replace("{recovery_id}", ID);
     let answer = ask("MADEUP".parse().unwrap(), &path, &[BOSS], "").await;

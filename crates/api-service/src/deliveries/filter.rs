@@ -1,4 +1,4 @@
-//! The filters of the log.
+//! The filters of the delivery log.
 
 use domain::{DeliveryState, Timestamp};
 use ledger::DeliveryFilter;

@@ -10,9 +10,9 @@ use ledger::Resend;
 use super::accepted;
 use crate::{api::Api, fields::Fields, json, path, problem::ApiError, session::Administrator, webhooks};
 
-/// Sends a delivery again, with the same id and the same body. One that waits for the first attempt of a run already is
-/// answered alike: two requests make one run. While its webhook is paused, the delivery is held. One whose day is over for
-/// as long as history is kept is refused: the day may be dropped at any moment.
+/// Sends a delivery again, with the same id and body. The call is idempotent while the delivery waits for the first
+/// attempt of a run: two requests make one run. If the webhook is paused, the job is held. A delivery whose day ended
+/// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment.
 pub(crate) async fn resend(
     api: Data<Api>,
     admin: ReqData<Administrator>,

@@ -32,7 +32,7 @@ pub(super) struct ListView {
     pub(super) next_cursor: Option<String>,
 }
 
-/// One delivery with everything about it but the secret.
+/// One delivery with everything about it except the secret.
 #[derive(Serialize)]
 pub(super) struct DetailView<'a> {
     #[serde(flatten)]
@@ -41,7 +41,7 @@ pub(super) struct DetailView<'a> {
     attempt_log: Vec<AttemptView<'a>>,
 }
 
-/// What every attempt sends; the signature is each attempt's own, and kept nowhere.
+/// What every attempt sends. Each attempt has its own signature, which is not stored.
 #[derive(Serialize)]
 struct RequestView<'a> {
     method: &'static str,
@@ -70,7 +70,7 @@ struct AttemptView<'a> {
     outcome: &'a str,
     status: Option<u16>,
     error: Option<&'a str>,
-    /// The first bytes of the answer; what is not UTF-8 in it is replaced.
+    /// The first bytes of the answer. Bytes that are not UTF-8 are replaced.
     response_body: std::borrow::Cow<'a, str>,
     #[serde(with = "rfc3339")]
     signed_at: OffsetDateTime,

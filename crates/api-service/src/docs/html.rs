@@ -1,11 +1,11 @@
 //! Text as HTML.
 
-/// For text and for values of attributes in double quotes.
+/// Escapes text and attribute values in double quotes.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// One paragraph: what is between backticks is code.
+/// One paragraph. Text between backticks is code.
 pub(super) fn inline(text: &str) -> String {
     let parts = text.split('`').enumerate();
     parts
@@ -13,7 +13,7 @@ pub(super) fn inline(text: &str) -> String {
         .collect()
 }
 
-/// Paragraphs, which empty lines part.
+/// Paragraphs, separated by empty lines.
 pub(super) fn paragraphs(text: &str) -> String {
     text.split("\n\n").map(|paragraph| format!("<p>{}</p>\n", inline(paragraph))).collect()
 }

@@ -1,4 +1,4 @@
-//! JSON as it is read best: short arrays and objects on one line.
+//! JSON laid out for people: short arrays and objects stay on one line.
 
 use serde_json::Value;
 

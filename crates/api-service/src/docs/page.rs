@@ -1,4 +1,4 @@
-//! The documentation page, written from the document.
+//! The documentation page, rendered from the OpenAPI document.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::{
     json_text::pretty,
 };
 
-/// The whole page.
+/// Makes the whole page.
 pub(super) fn render(document: &Value) -> String {
     let info = &document["info"];
     let title = escape(str(&info["title"]));
@@ -232,20 +232,20 @@ impl<'a> Page<'a> {
         html + "</section>\n"
     }
 
-    /// What a reference points to; anything else is itself.
+    /// Follows a reference. Any other schema is returned as it is.
     fn resolve(&self, schema: &'a Value) -> &'a Value {
         let pointer = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
         pointer.and_then(|pointer| self.document.pointer(pointer)).unwrap_or(schema)
     }
 
-    /// A type in a few words.
+    /// A type and its limits, in short.
     fn kind(&self, schema: &Value) -> String {
         if let Some(name) =
             schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/components/schemas/"))
         {
             return format!("<a href=\"#schema-{name}\">{name}</a>");
         }
-        // A reference into a schema of its own.
+        // A reference to one of the schema's own `$defs`.
         if let Some(name) = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/$defs/")) {
             return escape(name);
         }
@@ -260,7 +260,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The examples of a body, open or not.
+/// The examples of a body. `open` is an attribute or empty.
 fn examples(content: &Value, open: &str) -> String {
     let named = members(&content["examples"]).map(|(name, example)| (name, &example["value"]));
     let all = named.chain(content.get("example").map(|example| ("Example", example)));
@@ -286,7 +286,7 @@ fn limit((name, value): (&String, &Value)) -> Option<String> {
     })
 }
 
-/// A text without its quotes.
+/// A value as text, strings without quotes.
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

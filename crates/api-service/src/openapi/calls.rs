@@ -273,14 +273,14 @@ fn test() -> Value {
     test
 }
 
-/// The calls that take a webhook's id.
+/// Links to the calls that take a webhook's id.
 fn of_webhook(id: &str) -> Vec<(&'static str, Value)> {
     ["readWebhook", "changeWebhook", "testWebhook", "listDeliveries", "recoverDeliveries", "deleteWebhook"]
         .map(|call| (call, json!({"id": id})))
         .into()
 }
 
-/// The calls that take a delivery's id.
+/// Links to the calls that take a delivery's id.
 fn of_delivery(id: &str) -> Vec<(&'static str, Value)> {
     ["readDelivery", "resendDelivery"].map(|call| (call, json!({"id": "$request.path.id", "delivery_id": id}))).into()
 }

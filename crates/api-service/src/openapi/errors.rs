@@ -1,4 +1,4 @@
-//! The errors that a call can answer with, as the code would render them.
+//! The errors that a call can answer with, as the service renders them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     violation::Violation,
 };
 
-/// No call that is described can give it, but its path can.
+/// No described call gives this error, but its path can.
 pub(super) const METHOD_NOT_ALLOWED: &str = "405.method_not_allowed";
 
 /// Every code of the API, each once.
@@ -26,7 +26,7 @@ pub(super) fn codes(calls: &[Call], limits: &Limits) -> Vec<&'static str> {
     codes
 }
 
-/// Every answer that is an error, by its name.
+/// Every error answer, by its name.
 pub(super) fn all(calls: &[Call], limits: &Limits) -> Value {
     let mut all =
         BTreeMap::from([(METHOD_NOT_ALLOWED.to_owned(), response(&[ApiError::MethodNotAllowed("GET, HEAD")]))]);
@@ -51,13 +51,13 @@ fn by_status(call: &Call, limits: &Limits) -> BTreeMap<u16, Vec<ApiError>> {
     by_status
 }
 
-/// As in `403.cross_site.not_an_admin`.
+/// For example `403.not_an_admin.cross_site`.
 fn name(errors: &[ApiError]) -> String {
     let status = errors.first().map_or(0, |error| error.kind().0.as_u16());
     errors.iter().fold(status.to_string(), |name, error| format!("{name}.{}", error.kind().1))
 }
 
-/// What follows from the kind of call: a session, a write, ids, parameters, a body.
+/// A call's own errors, and those of its kind: a session, a write, ids, parameters, a body.
 fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
     if call.is_public() {
         return Vec::new();
@@ -127,7 +127,7 @@ fn header_of(error: &ApiError) -> Option<&'static str> {
     ["Allow", "Retry-After", "WWW-Authenticate"].into_iter().find(|known| name == *known)
 }
 
-/// When the error comes. Exhaustive, so that a new one is described.
+/// When the error occurs. Exhaustive, so that a new error is described.
 const fn when(error: &ApiError) -> &'static str {
     match error {
         ApiError::NotLoggedIn => "the cookie `sessionid` is missing, unknown or expired",

@@ -1,4 +1,4 @@
-//! What examples are made of.
+//! The values of the examples.
 
 use domain::{EventType, catalogue};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub(super) fn delivery() -> Value {
     })
 }
 
-/// A delivery that was just begun.
+/// A delivery whose run has just begun.
 pub(super) fn accepted() -> Value {
     let mut accepted = delivery();
     accepted["state"] = json!("pending");

@@ -1,4 +1,4 @@
-//! The shapes of what comes in and goes out. Whether they fit is tested with real answers.
+//! The schemas of requests and answers. The end-to-end tests check them against real answers.
 
 use domain::{DeliveryState, EventType, OutcomeClass, catalogue};
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use crate::violation::LISTED;
 /// A text that is not blank and holds no control characters.
 const NAME: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
 
-/// All of them, by name.
+/// All schemas, by name.
 pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     let mut all = json!({});
     all["NewWebhook"] = closed(object(&editable(limits)), &["name", "url", "events"]);
@@ -217,7 +217,7 @@ pub(super) fn data_name(event_type: EventType) -> String {
     event_type.as_str().split(['.', '_']).map(capital).collect::<String>() + "Data"
 }
 
-/// References inside it are to itself, so it is a schema resource of its own.
+/// References inside it point to itself, so `$id` makes it a schema resource of its own.
 fn data(event_type: EventType) -> Value {
     let mut schema = json(catalogue::schema(event_type));
     if let Some(members) = schema.as_object_mut() {
@@ -227,7 +227,7 @@ fn data(event_type: EventType) -> Value {
     schema
 }
 
-/// What the catalogue's tests have shown to be JSON.
+/// The catalogue's tests show that its texts are JSON.
 pub(super) fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
@@ -244,14 +244,14 @@ fn object(members: &[(&'static str, Value)]) -> Value {
     json!({"type": "object", "properties": Map::from_iter(properties)})
 }
 
-/// What goes out: all members are there, and in later versions more may be.
+/// An answer's schema: all members are present, and later versions may add some.
 fn whole(members: &[(&'static str, Value)]) -> Value {
     let mut whole = object(members);
     whole["required"] = members.iter().map(|(name, _)| *name).collect();
     whole
 }
 
-/// What comes in: nothing else is accepted.
+/// A request's schema: other members are rejected.
 fn closed(mut object: Value, required: &[&str]) -> Value {
     if !required.is_empty() {
         object["required"] = json!(required);

@@ -1,4 +1,4 @@
-//! RFC 9457.
+//! Problem details (RFC 9457).
 
 use actix_web::{
     body::BoxBody,
@@ -12,7 +12,7 @@ use crate::violation::{LISTED, Violation};
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// `about:blank` says that the status is all there is to the type, and makes its phrase the title; `code` tells more.
+/// The type is `about:blank`: only the status describes it, and its phrase is the title. `code` is more precise.
 #[derive(Serialize)]
 struct Problem<'a> {
     #[serde(rename = "type")]
@@ -28,7 +28,7 @@ struct Problem<'a> {
     request_id: &'a str,
 }
 
-/// Gives an error its body. An error that is not ours is unexpected.
+/// Gives an error its body. An error that is no `ApiError` is unexpected.
 pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResponse {
     let Some(error) = answered.response().error() else { return answered };
     let Some(error) = error.as_error::<ApiError>() else {
@@ -59,7 +59,7 @@ pub(crate) fn text(error: &ApiError, request_id: &str) -> String {
         more_errors: (more > 0).then_some(more),
         request_id,
     };
-    // Strings and numbers can always be written.
+    // Strings and numbers can always be serialized.
     serde_json::to_string(&problem).unwrap_or_default()
 }
 

@@ -16,7 +16,7 @@ fn violations(body: &str) -> Vec<(String, &'static str)> {
     read(body).unwrap_err().into_iter().map(|violation| (violation.field, violation.code)).collect()
 }
 
-/// A good body but for one field.
+/// A valid body, except for one field.
 fn with(field: &str, value: &Value) -> String {
     let mut body = json!({"name": "orders", "url": "https://example.com/", "events": ["quote.closed"]});
     body[field] = value.clone();

@@ -4,8 +4,8 @@ use actix_web::http::header::{COOKIE, HeaderMap};
 
 pub(super) const NAME: &str = "sessionid";
 
-/// The session id of a request. The first cookie of that name counts, in whichever header; an empty one is none. The
-/// value is taken as it stands: neither quotes nor percent signs mean anything in it.
+/// The session id of a request. The first cookie of that name in any `Cookie` header counts. An empty id is no id. The
+/// value is taken literally: quotes and percent signs have no meaning.
 pub(super) fn session_id(headers: &HeaderMap) -> Option<&str> {
     let mut pairs = headers.get_all(COOKIE).flat_map(|header| header.as_bytes().split(|byte| *byte == b';'));
     let value = pairs.find_map(|pair| {

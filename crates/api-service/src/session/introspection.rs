@@ -1,10 +1,10 @@
-//! Sessions that the business application knows: it is asked with the caller's cookie.
+//! Sessions that the business application knows. The service asks it with the caller's cookie.
 //!
 //! | the application | the caller |
 //! |---|---|
 //! | 200 with a session that has not expired | goes on as that session's user |
 //! | 200 with a session that has expired; 401, 403, 404 | is not logged in (401) |
-//! | anything else, or nothing in time | cannot be told from a stranger (503) |
+//! | anything else, or nothing in time | may or may not be logged in (503) |
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -22,19 +22,19 @@ use uuid::Uuid;
 use super::{cookie, strangers::Strangers};
 use crate::{problem::ApiError, recent::Recent};
 
-/// Confirmed sessions that are remembered.
+/// How many confirmed sessions are remembered.
 const SESSIONS: usize = 10_000;
-/// Questions about unknown sessions that may be under way.
+/// How many look-ups of unknown sessions may be under way.
 const STRANGERS: usize = 32;
-/// Characters of `user_id` and of `role`: both are kept for each confirmed session.
+/// The most characters of `user_id` and of `role`: both are kept for each confirmed session.
 const LONGEST_MEMBER: usize = 255;
-/// No browser keeps a longer cookie.
+/// In bytes: no browser keeps a longer cookie.
 const LONGEST_ID: usize = 4096;
 
 /// The back end `introspection`.
 pub(crate) struct Introspection {
     application: Internal,
-    /// Where connections live: never on the runtime of a web worker.
+    /// The runtime that holds the connections. It is never a web worker's.
     runtime: Handle,
     believed_for: Duration,
     confirmed: Mutex<Recent<Confirmed>>,
@@ -46,7 +46,7 @@ struct Confirmed {
     until: Instant,
 }
 
-/// Why nobody knows whether the caller is logged in. Nothing of the cookie or of the answer's values is in it.
+/// Why it is unknown whether the caller is logged in. It holds neither the cookie nor values of the answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IntrospectionError {
     #[error("the business application did not answer")]
@@ -87,9 +87,9 @@ impl Introspection {
         })
     }
 
-    /// The session with this id, if the application says so now or said so a moment ago.
+    /// The session with this id, if the application confirms it or did so within `api.introspection_cache`.
     pub(crate) async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
-        // What no cookie can hold is forwarded to nobody.
+        // An id that no cookie can hold is not forwarded.
         if id.len() > LONGEST_ID || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(None);
         }
@@ -99,7 +99,7 @@ impl Introspection {
         let turn = self.strangers.turn(hash).await?;
         let asked = Instant::now();
         let (application, cookie) = (self.application.clone(), format!("{}={id}", cookie::NAME));
-        // A caller who goes away does not end the question, so it keeps its turn.
+        // The look-up goes on when its caller goes away, so it keeps its turn.
         let asking = self.runtime.spawn(async move {
             let _turn = turn;
             application.get("cookie", &cookie).await
@@ -132,7 +132,7 @@ impl Introspection {
     }
 }
 
-/// The session that the application tells of and the time that it has left, if the application knows it.
+/// The session in the application's answer and the time that it has left. `None` if it is unknown or expired.
 fn read(answer: &InternalAnswer, now: OffsetDateTime) -> Result<Option<(Session, Duration)>, IntrospectionError> {
     match answer.status {
         200 => {}

@@ -1,7 +1,7 @@
-//! How many questions about callers that nobody knows may be under way.
+//! Limits how many look-ups of unknown sessions are under way.
 //!
-//! Whoever sends random session ids must neither hold all of the ledger's connections nor make the business application
-//! answer without end. A session that was confirmed once in this process is known, and asks without a turn.
+//! A flood of random session ids must neither hold all of the ledger's connections nor keep the business application
+//! busy. A session that this process has confirmed is known, and its look-up needs no turn.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,38 +16,38 @@ use tokio::{
 
 use crate::recent::Recent;
 
-/// Sessions that are known.
+/// How many known sessions are remembered.
 const SESSIONS: usize = 10_000;
 
-/// How long a question waits for its turn, so that a burst of new sessions passes.
+/// How long a look-up waits for its turn, so that a burst of new sessions passes.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Gives turns to questions about strangers.
+/// Gives turns to look-ups of unknown sessions.
 pub(crate) struct Strangers {
     turns: Arc<Semaphore>,
     known: Mutex<Recent<()>>,
 }
 
-/// Leave to ask, until it is dropped. A known session needs no turn.
+/// Permission to look up, until it is dropped. A known session takes no permit.
 pub(super) struct Turn(
     #[allow(dead_code, reason = "it is given back when it is dropped")] Option<OwnedSemaphorePermit>,
 );
 
-/// As many questions as may be are under way.
+/// Too many unknown sessions are being looked up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Crowded;
 
 impl Strangers {
-    /// So many at once, at least one.
+    /// Makes `at_once` turns, at least one.
     pub(super) fn new(at_once: usize) -> Self {
         let at_once = at_once.clamp(1, Semaphore::MAX_PERMITS);
         Self { turns: Arc::new(Semaphore::new(at_once)), known: Mutex::new(Recent::new(SESSIONS)) }
     }
 
-    /// Waits a moment for a turn.
+    /// Waits up to half a second for a turn.
     ///
     /// # Errors
-    /// [`Crowded`] when there was none.
+    /// [`Crowded`] when none was free in time.
     pub(super) async fn turn(&self, session: &SessionHash) -> Result<Turn, Crowded> {
         if self.known().get(session).is_some() {
             return Ok(Turn(None));
@@ -58,7 +58,7 @@ impl Strangers {
         }
     }
 
-    /// Remembers what an answer told: whether there is such a session.
+    /// Remembers whether the look-up has found the session.
     pub(super) fn answered(&self, session: &SessionHash, exists: bool) {
         if exists {
             self.known().insert(session.clone(), ());

@@ -5,7 +5,7 @@ use ledger::Webhook;
 use serde::Serialize;
 use time::{OffsetDateTime, serde::rfc3339};
 
-/// Never the secret. Times are RFC 3339 in UTC.
+/// A webhook without its secret. Times are RFC 3339 in UTC.
 #[derive(Serialize)]
 pub(super) struct WebhookView<'a> {
     id: WebhookId,

@@ -1,25 +1,25 @@
-//! Which acknowledgements to send when messages are done.
+//! Decides which acknowledgements to send when messages are done.
 
 use std::collections::VecDeque;
 
-/// The delivery tags of one channel, which are 1, 2, 3, …: which of them are done. All that are done are acknowledged.
+/// Which delivery tags of one channel (1, 2, 3, …) are done. All tags that are done are acknowledged.
 ///
-/// Takes one byte for each tag from the lowest that is not done. A message that nobody will ever acknowledge holds that
-/// one, until the broker loses patience with it (`consumer_timeout`) and closes the channel.
+/// Takes one byte per tag from the lowest undone tag on. A message that nobody acknowledges keeps its tag undone, until
+/// the broker closes the channel after its `consumer_timeout`.
 #[derive(Debug)]
 pub(super) struct Tracker {
     /// The lowest tag that is not done.
     lowest: u64,
-    /// Whether each tag from there on is done, as far as it is known; the first never is.
+    /// Whether each tag from `lowest` on is done, up to the highest that is. The first never is.
     done: VecDeque<bool>,
 }
 
 /// An acknowledgement to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
-    /// The tag, which is not acknowledged yet.
+    /// The tag, which no earlier acknowledgement covers.
     pub(super) tag: u64,
-    /// How many messages it acknowledges. If more than one, it is for all up to the tag, and all of these are done.
+    /// How many messages it acknowledges. If more than one, it covers all up to the tag, and all of these are done.
     pub(super) messages: u64,
 }
 
@@ -30,8 +30,8 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// What to send, in this order, now that these are done: one acknowledgement for those before which everything is
-    /// done, and one for each of the others, as they must not wait for a message that takes long.
+    /// Marks tags as done and returns what to send, in this order. One acknowledgement covers the tags before which
+    /// everything is done. Each of the others has its own, as it must not wait for a slow message.
     pub(super) fn done(&mut self, tags: &[u64]) -> Vec<Ack> {
         let new: Vec<u64> = tags.iter().copied().filter(|tag| self.mark(*tag)).collect();
         while self.done.front() == Some(&true) {
@@ -39,7 +39,7 @@ impl Tracker {
             self.lowest += 1;
         }
         let (bulk, single): (Vec<u64>, Vec<u64>) = new.into_iter().partition(|tag| *tag < self.lowest);
-        // Not the end of what is done, but the highest that was not acknowledged before: the broker has to know the tag.
+        // The highest tag that is newly done, and not the end of what is done: the broker rejects an acknowledged tag.
         let bulk = bulk.iter().max().map(|tag| Ack { tag: *tag, messages: super::messages(bulk.len()) });
         bulk.into_iter().chain(single.into_iter().map(|tag| Ack { tag, messages: 1 })).collect()
     }
@@ -49,7 +49,7 @@ impl Tracker {
         tag < self.lowest
     }
 
-    /// Whether it was not done before.
+    /// Marks a tag as done. Returns whether it was undone.
     fn mark(&mut self, tag: u64) -> bool {
         let place = tag.checked_sub(self.lowest).and_then(|place| usize::try_from(place).ok());
         let Some(place) = place else { return false };
@@ -84,7 +84,7 @@ mod tests {
             (&[&[3, 1, 2]], &[up_to(3, 3)]),
             (&[&[2]], &[only(2)]),
             (&[&[1, 2, 4, 6]], &[up_to(2, 2), only(4), only(6)]),
-            // The second was acknowledged before: it is covered, and its tag is not named again.
+            // The second is acknowledged already, so its tag is not named again.
             (&[&[2], &[1]], &[only(1)]),
             (&[&[3], &[1, 2]], &[up_to(2, 2)]),
             (&[&[2, 4], &[3, 1]], &[up_to(3, 2)]),
@@ -116,11 +116,11 @@ mod tests {
         assert!(tracker.are_done(50_000) && !tracker.are_done(50_001));
     }
 
-    /// The broker's side of a channel: tags that are not acknowledged.
+    /// The broker's side of a channel: the tags that are not acknowledged.
     struct Unacknowledged(BTreeSet<u64>);
 
     impl Unacknowledged {
-        /// How many it was for; the broker closes a channel that names any other tag.
+        /// Returns the tags that an acknowledgement covers. The broker closes a channel that names an unknown tag.
         fn take(&mut self, ack: Ack) -> Result<BTreeSet<u64>, String> {
             if !self.0.contains(&ack.tag) {
                 return Err(format!("unknown delivery tag {}", ack.tag));
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Tags in some order, of which some are never done, and in chunks of what sizes they are done.
+    /// Tags in random order, those that are never done, and the sizes of the chunks in which the others are done.
     fn history() -> impl Strategy<Value = (Vec<u64>, BTreeSet<u64>, Vec<usize>)> {
         (1_u64..200).prop_flat_map(|most| {
             let never = prop::collection::btree_set(1..=most, 0..4);

@@ -1,4 +1,4 @@
-//! Acknowledgements in bulk: a wrong one would close the channel, or lose a message.
+//! Bulk acknowledgements. A wrong one would close the channel, or lose a message.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::{NOTHING_WENT_WRONG, SOON, counters, delete, eventually, number, publish, wait_for_depth, with_broker};
 
 const MESSAGES: usize = 500;
-/// How many messages may be waiting for their acknowledgement.
+/// How many messages may wait for their acknowledgement.
 const PREFETCH: Prefetch = Prefetch::of(500);
 const TASKS: usize = 8;
 const ROUNDS: usize = 20;
-/// Left out: one in the middle, neighbours, and one near the end.
+/// The messages that are left out: one in the middle, neighbours, and one near the end.
 const LEFT_OUT: [usize; 4] = [301, 400, 401, 490];
 const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000, linger: Duration::ZERO };
 
-/// Takes so many messages.
+/// Takes `count` messages.
 async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     let mut taken = Vec::new();
     while taken.len() < count {
@@ -30,15 +30,14 @@ async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     taken
 }
 
-/// The same of messages that were not handed out before, as those of a channel that was closed would be.
+/// The same. Checks that none was handed out before, as the messages of a closed channel would be.
 async fn take_new(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     let taken = take(subscription, count).await;
     assert!(taken.iter().all(|message| !message.redelivered), "the channel was closed");
     taken
 }
 
-/// Acknowledges from several tasks at once, in chunks, in an order in which neighbours have changed places. Some calls
-/// are given up as soon as they have begun.
+/// Acknowledges from several tasks at once, in shuffled chunks. Some calls are cancelled as soon as they have begun.
 async fn acknowledge(messages: Vec<Received>, random: &mut fastrand::Rng) {
     let mut ackers: Vec<Acker> = messages.into_iter().map(|message| message.acker).collect();
     for window in ackers.chunks_mut(20) {
@@ -70,7 +69,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
     with_broker(async |broker| {
         let mut random = fastrand::Rng::with_seed(7);
         let mut subscription = broker.subscribe(broker.names().deliveries(), PREFETCH, Attachment::default());
-        // While none is left out, tasks that acknowledge alone and in bulk get in each other's way all the time.
+        // While none is left out, the tasks' single and bulk acknowledgements overlap all the time.
         for _ in 0..ROUNDS {
             publish(broker, 0..MESSAGES, 1).await;
             acknowledge(take_new(&mut subscription, MESSAGES).await, &mut random).await;
@@ -80,7 +79,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         let (left_out, done): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| LEFT_OUT.contains(&number(message)));
         acknowledge(done, &mut random).await;
-        // As many are handed out only if the broker has taken every acknowledgement.
+        // The broker hands out this many only if it has taken every acknowledgement.
         let more = MESSAGES - LEFT_OUT.len();
         publish(broker, MESSAGES..MESSAGES + more, 1).await;
         acknowledge(take_new(&mut subscription, more).await, &mut random).await;
@@ -95,7 +94,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         assert_eq!(again.iter().map(number).collect::<BTreeSet<_>>(), BTreeSet::from(LEFT_OUT));
         assert!(again.iter().all(|message| message.redelivered && message.delivery_count == 1));
 
-        // Of two channels, one of them gone.
+        // These belong to two channels, one of which is gone.
         Acker::ack_all(left_out.into_iter().chain(again).map(|message| message.acker).collect()).await;
         subscription.into_closing().close().await;
         wait_for_depth(broker, 0).await;

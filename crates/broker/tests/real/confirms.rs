@@ -1,4 +1,4 @@
-//! Confirms of callers that publish at the same time on one channel.
+//! Confirms of callers that publish on one channel at the same time.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::{connected, counters, wait_for_depth, with_broker};
 /// As many messages as are sent together.
 const TOGETHER: usize = 32;
 const ROUNDS: usize = 30;
-/// Besides the one who is refused.
+/// The callers besides the one that is refused.
 const OTHERS: usize = 5;
 
 fn messages(queue: &str) -> Vec<Outgoing> {
     vec![Outgoing { queue: queue.to_owned(), body: b"{}".to_vec(), ..Default::default() }; TOGETHER]
 }
 
-/// Declares a queue that is full from the beginning: every publish to it is refused. It is gone with the connection.
+/// Declares a queue that is always full: every publish to it is refused. It ends with the connection.
 async fn full(broker: &Broker) -> (Connection, String) {
     let (connection, channel) = connected().await;
     let queue = format!("{}.full", broker.names().exchange());
@@ -38,7 +38,7 @@ async fn full(broker: &Broker) -> (Connection, String) {
     (connection, queue)
 }
 
-/// Publishes once all callers are ready to.
+/// Publishes once all callers are ready.
 async fn published(publisher: Publisher, queue: String, all: Arc<Barrier>) -> Result<(), Unconfirmed> {
     let messages = messages(&queue);
     all.wait().await;

@@ -1,4 +1,4 @@
-//! What only a real broker can show.
+//! Tests that need a real broker.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod acks;
@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// That of `AMQP_URL`, or else the one that `make up` started.
+/// The broker of `AMQP_URL`, or else the one that `make up` started.
 fn amqp_url() -> String {
     std::env::var("AMQP_URL").unwrap_or_else(|_| {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local/env");
@@ -49,7 +49,7 @@ async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
     }
 }
 
-/// A connection of the test's own.
+/// Opens a connection of the test's own.
 async fn connected() -> (Connection, Channel) {
     let connection = Connection::connect(&amqp_url(), ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
@@ -67,7 +67,7 @@ async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIt
     connection.close(200, "bye".into()).await.unwrap();
 }
 
-/// Publishes messages whose bodies are these numbers, each with so many digits at least.
+/// Publishes messages whose bodies are these numbers, padded to at least `digits` digits.
 async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>, digits: usize) {
     let stop = CancellationToken::new();
     let publisher = broker.publisher(stop.clone());
@@ -84,7 +84,7 @@ fn number(message: &Received) -> usize {
     String::from_utf8_lossy(&message.body).parse().unwrap()
 }
 
-/// Waits until `look` says that it is so.
+/// Waits until `look` returns true.
 async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + SOON;
     while !look().await {
@@ -93,14 +93,14 @@ async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits until the queue has exactly so many messages ready.
+/// Waits until the queue has exactly `expected` messages ready.
 async fn wait_for_depth(broker: &Broker, expected: u32) {
     let queue = broker.names().deliveries();
     let what = format!("{expected} messages are ready");
     eventually(&what, async || broker.depth(&queue).await.unwrap() == Some(expected)).await;
 }
 
-/// Its counters, as the metrics say them.
+/// The broker's counters, as the metrics show them.
 fn counters(broker: &Broker) -> String {
     let mut registry = Registry::default();
     broker.stats().register(&mut registry);

@@ -1,4 +1,4 @@
-//! More messages at a time while they are small.
+//! A consumer takes more messages at a time while they are small.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::{NOTHING_WENT_WRONG, SOON, counters, delete, eventually, number, publ
 
 const SMALL: usize = 10;
 const LARGE: usize = 40_000;
-/// Of small ones.
+/// The prefetch for small messages.
 const MOST: usize = 64;
-/// Of large ones.
+/// The prefetch for large messages.
 const ALWAYS: usize = 16;
 const MESSAGES: usize = 400;
-/// So many of a size are enough to know it.
+/// After this many messages of a size, the size is known.
 const KNOWN: usize = 250;
 const ROUNDS: usize = 10;
 
-/// Takes and acknowledges so many messages; returns their numbers.
+/// Takes and acknowledges `count` messages. Returns their numbers.
 async fn finish(subscription: &mut Subscription, count: usize) -> Vec<usize> {
     let mut numbers = Vec::new();
     while numbers.len() < count {

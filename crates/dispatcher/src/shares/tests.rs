@@ -22,7 +22,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..80)
 }
 
-/// Who asked, for what.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     key: u8,
@@ -36,7 +35,7 @@ struct Model {
 }
 
 impl Model {
-    /// Lets everyone who can go on do so, and checks that those of one key do so in their order.
+    /// Polls everything that waits. Checks that the requests of one key are granted in their order.
     fn poll(&mut self) -> Result<(), TestCaseError> {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let (mut still, mut blocked) = (VecDeque::new(), Vec::new());

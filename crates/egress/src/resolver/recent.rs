@@ -1,4 +1,4 @@
-//! What was found a moment ago, so that a busy host is not asked for with every connection.
+//! A cache of recent answers, so that a busy host is not looked up for every connection.
 
 use std::{
     collections::HashMap,
@@ -12,18 +12,18 @@ use tokio::time::Instant;
 
 use super::{Found, LookupError};
 
-/// The longest that an answer is believed, whatever its time to live.
+/// The longest time that an answer is cached, whatever its time to live.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// How long it is believed that a name has no address.
+/// How long the answer that a name has no address is cached.
 const NEGATIVE: Duration = Duration::from_secs(1);
 
-/// How many names are remembered.
+/// How many names are cached.
 const MOST: usize = 1024;
 
 type Addresses = Result<Arc<[IpAddr]>, LookupError>;
 
-/// Answers of the last seconds: bounded in number, in size and in time. Failures of name servers are not remembered.
+/// Answers of the last seconds, bounded in number, size and time. Failures of name servers are not cached.
 #[derive(Default)]
 pub(super) struct Recent(Mutex<HashMap<Name, Remembered>>);
 
@@ -38,14 +38,14 @@ impl Recent {
         names.get(name).filter(|known| now < known.until).map(|known| known.addresses.clone())
     }
 
-    /// Remembers it as long as it may be, and gives it back.
+    /// Caches the answer as long as it may, and returns it.
     pub(super) fn remember(&self, name: Name, found: Found, now: Instant) -> Addresses {
         let (addresses, lasts) = match found {
             Ok((addresses, ttl)) => (Ok(addresses.into()), ttl.min(LONGEST)),
             Err(LookupError::NoAddress) => (Err(LookupError::NoAddress), NEGATIVE),
             Err(fault) => return Err(fault),
         };
-        // Times to live count in seconds: what is left of 0 is nothing, of 1 almost all of it.
+        // Times to live are whole seconds: of 0 nothing is left, of 1 almost all.
         if !lasts.is_zero() {
             let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             make_room(&mut names, now);
@@ -55,7 +55,7 @@ impl Recent {
     }
 }
 
-/// Forgets what has lapsed, and if that is nothing, what lapses first.
+/// Removes what has expired. If nothing has, removes what expires next.
 fn make_room(names: &mut HashMap<Name, Remembered>, now: Instant) {
     if names.len() < MOST {
         return;

@@ -1,4 +1,4 @@
-//! The system's configuration of names: `/etc/resolv.conf` and `/etc/hosts`, read anew when they change.
+//! The system's configuration of names: `/etc/resolv.conf` and `/etc/hosts`, read again when they change.
 
 use std::{
     collections::HashMap,
@@ -14,13 +14,13 @@ use tokio::time::Instant;
 
 use super::{client, name_server};
 
-/// How often the files are looked at, at most. Both are small and local: reading them takes microseconds.
+/// How often the files are read at most. Both are small and local: reading them takes microseconds.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// What the C library asks when it is not told otherwise.
+/// The name server that the C library asks by default.
 const FALLBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 
-/// The files, and what they said when they were read last.
+/// The files, and what the last read found.
 pub(super) struct System {
     resolv_conf: PathBuf,
     hosts: PathBuf,
@@ -34,14 +34,14 @@ struct Last {
     current: Arc<Current>,
 }
 
-/// What the files hold; of one that cannot be read, why.
+/// What the files hold. For a `resolv.conf` that cannot be read, the reason.
 #[derive(PartialEq, Eq)]
 struct Texts {
     resolv_conf: Result<Vec<u8>, String>,
     hosts: Option<Vec<u8>>,
 }
 
-/// The configuration in force.
+/// The configuration in use.
 pub(super) struct Current {
     pub(super) client: TokioResolver,
     pub(super) hosts: HashMap<Name, Arc<[IpAddr]>>,
@@ -60,7 +60,7 @@ impl System {
         Ok(Self { resolv_conf, hosts, limit, last })
     }
 
-    /// The configuration in force now.
+    /// The configuration in use. Reads the files again once [`INTERVAL`] has passed.
     pub(super) fn current(&self, now: Instant) -> Arc<Current> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(last.read_at) >= INTERVAL {
@@ -105,7 +105,7 @@ impl Current {
     }
 }
 
-/// Lines of an address and its names; whatever is not one is passed over.
+/// Reads lines of an address and its names. Other lines are skipped.
 fn parse_hosts(text: &[u8]) -> HashMap<Name, Arc<[IpAddr]>> {
     let mut hosts = HashMap::<Name, Vec<IpAddr>>::new();
     for line in String::from_utf8_lossy(text).lines() {

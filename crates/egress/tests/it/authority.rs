@@ -31,7 +31,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Accepts with a certificate for these names.
+    /// An acceptor with a certificate for these names.
     pub(crate) fn acceptor(&self, names: &[&str]) -> TlsAcceptor {
         self.acceptor_with(names, |_| {})
     }
@@ -46,7 +46,7 @@ impl Authority {
     }
 }
 
-/// Accepts with a certificate that is signed by itself.
+/// An acceptor with a self-signed certificate.
 pub(crate) fn self_signed(names: &[&str]) -> TlsAcceptor {
     self_signed_with(names, |_| {})
 }
@@ -65,7 +65,7 @@ fn params(names: &[&str]) -> CertificateParams {
 
 fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-    // Not checked against its key: an odd certificate is what the client is to meet.
+    // The certificate is not checked against its key, as the client is to meet odd ones.
     let key = CertifiedKey::new(vec![certificate], ring::sign::any_supported_type(&key).unwrap());
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -10,7 +10,7 @@ use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver}
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 
-/// Answers with a header, and with a piece of body again and again.
+/// Answers with a header, and then with the same piece of body again and again.
 async fn endless(authority: &Authority, header: &'static str, piece: Vec<u8>) -> Receiver {
     Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
         let piece = piece.clone();
@@ -94,7 +94,7 @@ async fn the_head_is_the_first_kibibyte() {
     }
 }
 
-/// A request's body that tells when nobody holds it any more.
+/// A request's body that shows when nobody holds it any more.
 struct Watched {
     bytes: Vec<u8>,
     _alive: mpsc::Sender<()>,

@@ -1,4 +1,4 @@
-//! Ways around the address policy, each of them tried all the way to a connection.
+//! Ways around the address policy, each tried all the way to a connection.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,16 @@ use crate::{
     receiver::Receiver,
 };
 
-/// What becomes of a URL. `{}` is where the listener's port goes.
+/// What becomes of a URL, in which `{}` stands for the listener's port.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// It is no URL to register, by this code of the API, and so can never be called.
+    /// No URL to register: the API refuses it with this code, so it can never be called.
     Invalid(&'static str),
-    /// It is an address: refused at registration and again at the connection, with this kind.
+    /// An address. It is refused at registration and again at the connection, with this kind.
     Address(&'static str),
-    /// It is a name that always means loopback: refused at registration, and at the connection told as leading nowhere.
+    /// A name that always means loopback. Registration refuses it, and the connection reports that it leads nowhere.
     Loopback,
-    /// It is a name that may be registered, and leads nowhere.
+    /// A name that may be registered and leads nowhere.
     Nowhere,
 }
 use Fate::{Address, Invalid, Loopback, Nowhere};
@@ -58,7 +58,7 @@ const LITERALS: &[(&str, Fate)] = &[
     ("https://198.18.0.1:{}/", Address("benchmarking")),
     ("https://224.0.0.1:{}/", Address("multicast")),
     ("https://4294967295:{}/", Address("reserved")),
-    // What decodes or maps to an address.
+    // Text that decodes or maps to an address.
     ("https://127%2E0%2e0%2E1:{}/", Address("loopback")),
     ("https://%31%32%37.0.0.1:{}/", Address("loopback")),
     ("https://\u{ff11}\u{ff12}\u{ff17}.0.0.1:{}/", Address("loopback")),
@@ -80,7 +80,7 @@ const LITERALS: &[(&str, Fate)] = &[
     ("https://[ff02::1]:{}/", Address("multicast")),
     ("https://[100::1]:{}/", Address("discard")),
     ("https://[2001:db8::1]:{}/", Address("documentation")),
-    // IPv4 in IPv6, in each of the carriers.
+    // IPv4 in IPv6, in each of its carriers.
     ("https://[::ffff:127.0.0.1]:{}/", Address("IPv4 mapped into IPv6")),
     ("https://[::FFFF:7F00:1]:{}/", Address("IPv4 mapped into IPv6")),
     ("https://[0:0:0:0:0:ffff:7f00:0001]:{}/", Address("IPv4 mapped into IPv6")),
@@ -103,7 +103,7 @@ const LITERALS: &[(&str, Fate)] = &[
     ("https://\u{ff4c}\u{ff4f}\u{ff43}\u{ff41}\u{ff4c}host:{}/", Loopback),
     ("https://local\u{ad}host:{}/", Loopback),
     ("https://local\u{200b}host:{}/", Loopback),
-    // One host that is read as another.
+    // URLs in which one host may be read as another.
     ("https://127.0.0.1:{}\\@public.example/", Address("loopback")),
     ("https://127.0.0.1:{}?@public.example/", Address("loopback")),
     ("https://127.0.0.1:{}#@public.example/", Address("loopback")),
@@ -118,7 +118,7 @@ const LITERALS: &[(&str, Fate)] = &[
     ("http://127.0.0.1:{}/", Invalid("not_https")),
     ("file://127.0.0.1:{}/", Invalid("invalid_url")),
     ("gopher://127.0.0.1:{}/", Invalid("not_https")),
-    // What is no host at all.
+    // Text that is no host at all.
     ("https://[fe80::1%25eth0]:{}/", Invalid("invalid_url")),
     ("https://[::1%lo]:{}/", Invalid("invalid_url")),
     ("https://[::1:{}/", Invalid("invalid_url")),
@@ -136,7 +136,7 @@ const LITERALS: &[(&str, Fate)] = &[
     (" https://127.0.0.1:{}/", Invalid("invalid_url")),
 ];
 
-/// What the name server says of a name, and how that is told. All of it ends without a connection.
+/// A name, the name server's addresses for it, and their kind. None leads to a connection.
 const NAMES: &[(&str, &[&str], &str)] = &[
     ("loopback", &["127.0.0.1"], "loopback"),
     ("other-loopback", &["127.8.9.10"], "loopback"),
@@ -170,25 +170,25 @@ const NAMES: &[(&str, &[&str], &str)] = &[
     ("many-kinds", &["10.0.0.1", "127.0.0.1", "169.254.169.254", "fd00::1", "::1"], "private"),
 ];
 
-/// Counts connections to every address of loopback, of both families where there are two.
+/// Counts connections to every loopback address, of both families where there are two.
 async fn loopback() -> Receiver {
     Receiver::tcp(|_, _| async {}).await
 }
 
-/// Whatever is asked for, at the connection the policy is the default one.
+/// A client with the default policy at the connection.
 fn strict(name_server: &NameServer) -> Client {
     let name_servers = vec![name_server.address()];
     Client::new(EgressConfig { destinations: Destinations::default(), name_servers, ..config(&Authority::new(), LONG) })
 }
 
-/// As if it had been registered under a policy that refuses nothing.
+/// A POST to a URL that was registered under a policy that refuses nothing.
 fn post(url: &str) -> Post {
     let anywhere = Destinations::allowing(vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]);
     let url = WebhookUrl::parse(url, 2048, &anywhere).unwrap_or_else(|fault| panic!("{url:?} {fault}"));
     Post { url, headers: Vec::new(), body: "{}".into() }
 }
 
-/// The first connection of all is the test's own, made now.
+/// Checks that nobody connected: a connection that the test makes now is the first of all.
 async fn nobody_came(listener: &Receiver) {
     assert_eq!(listener.accepted(), 0);
     TcpStream::connect(listener.address).await.unwrap();

@@ -1,4 +1,4 @@
-//! Questions to the operator's own application.
+//! Requests to the operator's own application.
 
 use egress::{EgressError, Internal, InternalAnswer, InternalConfig, InternalError};
 use tokio::{io::AsyncWriteExt, net::TcpListener, sync::mpsc, time::timeout};
@@ -20,7 +20,7 @@ async fn ask(config: InternalConfig) -> Result<InternalAnswer, InternalError> {
     timeout(LONG * 2, internal.get("cookie", "sessionid=abc")).await.expect("a question that does not end")
 }
 
-/// An application without TLS that answers its connections with these bytes, and either closes them or hangs.
+/// An application without TLS that answers with these bytes, and then closes the connection or hangs.
 async fn application(answer: impl Into<Vec<u8>>, hangs: Hangs) -> (Receiver, mpsc::UnboundedReceiver<String>) {
     let (answer, (heads, received)) = (answer.into(), mpsc::unbounded_channel());
     let receiver = Receiver::tcp(move |mut tcp, _| {

@@ -1,4 +1,4 @@
-//! However much a receiver, its certificate or its name server says: what is kept of it is short, and names the fault.
+//! Whatever a receiver, its certificate or its name server says, what is kept of it is short and names the failure.
 
 use domain::{
     Destinations,
@@ -16,12 +16,12 @@ use crate::{
     receiver::Receiver,
 };
 
-/// Characters of an attempt's error, as the README says.
+/// The most characters of an attempt's error, as the README says.
 const MOST: usize = 300;
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 
-/// Posts and checks everything that is kept.
+/// Posts, and checks everything that is kept.
 async fn check(client: &Client, url: &str, class: OutcomeClass, words: &str) {
     let answer = client.post(post(url)).await;
     let error = answer.error.unwrap_or_default();
@@ -34,7 +34,7 @@ async fn check(client: &Client, url: &str, class: OutcomeClass, words: &str) {
 
 type Oddity = fn(&mut CertificateParams);
 
-/// As large as rustls reads a certificate: 64 KiB.
+/// Certificates as large as rustls reads them: 64 KiB.
 const CERTIFICATES: [(Oddity, &str); 4] = [
     (
         |params| {
@@ -75,7 +75,7 @@ async fn certificates_cannot_make_an_error_long() {
         let receiver = Receiver::answering(authority.acceptor_with(&LOCAL, oddity), "").await;
         check(&client, &receiver.url(), Tls, words).await;
     }
-    // The name is the subject's and the issuer's: too much for a handshake.
+    // The name is both the subject's and the issuer's, which is too much for a handshake.
     let receiver = Receiver::answering(self_signed_with(&LOCAL, CERTIFICATES[3].0), "").await;
     check(&client, &receiver.url(), Tls, "the TLS handshake failed: ").await;
 }

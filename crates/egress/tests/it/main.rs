@@ -25,9 +25,9 @@ use domain::{Destinations, WebhookUrl};
 use egress::{Answer, Egress, EgressConfig, Post};
 use tokio::time::timeout;
 
-/// Long enough for anything that is not meant to time out, on a busy machine.
+/// Long enough for anything that is not meant to time out, even on a busy machine.
 const LONG: Duration = Duration::from_secs(5);
-/// For what is meant to time out.
+/// The deadline of what is meant to time out.
 const SHORT: Duration = Duration::from_millis(400);
 
 fn config(authority: &Authority, timeout: Duration) -> EgressConfig {

@@ -1,4 +1,4 @@
-//! Names: resolved once per connection, vetted every time, and remembered for a moment.
+//! Names are resolved once per connection, vetted every time, and remembered briefly.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::{
 
 const OK: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// Stands for a public address; the rest of loopback is refused.
+/// Stands for a public address. The rest of loopback is refused.
 const PUBLIC: &str = "127.0.0.2";
 
 fn ips(addresses: &[&str]) -> Vec<IpAddr> {
@@ -31,7 +31,7 @@ fn only_public(authority: &Authority, name_server: &NameServer) -> EgressConfig 
     EgressConfig { destinations, name_servers: vec![name_server.address()], ..config(authority, LONG) }
 }
 
-/// A receiver for these names, and the addresses that it was called at.
+/// A receiver for these names, and the addresses at which it was called.
 async fn receiver(authority: &Authority, names: &[&str]) -> (Receiver, mpsc::UnboundedReceiver<IpAddr>) {
     let (called, calls) = mpsc::unbounded_channel();
     let receiver = Receiver::tls(authority.acceptor(names), move |mut peer| {

@@ -6,7 +6,7 @@ use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver}
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 
-/// Reads the request, sends the text and closes.
+/// A receiver that reads the request, sends the text and closes.
 async fn closing(authority: &Authority, text: &'static [u8]) -> Receiver {
     Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
         peer.request().await;
@@ -39,7 +39,7 @@ async fn what_is_not_an_http_answer_is_a_protocol_failure() {
 async fn a_receiver_that_resets_the_connection_is_a_protocol_failure() {
     let authority = Authority::new();
     let receiver = Receiver::tls(authority.acceptor(&LOCAL), |peer| async move {
-        // Closing with unread bytes resets; the request is larger than what TLS has read.
+        // Closing with unread bytes resets the connection. The request is larger than what TLS has read.
         let _ = peer.stream.get_ref().0.readable().await;
     })
     .await;

@@ -22,22 +22,22 @@ pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     /// How many connections were accepted.
     accepted: Arc<AtomicUsize>,
-    /// How many have not ended.
+    /// How many of them are open.
     open: watch::Receiver<usize>,
     /// Every request that was read to its end.
     received: Arc<Mutex<Vec<Received>>>,
     _tasks: JoinSet<()>,
 }
 
-/// A request, as it came.
+/// A request as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
-    /// Up to and with the empty line.
+    /// Up to and including the empty line.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-/// One TLS connection, and which one it is, counted from zero.
+/// One TLS connection, and its number, counted from zero.
 pub(crate) struct Peer {
     pub(crate) stream: TlsStream<TcpStream>,
     pub(crate) number: usize,
@@ -45,14 +45,14 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The next request; none at the end of the connection.
+    /// The next request, or none at the end of the connection.
     pub(crate) async fn request(&mut self) -> Option<Received> {
         let received = read_request(&mut self.stream).await?;
         self.received.lock().unwrap().push(received.clone());
         Some(received)
     }
 
-    /// False if the client has gone.
+    /// Sends bytes. Returns false if the client has gone.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).await.is_ok() && self.stream.flush().await.is_ok()
     }
@@ -64,7 +64,7 @@ impl Peer {
 }
 
 impl Receiver {
-    /// Serves every connection with a program of the test's own.
+    /// Serves every TLS connection with a program of the test's own.
     pub(crate) async fn tls<F>(acceptor: TlsAcceptor, program: impl Fn(Peer) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send,
@@ -100,12 +100,12 @@ impl Receiver {
         .await
     }
 
-    /// Below TLS.
+    /// Serves every TCP connection with a program of the test's own, without TLS.
     pub(crate) async fn tcp<F>(program: impl Fn(TcpStream, usize) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send,
     {
-        // Every address of both families, or of the one that there is.
+        // Listens on every address of both families, or of IPv4 only.
         let listener = match TcpListener::bind("[::]:0").await {
             Ok(listener) => listener,
             Err(_) => TcpListener::bind("0.0.0.0:0").await.unwrap(),
@@ -139,7 +139,7 @@ impl Receiver {
         self.received.lock().unwrap().clone()
     }
 
-    /// Waits until there has been a connection.
+    /// Waits for the first connection.
     pub(crate) async fn first_connection(&self) {
         timeout(Duration::from_secs(3), self.open.clone().changed()).await.expect("nobody connects").unwrap();
     }
@@ -149,14 +149,14 @@ impl Receiver {
         self.open_at_most(0).await;
     }
 
-    /// Waits until all but so many connections have ended.
+    /// Waits until at most `most` connections are open.
     pub(crate) async fn open_at_most(&self, most: usize) {
         let closed = timeout(Duration::from_secs(3), self.open.clone().wait_for(|open| *open <= most)).await.is_ok();
         assert!(closed, "{} connections are still open", *self.open.borrow());
     }
 }
 
-/// Reads to the end of the body that `Content-Length` tells.
+/// Reads a request to the end of its body, by `Content-Length`.
 pub(crate) async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Received> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

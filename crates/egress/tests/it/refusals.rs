@@ -1,4 +1,4 @@
-//! Places that there is no connection to.
+//! Destinations that are not connected to.
 
 use domain::{
     Destinations,

@@ -1,4 +1,4 @@
-//! The pool of connections.
+//! The connection pool.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Receivers whose TLS or certificate will not do.
+//! Receivers whose TLS or certificate is unacceptable.
 
 use domain::OutcomeClass::{Success, Tls};
 use rcgen::date_time_ymd;
@@ -72,14 +72,14 @@ async fn the_second_connection_to_a_host_resumes_its_session() {
 
 #[tokio::test]
 async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
-    // A record of TLS 1.1 with a ServerHello of TLS 1.1: random, no session, AES-128-CBC, no compression.
+    // A TLS 1.1 record with a TLS 1.1 ServerHello: random, no session, AES-128-CBC, no compression.
     let hello =
         [b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02".as_slice(), &[7; 32], b"\x00\xc0\x13\x00"].concat().leak();
     let too_old = "the receiver speaks neither TLS 1.2 nor TLS 1.3";
     for (reply, words) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "the receiver does not speak TLS on this port"),
         (hello, too_old),
-        // An alert in a record of TLS 1.1: fatal, protocol_version.
+        // An alert in a TLS 1.1 record: fatal, protocol_version.
         (b"\x15\x03\x02\x00\x02\x02\x46", too_old),
         (b"", "the receiver closed the connection"),
     ] {

@@ -1,4 +1,4 @@
-//! Receivers that do what they can.
+//! Hostile receivers.
 
 use std::{future::pending, time::Duration};
 
@@ -66,7 +66,7 @@ impl Hostility {
         Self::ALL.into_iter().find(|hostility| hostility.name() == name)
     }
 
-    /// The client's deadline: a short one for what is ended by it.
+    /// The client's deadline. It is short for what only the deadline ends.
     pub(crate) const fn patience(self) -> Duration {
         match self {
             NeverAnswers | DripsItsHeader | DripsItsBody | SendsInterimAnswers => SHORT,
@@ -141,7 +141,7 @@ fn has_ended(request: &[u8]) -> bool {
     body.len() >= length
 }
 
-/// A byte every 20 milliseconds.
+/// Sends a byte every 20 milliseconds.
 async fn drip(tls: &mut Tls, head: &str) {
     let mut alive = tls.write_all(head.as_bytes()).await.is_ok();
     while alive && tls.flush().await.is_ok() {
@@ -159,8 +159,8 @@ async fn flood(tls: &mut Tls, head: &str, piece: &str, most: usize) {
     }
 }
 
-/// 16 KiB that inflate to 2.6 MB of zeros: gzip around one block of fixed codes, a zero and then "258 times the byte
-/// before" again and again.
+/// 16 KiB that inflate to 2.6 MB of zeros: gzip around one block of fixed codes, which is a zero and then "258 times
+/// the byte before" again and again.
 fn bomb() -> Vec<u8> {
     let mut bits = vec![true, true, false];
     let mut code = |value: u32, length: u32| bits.extend((0..length).rev().map(|bit| value >> bit & 1 == 1));

@@ -1,5 +1,5 @@
-//! What receivers can make the client hold: measured on its heap, by an allocator that counts. The receivers are a process
-//! of their own, this program again, so that nothing of theirs is counted.
+//! Measures what receivers can make the client hold, on its heap, with an allocator that counts. The receivers run in a
+//! process of their own, which is this program again, so that nothing of theirs is counted.
 
 #![allow(clippy::unwrap_used, reason = "clippy knows functions that are tests, not crates that are")]
 
@@ -26,10 +26,10 @@ use tokio::task::JoinSet;
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// Where a child finds what it is to be.
+/// The environment variable that tells a child which receiver to be.
 const CHILD: &str = "EGRESS_TEST_HOSTILITY";
 
-/// A receiver in a process of its own, which ends with its standard input.
+/// A receiver in a process of its own. The process ends with its standard input.
 struct Receiver {
     address: SocketAddr,
     pem: Vec<u8>,
@@ -84,7 +84,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// In a child, the receiver. Otherwise nothing.
+/// In a child process, runs the receiver. Otherwise does nothing.
 #[test]
 fn the_receivers_own_process() {
     let Some(hostility) = std::env::var(CHILD).ok().and_then(|name| Hostility::named(&name)) else { return };
@@ -96,6 +96,7 @@ fn the_receivers_own_process() {
         out.flush().unwrap();
         std::thread::spawn(|| {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            #[expect(clippy::disallowed_methods, reason = "the parent is gone, and the main thread serves for ever")]
             std::process::exit(0);
         });
         let acceptor = authority.acceptor(&["127.0.0.1"]);
@@ -111,7 +112,7 @@ fn the_receivers_own_process() {
     });
 }
 
-/// The most that one post to each receiver held beyond what was held before, in bytes, and what came of it.
+/// Posts to a receiver. Returns the most that the client held beyond what it held before, in bytes, and the answer.
 fn post_to(hostility: Hostility) -> (usize, Answer) {
     let receiver = Receiver::start(hostility);
     runtime().block_on(async {
@@ -124,7 +125,7 @@ fn post_to(hostility: Hostility) -> (usize, Answer) {
     })
 }
 
-/// One test, because the heap is one.
+/// One test, because there is one heap.
 #[test]
 fn no_receiver_makes_the_client_hold_much() {
     for hostility in Hostility::ALL {
@@ -139,7 +140,7 @@ fn no_receiver_makes_the_client_hold_much() {
     assert!(each < 48 * 1024, "{each} bytes for each hanging connection");
 }
 
-/// What each of so many requests that hang holds, its body apart.
+/// The bytes that each of `count` hanging requests holds, without its body.
 fn hanging(count: usize) -> usize {
     let receiver = Receiver::start(Hostility::NeverAnswers);
     runtime().block_on(async {
@@ -153,7 +154,7 @@ fn hanging(count: usize) -> usize {
             let (egress, post) = (Arc::clone(&egress), Arc::clone(&post));
             posts.spawn(async move { egress.post(Post::clone(&post)).await });
         }
-        // Every request has been written when the heap no longer changes.
+        // Every request is written once the heap no longer changes.
         let (mut last, mut still) = (0, 0);
         while still < 20 {
             tokio::select! {

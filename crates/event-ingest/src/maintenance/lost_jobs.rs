@@ -1,40 +1,41 @@
-//! Which overdue deliveries have lost their jobs, and when the dispatchers are merely behind: decided from a few looks at the
-//! queue, without remembering any delivery.
+//! Lost-job detection: which overdue deliveries have lost their jobs, and when the dispatchers are merely behind. A few
+//! looks at the queue decide that. No delivery is remembered.
 
 use std::time::{Duration, Instant};
 
 use ledger::LostBefore;
 use time::OffsetDateTime;
 
-/// From so many ready messages on, dispatchers are behind.
+/// With this many ready messages, dispatchers are behind.
 const BEHIND: u32 = 100;
 
-/// A look at the queues of jobs that are due, which count as one: that of the main lane, and that of the bulk lane.
+/// A look at the queues of due jobs, those of the main lane and of the bulk lane, which count as one.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     /// Messages that no dispatcher has taken.
     pub(crate) ready: u32,
     pub(crate) at: Instant,
-    /// A moment before it, as deliveries are due by it.
+    /// The time just before the look, by the clock that tells when deliveries are due.
     pub(crate) time: OffsetDateTime,
 }
 
 /// What the leader saw of that queue.
 ///
-/// A look that found the queue empty proves that dispatchers had taken every job that was published before. A `grace` later
-/// they are done with them. So what was due a `grace` before that look and still waits then has no job, as nothing is
-/// published later than it is due but what makes it due again.
+/// A look that found the queue empty proves that dispatchers had taken every job published before it. A `grace` later
+/// they are done with these jobs. No job is published long after its delivery is due: whoever hands one out again makes
+/// its delivery due again. So a delivery that was due a `grace` before that look, and still waits a `grace` after it,
+/// has no job.
 ///
-/// A job that a dispatcher gave back is on the queue once more: nothing is concluded unless the queue was calm for a `grace`.
+/// A job that a dispatcher gave back is on the queue again. So deliveries count as lost only after a calm `grace`.
 #[derive(Default)]
 pub(crate) struct LostJobs {
-    /// Since when every look found few messages.
+    /// Every look since then found few messages.
     calm_since: Option<Instant>,
-    /// Since when every look found some.
+    /// Every look since then found some.
     busy_since: Option<Instant>,
-    /// A look that found none, until it is a `grace` old.
+    /// A look that found no message, until it is a `grace` old.
     candidate: Option<Look>,
-    /// The latest one that is.
+    /// The latest candidate that has become a `grace` old.
     empty: Option<Look>,
 }
 
@@ -56,14 +57,14 @@ impl LostJobs {
         }
     }
 
-    /// Which deliveries have lost their jobs, if that can be told at `now`, a look's time.
+    /// Which deliveries have lost their jobs, if the look `now` can tell.
     pub(crate) fn lost_before(&self, now: Look, grace: Duration) -> Option<LostBefore> {
         let is_calm = self.calm_since.is_some_and(|since| now.at.duration_since(since) >= grace);
         let empty = self.empty.filter(|_| is_calm)?;
         Some(LostBefore { due: empty.time - grace, judged_at: now.time })
     }
 
-    /// Whether the queue was never empty for a `grace`: what is overdue may be on it.
+    /// Whether the queue was not empty for a `grace`. What is overdue may then be on it.
     pub(crate) fn is_behind(&self, now: Instant, grace: Duration) -> bool {
         self.busy_since.is_some_and(|since| now.duration_since(since) >= grace)
     }
@@ -76,8 +77,8 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(60);
     const BEGAN: OffsetDateTime = time::macros::datetime!(2026-03-01 09:30 UTC);
 
-    /// Looks at a queue, at seconds after the beginning. Returns before which second a delivery without an attempt must have
-    /// been due to be lost, after the last look.
+    /// Takes looks: seconds after the beginning, and ready messages. Returns the second before which lost deliveries
+    /// were due, by the last look.
     fn lost_before(looks: impl IntoIterator<Item = (u64, u32)>) -> Option<i64> {
         let (began, mut lost_jobs, mut lost) = (Instant::now(), LostJobs::default(), None);
         for (second, ready) in looks {

@@ -1,4 +1,4 @@
-//! The names of what maintenance measures.
+//! The names of maintenance's metrics.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},

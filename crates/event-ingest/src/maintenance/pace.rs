@@ -1,49 +1,47 @@
-//! How much work a pass does, so that all of the ledger is looked at in time and nobody else is held up.
+//! How much work a pass does, so that it gets through the ledger in time and holds up nobody else.
 
 use std::time::{Duration, Instant};
 
-/// Rows that each kind of work looks at on average, every second: several times what comes in.
+/// Rows that each kind of work looks at per second, on average: several times what comes in.
 const ROWS_A_SECOND: f64 = 20_000.0;
-/// A pass may work for as long as there is between two passes, and for a second when that is less.
+/// A pass may take as long as the interval between two passes, and at least this long.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Others have the server for as long as a statement took.
+/// The shortest and the longest pause after a statement. In between, the pause is as long as the statement.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// What is left of a pass's share.
+/// What is left of the rows and the time of a pass.
 pub(crate) struct Pace {
     rows: u64,
     until: Instant,
 }
 
 impl Pace {
-    /// Of a pass that begins now, with so long between two passes.
+    /// The share of a pass that begins now, when passes are an `interval` apart.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and saturates")]
     pub(crate) fn new(interval: Duration, now: Instant) -> Self {
         Self { rows: (interval.as_secs_f64() * ROWS_A_SECOND) as u64, until: now + interval.max(SHORTEST) }
     }
 
-    /// Half of the rows that are left: the reserve of one who comes second.
+    /// Half of the rows that are left: the reserve for the walk that comes second.
     pub(crate) const fn half(&self) -> u64 {
         self.rows / 2
     }
 
-    /// Counts rows that were looked at.
     pub(crate) fn spend(&mut self, rows: u32) {
         self.rows = self.rows.saturating_sub(rows.into());
     }
 
-    /// Whether there is time left.
     pub(crate) fn has_time(&self, now: Instant) -> bool {
         now < self.until
     }
 
-    /// Whether there are time left, and rows beside a reserve.
+    /// Whether there is time left, and more rows are left than the reserve.
     pub(crate) fn goes_on(&self, reserve: u64, now: Instant) -> bool {
         self.rows > reserve && self.has_time(now)
     }
 }
 
-/// Gives others their turn after a statement that took so long.
+/// Leaves the server to others after a statement that took this long.
 pub(crate) async fn pause(statement: Duration) {
     tokio::time::sleep(statement.clamp(PAUSES.0, PAUSES.1)).await;
 }
@@ -54,7 +52,7 @@ mod tests {
 
     const CHUNK: u32 = 10_000;
 
-    /// Rows that passes look at in so many seconds, when a chunk of them takes so long.
+    /// Rows that passes look at in `seconds`, when a chunk takes the duration `chunk`.
     fn walked(seconds: u64, interval: Duration, chunk: Duration) -> u64 {
         let (began, mut now, mut rows) = (Instant::now(), Instant::now(), 0);
         while now < began + Duration::from_secs(seconds) {

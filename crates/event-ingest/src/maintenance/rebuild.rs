@@ -1,4 +1,4 @@
-//! The broker has lost its disk: every delivery that waits gets its job again.
+//! The rebuild after the broker has lost its disk: every delivery that waits gets its job again.
 
 use std::time::{Duration, Instant};
 
@@ -13,32 +13,32 @@ use super::{Trouble, pace::pause, reconciler::Reconciler};
 
 /// Rows of the ledger in a chunk: about a tenth of a second when all of them wait.
 const ROWS: u32 = 10_000;
-/// Jobs that are put in order before they are published: some megabytes.
+/// Jobs that are sorted by due time before they are published: some megabytes.
 const SORTED: usize = 100_000;
 /// Jobs that are published at a time.
 const MESSAGES: usize = 1_000;
-/// Until what was refused is tried again.
+/// The pause before refused jobs are tried again.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often the ledger is asked who leads while the broker is waited for.
+/// How often the leader uses its connection while it waits for the broker.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
 impl Reconciler<'_> {
-    /// Believes in what the broker has, the first time ever. A rebuild would double every job that is on the queues.
+    /// Trusts what the broker has while no generation is known. A rebuild would double every job on the queues.
     pub(super) async fn adopt(&self, leader: &mut Leader, known: Generation) -> Result<(), Trouble> {
         self.begin(leader, known).await?;
         Ok(leader.rebuild_finish().await?)
     }
 
-    /// Publishes the job of every delivery that waits, in chunks. The queue that will stand for the broker's memory is
-    /// declared first: as long as it is there, what was published meanwhile is there too, so whoever takes over goes on
-    /// where this one ended; when it is gone again, the rebuild begins anew.
+    /// Publishes the job of every delivery that waits, in chunks. It first declares the queue that stands for the
+    /// broker's memory. While that queue exists, so do the jobs published since, and a new leader goes on at the
+    /// cursor. If it is gone again, the rebuild begins anew.
     pub(super) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
         let (since, mut cursor) = self.begin(leader, known).await?;
         let stop = CancellationToken::new();
         let _close = stop.clone().drop_guard();
         let publisher = self.broker.publisher(stop);
         let (mut jobs, mut held) = (0, 0);
-        // The first ones find empty queues.
+        // Only the first jobs find empty queues.
         let mut order = if cursor.is_nil() { Order::ByTime } else { Order::Any };
         loop {
             let mut active = Vec::new();
@@ -75,7 +75,7 @@ impl Reconciler<'_> {
         Ok("rebuilt")
     }
 
-    /// The time since which everything that is published is there to stay, and the delivery after which to go on.
+    /// Returns the time since which published messages are known to exist, and the delivery after which to go on.
     async fn begin(&self, leader: &mut Leader, known: Generation) -> Result<(OffsetDateTime, Uuid), Trouble> {
         let id = match known.rebuilding {
             Some(id) => id,
@@ -96,8 +96,8 @@ impl Reconciler<'_> {
         Ok((began.rebuild_began_at.unwrap_or_else(OffsetDateTime::now_utc), began.rebuild_reached))
     }
 
-    /// Publishes jobs. What a queue refuses is tried again until it takes it, without the others: to begin this chunk anew
-    /// would be to publish all of it once more.
+    /// Publishes jobs. Tries refused ones again, without the others, until the queue takes them. To begin the chunk
+    /// anew would publish all of it once more.
     async fn enqueue(
         &self,
         leader: &mut Leader,
@@ -113,7 +113,7 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Returns what was refused, or not confirmed in time.
+    /// Publishes each job once. Returns those that were refused or not confirmed in time.
     async fn enqueue_once(
         &self,
         leader: &mut Leader,
@@ -149,8 +149,7 @@ impl Reconciler<'_> {
     }
 }
 
-/// Does a step that may take long, and asks meanwhile whether this is still the leader; one who asks nothing may lose its
-/// session.
+/// Does a step that may take long. Meanwhile asks now and then over the leader's connection, to end if that is lost.
 async fn as_leader<T>(leader: &mut Leader, step: impl Future<Output = T>) -> Result<T, Trouble> {
     let mut step = std::pin::pin!(step);
     loop {
@@ -161,11 +160,10 @@ async fn as_leader<T>(leader: &mut Leader, step: impl Future<Output = T>) -> Res
     }
 }
 
-/// How the jobs that are published follow one another.
+/// The order in which jobs are published.
 #[derive(Clone, Copy)]
 enum Order {
-    /// None is due before those that were published earlier.
+    /// Each job is due no earlier than those published before it.
     ByTime,
-    /// As they come.
     Any,
 }

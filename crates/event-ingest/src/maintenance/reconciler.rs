@@ -1,4 +1,4 @@
-//! Compares what waits by the ledger with what is on the queues.
+//! Compares what waits in the ledger with what is on the queues.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::{
     walk::Walk,
 };
 
-/// What a leader remembers from one pass to the next; a new one begins anew.
+/// What a leader remembers from one pass to the next. A new leader begins with nothing.
 pub(crate) struct Reconciler<'a> {
     pub(super) broker: &'a Broker,
     pub(super) schedule: &'a RetrySchedule,
@@ -23,18 +23,18 @@ pub(crate) struct Reconciler<'a> {
     pub(super) grace: Duration,
     lost_jobs: LostJobs,
     slow_lane: SlowLane,
-    /// The walk through what was made lately, and the one through everything older.
+    /// The walk through the deliveries made lately, and the one through all older ones.
     pub(super) lately: Walk,
     pub(super) older: Walk,
     is_doubtful: bool,
 }
 
-/// What became of the broker's memory.
+/// Whether the broker still has its memory.
 enum Memory {
     Kept,
-    /// Nobody has looked after it before: there is nothing to compare it with.
+    /// The ledger knows no generation to compare it with.
     Unknown,
-    /// It looks lost; another look will tell.
+    /// It looks lost. Another look will tell.
     Doubtful,
     Lost,
 }
@@ -51,7 +51,7 @@ impl<'a> Reconciler<'a> {
         Self { broker, schedule, metrics, interval, grace, lost_jobs, slow_lane, lately, older, is_doubtful }
     }
 
-    /// Forgets what was seen of the queues: the broker was away, and so the dispatchers had nothing to do either.
+    /// Forgets what was seen of the queues. While the broker is away, dispatchers take no jobs.
     pub(crate) fn forget(&mut self) {
         self.lost_jobs = LostJobs::default();
         self.slow_lane = SlowLane::new(Instant::now());
@@ -60,7 +60,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// One pass; says what came of it.
+    /// Does one pass. Returns its result, for the metrics.
     pub(crate) async fn pass(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
         let known = leader.generation().await?;
         match self.memory(known).await? {
@@ -110,10 +110,10 @@ impl<'a> Reconciler<'a> {
         Ok(if is_behind { "behind" } else { "done" })
     }
 
-    /// Looks at the queues of all lanes, and forgets stamps that say nothing any more.
+    /// Looks at the queues of all lanes, and deletes stale stamps of the slow lane.
     async fn look(&mut self, leader: &mut Leader) -> Result<Look, Trouble> {
         let names = self.broker.names();
-        // When neither look finds anything, what was published before the first is taken by the second.
+        // If both queues are empty, every job published before the first look is taken by the time of the second.
         let (time, mut ready) = (OffsetDateTime::now_utc(), 0_u32);
         for queue in [names.deliveries(), names.bulk()] {
             ready = ready.saturating_add(self.broker.depth(&queue).await?.unwrap_or(0));

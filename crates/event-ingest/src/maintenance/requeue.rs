@@ -1,4 +1,4 @@
-//! The walk through the ledger, and the jobs that it finds lost: they are enqueued again as it goes.
+//! The walks through the ledger. Each enqueues the lost jobs that it finds again as it goes.
 
 use std::time::{Duration, Instant};
 
@@ -18,20 +18,19 @@ use super::{
 
 /// Rows of the ledger in a chunk: some tens of milliseconds.
 const ROWS: u32 = 10_000;
-/// What was made lately has a walk of its own, and is looked at more often, as a lost job is most likely there.
+/// Younger deliveries have a walk of their own, which comes round more often: a lost job is most likely there.
 const LATELY: Duration = Duration::from_secs(60 * 60);
 /// Jobs that are published, and remembered, at a time.
 const JOBS: usize = 1_000;
 
-/// Which walk.
 #[derive(Clone, Copy)]
 enum Scope {
     Lately,
     Older,
 }
 
-/// A pass: what it may still do, where one walk ends and the other begins, and its connection to publish over, so that the
-/// hot path's never waits. It is made for the first lost job, and closed with the pass.
+/// A pass: what it may still do, the id where one walk ends and the other begins, and a publishing connection of its
+/// own, so that the hot path never waits. The connection is made for the first lost job and closed with the pass.
 struct Pass {
     pace: Pace,
     border: Uuid,
@@ -39,7 +38,7 @@ struct Pass {
 }
 
 impl Reconciler<'_> {
-    /// Walks on, first through what was made lately, then through everything older. Returns how many jobs were lost.
+    /// Continues both walks, first the one through young deliveries. Returns how many lost jobs it found.
     pub(super) async fn walk(&mut self, leader: &mut Leader) -> Result<usize, Trouble> {
         let border = (OffsetDateTime::now_utc() - LATELY).unix_timestamp_nanos() / 1_000_000;
         let border = DeliveryId::bound_at_millis(u64::try_from(border).unwrap_or_default());
@@ -49,8 +48,8 @@ impl Reconciler<'_> {
         Ok(lately + older)
     }
 
-    /// Walks on, chunk after chunk, until the end of the round or of the pass. One that finds lost jobs goes on for as long
-    /// as it may, whatever the pace: so a queue's worth of them is back soon.
+    /// Continues a walk, chunk after chunk, until the end of its round or of the pass. A walk that finds lost jobs goes
+    /// on until the time is up, whatever its share of rows. So all jobs of a lost queue are back soon.
     async fn walk_on(&mut self, leader: &mut Leader, scope: Scope, pass: &mut Pass) -> Result<usize, Trouble> {
         let (first, last, reserve) = match scope {
             Scope::Lately => (pass.border, Uuid::max(), pass.pace.half()),
@@ -82,7 +81,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Enqueues lost jobs again, and remembers those that the broker has confirmed.
+    /// Enqueues lost jobs again. Remembers those that the broker has confirmed.
     async fn requeue(&self, leader: &mut Leader, lost: &[Waiting], pass: &mut Pass) -> Result<(), Trouble> {
         if lost.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the ledger keeps: partitions ahead of time, and nothing that is too old.
+//! Retention: makes partitions ahead of time, and deletes what is too old.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use super::{
 };
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
-/// When something could not be done just now.
+/// The pause after something could not be done.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What remains of an hour's work, so that one step never takes long.
+/// What remains of an hour's work. It is done in steps, none of which takes long.
 pub(crate) struct Retention<'a> {
     ledger: &'a Ledger,
     interval: Duration,
@@ -22,13 +22,13 @@ pub(crate) struct Retention<'a> {
     metrics: &'a Metrics,
     next: Instant,
     rest: Vec<Work>,
-    /// Days in which nothing waits, which somebody read when they were to be dropped.
+    /// Days in which nothing waits, which could not be dropped as somebody read them.
     undropped: Vec<Finished>,
-    /// What is too old by the database's clock, at the beginning of the hour's work.
+    /// What is older is too old, by the database's clock at the beginning of the hour's work.
     before: OffsetDateTime,
 }
 
-/// One partition's or day's share of it, or that of the tables beside the log.
+/// A piece of the work: on a day, on a partition, or on the tables beside the log of deliveries.
 enum Work {
     Search(Search),
     Drop(Finished),
@@ -45,7 +45,7 @@ impl<'a> Retention<'a> {
     /// Does a bounded piece of work, if there is any.
     ///
     /// # Errors
-    /// When the leader's connection is lost. What else fails is logged and tried again.
+    /// When the database is away, or the hour's work cannot begin. Other failures are logged and tried again.
     pub(crate) async fn step(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
         if self.rest.is_empty() && Instant::now() >= self.next {
             self.next = Instant::now() + if self.begin(leader).await? { EVERY } else { AGAIN };
@@ -67,7 +67,7 @@ impl<'a> Retention<'a> {
         Ok(())
     }
 
-    /// Returns how many rows were looked at, as each kind of work does.
+    /// Returns how many rows it may have looked at, as each kind of work does.
     async fn search(&mut self, leader: &mut Leader, search: Search) -> Result<u32, LedgerError> {
         match tolerate("searching a day for what waits", leader.day_search(search).await)? {
             Some(Searched::Further(search)) => self.rest.push(Work::Search(search)),
@@ -105,13 +105,13 @@ impl<'a> Retention<'a> {
         Ok(cleared.map(|cleared| cleared.looked).unwrap_or_default())
     }
 
-    /// Makes partitions, and notes which days have to go and which ones have to be cleaned. Says whether all of it
-    /// succeeded.
+    /// Makes partitions, notes what to search, drop and clean, and deletes expired sessions. Returns whether making
+    /// partitions and looking for odd days succeeded.
     async fn begin(&mut self, leader: &mut Leader) -> Result<bool, LedgerError> {
         let now = leader.now().await?;
         self.before = now - self.keep;
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
-        // The last is taken first.
+        // `rest` is a stack: the last entry is done first.
         self.rest.push(Work::Leftovers);
         let undropped = std::mem::take(&mut self.undropped);
         let old = leader.days_old(now, self.keep).await?;
@@ -129,7 +129,7 @@ impl<'a> Retention<'a> {
     }
 }
 
-/// Passes on that the database is away. Anything else, such as a lock that somebody else holds, is logged.
+/// Passes on that the database is away. Logs any other error, such as a lock that somebody else holds.
 fn tolerate<T>(what: &str, result: Result<T, LedgerError>) -> Result<Option<T>, LedgerError> {
     match result {
         Ok(done) => Ok(Some(done)),

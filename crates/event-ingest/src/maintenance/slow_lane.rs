@@ -1,20 +1,20 @@
-//! Which webhooks have no jobs in the slow lane any more, though it may never be empty.
+//! Which webhooks have no jobs left in the slow lane. The lane may never be empty.
 
 use std::time::{Duration, Instant};
 
-/// How long a webhook counts as one with jobs in the slow lane once its stamp is not renewed.
+/// How long a webhook counts as one with jobs in the slow lane after its stamp was renewed.
 const STAMP: Duration = Duration::from_secs(60);
-/// How long the slow lane takes to hand out one job, at the most: a dispatcher's slots there do more even while all of their
+/// The longest time in which the slow lane hands out one job. A dispatcher's slots are faster even while all of their
 /// receivers hang.
 const HAND_OUT: Duration = Duration::from_millis(100);
 
-/// What the leader saw of the slow lane's queue. It hands out what came first, and each hand-out renews a stamp: so a webhook
-/// whose stamp has not been renewed for as long as it takes to hand out all that was there has no job in it any more, though
-/// the queue may never be empty.
+/// What the leader saw of the slow lane's queue. The queue hands out jobs in the order in which they came, and each
+/// hand-out renews a stamp. When a stamp is older than it takes to hand out all jobs that were there, its webhook has
+/// none left, even if the queue is never empty.
 pub(crate) struct SlowLane {
     since: Instant,
     at: Instant,
-    /// How long it takes to hand out what was there at any look, from the last one on.
+    /// How long it takes, from the last look on, to hand out what was there at any look.
     turn: Duration,
     is_empty: bool,
 }
@@ -29,7 +29,6 @@ impl SlowLane {
         *self = Self { since: self.since, at: now, turn: left.max(HAND_OUT * ready), is_empty: ready == 0 };
     }
 
-    /// Which stamps say nothing any more.
     pub(crate) fn stale(&self, now: Instant) -> Stale {
         if self.is_empty {
             return Stale::OfEmptyLane(STAMP);
@@ -39,14 +38,14 @@ impl SlowLane {
     }
 }
 
-/// Which stamps say nothing any more: those that are older.
+/// Which stamps are stale, so that their webhooks have no job in the lane: those older than this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stale {
     /// The lane is empty.
     OfEmptyLane(Duration),
-    /// As long as somebody takes what is in the lane.
+    /// The lane is not empty. This holds only while somebody takes jobs from it.
     WhileTaken(Duration),
-    /// The lane was not watched for long enough.
+    /// The lane has not been watched for long enough.
     Unknown,
 }
 

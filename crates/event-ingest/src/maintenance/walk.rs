@@ -1,11 +1,11 @@
-//! The leader's walks through the ledger: how far each has come, and what it knows.
+//! The leader's walks through the ledger: the cursor of each, and what it knows.
 
 use ledger::{LostBefore, OverdueChunk};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// What was found out about the queue holds until every delivery was looked at once since: for the rest of the round in which
-/// it was found out, and for one more.
+/// For how many rounds a judgement of lost jobs holds: the rest of the round in which it is made, and one more. Every
+/// delivery has then been looked at since.
 const ROUNDS: u8 = 2;
 
 /// A walk through the ledger, round after round.
@@ -16,7 +16,7 @@ pub(crate) struct Walk {
     rounds: u8,
     /// The earliest due time of this round.
     earliest: Option<Seen>,
-    /// That of the round before, until this one has come beyond it.
+    /// The earliest due time of the previous round, until this round has come past it.
     earlier: Option<Seen>,
 }
 
@@ -28,18 +28,18 @@ struct Seen {
 }
 
 impl Walk {
-    /// Where the next chunk begins; a new round begins at `first`.
+    /// The cursor of the next chunk. A new round begins at `first`.
     pub(crate) fn cursor_or(&self, first: Uuid) -> Uuid {
         self.cursor.unwrap_or(first)
     }
 
-    /// Deliveries that were due before this have lost their jobs. That stays so, however many of them are brought back on
-    /// the queue meanwhile.
+    /// Notes which deliveries have lost their jobs. That holds even while many of the jobs are brought back on the
+    /// queue.
     pub(crate) const fn judge(&mut self, lost: LostBefore) {
         (self.lost, self.rounds) = (Some(lost), ROUNDS);
     }
 
-    /// The queue has to be watched anew.
+    /// Forgets which jobs are lost: the queue has to be watched anew.
     pub(crate) const fn acquit(&mut self) {
         self.lost = None;
     }
@@ -48,7 +48,7 @@ impl Walk {
         self.lost
     }
 
-    /// Notes what a chunk was like. Says whether the round goes on: it ends with the last chunk, or beyond `last`.
+    /// Notes what a chunk held. Returns whether the round goes on: it ends with the last chunk, or beyond `last`.
     pub(crate) fn advance(&mut self, chunk: &OverdueChunk, last: Uuid) -> bool {
         let end = chunk.cursor;
         if let Some(due) = chunk.earliest_due
@@ -67,7 +67,7 @@ impl Walk {
         self.cursor.is_some()
     }
 
-    /// When the most overdue delivery that is known of was due.
+    /// When the most overdue known delivery was due.
     pub(crate) fn earliest_due(&self) -> Option<OffsetDateTime> {
         self.earliest.into_iter().chain(self.earlier).map(|seen| seen.due).min()
     }
@@ -123,11 +123,11 @@ mod tests {
             (Some(10), Some(50), Some(50)),
             (Some(20), Some(30), Some(30)),
             (None, Some(40), Some(30)),
-            // The next round: the one of 50 is done, that of 30 not yet looked at.
+            // The next round. It is past the delivery due at 50, and not yet at the one due at 30.
             (Some(12), None, Some(30)),
             (Some(22), Some(45), Some(45)),
             (None, Some(40), Some(40)),
-            // It was in the last chunk.
+            // The delivery due at 40 was in the last chunk.
             (Some(100), None, Some(40)),
             (None, None, None),
         ] {

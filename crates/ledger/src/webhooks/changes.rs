@@ -1,4 +1,4 @@
-//! What administrators change.
+//! Changes and deletions by administrators.
 
 use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
 use diesel_async::{AsyncConnection, RunQueryDsl};
@@ -14,7 +14,7 @@ use crate::{
     tasks::{begin_activation, begin_cancellation},
 };
 
-/// What is to become different about a webhook; what is `None` stays.
+/// A change of a webhook. What is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookChange {
     /// The label.
@@ -39,8 +39,7 @@ struct ChangeRow<'a> {
 const END_RECOVERIES: &str = "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Changes one of the tenant's webhooks. When it becomes active, the jobs that were held for it are left to
-    /// [`Task::Activate`].
+    /// Changes one of the tenant's webhooks. When it becomes active, [`Task::Activate`] follows for its held jobs.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -72,8 +71,8 @@ impl Ledger {
         row.map(|(row, health)| row.read(health)).transpose()
     }
 
-    /// Deletes one of the tenant's webhooks: it gets nothing more, its waiting deliveries count as cancelled and are left
-    /// to [`Task::Cancel`], its history stays. `false` when there is no such webhook.
+    /// Deletes one of the tenant's webhooks. It gets nothing more. Its waiting deliveries count as cancelled, and
+    /// [`Task::Cancel`] marks them so. Its history stays. Returns `false` when there is no such webhook.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -1,4 +1,4 @@
-//! Whose a webhook is.
+//! Which tenant owns a webhook.
 
 use super::of;
 use crate::{error::LedgerError, pool::Ledger, tables::webhooks, tasks::cancelling};
@@ -6,21 +6,21 @@ use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{TenantId, WebhookId};
 
-/// Proof that the tenant has, or had, this webhook: without it nothing is told of its deliveries.
+/// Proof that the tenant has, or had, this webhook. Without it, nobody is shown its deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnWebhook {
     id: WebhookId,
     pub(crate) existence: Existence,
 }
 
-/// Whether a webhook is there still.
+/// Whether a webhook still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existence {
-    /// It is.
+    /// It does.
     Registered,
     /// It is deleted, and some of its deliveries may not be marked as cancelled yet.
     Cancelling,
-    /// It is deleted, with all of its deliveries ended.
+    /// It is deleted, and all of its deliveries have ended.
     Deleted,
 }
 
@@ -33,7 +33,7 @@ impl OwnWebhook {
 }
 
 impl Ledger {
-    /// The webhook, if the tenant has or had it: the history of a deleted one stays readable.
+    /// The webhook, if the tenant has or had it. The history of a deleted one stays readable.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -51,8 +51,8 @@ impl Ledger {
     }
 }
 
-/// One of the tenant's webhooks that is not deleted, with whether it takes deliveries; neither changes until the
-/// transaction ends.
+/// Locks one of the tenant's webhooks that is not deleted. Returns whether it takes deliveries. Neither changes until
+/// the transaction ends.
 pub(crate) async fn lock(conn: &mut AsyncPgConnection, tenant: TenantId, id: WebhookId) -> QueryResult<Option<Active>> {
     let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid()))).select(webhooks::is_active);
     let is_active: Option<bool> = one.for_share().first(conn).await.optional()?;

@@ -1,4 +1,4 @@
-//! The three answers.
+//! The answers to the three routes.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -14,7 +14,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Hyper leaves out the body of an answer to HEAD by itself.
+/// The answer to HEAD has a body here, which hyper leaves out.
 pub(super) async fn answer(method: &Method, path: &str, served: &Served) -> Answer {
     if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
         return respond(StatusCode::NOT_FOUND, TEXT, "not found\n");

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// `name: error: cause: cause`. A cause that the text before it already told is left out: not every library keeps
+/// `name: error: cause: cause`. Leaves out a cause that the text before it already contains: not every library keeps
 /// its errors' sources out of their own text.
 #[must_use]
 pub fn line(name: &str, error: &dyn Error) -> String {

@@ -1,4 +1,4 @@
-//! What is wrong with the settings, said in the words of whoever has to correct them.
+//! What is wrong with the settings, in the words of whoever has to correct them.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why the settings cannot be used. No variant carries the value of a [`Sensitive`](super::Sensitive) setting.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// A key that no section has, or a section that does not exist: a spelling mistake, most often.
+    /// A key that no section has, or a section that does not exist: mostly a spelling mistake.
     #[error("{key}: unknown {}; known {}: {}", key.noun(), key.plural_here(), known.join(", "))]
     Unknown {
         /// What was written.
@@ -14,7 +14,7 @@ pub enum SettingsError {
         /// What could have been written there.
         known: &'static [&'static str],
     },
-    /// A setting without a default that nothing sets.
+    /// A setting without a default that no source sets.
     #[error("{key} is not set")]
     Missing {
         /// The setting.
@@ -25,10 +25,10 @@ pub enum SettingsError {
     Invalid {
         /// The setting.
         key: Key,
-        /// What is wrong with the value, which is quoted unless it is sensitive.
+        /// What is wrong with the value. Quotes it unless it is sensitive.
         reason: String,
     },
-    /// An environment variable that begins like one of ours but cannot be one.
+    /// An environment variable that begins like a setting but cannot be one.
     #[error("environment variable {name}: {reason}")]
     Variable {
         /// Its name.
@@ -44,7 +44,7 @@ pub enum SettingsError {
         /// Why not.
         source: std::io::Error,
     },
-    /// The settings file is not TOML. The faulty line is not quoted: it may hold a credential.
+    /// The settings file is not TOML. The bad line is not quoted: it may hold a credential.
     #[error("settings file {} (WEBHOOKS_CONFIG): {reason}", path.display())]
     FileSyntax {
         /// The file.
@@ -55,20 +55,20 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// A value that another part of the program found unusable: `key` is written `section.key`. `reason` must not
-    /// quote the value of a sensitive setting.
+    /// A value that another part of the program cannot use. `key` is written `section.key`. `reason` must not quote the
+    /// value of a sensitive setting.
     pub fn invalid(key: &str, reason: impl Display) -> Self {
         Self::Invalid { key: Key::new(key), reason: reason.to_string() }
     }
 
-    /// A setting, written `section.key`, that this process cannot do without.
+    /// A setting, written `section.key`, that this process needs.
     #[must_use]
     pub fn missing(key: &str) -> Self {
         Self::Missing { key: Key::new(key) }
     }
 }
 
-/// A setting's or a section's name, displayed as the file and as the environment write it:
+/// The name of a setting or a section, displayed as the file and the environment write it:
 /// `egress.timeout (WEBHOOKS__EGRESS__TIMEOUT)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(String);

@@ -1,4 +1,4 @@
-//! From the text of one setting to its type; the messages quote the text, so none of this is for sensitive settings.
+//! Parses the text of a setting. The messages quote the text, so none of this is for sensitive settings.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -39,7 +39,7 @@ pub(super) fn positive_duration<'de, D: Deserializer<'de>>(deserializer: D) -> R
     })
 }
 
-/// How long history is kept: longer than a late event, its retries and its log are of use.
+/// How long history is kept: not less than a late event, its retries and its log are of use.
 pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
         Ok(keep) if keep < SHORTEST_RETENTION => Err("must be at least 2days".to_owned()),
@@ -79,7 +79,7 @@ pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sock
     parsed(deserializer, "address", to_address)
 }
 
-/// An IP address with its port, or nothing.
+/// An IP address with its port, or `None` for the empty text.
 pub(super) fn optional_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     parsed(deserializer, "address", |text| match text {
         "" => Ok(None),
@@ -95,17 +95,17 @@ pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
     })
 }
 
-/// Comma separated ports and ranges of them.
+/// Comma separated ports and ranges of ports.
 pub(super) fn ports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ports, D::Error> {
     parsed(deserializer, "ports", Ports::from_str)
 }
 
-/// Comma separated names of hosts.
+/// Comma separated host names.
 pub(super) fn host_suffixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostSuffixes, D::Error> {
     parsed(deserializer, "hosts", HostSuffixes::from_str)
 }
 
-/// An `http` or `https` URL without credentials, or nothing. The text is not quoted: it may hold some.
+/// An `http` or `https` URL without credentials, or `None` for the empty text. No error quotes it: it may hold some.
 pub(super) fn optional_http_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.trim().is_empty() {
@@ -139,7 +139,7 @@ pub(super) fn schedule<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ret
     parsed(deserializer, "schedule", RetrySchedule::from_str)
 }
 
-/// What queue names begin with.
+/// The prefix of queue names.
 pub(super) fn queue_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     parsed(deserializer, "prefix", |text| {
         let fits = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
@@ -151,7 +151,7 @@ pub(super) fn queue_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     })
 }
 
-/// An exchange's name; AMQP allows 255 bytes, and the empty name is the broker's default exchange.
+/// An exchange's name. AMQP allows 255 bytes. The empty name would be the broker's default exchange.
 pub(super) fn exchange<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     parsed(deserializer, "exchange", |text| match text.len() {
         1..=255 => Ok(text.to_owned()),

@@ -1,4 +1,4 @@
-//! The sections and their keys. Defaults are in `defaults.toml`, beside this file, not here.
+//! The sections and their keys. The defaults are in `defaults.toml`, beside this file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct Database {
 pub struct Broker {
     /// Where it is, with credentials.
     pub url: Sensitive,
-    /// What the names of our queues and exchanges begin with: 1 to 64 of `[A-Za-z0-9._-]`.
+    /// The prefix of our queues and exchanges: 1 to 64 of `[A-Za-z0-9._-]`.
     #[serde(deserialize_with = "parse::queue_prefix")]
     pub prefix: String,
     /// The exchange that events are published to.
@@ -43,22 +43,22 @@ pub struct Broker {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Api {
-    /// Where it listens; port 0 lets the system choose.
+    /// Where it listens. With port 0 the system chooses the port.
     #[serde(deserialize_with = "parse::address")]
     pub listen: SocketAddr,
-    /// Deliveries of one recovery that are sent again per second, about; 1 to 65535.
+    /// How many deliveries a recovery sends again per second, about; 1 to 65535.
     #[serde(deserialize_with = "parse::small_count")]
     pub recover_per_second: u16,
-    /// Who knows the administrators' sessions.
+    /// What knows the administrators' sessions.
     pub sessions: SessionBackEnd,
-    /// The business application's answer to who is logged in; read it by
+    /// Where the business application says who is logged in. Read it by
     /// [`Settings::introspection_url`](super::Settings::introspection_url).
     #[serde(default, deserialize_with = "parse::optional_http_url")]
     pub introspection_url: Option<Url>,
-    /// One question's time, from resolving to the end of the answer; longer than zero.
+    /// The time for one introspection, from resolving to the end of the answer; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub introspection_timeout: Duration,
-    /// How long a session that was confirmed is not asked for again; zero asks every time.
+    /// How long a confirmed session is not asked for again; zero asks every time.
     #[serde(deserialize_with = "parse::duration")]
     pub introspection_cache: Duration,
     /// Requests per minute and session, on average; 0 does not limit.
@@ -69,7 +69,7 @@ pub struct Api {
     pub rate_limit_burst: usize,
 }
 
-/// Who knows the administrators' sessions.
+/// What knows the administrators' sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionBackEnd {
@@ -96,11 +96,11 @@ pub struct Secrets {
     pub keys: Option<Sensitive>,
 }
 
-/// `retry`: when failed attempts are repeated.
+/// `retry`: when failed attempts are tried again.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Times since the first failure.
+    /// When each retry is due, measured from the first failure.
     #[serde(deserialize_with = "parse::schedule")]
     pub schedule: RetrySchedule,
 }
@@ -109,7 +109,7 @@ pub struct Retry {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Egress {
-    /// One attempt's time, from resolving to the end of the answer; longer than zero.
+    /// The time for one attempt, from resolving to the end of the answer; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub timeout: Duration,
     /// A PEM file of authorities trusted beside the public ones.
@@ -117,13 +117,13 @@ pub struct Egress {
     /// Networks exempt from the address policy.
     #[serde(deserialize_with = "parse::networks")]
     pub allowed_networks: Vec<IpNet>,
-    /// Ports that receivers may listen on; none given means any.
+    /// Ports that receivers may listen on; an empty list allows any.
     #[serde(deserialize_with = "parse::ports")]
     pub allowed_ports: Ports,
     /// Hosts that no webhook may point to, with everything below them.
     #[serde(deserialize_with = "parse::host_suffixes")]
     pub denied_host_suffixes: HostSuffixes,
-    /// Name servers; none given means the system's, after its `/etc/hosts`.
+    /// Name servers; an empty list means those of the system, after its `/etc/hosts`.
     #[serde(deserialize_with = "parse::addresses")]
     pub name_servers: Vec<SocketAddr>,
     /// How long an unused connection is kept; longer than zero.
@@ -154,7 +154,7 @@ pub struct Dispatcher {
     /// Attempts at the same time, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub max_in_flight: u16,
-    /// Attempts at the same time beside these, for webhooks over their share; at least 1.
+    /// Further attempts at the same time, in the slow lane, for webhooks and tenants over their share; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub slow_in_flight: u16,
     /// The part of either that one webhook may hold, above 0 and at most 1.
@@ -178,31 +178,31 @@ pub struct Ingest {
     /// Events taken and not yet acknowledged, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub prefetch: u16,
-    /// About so many bytes of them, most of the process's memory: fewer large ones are taken. At least 1.
+    /// Bytes of unacknowledged events, about: most of the process's memory. Fewer large events are taken. At least 1.
     #[serde(deserialize_with = "parse::count")]
     pub prefetch_bytes: usize,
-    /// Jobs a second above which a message holds several; 0 for always.
+    /// Jobs a second above which the load is high: a message then holds several jobs; 0 for always.
     #[serde(deserialize_with = "parse::number")]
     pub rush: u32,
 }
 
-/// `flood`: when one tenant's jobs are so many that they take the bulk lane.
+/// `flood`: when a tenant has so many jobs that they take the bulk lane.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flood {
-    /// Above so many jobs of one tenant a second, in one process, while those of all tenants below it are fewer together.
+    /// A tenant floods with more jobs a second, in one process, if all tenants below the limit have fewer together.
     #[serde(deserialize_with = "parse::number")]
     pub jobs_per_second: u32,
 }
 
-/// `reconcile`: whether what waits by the ledger has its job on the queues.
+/// `reconcile`: lost-job detection, which compares the ledger with the queues.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reconcile {
-    /// How often it is looked at; longer than zero.
+    /// How often they are compared; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub interval: Duration,
-    /// How long a delivery may be overdue before anybody wonders; longer than zero.
+    /// How long a delivery may be overdue before its job may count as lost; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub grace: Duration,
 }
@@ -211,7 +211,7 @@ pub struct Reconcile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retention {
-    /// Since the event fired; at least two days.
+    /// How long, since the event fired; at least two days.
     #[serde(deserialize_with = "parse::retention")]
     pub keep: Duration,
 }
@@ -241,7 +241,7 @@ pub struct Limits {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shutdown {
-    /// Time to finish what was begun; zero abandons it.
+    /// The time to finish what is under way; zero abandons it.
     #[serde(deserialize_with = "parse::duration")]
     pub deadline: Duration,
 }

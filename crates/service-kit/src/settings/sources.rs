@@ -1,4 +1,4 @@
-//! Where settings come from, merged into one tree in the order of precedence.
+//! The sources of settings, merged into one tree in the order of precedence.
 
 use std::collections::HashMap;
 use std::env;
@@ -14,7 +14,6 @@ const FILE_VARIABLE: &str = "WEBHOOKS_CONFIG";
 const PREFIX: &str = "WEBHOOKS";
 const SEPARATOR: &str = "__";
 
-/// The settings file of this process, if it has one.
 pub(super) fn file_of_process() -> Option<PathBuf> {
     env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
@@ -31,7 +30,7 @@ pub(super) fn variables_of_process() -> Result<HashMap<String, String>, Settings
     ours.collect()
 }
 
-/// Defaults, then the file, then the environment.
+/// Merges the defaults, the file and the environment. The later one wins.
 pub(super) fn merge(file: Option<&Path>, env: HashMap<String, String>) -> Result<Value, SettingsError> {
     let variables: HashMap<_, _> = env.into_iter().filter(|(name, _)| is_ours(name)).collect();
     if let Some(name) = variables.keys().filter(|name| !is_well_formed(name)).min() {
@@ -57,7 +56,7 @@ fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(SEPARATOR))
 }
 
-/// Whether the rest of the name is a section and a key. Lower case is refused rather than ignored: it looks set.
+/// Whether the name is the prefix, a section and a key. Refuses lower case instead of ignoring it: it looks set.
 fn is_well_formed(name: &str) -> bool {
     let segments: Vec<_> = name.split(SEPARATOR).collect();
     let word = |text: &str| {
@@ -70,7 +69,7 @@ fn read(path: &Path) -> Result<String, SettingsError> {
     fs::read_to_string(path).map_err(|source| SettingsError::FileRead { path: path.into(), source })
 }
 
-/// The parser's message and line, without the line's text that its `Display` shows: that may be a credential.
+/// The parser's message and line number. The error's `Display` shows the line's text too, which may be a credential.
 fn syntax_fault(text: &str, error: &ConfigError) -> String {
     let fault = match error {
         ConfigError::FileParse { cause, .. } => cause.downcast_ref::<toml::de::Error>(),

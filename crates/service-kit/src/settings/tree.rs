@@ -1,4 +1,4 @@
-//! From the tree that the sources were merged into to typed values, with the place of every fault.
+//! Turns the merged tree into typed values. Every error says where it is.
 //!
 //! The config crate's own deserializer reads `yes` as the number 1, rounds fractions, and reports an unknown key as
 //! text. Here every value is text until the type of its setting says otherwise.
@@ -12,7 +12,7 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, Visitor};
 
 use super::error::{Key, SettingsError};
 
-/// What is wrong, and where: the path is collected from the inside outwards.
+/// What is wrong, and where. The path is collected from the inside outwards.
 #[derive(Debug)]
 pub(super) struct Fault {
     path: Vec<String>,
@@ -71,7 +71,7 @@ impl de::Error for Fault {
 pub(super) struct Node(pub(super) Value);
 
 impl Node {
-    /// The text of a value, whatever type a file gave it. An error does not quote it: it may be sensitive.
+    /// The text of a value, of whatever type in the file. An error does not quote it: it may be sensitive.
     fn text(self) -> Result<String, Fault> {
         let found = match self.0.kind {
             ValueKind::Table(_) => "a section",
@@ -94,7 +94,7 @@ impl<'de> Deserializer<'de> for Node {
         visitor.visit_string(self.text()?)
     }
 
-    /// Set to nothing is not set: compose files and charts write it so.
+    /// An empty text counts as not set: compose files and charts write it so.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         if self.is_empty() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
@@ -132,7 +132,7 @@ impl<'de> Deserializer<'de> for Node {
     }
 }
 
-/// A section's entries by name, so that of several faults the same one is always reported.
+/// A section's entries, sorted by name, so that the same one of several errors is always reported.
 struct Entries {
     rest: std::collections::btree_map::IntoIter<String, Value>,
     value: Option<(String, Value)>,

@@ -1,5 +1,5 @@
-//! The bare pipe: consume a quorum queue, POST over HTTPS, acknowledge. No ledger, no signature, one hop. What the service
-//! does is compared with it, measured just before and just after.
+//! The bare pipe: consume a quorum queue, POST over HTTPS, acknowledge. No ledger, no signature, one hop. The service
+//! is compared with it. It is measured just before and just after the service.
 
 mod pipe;
 
@@ -38,7 +38,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Starts it, with the prefetch of a dispatcher, and a pool that keeps every connection.
+    /// Starts the pipe with the prefetch of a dispatcher and a pool that keeps every connection.
     pub(crate) async fn start(amqp_url: &str, sink: &Sink) -> Self {
         let queue = "bench-bare".to_owned();
         let properties = ConnectionProperties::default();
@@ -56,8 +56,7 @@ impl Bare {
         let order = json!({
             "amqp": amqp_url, "queue": queue, "ca": sink.ca, "url": sink.url(&format!("/ok/{GROUP}")),
             "prefetch": settings.dispatcher.max_in_flight,
-            // As many as there are slots, and for as long as a round may take: a ceiling must not be lowered by making
-            // connections again and again.
+            // As many as there are slots, for as long as a round may take: new connections must not lower this ceiling.
             "max_idle": settings.dispatcher.max_in_flight,
             "idle_seconds": PATIENCE.as_secs(),
         });
@@ -73,7 +72,7 @@ impl Bare {
         usage
     }
 
-    /// Publishes as fast as it goes, until all have arrived.
+    /// Publishes as fast as possible until all have arrived.
     pub(crate) async fn flood(&self, bench: &Bench, size: usize, count: u64) -> Round {
         let load = Load::of_bodies(&self.queue, size);
         let (before, usage, outside) = (bench.sink.seen(), self.usage(bench), bench.outside());
@@ -86,13 +85,12 @@ impl Bare {
         Round { deliveries: count, seconds, usage, outside, connections }
     }
 
-    /// Publishes at a fixed pace.
     pub(crate) async fn pace(&self, bench: &Bench, size: usize, per_second: f64, lasting: Duration) -> Latencies {
         let load = Load::of_bodies(&self.queue, size);
         bench.paced(&bench.publisher, load, GROUP, per_second, lasting).await
     }
 
-    /// The same, with the CPU of a message in microseconds.
+    /// Like `pace`, with the CPU per message in microseconds.
     pub(crate) async fn cost(
         &self,
         bench: &Bench,

@@ -19,17 +19,17 @@ use crate::{
     usage::{Usage, of_process, of_tree, resident},
 };
 
-/// How long the last of a paced run's messages may take after its end. What has not come by then counts as that slow.
+/// How late the last messages of a paced run may be. What has not come by then counts as that slow.
 const STRAGGLERS: Duration = Duration::from_secs(15);
 
-/// Deliveries that a flood has on their way, at the most: more than the service and the pipe take at a time, about a
-/// second's work of 20 KiB each. Beyond it, it is looked at every so many messages whether there is room.
+/// The most deliveries that a flood has on their way: more than the service and the pipe take at a time, about a
+/// second's work of 20 KiB each. Beyond that, the flood looks for room every `LOOK_EVERY` messages.
 const ON_THEIR_WAY: u64 = 2_000;
 const LOOK_EVERY: u64 = 20;
 
-/// The surroundings of every measurement.
+/// The environment of every measurement.
 pub(crate) struct Bench {
-    // In the order in which they are dropped: clients before servers.
+    // Fields drop in this order: clients before servers.
     pub(crate) bare: Bare,
     pub(crate) publisher: Publisher,
     pub(crate) sink: Sink,
@@ -37,7 +37,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Starts servers with a data folder of their own; takes some ten seconds.
+    /// Starts servers with a data folder of their own. That takes about ten seconds.
     pub(crate) async fn start() -> Self {
         let servers = PrivateServers::start();
         durable(servers.servers()).await;
@@ -58,12 +58,12 @@ impl Bench {
         of_tree(self.servers.pid(Server::Rabbitmq))
     }
 
-    /// Megabytes.
+    /// The broker's resident memory, in megabytes.
     pub(crate) fn rabbitmq_memory(&self) -> f64 {
         resident(self.servers.pid(Server::Rabbitmq))
     }
 
-    /// What is no part of the service.
+    /// The CPU of what is no part of the service.
     pub(crate) fn outside(&self) -> Usage {
         let mut usage = Usage::default();
         usage.add("receivers", of_process(self.sink.pid()));
@@ -71,8 +71,8 @@ impl Bench {
         usage
     }
 
-    /// Publishes as fast as it goes with so many deliveries on their way at the most, until all have arrived: a rate that
-    /// lasts, however long it goes on. What a long queue costs is measured by itself.
+    /// Publishes as fast as possible until all have arrived. Deliveries on their way are bounded, so the rate lasts.
+    /// The part `backlog` measures what a long queue costs.
     pub(crate) async fn flood(&self, load: &Load, count: u64, fan_out: u64) {
         let before = self.sink.seen().requests;
         let arrived = |deliveries: u64| self.sink.wait_for(before + deliveries, PATIENCE);
@@ -86,7 +86,8 @@ impl Bench {
         arrived(count * fan_out).await;
     }
 
-    /// Publishes at a fixed pace, and collects the latencies of a group of receivers that gets each message once.
+    /// Publishes at a fixed pace and collects the latencies of a group of receivers, which has to get each message
+    /// once.
     pub(crate) async fn paced(
         &self,
         publisher: &Publisher,
@@ -100,7 +101,7 @@ impl Bench {
         self.arrived(group, sent).await
     }
 
-    /// The same for as long as some work takes.
+    /// Like `paced`, for as long as `work` takes.
     pub(crate) async fn paced_beside<T>(
         &self,
         load: Load,
@@ -127,19 +128,18 @@ impl Bench {
         self.sink.take(group).with_missing(sent, STRAGGLERS.as_secs_f64() * 1000.0)
     }
 
-    /// The file that the database's server logs to.
     pub(crate) fn postgres_log(&self) -> PathBuf {
         let pid = self.servers.pid(Server::Postgres);
         std::fs::read_link(format!("/proc/{pid}/fd/2")).expect("the server runs")
     }
 
-    /// Writes out what a measurement has left to be written, so that it does not burden the next one.
+    /// Writes out what a measurement has left to write, so that it does not burden the next one.
     pub(crate) async fn settle(&self) {
         sql(&self.servers().database_url, "CHECKPOINT").await;
     }
 }
 
-/// Figures that are bought with durability are worth nothing.
+/// Checks that writes are durable: figures without durability are worth nothing.
 async fn durable(servers: &Servers) {
     for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
         let rows = sql(&servers.database_url, &format!("SHOW {setting}")).await;

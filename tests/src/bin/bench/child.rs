@@ -1,4 +1,4 @@
-//! A part of the measurement that runs as a process of its own, so that its cost can be told apart.
+//! A part of the measurement in a process of its own, so that its cost can be told apart.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// This program in another role. It ends when its standard input does, and so with this process at the latest.
+/// This program in another role. It ends when its standard input ends: with this process at the latest.
 pub(crate) struct Child {
     pid: u32,
     talk: Mutex<Talk>,
@@ -39,7 +39,7 @@ impl Child {
         self.pid
     }
 
-    /// Sends a line, and returns the line that answers it.
+    /// Sends a line and returns the line that answers it.
     pub(crate) fn ask(&self, question: &str) -> String {
         let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
         let input = talk.input.as_mut().expect("it is open until the end");

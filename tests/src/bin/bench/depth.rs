@@ -1,4 +1,5 @@
-//! Lists do not get slower with the depth of the page: one webhook with 1,000,000 deliveries, over several days.
+//! Measures that lists do not get slower with the depth of the page: one webhook with 1,000,000 deliveries over several
+//! days.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +14,12 @@ use uuid::Uuid;
 use crate::{bench::Bench, kept::Kept, report::Figure};
 
 const DELIVERIES: u32 = 1_000_000;
-/// The partitions that they are spread over: those that a migration makes, of two days before today and two after it.
+/// The daily partitions that the deliveries are spread over, from two days before today to two after it.
 const DAYS: i64 = 5;
 const PAGE: usize = 1000;
 const RUNS: usize = 20;
 
-/// Seconds at the first and at the 1,000th page, and their ratio.
+/// Seconds for the first and for the 1,000th page, and their ratio.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let options = Options { servers: Some(bench.servers().clone()), ..Default::default() };
@@ -49,7 +50,7 @@ async fn measured(system: &Arc<System>) -> [f64; 2] {
         let (page, _) = api.get(&deep).await;
         deep = format!("{first}&cursor={}", page["next_cursor"].as_str().expect("there is a next page"));
     }
-    // In turns, so that whatever else this machine does is shared by both.
+    // In turns, so that both share whatever else this machine does.
     let mut took = [Vec::new(), Vec::new()];
     for _ in 0..RUNS {
         for (path, took) in [&first, &deep].into_iter().zip(&mut took) {
@@ -62,7 +63,7 @@ async fn measured(system: &Arc<System>) -> [f64; 2] {
     took.map(median)
 }
 
-/// Ids as the service makes them: the milliseconds, then hash.
+/// Writes the deliveries. Their ids are made as the service makes them: milliseconds, then a hash.
 async fn fill(system: &System, webhook: &str) {
     let first_day = OffsetDateTime::now_utc().date() - time::Duration::days(2);
     let from = first_day.midnight().assume_utc().unix_timestamp() * 1000;

@@ -1,5 +1,6 @@
-//! A flood (DESIGN 6): one tenant's events come at 1.5 times the rate at which they can be delivered, until 100,000 deliveries
-//! wait. Another tenant's latency at 50 a second meanwhile, and the flood's own rate beside what it is alone.
+//! A flood (crates/README.md, fairness): one tenant's events come at 1.5 times the rate at which they can be delivered,
+//! until 100,000 deliveries wait. Measures another tenant's latency at 50 a second meanwhile, and the flood's rate
+//! beside its rate alone.
 
 use std::time::{Duration, Instant};
 
@@ -11,33 +12,32 @@ use crate::{
     round::PATIENCE, stage::Stage, throughput::SMALL,
 };
 
-/// Of the other tenant.
+/// The rate of the other tenant.
 const PER_SECOND: f64 = 50.0;
 const ALONE: Duration = Duration::from_secs(10);
 /// How much faster events come than they can be delivered.
 const TOO_FAST: f64 = 1.5;
-/// So many deliveries wait in the end.
+/// How many deliveries wait in the end.
 const WAITING: u64 = 100_000;
 /// How often the receivers are asked what has arrived.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How many events show the rate at which they can be delivered.
+/// How many events measure the rate at which they can be delivered.
 const EVENTS: u64 = 30_000;
-/// The other tenant's 99th percentile, in milliseconds.
+/// The limit of the other tenant's 99th percentile, in milliseconds.
 const MOST: f64 = 200.0;
-/// The flood's rate, compared to what it is alone.
+/// The limit of the flood's rate, as a part of its rate alone.
 const LEAST: f64 = 0.8;
 
-/// Who is flooded.
 struct Receiver {
     name: &'static str,
     path: &'static str,
 }
 
-/// One that answers at once, so that the machine is the limit, and one that takes its time, so that the slots are.
+/// One answers at once, so the machine is the limit. One takes 50 ms, so the slots are the limit.
 const RECEIVERS: [Receiver; 2] =
     [Receiver { name: "prompt", path: "/ok/flood" }, Receiver { name: "late", path: "/late/50/flood" }];
 
-/// Paced, to both kinds of receivers, and one that is not paced: its events wait for ingest.
+/// Measures a paced flood to both receivers, and one that is not paced, whose events wait for ingest.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Vec::new();
     for receiver in &RECEIVERS {
@@ -84,7 +84,7 @@ async fn unpaced(stage: &Stage<'_>) -> Vec<Figure> {
     percentiles("flood_unpaced_other", &during)
 }
 
-/// What is published to the tenant that is flooded, and to the other one.
+/// Returns what is published to the flooded tenant and to the other.
 async fn ready(stage: &Stage<'_>, path: &str) -> (Load, Load) {
     let flooded = stage.webhooks(1, 1, path).await;
     let others = stage.webhooks(1, 1, "/ok/ok").await;
@@ -97,14 +97,14 @@ async fn ready(stage: &Stage<'_>, path: &str) -> (Load, Load) {
     (flood, other)
 }
 
-/// How many of the flood can be delivered a second.
+/// The possible deliveries a second.
 async fn possible(stage: &Stage<'_>, flood: &Load) -> f64 {
     let rate = stage.round(flood, EVENTS, 1).await.per_second();
     stage.bench.sink.take("flood");
     rate
 }
 
-/// Publishes too fast until so many wait as are wanted. Returns how many were delivered a second.
+/// Publishes too fast until `WAITING` deliveries wait. Returns how many were delivered a second.
 async fn until_it_waits(stage: &Stage<'_>, flood: &Load, per_second: f64) -> f64 {
     let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
     let began = Instant::now();
@@ -132,7 +132,7 @@ async fn until_it_waits(stage: &Stage<'_>, flood: &Load, per_second: f64) -> f64
 async fn drained(stage: &Stage<'_>) {
     let query = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
     eventually("what was published is delivered", PATIENCE, || async {
-        // Rows are counted last: there are many.
+        // Rows are counted last, because there are many.
         let names = &stage.system.names;
         let waits = stage.ready(&names.events()).await + stage.ready(&names.bulk()).await > 0;
         (!waits && stage.count(query).await == 0).then_some(())

@@ -1,4 +1,4 @@
-//! What a delivery costs does not grow with the history, with the number of webhooks or with a backlog.
+//! Measures that the cost of a delivery does not grow with the history, the number of webhooks or a backlog.
 
 mod backlog;
 mod history;
@@ -12,12 +12,12 @@ use crate::{bench::Bench, report::Figure, round::Round, stage::Stage, throughput
 const ROWS: u32 = 1_000_000;
 pub(crate) const FEW: usize = 10;
 const MANY: usize = 10_000;
-// So many take seconds, also on a fast machine.
+// This many take seconds, also on a fast machine.
 const DELIVERIES: u64 = 24_000;
 const TURNS: usize = 2;
 pub(crate) const MOST: f64 = 1.2;
 
-/// CPU for one delivery with 0 and with 1,000,000 rows of history.
+/// CPU per delivery with 0 and with 1,000,000 rows of history.
 pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
     Stage::with(bench, &[], async |young| {
         Stage::with(bench, &[], async |old| {
@@ -34,7 +34,7 @@ pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
     .await
 }
 
-/// CPU for one delivery with 10 and with 10,000 webhooks, with events for all of them and for ten of them.
+/// CPU per delivery with 10 and with 10,000 webhooks. Events go to all of the 10,000, and to ten of them.
 pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
     Stage::with(bench, &[], async |small| {
         Stage::with(bench, &[], async |large| {
@@ -59,7 +59,7 @@ pub(crate) async fn ready(stage: &Stage<'_>, webhooks: usize) -> Vec<Uuid> {
     tenants
 }
 
-/// The CPU of a delivery on each side, measured in turns, so that whatever else this machine does is shared.
+/// CPU per delivery on each side. The sides take turns, so that they share whatever else this machine does.
 pub(crate) async fn in_turns<const N: usize>(sides: [(&Stage<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
     let mut rounds = [const { Vec::<Round>::new() }; N];
     for _ in 0..TURNS {

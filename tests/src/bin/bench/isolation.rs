@@ -1,4 +1,5 @@
-//! One tenant cannot slow another (DESIGN 6): a healthy tenant's latency alone, and beside a tenant whose receivers hang.
+//! One tenant cannot slow another (crates/README.md, fairness). Measures a healthy tenant's latency alone, and beside a
+//! tenant whose receivers hang.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const ALONE: Duration = Duration::from_secs(10);
 const BESIDE: Duration = Duration::from_secs(30);
 const MOST: f64 = 2.0;
 
-/// Who hangs: so many webhooks, each of which gets every event.
+/// The webhooks that hang. Each of them gets every event.
 struct Trouble {
     name: &'static str,
     webhooks: usize,
@@ -32,7 +33,6 @@ const TROUBLES: [Trouble; 2] = [
     Trouble { name: "200_dead", webhooks: 200, events_per_second: 1.0 },
 ];
 
-/// Both kinds of trouble.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Vec::new();
     for trouble in TROUBLES {
@@ -60,7 +60,7 @@ async fn beside(stage: &Stage<'_>, trouble: &Trouble) -> Vec<Figure> {
 }
 
 async fn with_trouble(stage: &Stage<'_>, load: &crate::load::Load, hanging: &[Uuid], per_second: f64) -> Latencies {
-    // A connection of its own: the troubled tenant must not hold up the publishing of the other.
+    // A connection of its own, so that the troubled tenant does not hold up the other's publishing.
     let other = Publisher::connect(&stage.bench.servers().amqp_url).await;
     let trouble = other.pace(stage.events(hanging, SMALL.size), per_second, BESIDE);
     let latencies = stage.pace(load, PER_SECOND, BESIDE).await;

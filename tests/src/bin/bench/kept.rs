@@ -1,4 +1,4 @@
-//! A connection to the API that is kept, so that a measurement is of the answer alone.
+//! A kept connection to the API, so that a measurement covers only the answer.
 
 use std::time::{Duration, Instant};
 
@@ -20,16 +20,14 @@ pub(crate) struct Kept {
     cookie: String,
 }
 
-/// An answer.
 pub(crate) struct Answered {
     pub(crate) status: u16,
     pub(crate) body: Bytes,
-    /// From the question to the last byte of the answer.
+    /// From the request to the last byte of the answer.
     pub(crate) took: Duration,
 }
 
 impl Kept {
-    /// Connects.
     pub(crate) async fn open(api: &Api) -> Self {
         let stream = TcpStream::connect(api.address).await.expect("the API listens");
         stream.set_nodelay(true).expect("a socket can be told so");
@@ -39,14 +37,14 @@ impl Kept {
         Self { sender, host: api.address.to_string(), cookie: format!("sessionid={session}") }
     }
 
-    /// GET: the answer, and the time from the question to its last byte.
+    /// GET. Returns the JSON, and the time from the request to the last byte of the answer.
     pub(crate) async fn get(&mut self, path: &str) -> (Value, Duration) {
         let answer = self.ask("GET", path, None).await;
         assert_eq!(answer.status, 200, "{path}");
         (serde_json::from_slice(&answer.body).expect("it is JSON"), answer.took)
     }
 
-    /// Any request, with JSON or without a body.
+    /// Sends any request, with JSON or without a body.
     pub(crate) async fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Answered {
         let request = Request::builder().method(method).uri(path);
         let mut request = request.header("host", &self.host).header("cookie", &self.cookie);

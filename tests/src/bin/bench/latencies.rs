@@ -1,4 +1,4 @@
-//! Times from the moment at which a message was to be published to its arrival at the receiver.
+//! Latencies: from the time at which a message was to be published to its arrival at the receiver.
 
 /// Milliseconds, sorted.
 #[derive(Clone, Debug, Default)]
@@ -10,13 +10,13 @@ impl Latencies {
         Self(milliseconds)
     }
 
-    /// Both together.
+    /// The latencies of both together.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         Self::new([self.0, other.0].concat())
     }
 
-    /// Those of `expected` that are missing count as this slow: what never came must not look fast.
+    /// Counts each missing one of `expected` as this slow: what never came must not look fast.
     #[must_use]
     pub(crate) fn with_missing(mut self, expected: u64, milliseconds: f64) -> Self {
         let expected = usize::try_from(expected).unwrap_or(usize::MAX).max(self.0.len());
@@ -24,7 +24,7 @@ impl Latencies {
         Self::new(self.0)
     }
 
-    /// The smallest value that at least the given part of all (such as 0.99) does not exceed. 0 when there are none.
+    /// The smallest value that at least this part of all (such as 0.99) does not exceed. 0 when there are none.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

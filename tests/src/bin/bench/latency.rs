@@ -1,16 +1,16 @@
-//! From the moment at which an event was to be published to its arrival at the receiver, in an open loop: the next event has
-//! its time whether or not the last one has arrived.
+//! From the time at which an event was to be published to its arrival at the receiver. The loop is open: each event has
+//! its time, whether or not the last one has arrived.
 
 use std::time::Duration;
 
 use crate::{bench::Bench, latencies::Latencies, report::Figure, stage::Stage, throughput::SMALL};
 
 const TENANTS: usize = 20;
-/// How many events show what the most is, half of which is then asked for.
+/// How many events show the highest rate, half of which is then used.
 const FLOOD: u64 = 8_000;
 const LASTING: Duration = Duration::from_secs(6);
 
-/// At 200 a second and at half of the most.
+/// At 200 a second and at half of the highest rate.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     Stage::with(bench, &[], async |stage| {
         let tenants = stage.webhooks(TENANTS, 1, "/ok/ok").await;
@@ -35,7 +35,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     .await
 }
 
-/// The bare pipe and the service, twice each, so that whatever else this machine does is shared by both.
+/// The service twice, the bare pipe before, between and after: both share whatever else this machine does.
 async fn in_turns(stage: &Stage<'_>, load: &crate::load::Load, per_second: f64) -> (Latencies, Latencies) {
     let (mut bare, mut ours) = (Latencies::default(), Latencies::default());
     for _ in 0..2 {
@@ -45,7 +45,7 @@ async fn in_turns(stage: &Stage<'_>, load: &crate::load::Load, per_second: f64) 
     (bare.and(stage.bench.bare.pace(stage.bench, SMALL.size, per_second, LASTING / 2).await), ours)
 }
 
-/// The usual three.
+/// The 50th, 99th and 99.9th percentiles.
 pub(crate) fn percentiles(name: &str, latencies: &Latencies) -> Vec<Figure> {
     let figure = |(label, part)| Figure::new(format!("{name}_{label}"), latencies.percentile(part), "ms");
     let figures: Vec<_> = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)].map(figure).into();
@@ -53,7 +53,7 @@ pub(crate) fn percentiles(name: &str, latencies: &Latencies) -> Vec<Figure> {
     figures
 }
 
-/// How much larger a percentile is.
+/// The ratio of a percentile to that of the reference.
 pub(crate) fn ratio(name: &str, latencies: &Latencies, reference: &Latencies, part: f64) -> Figure {
     Figure::new(name, latencies.percentile(part) / reference.percentile(part), "ratio")
 }

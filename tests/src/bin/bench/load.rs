@@ -1,4 +1,4 @@
-//! What is published.
+//! The messages that are published.
 
 use std::{
     sync::Arc,
@@ -9,11 +9,11 @@ use domain::EventType;
 use end_to_end::events::Event;
 use uuid::Uuid;
 
-/// The bytes of a delivered body around its `data`.
+/// The bytes of a body without its `data`.
 const ENVELOPE: usize = 147;
 const SENT: &str = r#"{"sent":"#;
 
-/// Where to publish, and what: the message of a number, which says when it was to be sent.
+/// Where to publish, and what. `make` gets a number and the time of sending in Unix microseconds, for the message.
 #[derive(Clone)]
 pub(crate) struct Load {
     pub(crate) exchange: String,
@@ -22,7 +22,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Events, to all tenants in turn, whose delivered bodies have about `size` bytes.
+    /// Events for all tenants in turn. Their delivered bodies have about `size` bytes.
     pub(crate) fn of_events(exchange: &str, tenants: &[Uuid], size: usize) -> Self {
         let (filler, tenants) = (filler(size), tenants.to_vec());
         let make = move |number: u64, sent: u64| {
@@ -50,20 +50,20 @@ fn data(sent: u64, filler: &str) -> String {
     format!("{SENT}{sent},{filler}}}")
 }
 
-/// When the message of which this is the beginning was to be sent.
+/// When a message was to be sent, from the beginning of its body.
 pub(crate) fn sent_at(body: &[u8]) -> Option<u64> {
     let at = body.windows(SENT.len()).position(|part| part == SENT.as_bytes())? + SENT.len();
     let digits: Vec<u8> = body[at..].iter().copied().take_while(u8::is_ascii_digit).collect();
     std::str::from_utf8(&digits).ok()?.parse().ok()
 }
 
-/// Microseconds of the clock that all processes of a machine share.
+/// Microseconds since 1970, a clock that all processes share.
 pub(crate) fn unix_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Members of a JSON object that look like an order's lines and compress as badly as those.
+/// Members of a JSON object that look like an order's lines and compress as badly.
 fn filler(size: usize) -> String {
     let wanted = size.saturating_sub(ENVELOPE + SENT.len() + 18);
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;

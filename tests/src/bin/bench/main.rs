@@ -1,5 +1,6 @@
-//! Measures the service on this machine, prints a table and writes `target/bench/report.json`. Ends with 1 when a target is
-//! missed. Arguments choose parts; without any, all are measured. `volume`, with parts of its own, is asked for by name.
+//! Measures the service on this machine, prints a table and writes `target/bench/report.json`. Ends with 1 when a
+//! target is missed or a part failed. Arguments choose parts; without any, all are measured. `volume` has parts of its
+//! own and is measured only when named.
 
 mod bare;
 mod bench;
@@ -71,7 +72,7 @@ async fn until_stopped(measured: impl Future<Output = std::io::Result<ExitCode>>
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         measured = measured => measured,
-        // Whatever was started is stopped by being dropped.
+        // Dropping the measurement stops whatever it started.
         _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
         _ = terminate.recv() => Ok(ExitCode::from(143)),
     }

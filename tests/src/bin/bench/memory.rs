@@ -1,5 +1,5 @@
-//! The largest resident size of each service: with large bodies at full load, and with receivers that all hang. With a
-//! backlog: see the part `backlog`.
+//! The largest resident size of each service, with large bodies at full load and with receivers that all hang. The part
+//! `backlog` measures it with a backlog.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,22 @@ use crate::{
     throughput::SMALL,
 };
 
-/// The largest that an event's `data` may be, with room for what is around it.
+/// About the largest that an event's `data` may be, with room for what surrounds it.
 const LARGEST: usize = 256 * 1024 - 200;
 const EVENTS: u64 = 1_000;
 const FAN_OUT: u64 = 4;
 const TENANTS: usize = 5;
-/// Until the first attempts have timed out and others have taken their slots.
+/// Long enough for the first attempts to time out and for others to take their slots.
 const HANGING: Duration = Duration::from_secs(15);
 const MOST: f64 = 100.0;
 
-/// Both.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Stage::with(bench, &[], async |stage| large_bodies(stage).await).await;
     figures.extend(Stage::with(bench, &[], async |stage| hanging(stage).await).await);
     figures
 }
 
-/// The events wait before the services start, so that every batch is as large as batches get.
+/// All events wait before ingest starts, so that every batch is as large as batches get.
 async fn large_bodies(stage: &Stage<'_>) -> Vec<Figure> {
     let tenants = stage.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
     let (first, before) = (first_id_from_now(), stage.bench.sink.seen().requests);

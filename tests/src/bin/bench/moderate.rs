@@ -1,5 +1,5 @@
-//! What a delivery costs where most users are all day: far below the most. CPU of the services and their servers, and the
-//! median latency.
+//! The cost of a delivery at moderate load, which most users have all day. Measures the CPU of the services and their
+//! servers, and the median latency.
 
 use std::time::Duration;
 
@@ -19,23 +19,22 @@ use crate::{
 const FEW: f64 = 200.0;
 const MANY: f64 = 1_500.0;
 const LASTING: Duration = Duration::from_secs(12);
-/// How many tenants have how many webhooks: 1.75 deliveries of an event.
+/// Tenants, and the webhooks of each: 1.75 deliveries per event.
 const TENANTS: [(usize, usize); 3] = [(9, 1), (7, 2), (4, 3)];
 const FAN_OUT: (u64, u64) = (7, 4);
-/// At 200 a second, compared to the bare pipe.
+/// The limits at 200 a second, as ratios to the bare pipe.
 const MOST_CPU_RATIO: f64 = 2.5;
 const MOST_P50_RATIO: f64 = 3.0;
-/// At 1,500 events a second.
+/// The limits at 1,500 events a second.
 const MOST_CPU: f64 = 300.0;
 const MOST_P50: f64 = 12.0;
 
-/// The CPU of a delivery, in microseconds, and how long deliveries took.
+/// CPU per delivery, in microseconds, and the latencies.
 struct Cost {
     cpu: f64,
     latencies: Latencies,
 }
 
-/// At both rates.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Stage::with(bench, &[], async |stage| few(stage).await).await;
     figures.extend(Stage::with(bench, &[], async |stage| many(stage).await).await);
@@ -78,7 +77,7 @@ async fn many(stage: &Stage<'_>) -> Vec<Figure> {
     figures
 }
 
-/// Of events at a pace, each of which makes so many deliveries.
+/// The cost of events that make `times / of` deliveries each.
 async fn cost(stage: &Stage<'_>, load: &Load, per_second: f64, (times, of): (u64, u64)) -> Cost {
     let sink = &stage.bench.sink;
     sink.take("ok");

@@ -1,4 +1,4 @@
-//! What came of the parts that were measured.
+//! The outcome of the measured parts.
 
 use std::{io, panic::AssertUnwindSafe, process::ExitCode, time::Instant};
 
@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 
 use crate::report::{self, Figure};
 
-/// The figures of all parts until now, and the parts that failed.
+/// The figures of all parts so far, and the parts that failed.
 #[derive(Default)]
 pub(crate) struct Outcome {
     figures: Vec<Figure>,
@@ -14,7 +14,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Measures a part. One that fails costs its own figures only. The report is written after each.
+    /// Measures a part and writes the report. A part that fails loses only its own figures.
     pub(crate) async fn measure(&mut self, part: &str, figures: impl Future<Output = Vec<Figure>>) -> io::Result<()> {
         println!("{part}:");
         let began = Instant::now();
@@ -26,7 +26,7 @@ impl Outcome {
         report::write(&self.figures)
     }
 
-    /// Prints the table. The run has failed when a target is missed or a part failed.
+    /// Prints the table. The run fails when a target is missed or a part failed.
     pub(crate) fn end(&self) -> ExitCode {
         report::print(&self.figures);
         let missed = self.figures.iter().filter(|figure| !figure.is_good()).count();

@@ -1,4 +1,4 @@
-//! The upstream service: as fast as it can, or at a fixed pace whatever comes of it.
+//! The upstream service. It publishes as fast as possible, or at a fixed pace whatever happens.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::load::{Load, unix_micros};
 
-/// How many messages wait for their confirms at a time.
+/// The most messages that wait for their confirms.
 const WINDOW: usize = 500;
 
 /// A connection that publishes persistent messages and gets a confirm for each.
@@ -38,7 +38,7 @@ impl Publisher {
         self.flood_within(load, count, async |_| ()).await;
     }
 
-    /// The same, each message as soon as there is room for it.
+    /// Like `flood`, but publishes each message only when `room_for` returns.
     pub(crate) async fn flood_within(&self, load: &Load, count: u64, room_for: impl AsyncFn(u64)) {
         let messages = stream::iter(0..count).then(async |number| {
             room_for(number).await;
@@ -47,7 +47,7 @@ impl Publisher {
         self.send_all(load, messages).await;
     }
 
-    /// Publishes ready messages to where the load goes.
+    /// Publishes ready messages to the load's exchange and routing key.
     pub(crate) async fn send_all(&self, load: &Load, messages: impl Stream<Item = Vec<u8>>) {
         let mut confirms = VecDeque::with_capacity(WINDOW);
         let mut messages = pin!(messages);
@@ -62,13 +62,13 @@ impl Publisher {
         }
     }
 
-    /// Publishes at a fixed pace: each message has its time, which is the one that its latency is measured from, however
-    /// late it is sent. Returns how many were sent.
+    /// Publishes at a fixed pace. Each message has its time, from which its latency is measured, however late it is
+    /// sent. Returns the number of messages.
     pub(crate) fn pace(&self, load: Load, per_second: f64, lasting: Duration) -> JoinHandle<u64> {
         self.pace_while(load, per_second, move |after| after < lasting)
     }
 
-    /// The same for as long as `goes_on` says so of the time since the first message.
+    /// Like `pace`, for as long as `goes_on` accepts the time since the first message.
     pub(crate) fn pace_while(
         &self,
         load: Load,
@@ -82,7 +82,7 @@ impl Publisher {
                 confirmed(Some(confirm)).await;
             }
         });
-        // A thread, as its sleep is more exact than that of the runtime's timer, which counts in milliseconds.
+        // A thread, because its sleep is more exact than the runtime's timer, which counts in milliseconds.
         let sending = tokio::task::spawn_blocking(move || {
             let (began, epoch) = (Instant::now(), unix_micros());
             let mut number = 0_u32;
@@ -91,6 +91,7 @@ impl Publisher {
                 if !goes_on(after) {
                     return u64::from(number);
                 }
+                #[expect(clippy::disallowed_methods, reason = "it is a thread of its own")]
                 std::thread::sleep(after.saturating_sub(began.elapsed()));
                 let sent = epoch + u64::try_from(after.as_micros()).unwrap_or_default();
                 let message = (load.make)(u64::from(number), sent);

@@ -5,7 +5,6 @@ use std::{fs, io};
 use end_to_end::servers::repository;
 use serde_json::{Value, json};
 
-/// One measured number.
 pub(crate) struct Figure {
     /// Stable, for programs.
     name: String,
@@ -26,12 +25,12 @@ impl Figure {
         Self { name: name.into(), value, unit, target: None }
     }
 
-    /// It must not be larger.
+    /// The value must not be larger.
     pub(crate) fn at_most(self, most: f64) -> Self {
         Self { target: Some(Target::AtMost(most)), ..self }
     }
 
-    /// It must not be smaller.
+    /// The value must not be smaller.
     pub(crate) fn at_least(self, least: f64) -> Self {
         Self { target: Some(Target::AtLeast(least)), ..self }
     }
@@ -55,7 +54,7 @@ impl Figure {
         }
     }
 
-    /// As many digits as are worth reading.
+    /// The value, with as many digits as are worth reading.
     fn value(&self) -> String {
         let digits = match self.value.abs() {
             large if large >= 100.0 => 0,
@@ -66,7 +65,7 @@ impl Figure {
     }
 }
 
-/// The table for people.
+/// Prints the table for people.
 pub(crate) fn print(figures: &[Figure]) {
     println!("{:<56} {:>10} {:<14} {:<8} met", "name", "value", "unit", "target");
     for figure in figures {
@@ -76,7 +75,7 @@ pub(crate) fn print(figures: &[Figure]) {
     }
 }
 
-/// `target/bench/report.json`, for programs: a figure without a target has null for it.
+/// Writes `target/bench/report.json` for programs. A figure without a target has null for it.
 pub(crate) fn write(figures: &[Figure]) -> io::Result<()> {
     let entry = |figure: &Figure| {
         json!({"name": figure.name, "value": figure.value, "unit": figure.unit,

@@ -1,4 +1,4 @@
-//! 100,000 retries that wait: what they cost the broker in memory and the service in latency.
+//! 100,000 waiting retries: their cost in the broker's memory and in the service's latency.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const TENANTS: usize = 20;
 const LASTING: Duration = Duration::from_secs(8);
 const GAP: Duration = Duration::from_secs(8 * 60 * 60);
 
-/// The broker's memory and the latency at 200 a second, before and with them.
+/// The broker's memory and the latency at 200 a second, without and with the retries.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     Stage::with(bench, &[], async |stage| {
         let tenants = stage.webhooks(TENANTS, 1, "/ok/ok").await;
@@ -51,7 +51,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     .await
 }
 
-/// Deliveries whose first attempts failed, in the ledger, and their next jobs in the queue of the longest delay.
+/// Writes deliveries whose first six attempts failed, and publishes their next jobs to the queue of the longest delay.
 async fn fill(stage: &Stage<'_>) {
     let first = unix_micros() / 1000 - u64::from(RETRIES);
     stage

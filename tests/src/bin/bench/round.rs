@@ -1,4 +1,4 @@
-//! One measured round: so many deliveries, as fast as they go.
+//! A measured round: a number of deliveries, as fast as possible.
 
 use std::time::Duration;
 
@@ -7,15 +7,14 @@ use crate::usage::Usage;
 /// The longest that a round may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
-/// What a round took.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     pub(crate) deliveries: u64,
-    /// From the first publish to the last outcome in the ledger; of the bare pipe, to the last arrival.
+    /// From the first publish to the last outcome in the ledger. For the bare pipe, to the last arrival.
     pub(crate) seconds: f64,
-    /// What is charged: the service's processes and its servers; of the bare pipe, itself and the broker.
+    /// What is charged: the service's processes and its servers. For the bare pipe, itself and the broker.
     pub(crate) usage: Usage,
-    /// What is not: the receivers, and this process, which publishes.
+    /// What is not charged: the receivers, and this process, which publishes.
     pub(crate) outside: Usage,
     /// How many connections the receivers accepted.
     pub(crate) connections: u64,
@@ -23,7 +22,6 @@ pub(crate) struct Round {
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 impl Round {
-    /// Several as one.
     pub(crate) fn sum(rounds: impl IntoIterator<Item = Self>) -> Self {
         let add = |mut all: Self, more: Self| {
             all.deliveries += more.deliveries;
@@ -40,17 +38,16 @@ impl Round {
         self.deliveries as f64 / self.seconds
     }
 
-    /// Microseconds of CPU for one delivery.
+    /// Microseconds of CPU per delivery.
     pub(crate) fn cpu(&self) -> f64 {
         self.usage.sum() / self.deliveries as f64
     }
 
-    /// The same by process.
+    /// Microseconds of CPU per delivery, by process.
     pub(crate) fn cpu_by_process(&self) -> Vec<(&'static str, f64)> {
         self.usage.0.iter().map(|(name, microseconds)| (*name, microseconds / self.deliveries as f64)).collect()
     }
 
-    /// A line for whoever watches.
     pub(crate) fn say(&self, what: &str) {
         let split = |usage: &Usage| {
             let one =

@@ -1,15 +1,16 @@
-//! Receivers that take half a second: a second dispatcher brings its own slots, and so about twice as much.
+//! Receivers that take half a second. A second dispatcher brings its own slots, and so about doubles the rate.
 
 use std::time::Instant;
 
 use crate::{bench::Bench, load::Load, report::Figure, round::PATIENCE, stage::Stage, throughput::SMALL};
 
 const SLOTS: u32 = 128;
-/// So many that none of them needs more than its share of the slots.
+/// Enough tenants that none needs more than its share of the slots.
 const TENANTS: usize = 40;
-/// What the slots carry in a second when each is taken for half of one.
+/// What the slots of a dispatcher carry in a second when each attempt takes half a second.
 const A_SECOND: u64 = 2 * SLOTS as u64;
-/// Begin and end are not counted: the first answers come after half a second, the last with slots that are empty.
+/// How many seconds are counted. Begin and end are not: the first answers take half a second, and the last leave slots
+/// empty.
 const COUNTED: u64 = 5;
 
 /// Deliveries a second with one dispatcher and with two.

@@ -1,5 +1,6 @@
-//! The receivers: one lean HTTPS server in a process of its own. What it does with a request is in the path:
-//! `/ok/GROUP`, `/late/MILLISECONDS/GROUP`, `/fail/GROUP`, `/once/GROUP` (which fails the first attempt of each delivery), `/hang/GROUP`.
+//! The receivers: one lean HTTPS server in a process of its own. The path says what it does with a request:
+//! `/ok/GROUP`, `/late/MILLISECONDS/GROUP`, `/fail/GROUP`, `/hang/GROUP`, or `/once/GROUP`, which fails the first
+//! attempt of each delivery.
 
 mod serve;
 
@@ -19,19 +20,17 @@ pub(crate) struct Sink {
     pub(crate) ca: PathBuf,
 }
 
-/// What the receivers have seen since they were started.
+/// What the receivers have seen since their start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Whole requests.
+    /// Complete requests.
     pub(crate) requests: u64,
-    /// Accepted connections.
     pub(crate) connections: u64,
-    /// Requests that wait for their answer now.
+    /// Requests without an answer.
     pub(crate) unanswered: u64,
 }
 
 impl Sink {
-    /// Starts them.
     pub(crate) fn start() -> Self {
         let ca = std::env::temp_dir().join(format!("bench-{}.pem", std::process::id()));
         let (child, port) = Child::start("sink", &[ca.display().to_string()]);
@@ -52,18 +51,18 @@ impl Sink {
         Seen { requests: numbers[0], connections: numbers[1], unanswered: numbers[2] }
     }
 
-    /// Waits until so many whole requests have come since the start.
+    /// Waits until this many complete requests have come since the start.
     pub(crate) async fn wait_for(&self, requests: u64, deadline: Duration) {
         let what = format!("{requests} requests have arrived");
         eventually(&what, deadline, || async { (self.seen().requests >= requests).then_some(()) }).await;
     }
 
-    /// How many requests of a group have come since they were last taken.
+    /// The number of requests of a group since it was last taken.
     pub(crate) fn arrived(&self, group: &str) -> u64 {
         self.child.ask(&format!("arrived {group}")).parse().expect("a number")
     }
 
-    /// The latencies of a group since they were last taken, and forgets them.
+    /// Returns and forgets the latencies of a group since it was last taken.
     pub(crate) fn take(&self, group: &str) -> Latencies {
         let answer = self.child.ask(&format!("take {group}"));
         let microseconds = answer.split_whitespace().map(|number| number.parse::<u32>().expect("a number"));

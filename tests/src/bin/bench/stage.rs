@@ -1,4 +1,4 @@
-//! The service as processes of its own, with a database and queues of its own, on the shared servers.
+//! The environment of a measurement: the service as processes, with its own database and queues.
 
 mod webhooks;
 
@@ -27,7 +27,7 @@ use crate::{
 const SCHEDULE: &str = "60s,5m,15m,1h,4h,12h";
 const TIMEOUT: &str = "10s";
 
-/// One instance of the service.
+/// One instance of the service in its environment.
 pub(crate) struct Stage<'b> {
     pub(crate) bench: &'b Bench,
     pub(crate) system: Arc<System>,
@@ -36,7 +36,7 @@ pub(crate) struct Stage<'b> {
 }
 
 impl Stage<'_> {
-    /// Prepares an instance with further settings, does with it what is to be done, and removes it. No service runs yet.
+    /// Prepares an instance with further settings, runs `part` on it and removes it. No service runs at first.
     pub(crate) async fn with<T>(
         bench: &Bench,
         settings: &[(&'static str, &str)],
@@ -72,7 +72,7 @@ impl Stage<'_> {
         self.start_with(service, &[]).await;
     }
 
-    /// The same with some settings of its own.
+    /// Like `start`, with further settings for this process.
     pub(crate) async fn start_with(&self, service: &'static str, settings: &[(&str, &str)]) {
         let mut environment = self.system.environment.clone();
         environment.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
@@ -80,7 +80,7 @@ impl Stage<'_> {
         self.services().push((service, process));
     }
 
-    /// Starts the API, of which administrators then know the address.
+    /// Starts the API at an address that the system's administrators then use.
     pub(crate) async fn start_api(&self) {
         let process = Process::start("api-service", &with_api_address(&self.system).await).await;
         self.services().push(("api-service", process));
@@ -94,7 +94,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Ends every process of a service, in order.
+    /// Stops every process of a service gracefully.
     pub(crate) async fn stop(&self, service: &str) {
         let (stopping, staying) =
             std::mem::take(&mut *self.services()).into_iter().partition(|(name, _)| *name == service);
@@ -105,7 +105,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Ends the process of a service that was started first, in order.
+    /// Stops the oldest process of a service gracefully.
     pub(crate) async fn stop_oldest(&self, service: &str) {
         let oldest = {
             let mut services = self.services();
@@ -115,7 +115,7 @@ impl Stage<'_> {
         oldest.terminate().await;
     }
 
-    /// One figure of all processes of a service together: the sum over all lines that begin so.
+    /// One metric of all processes of a service, over all lines that begin with `name`.
     pub(crate) async fn metric(&self, service: &str, name: &str) -> f64 {
         let services: Vec<_> =
             self.services().iter().filter(|(name, _)| *name == service).map(|(_, process)| process.ops).collect();
@@ -130,7 +130,7 @@ impl Stage<'_> {
         self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The CPU of the services and their servers until now.
+    /// The CPU of the services and their servers so far.
     pub(crate) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for (name, process) in &*self.services() {
@@ -141,29 +141,29 @@ impl Stage<'_> {
         usage
     }
 
-    /// The largest resident size that a process of the service has had until now, in megabytes.
+    /// The largest resident size that a process of the service has had so far, in megabytes.
     pub(crate) fn peak(&self, service: &str) -> f64 {
         let services = self.services();
         services.iter().filter(|(name, _)| *name == service).map(|(_, process)| peak(process.pid())).fold(0.0, f64::max)
     }
 
-    /// The resident size of all processes of a service now, in megabytes.
+    /// The resident size of all processes of a service together, in megabytes.
     pub(crate) fn resident(&self, service: &str) -> f64 {
         let services = self.services();
         services.iter().filter(|(name, _)| *name == service).map(|(_, process)| resident(process.pid())).sum()
     }
 
-    /// Events to tenants in turn.
+    /// Events for these tenants in turn.
     pub(crate) fn events(&self, tenants: &[Uuid], size: usize) -> Load {
         Load::of_events(&self.system.names.events_exchange, tenants, size)
     }
 
-    /// A few hundred events, so that connections are open and statements prepared.
+    /// Makes about 1,000 deliveries, so that connections are open and statements prepared.
     pub(crate) async fn warm_up(&self, load: &Load, fan_out: u64) {
         self.round(load, 1000_u64.div_ceil(fan_out), fan_out).await;
     }
 
-    /// Publishes events as fast as they go, until every delivery has arrived and is recorded as a success.
+    /// Publishes events as fast as possible, until every delivery has arrived and is recorded as a success.
     pub(crate) async fn round(&self, load: &Load, events: u64, fan_out: u64) -> Round {
         let deliveries = events * fan_out;
         let first = first_id_from_now();
@@ -183,7 +183,7 @@ impl Stage<'_> {
         self.bench.paced(&self.bench.publisher, load.clone(), "ok", per_second, lasting).await
     }
 
-    /// Waits until so many deliveries with ids from the given one are recorded as successes.
+    /// Waits until this many deliveries with ids from `first` on are recorded as successes.
     pub(crate) async fn recorded(&self, first: Uuid, deliveries: u64) {
         let query = format!("SELECT count(*) FROM deliveries WHERE id >= '{first}' AND state = 'succeeded'");
         let wanted = i64::try_from(deliveries).unwrap_or(i64::MAX);
@@ -193,28 +193,24 @@ impl Stage<'_> {
         .await;
     }
 
-    /// One number from the database.
     pub(crate) async fn count(&self, query: &str) -> i64 {
         self.database.query_one(query, &[]).await.unwrap_or_else(|error| panic!("{query}: {error:?}")).get(0)
     }
 
-    /// Rows from the database.
     pub(crate) async fn rows(&self, query: &str) -> Vec<Row> {
         self.database.query(query, &[]).await.unwrap_or_else(|error| panic!("{query}: {error:?}"))
     }
 
-    /// Runs statements.
     pub(crate) async fn sql(&self, statements: &str) {
         self.database.batch_execute(statements).await.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
     }
 
-    /// How many messages are ready in a queue.
     pub(crate) async fn ready(&self, queue: &str) -> u64 {
         self.system.upstream.ready(queue).await.into()
     }
 }
 
-/// The smallest id of deliveries of events from now on.
+/// The smallest id that a delivery of an event from now on can have.
 pub(crate) fn first_id_from_now() -> Uuid {
     Uuid::from_u128(u128::from(unix_micros() / 1000) << 80)
 }

@@ -1,21 +1,21 @@
-//! Deliveries a second and what one costs, publish to receiver, with ledger and history.
+//! Deliveries a second and the cost of one, from publish to receiver, with ledger and history.
 
 use crate::{bench::Bench, report::Figure, round::Round, stage::Stage};
 
-/// The bodies: how they are called, their bytes, and how many messages of a bare and of a full round they are good for.
-// So many take seconds, also on a fast machine: what the last deliveries wait for at the end of a round is little beside that.
+/// The bodies: their name, their bytes, and how many a round of the bare pipe and of the service has.
+// This many take seconds, also on a fast machine. The wait for a round's last deliveries is little beside that.
 pub(crate) const SMALL: Body = Body { name: "600b", size: 614, bare: 40_000, deliveries: 40_000 };
-// So many of these fill the broker's log (512 MB), which it then sorts out: each round pays for that about once.
+// This many fill the broker's log (512 MB), which it then sorts out. Each round pays for that about once.
 const LARGE: Body = Body { name: "20k", size: 20_480, bare: 25_000, deliveries: 25_000 };
 
-/// How many rounds of the service make a figure, with one of the bare pipe before, between and after them: whatever else
-/// this machine does is then in both.
+/// How many rounds of the service make a figure. The bare pipe has one before, between and after them, so that both
+/// share whatever else this machine does.
 const TURNS: usize = 2;
-/// Deliveries before each round of the service, as its connections to receivers end while the bare pipe has its turn, and
-/// high load begins anew: a rate is one that lasts.
+/// Uncounted deliveries before each round of the service, so that its rate is one that lasts. Its connections to
+/// receivers end, and its high load too, while the bare pipe has its turn.
 const LEAD_IN: u64 = 2_000;
 
-/// Five times what a well-known webhook server does on such a machine.
+/// The target: five times what a well-known webhook server does on such a machine.
 const PER_SECOND: f64 = 5.0 * 815.0;
 
 pub(crate) struct Body {
@@ -25,7 +25,7 @@ pub(crate) struct Body {
     pub(crate) deliveries: u64,
 }
 
-/// Who gets the events: an event of a tenant goes to all of its webhooks.
+/// Who gets the events. An event goes to all webhooks of its tenant.
 struct Crowd {
     name: &'static str,
     tenants: usize,

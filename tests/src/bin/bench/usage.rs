@@ -1,14 +1,14 @@
-//! What processes cost, from `/proc`.
+//! The cost of processes, from `/proc`.
 
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
 };
 
-/// Linux counts the time of processes in hundredths of a second.
+/// Linux counts CPU time in hundredths of a second.
 const MICROSECONDS_PER_TICK: f64 = 10_000.0;
 
-/// Microseconds of CPU by the name of a process.
+/// Microseconds of CPU, by the name of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage(pub(crate) BTreeMap<&'static str, f64>);
 
@@ -17,14 +17,13 @@ impl Usage {
         *self.0.entry(name).or_default() += microseconds;
     }
 
-    /// Adds all of another.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (name, microseconds) in &other.0 {
             self.add(name, *microseconds);
         }
     }
 
-    /// What has been used since an earlier look.
+    /// What was used since `earlier`.
     #[must_use]
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |name| earlier.0.get(name).copied().unwrap_or_default();
@@ -39,7 +38,7 @@ impl Usage {
 struct Stat {
     parent: u32,
     own: f64,
-    /// Of children that have ended.
+    /// The CPU of children that have ended.
     ended: f64,
 }
 
@@ -51,17 +50,17 @@ fn stat(pid: u32) -> Option<Stat> {
     Some(Stat { parent: fields.get(1)?.parse().ok()?, own: ticks(11)? + ticks(12)?, ended: ticks(13)? + ticks(14)? })
 }
 
-/// Of one process with all its threads.
+/// The CPU of a process with all its threads, in microseconds.
 pub(crate) fn of_process(pid: u32) -> f64 {
     stat(pid).map_or(0.0, |stat| stat.own)
 }
 
-/// Of a process with its descendants, also of those that have ended.
+/// The CPU of a process and its descendants, also of those that have ended, in microseconds.
 pub(crate) fn of_tree(root: u32) -> f64 {
     tree(root).into_iter().filter_map(stat).map(|stat| stat.own + stat.ended).sum()
 }
 
-/// The resident size of a process with its descendants, in megabytes (shared pages of each count).
+/// The resident size of a process and its descendants, in megabytes. Shared pages count once for each process.
 pub(crate) fn resident(root: u32) -> f64 {
     tree(root).into_iter().map(|pid| status(pid, "VmRSS:")).sum()
 }

@@ -1,5 +1,5 @@
-//! How the service behaves at volume: one webhook with 10,000,000 deliveries over 30 days, others with millions that wait, and
-//! 10,000 more. Another tenant gets 200 events a second throughout; what is measured must not slow it.
+//! The service at volume: one webhook with 10,000,000 deliveries over 30 days, others with millions that wait, and
+//! 10,000 more webhooks. Another tenant gets 200 events a second throughout. What is measured must not slow it.
 
 mod activation;
 mod calls;
@@ -28,17 +28,17 @@ use seed::Seeded;
 use size::Size;
 use statements::Statements;
 
-/// The parts, in the order in which they are measured: the soak without a full ledger, CPU while nothing has run yet, deletion
-/// before what is published.
+/// The parts, in the order in which they are measured: `soak` without a full ledger, `cpu` before anything else has
+/// run, `deletion` before the parts that publish jobs.
 pub(crate) const PARTS: [&str; 8] =
     ["soak", "cpu", "calls", "retention", "deletion", "recovery", "activation", "rebuild"];
 const SOAK: &str = PARTS[0];
 
-/// At the default pace a recovery would show its pace and nothing else. Days beyond the default retention are there to be
-/// retired later.
+/// At its default rate a recovery would show nothing but that rate. The part `retention` needs days beyond the default
+/// one.
 const SETTINGS: [(&str, &str); 2] = [("API__RECOVER_PER_SECOND", "20000"), ("RETENTION__KEEP", "40days")];
 
-/// A full run takes longer than the usual hour.
+/// A full run takes longer than a session's usual hour.
 const SESSION: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// A full ledger with the service at work on it.
@@ -49,16 +49,15 @@ struct Volume<'s> {
     statements: Statements,
     /// The events of the other tenant.
     load: Load,
-    /// An administrator of the tenant whose webhooks are large.
+    /// An administrator of the tenant with the large webhooks.
     admin: Api,
 }
 
-/// Whether all of these are parts.
 pub(crate) fn knows(parts: &[&str]) -> bool {
     parts.iter().all(|part| PARTS.contains(part))
 }
 
-/// Fills a ledger with what the parts need, and measures them; all of them when none is named.
+/// Fills a ledger with what the parts need, and measures them. Measures all parts when none is named.
 pub(crate) async fn measure(bench: &Bench, parts: &[&str], outcome: &mut Outcome) -> io::Result<()> {
     let parts = if parts.is_empty() { &PARTS[..] } else { parts };
     let size = Size::from_environment();

@@ -1,6 +1,6 @@
-//! A storm from a seed, and what the auditor says of it. Ends with 1 when anything is wrong.
+//! Runs a storm from a seed and prints what the auditor found. Ends with 1 when anything is wrong.
 //!
-//! `SEED`, `SECONDS` and `RATE` (events a second), or the same as arguments in this order.
+//! `SEED`, `SECONDS` and `RATE` (events a second) are variables, or arguments in this order.
 
 use std::{env, process::ExitCode, str::FromStr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The tenant, its administrator, its three webhooks, and how their receivers behave.
+//! The fixtures: a tenant, its administrator, its three webhooks, and the behaviour of their receivers.
 
 use end_to_end::{
     api::Api,
@@ -18,25 +18,24 @@ pub(crate) const FAILURES: usize = 2;
 
 /// A webhook as its administrator knows it.
 pub(crate) struct Webhook {
-    /// Of its URL.
+    /// The path of its URL.
     pub(crate) path: &'static str,
     pub(crate) id: String,
     pub(crate) secret: String,
 }
 
-/// Who takes part.
 pub(crate) struct Cast {
     pub(crate) tenant: Uuid,
     pub(crate) admin: Api,
-    /// Wants all seven events; its receiver answers 200.
+    /// Subscribes to all seven events. Its receiver answers 200.
     pub(crate) always_ok: Webhook,
-    /// Wants `quote.accepted`; its receiver fails [`FAILURES`] times and then succeeds.
+    /// Subscribes to `quote.accepted`. Its receiver fails [`FAILURES`] times and then succeeds.
     pub(crate) fails_twice: Webhook,
-    /// Wants `return_note.created`; its receiver never succeeds.
+    /// Subscribes to `return_note.created`. Its receiver never succeeds.
     pub(crate) always_fails: Webhook,
 }
 
-/// One server for all three: the path decides.
+/// One server for all three webhooks. The path decides the answer.
 pub(crate) fn behaviour() -> Behaviour {
     end_to_end::receiver::behaviour(|request, nth| match request.path.as_str() {
         "/fails-twice" if nth <= FAILURES => Reply::status(500),
@@ -45,13 +44,13 @@ pub(crate) fn behaviour() -> Behaviour {
     })
 }
 
-/// What arrived for a webhook, of all that arrived.
+/// The requests that arrived for one webhook.
 pub(crate) fn at<'r>(webhook: &Webhook, received: &'r [Received]) -> Vec<&'r Received> {
     received.iter().filter(|one| one.path == webhook.path).collect()
 }
 
 impl Cast {
-    /// Logs an administrator in and registers the webhooks through REST.
+    /// Creates a session and registers the webhooks through REST.
     pub(crate) async fn register(stage: &Stage, receiver: &Receiver) -> Checked<Self> {
         let tenant = Uuid::new_v4();
         let session = stage.webhookctl(&["session", "create", "--tenant", &tenant.to_string()]).await?;

@@ -1,4 +1,4 @@
-//! Each of the seven events, from the broker to the receiver.
+//! Shows the deliveries of all seven events.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ pub(crate) async fn show(cast: &Cast, receiver: &Receiver, upstream: &Outsider) 
     Ok(())
 }
 
-/// The receiver's own check: signature (a computation of its own), age, envelope and headers.
+/// The receiver's own check: signature (a computation of its own) and its age, envelope and headers.
 pub(crate) fn verified(what: &str, webhook: &Webhook, delivery: &Received) -> Checked {
     verify(delivery, &webhook.secret).map_err(|fault| {
         Failure::new(what, "signature, envelope and headers as specified", fault).in_log_of("dispatcher")
@@ -64,7 +64,7 @@ fn one_of<'r>(event_type: EventType, webhook: &Webhook, received: &'r [Received]
     if let [one] = found[..] { Ok(one) } else { Err(found.len()) }
 }
 
-/// The envelope says what the event said; `data` byte for byte.
+/// The envelope has the event's tenant and timestamp, and its `data` byte for byte.
 fn same_content(what: &str, event: &Event, delivery: &Received) -> Checked {
     let envelope: HashMap<String, &RawValue> =
         serde_json::from_slice(&delivery.body).map_err(|error| Failure::new(what, "JSON", error))?;

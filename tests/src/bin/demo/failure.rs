@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::services::NAMES;
 
-/// What was checked, what was expected, and what came instead.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) what: String,
@@ -21,7 +20,6 @@ pub(crate) struct Failure {
     pub(crate) logs: Vec<&'static str>,
 }
 
-/// The outcome of a check.
 pub(crate) type Checked<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -29,7 +27,7 @@ impl Failure {
         Self { what: what.to_string(), expected: expected.to_string(), came: came.to_string(), logs: NAMES.to_vec() }
     }
 
-    /// The harness panics with a sentence about what did not hold.
+    /// A panic of the harness. Its message is a sentence about what did not hold.
     pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
         Self::new("a step of the demonstration", "no error", text.unwrap_or("a panic without words"))
@@ -39,7 +37,7 @@ impl Failure {
         Self { logs: vec![service], ..self }
     }
 
-    /// Somebody ended the demonstration: no service is to blame.
+    /// Somebody interrupted the demonstration: no service is to blame.
     pub(crate) fn interrupted(signal: &str) -> Self {
         Self {
             logs: Vec::new(),
@@ -48,12 +46,11 @@ impl Failure {
     }
 }
 
-/// Checks that two values are the same.
 pub(crate) fn same<T: PartialEq + Debug>(what: impl Display, expected: &T, came: &T) -> Checked {
     if expected == came { Ok(()) } else { Err(Failure::new(what, format!("{expected:?}"), format!("{came:?}"))) }
 }
 
-/// Looks until the expected value comes; the failure tells what was seen last.
+/// Looks until the expected value comes. The failure shows the last value.
 pub(crate) async fn soon<T, F>(what: impl Display, expected: &T, mut look: impl FnMut() -> F) -> Checked
 where
     T: PartialEq + Debug,

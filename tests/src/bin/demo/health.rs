@@ -1,4 +1,4 @@
-//! The health of each webhook, as an administrator reads it.
+//! Shows the health of each webhook, as an administrator reads it.
 
 use serde_json::Value;
 
@@ -8,7 +8,6 @@ use crate::{
     page::say,
 };
 
-/// What a webhook's health is to be.
 #[derive(Debug, PartialEq)]
 struct Health {
     path: &'static str,
@@ -17,7 +16,8 @@ struct Health {
     has_succeeded: bool,
 }
 
-/// Reads the list until it tells the truth, and shows it. `failed` is the number of attempts of the dropped delivery.
+/// Reads the list until it has the expected health, and shows it. `failed` is the number of attempts of the dropped
+/// delivery.
 pub(crate) async fn show(cast: &Cast, failed: usize) -> Checked {
     let expect = |webhook: &Webhook, failure_count, has_succeeded| Health {
         path: webhook.path,
@@ -63,7 +63,7 @@ fn health(webhook: &Webhook, list: &Value) -> Health {
     }
 }
 
-/// The secret was in the answer to the registration, and is never shown again.
+/// Checks that the list shows no secret. Only the answer to a registration shows one.
 fn secrets_stay_hidden(cast: &Cast, list: &Value) -> Checked {
     let text = list.to_string();
     match cast.webhooks().iter().find(|webhook| text.contains(&webhook.secret)) {

@@ -1,4 +1,4 @@
-//! Cleaning up, whatever happened before.
+//! Cleans up, whatever happened.
 
 use std::{fs, time::Duration};
 
@@ -25,7 +25,7 @@ pub(crate) async fn remove(stage: &Stage) -> Vec<String> {
     }
     let url = stage.servers.database_url.clone();
     let drop = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", stage.database);
-    // In a task of its own, because a database that refuses is a panic there.
+    // In a task of its own, because `sql` panics when the database refuses.
     let dropped = tokio::spawn(async move { sql(&url, &drop).await });
     if !matches!(timeout(PATIENCE, dropped).await, Ok(Ok(_))) {
         note(format!("database {}", stage.database), "the server does not answer or refuses".to_owned());
@@ -52,13 +52,13 @@ async fn delete_queues(stage: &Stage) -> Result<(), lapin::Error> {
     connection.close(200, "bye".into()).await
 }
 
-/// Removes the folder; after a failure the logs in it are kept, for whoever looks for the reason.
+/// Removes the folder. After a failure the logs in it stay, for whoever looks for the reason.
 pub(crate) fn remove_folder(stage: &Stage, outcome: &Checked) {
     if outcome.is_ok() {
         let _ = fs::remove_dir_all(&stage.folder);
     } else {
         let _ = fs::remove_file(stage.folder.join("ca.pem"));
-        // Fails, as it should, unless it is empty: then no service was started.
+        // Fails, as it should, unless the folder is empty because no service was started.
         let _ = fs::remove_dir(&stage.folder);
     }
 }

@@ -1,7 +1,7 @@
 //! `make demo`: the whole service at work on real servers, from an event to a verified delivery, in a few seconds.
 //!
-//! It uses a database, queues, ports and keys of its own and removes them, whatever happens. The first check that
-//! fails ends it with exit code 1.
+//! It uses its own database, queues, ports and keys, and removes them, whatever happens. The first check that fails
+//! ends it with exit code 1.
 
 mod cast;
 mod deliveries;
@@ -30,12 +30,12 @@ use crate::{
     stage::Stage,
 };
 
-/// The whole show takes some ten seconds; beyond this, something hangs.
+/// The limit for the demonstration. It takes about ten seconds, so beyond this something hangs.
 const LONGEST: Duration = Duration::from_secs(180);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // A panic of the harness is a failure like any other, and reported as one.
+    // A panic of the harness is reported like any other failure.
     std::panic::set_hook(Box::new(|_| {}));
     let began = Instant::now();
     let stage = match guarded(async { Ok(Stage::new()) }).await {
@@ -67,7 +67,6 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The demonstration, section by section.
 async fn story(stage: &Stage, services: &mut Services) -> Checked {
     stage.create_database().await?;
     let upstream = Outsider::try_connect(&stage.servers.amqp_url, &stage.names().events_exchange)
@@ -93,7 +92,7 @@ async fn story(stage: &Stage, services: &mut Services) -> Checked {
     services.stop().await
 }
 
-/// Runs a part so that signals, panics and hanging end it as failures, and the cleaning up comes in any case.
+/// Runs a part so that a signal, a panic or a hang ends it as a failure. Cleaning up follows in any case.
 async fn guarded<T>(part: impl Future<Output = Checked<T>>) -> Checked<T> {
     let whole = "the demonstration";
     let (mut interrupt, mut terminate) = match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {

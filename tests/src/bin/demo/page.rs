@@ -1,4 +1,4 @@
-//! What a person reads: plain lines on standard output.
+//! Plain lines on standard output, for a person.
 
 use std::{fmt, fs, io::Write, path::Path};
 
@@ -6,7 +6,7 @@ use std::{fmt, fs, io::Write, path::Path};
 const LINES: usize = 8;
 const CHARACTERS: usize = 200;
 
-/// Prints a line. That nobody reads (`make demo | head`) must not keep the demonstration from cleaning up.
+/// Prints a line. A closed output (`make demo | head`) must not keep the demonstration from cleaning up.
 macro_rules! say {
     ($($argument:tt)*) => { $crate::page::line(format_args!($($argument)*)) };
 }
@@ -20,14 +20,14 @@ pub(crate) fn title(text: &str) {
     say!("\n{text}");
 }
 
-/// The beginning of something long or secret.
+/// The beginning of a long or secret text.
 pub(crate) fn short(text: &str, characters: usize) -> String {
     let mut short: String = text.chars().take(characters).collect();
     short.push_str("..");
     short
 }
 
-/// Shows the end of the services' logs, and where they are.
+/// Shows the end of the services' logs and their paths.
 pub(crate) fn show_logs(folder: &Path, services: &[&str]) {
     for name in services {
         let path = folder.join(format!("{name}.log"));

@@ -16,7 +16,7 @@ use crate::{
     stage::Stage,
 };
 
-/// How much earlier or later than planned an attempt may come, in seconds; late only because machines are busy.
+/// How much earlier or later than planned an attempt may come, in seconds. It is late only because machines are busy.
 const EARLY: f64 = 0.05;
 const LATE: f64 = 2.0;
 
@@ -52,7 +52,7 @@ fn seconds(seconds: &f64) -> String {
     format!("{seconds:>6.2}")
 }
 
-/// Every attempt verified, with the same id and body, at its time. Returns the seconds after the first.
+/// Checks each attempt's signature, id, body and time. Returns the seconds after the first.
 fn checked(webhook: &Webhook, made: &[&Received], planned: &[f64]) -> Checked<Vec<f64>> {
     let mut came = Vec::new();
     let Some(first) = made.first() else { return Ok(came) };
@@ -84,7 +84,7 @@ async fn ends_as(stage: &Stage, webhook: &Webhook, state: &str, attempts: usize)
     .await
 }
 
-/// A dropped delivery stays dropped: no queue holds a job, and no attempt comes within the schedule's longest gap.
+/// Checks that a dropped delivery stays dropped: no queue holds a job, and no attempt comes within the longest gap.
 async fn nothing_follows(stage: &Stage, cast: &Cast, receiver: &Receiver, upstream: &Outsider) -> Checked {
     let gap = stage.schedule.gaps().last().copied().unwrap_or_default() + Duration::from_millis(300);
     tokio::time::sleep(gap).await;

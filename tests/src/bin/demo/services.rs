@@ -12,10 +12,9 @@ use crate::{
     stage::Stage,
 };
 
-/// The binaries.
 pub(crate) const NAMES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
 
-/// Those that run; killed when dropped.
+/// The running services. They are killed when dropped.
 #[derive(Default)]
 pub(crate) struct Services {
     running: Vec<(&'static str, Process)>,
@@ -27,7 +26,7 @@ impl Services {
         say!("  {:<14}{}", "webhookctl", stage.webhookctl(&["migrate"]).await?);
         for name in NAMES {
             let process = Process::spawn(name, &stage.environment);
-            // A second name for the log, because the process takes its own away when it goes.
+            // A second name for the log, because the process removes its own when dropped.
             let kept = stage.folder.join(format!("{name}.log"));
             let linked = fs::hard_link(&process.log, &kept);
             self.running.push((name, process));
@@ -45,7 +44,7 @@ impl Services {
         Ok(())
     }
 
-    /// Those that ended by themselves, with their exit status.
+    /// The services that ended by themselves, with their exit status.
     pub(crate) async fn ended(&mut self) -> Vec<String> {
         let mut ended = Vec::new();
         for (name, process) in &mut self.running {
@@ -56,7 +55,7 @@ impl Services {
         ended
     }
 
-    /// SIGTERM to all three; each must end with exit code 0.
+    /// Sends SIGTERM to all three. Each has to end with exit code 0.
     pub(crate) async fn stop(&mut self) -> Checked {
         let stopping = self.running.drain(..).map(async |(name, process)| (name, process.terminate().await));
         let ended = join_all(stopping).await;

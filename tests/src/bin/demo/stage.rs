@@ -1,4 +1,4 @@
-//! What the demonstration has for itself on the given servers.
+//! The demonstration's environment on the given servers.
 
 use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, process::Stdio};
 
@@ -20,23 +20,23 @@ use crate::failure::{Checked, Failure};
 /// Six growing steps as in production, in seconds instead of hours.
 const SCHEDULE: &str = "200ms,500ms,1s,1700ms,2600ms,3700ms";
 
-/// A database, a prefix of queue names, a folder, an authority and the services' settings.
+/// A database, a queue prefix, a folder, a certificate authority and the services' settings.
 pub(crate) struct Stage {
     pub(crate) servers: Servers,
     pub(crate) database: String,
     pub(crate) prefix: String,
-    /// Logs and the authority's certificate; kept when something failed.
+    /// The logs and the authority's certificate. The folder stays when something failed.
     pub(crate) folder: PathBuf,
     pub(crate) ca: TestCa,
     pub(crate) schedule: RetrySchedule,
-    /// Where the REST API is to listen.
+    /// The address of the REST API.
     pub(crate) api: SocketAddr,
     /// The settings of the services and of `webhookctl`.
     pub(crate) environment: HashMap<String, String>,
 }
 
 impl Stage {
-    /// Chooses names; touches no server yet.
+    /// Chooses names and writes the certificate. Touches no server yet.
     pub(crate) fn new() -> Self {
         let servers = Servers::shared();
         let tag = Uuid::new_v4().simple().to_string()[..8].to_owned();

@@ -1,48 +1,48 @@
-//! What the auditor says.
+//! What the auditor finds.
 
 use std::collections::BTreeMap;
 
-/// What may be wrong. Every one of these is a violation.
+/// What may be wrong. A storm must produce none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// An event was confirmed to its publisher and is not in the ledger.
+    /// A confirmed event is not in the ledger.
     LostEvent,
-    /// A delivery is missing, or waits for ever.
+    /// A delivery is missing, waits forever, or is cancelled without a deletion.
     LostDelivery,
-    /// The ledger says that it succeeded, and no receiver had said so.
+    /// The ledger says that a delivery succeeded, and has no successful attempt.
     FalseSuccess,
-    /// It was given up before the schedule ended, or although an attempt had succeeded.
+    /// A delivery was dropped before the schedule ended, or after a success.
     EarlyDrop,
-    /// A delivery that nobody should get.
+    /// A delivery that the webhook should not get.
     Unwanted,
-    /// An id that is not the one derived from webhook and event.
+    /// An id that differs from the derived one.
     WrongId,
-    /// A body that is not the event's, or differs among the attempts.
+    /// A body that is not the event's, or differs between attempts.
     WrongBody,
     /// A request whose signature or form does not verify.
     WrongSignature,
     /// An attempt before it was due.
     EarlyRetry,
-    /// An attempt after a success that nobody asked for.
+    /// An attempt after a success, without a resend.
     AfterSuccess,
-    /// The counter of attempts differs from the attempts.
+    /// The attempt counter differs from the attempts.
     WrongCount,
-    /// An attempt that reached the receiver by the log, and not by the receiver.
+    /// The ledger has an answered attempt that no receiver got.
     NeverArrived,
     /// The health differs from the attempts.
     WrongHealth,
     /// The API shows another health than the ledger.
     WrongHealthShown,
-    /// A message or an entry of the outbox is left.
+    /// A delivery, a job in flight, a message or an outbox entry is left.
     Left,
     /// A redirect was followed.
     Redirected,
-    /// A process ended by itself, or did not when it was told to.
+    /// A process ended by itself or did not stop as told, or a change or confirm came too late.
     Misconduct,
 }
 
 impl Kind {
-    /// Every one, with its line in the table.
+    /// Every kind, with its line in the table.
     pub const ALL: [(Self, &'static str); 17] = [
         (Self::LostEvent, "events lost"),
         (Self::LostDelivery, "deliveries lost"),
@@ -64,12 +64,12 @@ impl Kind {
     ];
 }
 
-/// One violation.
+/// One thing that is wrong.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Which.
+    /// Its kind.
     pub kind: Kind,
-    /// Where, with ids.
+    /// Where it is, with ids.
     pub example: String,
 }
 
@@ -78,40 +78,38 @@ pub struct Finding {
 pub struct Counts {
     /// Events confirmed to their publishers.
     pub published: usize,
-    /// Of these, published more than once, as a confirm did not come.
+    /// Those that were published again because a confirm did not come.
     pub published_again: usize,
     /// Deliveries that must be there.
     pub expected: usize,
     /// Deliveries that may be there: the webhook was paused, activated or deleted at about that time.
     pub perhaps: usize,
-    /// Deliveries that are there, without tests.
+    /// Deliveries in the ledger, without test deliveries.
     pub stored: usize,
-    /// Of these, succeeded.
+    /// Those that succeeded.
     pub delivered: usize,
-    /// Given up after the whole schedule.
+    /// Those that were dropped after the whole schedule.
     pub dropped: usize,
-    /// Of deleted webhooks.
+    /// Those that were cancelled with their webhook.
     pub cancelled: usize,
-    /// Tests and resends that an administrator asked for.
+    /// Test deliveries and resent deliveries.
     pub asked_for: usize,
-    /// Requests in all.
+    /// All requests.
     pub posts: usize,
-    /// Attempts in the log.
+    /// Attempts in the ledger.
     pub attempts: usize,
-    /// Requests that are not in the log.
+    /// Requests without an attempt in the ledger.
     pub unlogged: usize,
-    /// Requests after the receiver had said 2xx to the same id, other than by a resend.
+    /// Requests after a success, without tests and resends.
     pub repeated: usize,
-    /// Requests of tests that were taken back.
-    pub taken_back: usize,
 }
 
-/// Counts and violations.
+/// The counts and the findings.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     /// The counts.
     pub counts: Counts,
-    /// The violations.
+    /// The findings.
     pub findings: Vec<Finding>,
 }
 

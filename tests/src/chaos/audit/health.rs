@@ -1,5 +1,5 @@
-//! The health of each webhook, computed again from its attempts by the rule in `ledger::attempts`: the failures that
-//! ended after the last success.
+//! Computes each webhook's health again from its attempts, by the rule in `ledger::attempts`: failures count that ended
+//! after the last success.
 
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
     }
 }
 
-/// A row holds begin and length cut to microseconds, the health the rounded end.
+/// Allows a microsecond: a row has begin and duration cut to microseconds, the health the rounded end.
 fn is_same(one: Health, other: Health) -> bool {
     let is_same_time = match (one.last_success_at, other.last_success_at) {
         (Some(one), Some(other)) => (one - other).abs() <= MICROSECOND,

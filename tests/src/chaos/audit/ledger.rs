@@ -1,4 +1,4 @@
-//! The ledger against itself: states, counters, the times of the attempts.
+//! Checks the ledger against itself: states, counters, times of attempts.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use domain::DeliveryState;
 use super::{Audit, Case, Kind};
 use crate::chaos::evidence::{Attempt, Delivery};
 
-/// What times may differ by for other reasons than a dispatcher's judgement.
+/// How early a retry may be beyond the schedule's own tolerance, because times are rounded.
 const ROUNDING: Duration = Duration::from_millis(10);
 
 pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
@@ -59,8 +59,8 @@ fn judge_state(case: &Case<'_>, delivery: &Delivery, attempts: &[Attempt], audit
     }
 }
 
-/// Attempt n+1 is due a fixed time after the first failure; when attempt n came so late that less than half of the shortest
-/// step was left, the shortest step after attempt n.
+/// Attempt n+1 is due a fixed time after the first failure. If less than half of the shortest step is left when attempt
+/// n begins, attempt n+1 is due the shortest step after that begin.
 fn judge_times(case: &Case<'_>, delivery: &Delivery, attempts: &[Attempt], audit: &mut Audit) {
     let Some(first) = attempts.first() else { return };
     let steps = case.evidence.schedule.steps();

@@ -1,4 +1,4 @@
-//! What the receivers got, against what was published and against the ledger.
+//! Checks what the receivers got against the publishers and the ledger.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     receiver::verify,
 };
 
-/// The clock may be set while it is read.
+/// Tolerance for a clock that is adjusted.
 const SKEW: Duration = Duration::from_millis(100);
 
 pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
@@ -27,7 +27,7 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
     }
 }
 
-/// One request on its own: signature, id, body.
+/// Checks one request on its own: signature, id, body.
 fn judge(case: &Case<'_>, post: &Post, audit: &mut Audit) {
     let name = case.name(post.webhook);
     let header = post.received.header("x-service-webhook-id").unwrap_or("none");
@@ -42,8 +42,7 @@ fn judge(case: &Case<'_>, post: &Post, audit: &mut Audit) {
     let Some(published) = event_in(&post.received.body).and_then(|event| case.published.get(&event)) else {
         match known {
             Some(delivery) if delivery.is_test => {}
-            // A test is taken back when the broker did not confirm its job; it may have been sent all the same.
-            None => audit.counts.taken_back += 1,
+            None => audit.found(Kind::Unwanted, format!("{what}: neither its event nor its delivery is known")),
             Some(_) => audit.found(Kind::WrongBody, format!("{what}: it is of no event that was published")),
         }
         return;
@@ -63,7 +62,7 @@ fn judge(case: &Case<'_>, post: &Post, audit: &mut Audit) {
     }
 }
 
-/// The same bytes on every attempt, and the bytes in the ledger.
+/// Checks that every attempt sent the ledger's bytes.
 fn judge_bodies(case: &Case<'_>, delivery: &Delivery, posts: &[&Post], audit: &mut Audit) {
     let Some(stored) = case.evidence.events.get(&delivery.event) else { return };
     if posts.iter().any(|post| post.received.body != stored.body) {
@@ -72,11 +71,11 @@ fn judge_bodies(case: &Case<'_>, delivery: &Delivery, posts: &[&Post], audit: &m
     }
 }
 
-/// Finds the request of each attempt, and counts those that have none.
+/// Finds the request of each attempt. Reports answered attempts without one, counts requests without an attempt.
 fn reconcile(case: &Case<'_>, delivery: &Delivery, posts: &[&Post], audit: &mut Audit) {
     let attempts = case.evidence.attempts.get(&delivery.id).map_or(&[][..], Vec::as_slice);
     let mut unlogged: Vec<_> = posts.to_vec();
-    // The outcomes that say what they saw choose first.
+    // Attempts with a status match more exactly, so they choose first.
     let (sure, unsure): (Vec<_>, Vec<_>) = attempts.iter().partition(|attempt| attempt.status.is_some());
     for attempt in sure.into_iter().chain(unsure) {
         if let Some(found) = unlogged.iter().position(|post| is_of(post, attempt)) {
@@ -102,7 +101,7 @@ fn is_of(post: &Post, attempt: &Attempt) -> bool {
     is_signed_so && is_answered_so && (from..=to).contains(&post.received.at)
 }
 
-/// Requests after the first one that was answered with 2xx.
+/// The requests after the first one that was answered with 2xx.
 fn repeated(posts: &[&Post]) -> usize {
     let first = posts.iter().position(|post| (200..300).contains(&post.received.status));
     first.map_or(0, |first| posts.len() - first - 1)

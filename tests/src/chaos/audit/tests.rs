@@ -1,4 +1,4 @@
-//! Whatever is falsified in the lists is found: each test alters lists that are in order.
+//! The auditor finds whatever is falsified: each test alters lists that are in order.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -41,7 +41,7 @@ fn at(seconds: f64) -> OffsetDateTime {
     START + time::Duration::seconds_f64(seconds)
 }
 
-/// Webhook 1 gets three events at once; webhook 2 fails the first attempt of each and gets it a second later.
+/// Webhook 1 gets three events at once. Webhook 2 fails the first attempt of each and gets it about a second later.
 fn in_order() -> Evidence {
     let subscriptions = vec![subscription(1), subscription(2)];
     let mut evidence = Evidence {
@@ -238,7 +238,7 @@ fn a_retry_before_its_time_is_found() {
             second(evidence).1[1].duration += Duration::from_secs_f64(by);
         })
     };
-    // It came 0.1 s late.
+    // The retry comes 0.08 s late.
     assert_eq!(earlier(0.15), []);
     assert_eq!(earlier(0.25), [Kind::EarlyRetry]);
     let close_to_the_one_before = |gap: f64| {

@@ -1,4 +1,4 @@
-//! Published against ledger: which deliveries must be there, which may, which must not.
+//! Checks the ledger against what was published: which deliveries must, may and must not be there.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -8,10 +8,10 @@ use time::OffsetDateTime;
 use super::{Audit, Case, Kind, only_id};
 use crate::chaos::evidence::{Published, Subscription, WebhookState};
 
-/// How long before an event is stored its subscribers may have been read: an ingest may be frozen, or wait for the
+/// How long before an event is stored its subscribers may have been read. Ingest may be frozen, or wait for the
 /// database, between the two.
 const BEFORE: Duration = Duration::from_secs(60);
-/// Clocks of two processes.
+/// How far the clocks of two processes may differ.
 const AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn wanted(subscription: &Subscription, published: &Published, stored_at: Option<
     if subscription.changes.is_empty() {
         return Wanted::Yes;
     }
-    // Without a time nobody can say; whoever has no changes has said that it is lost.
+    // Without a time nothing is certain. A webhook without changes reports the lost event.
     let Some(at) = stored_at else { return Wanted::Perhaps };
     let (from, to) = (at - BEFORE, at + AFTER);
     if subscription.changes.iter().any(|change| change.asked <= to && change.answered >= from) {

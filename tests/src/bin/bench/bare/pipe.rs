@@ -1,4 +1,4 @@
-//! The process of the bare pipe. Its client is set up as `egress` sets up its own, without what protects that from receivers.
+//! The process of the bare pipe. Its client is set up like that of `egress`, without the protection from receivers.
 
 use std::{io::Read, sync::Arc, time::Duration};
 

@@ -1,5 +1,4 @@
-//! 200,000 jobs that wait: what a delivery then costs, how fast each half of the service is by itself, and what memory it
-//! takes.
+//! A backlog of 200,000 jobs: the cost of a delivery, the rate of each half of the service by itself, and the memory.
 
 use std::time::Instant;
 
@@ -19,7 +18,7 @@ const JOBS: u64 = 200_000;
 const FEW: u64 = 20_000;
 const FAN_OUT: u64 = 20;
 const TENANTS: usize = 5;
-/// How many deliveries of a dispatcher are let pass, while it starts, before they are counted.
+/// How many deliveries of a starting dispatcher pass before counting begins.
 const SKIPPED: u64 = 1_000;
 const COUNTED: u64 = 15_000;
 
@@ -32,7 +31,7 @@ struct Halves {
     dispatcher_memory: f64,
 }
 
-/// CPU for one delivery with a short and with a long queue, and the largest resident sizes.
+/// CPU per delivery with a short and with a long queue, and the largest resident sizes.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut both = Vec::new();
     for jobs in [FEW, JOBS] {
@@ -55,7 +54,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     ]
 }
 
-/// Ingest makes the jobs; then a dispatcher does some of them.
+/// Ingest makes all jobs, then a dispatcher does some of them.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 async fn halves(stage: &Stage<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
     let load = stage.events(tenants, SMALL.size);
@@ -85,7 +84,7 @@ async fn halves(stage: &Stage<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
     Halves { ingest_rate, dispatch_rate, cpu: of_ingest + of_dispatcher, ingest_memory, dispatcher_memory }
 }
 
-/// Waits until every job is on the queue, but for those of a last batch.
+/// Waits until every job is on the queue, except those of a last batch.
 async fn waiting(stage: &Stage<'_>, first: Uuid, jobs: u64) {
     let queue = stage.system.names.events();
     eventually("every event is taken", PATIENCE, || async { (stage.ready(&queue).await == 0).then_some(()) }).await;

@@ -1,12 +1,12 @@
-//! Deliveries of the past with their attempts, of every webhook that there is.
+//! Past deliveries with their attempts, for every webhook.
 
 use crate::stage::Stage;
 
-/// How many deliveries an event of the past had.
+/// How many deliveries each past event had.
 const FAN_OUT: u32 = 20;
 
-/// Writes finished deliveries, half of them today and half on the two days before. Their ids are as the service makes them:
-/// the milliseconds, then hash.
+/// Writes finished deliveries, half of them today and half on the two days before. Their ids are made as the service
+/// makes them: milliseconds, then a hash.
 pub(crate) async fn fill(stage: &Stage<'_>, rows: u32) {
     println!("  writing {rows} deliveries and their attempts …");
     stage.sql(&format!(

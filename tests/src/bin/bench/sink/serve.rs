@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::load::{sent_at, unix_micros};
 
-/// How much of a body is kept, to find in it when it was sent.
+/// How many bytes of a body are kept, to find in them when it was to be sent.
 const KEPT: usize = 512;
 
 #[derive(Default)]
@@ -29,13 +29,13 @@ struct State {
     requests: AtomicU64,
     connections: AtomicU64,
     unanswered: AtomicU64,
-    /// Microseconds from the time in the body to the arrival.
+    /// Microseconds from the time in the body to the arrival, by group.
     latencies: Mutex<HashMap<String, Vec<u64>>>,
-    /// The ids of deliveries that have failed and will succeed.
+    /// The ids of deliveries that have failed once and succeed next.
     failed: Mutex<HashSet<Vec<u8>>>,
 }
 
-/// Serves until standard input ends; the certificate is written to a file.
+/// Serves until standard input ends. Writes the certificate to the file `ca`.
 pub(crate) async fn serve(ca: &str) {
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let identity = rcgen::generate_simple_self_signed(names).expect("a certificate can be made");
@@ -53,7 +53,7 @@ pub(crate) async fn serve(ca: &str) {
     answering.await.expect("answering does not panic");
 }
 
-/// Sessions are resumed by tickets.
+/// The TLS server. Clients resume sessions with tickets.
 fn acceptor(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> TlsAcceptor {
     let key = PrivatePkcs8KeyDer::from(identity.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -150,7 +150,7 @@ impl State {
     }
 }
 
-/// Counts a request as long as it has no answer: also when its client goes away.
+/// Counts a request until it is answered or its client goes away.
 struct Unanswered<'s>(&'s State);
 
 impl<'s> Unanswered<'s> {

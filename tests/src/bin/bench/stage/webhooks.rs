@@ -1,4 +1,4 @@
-//! Many webhooks at once, without the API's limits.
+//! Registers many webhooks at once, without the API's limits.
 
 use std::fmt::Write;
 
@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 use super::Stage;
 
-/// Rows of one statement.
+/// The rows of one statement.
 const ROWS: usize = 1000;
 
 impl Stage<'_> {
-    /// Registers webhooks for `quote.closed` with secrets of their own: so many tenants, with so many each. Returns the
-    /// tenants.
+    /// Registers `of_each` webhooks for `quote.closed` for each of so many new tenants, with secrets of their own.
+    /// Returns the tenants.
     pub(crate) async fn webhooks(&self, tenants: usize, of_each: usize, path: &str) -> Vec<Uuid> {
         let keys: SecretKeys = self.system.environment["WEBHOOKS__SECRETS__KEYS"].parse().expect("the keys are good");
         let tenants: Vec<Uuid> = (0..tenants).map(|_| Uuid::new_v4()).collect();

@@ -1,4 +1,4 @@
-//! A paused webhook with 1,000,000 held jobs is activated: all of them are published, and delivered.
+//! Activates a paused webhook with 1,000,000 held jobs: all of them are published and delivered.
 
 use std::time::Instant;
 
@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{kept::Kept, report::Figure};
 
-/// The work ends when no job is held or in the outbox any more; the other tenant is watched until all are delivered.
+/// The work ends when the webhook has no held job and the outbox is empty. The other tenant is watched until all are
+/// delivered.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let (stage, webhook) = (volume.stage, volume.seeded.paused);
     let operation = Operation { name: "activation", rows: volume.size.of(HELD), others: Others::Millis(200.0) };

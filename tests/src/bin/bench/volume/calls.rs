@@ -1,4 +1,4 @@
-//! Every call of the REST API, on the large webhooks and on others, while the other tenant goes on.
+//! Every call of the REST API, on the large webhooks and on others, while the other tenant gets its events.
 
 mod coverage;
 mod lists;
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::{kept::Kept, latencies::Latencies, latency::percentiles, report::Figure};
 
-/// Calls of one kind. Fewer when they take so long that they are no good anyway.
+/// The calls of each kind. Fewer if they exceed `BUDGET`: then they are too slow anyway.
 const TIMES: usize = 100;
 const BUDGET: Duration = Duration::from_secs(5);
-/// An answer that does not come within this time counts as one that took so long.
+/// How long an answer may take. One that does not come in time counts as this slow.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What has not begun after so long is left out, which is a failure.
+/// How long all calls may take. What has not begun by then is left out, which is a failure.
 const ALL: Duration = Duration::from_secs(20 * 60);
 
-/// One request, and how `openapi.json` calls it.
+/// One request, and its operation in `openapi.json`.
 struct Call {
     method: &'static str,
     template: &'static str,
@@ -38,19 +38,18 @@ struct Call {
     expected: u16,
 }
 
-/// What came of the calls.
 struct Calls {
-    /// Milliseconds, by group and variant. A group is as slow as its slowest variant: together, the few calls for which a slow
-    /// one has time would vanish among the many of the others.
+    /// Milliseconds, by group and variant. A group is as slow as its slowest variant: a slow variant has time for few
+    /// calls, which would vanish among the many of the others.
     groups: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
-    /// Methods and templates that were asked for.
+    /// Methods and templates of the calls.
     made: BTreeSet<(&'static str, &'static str)>,
     failed: u32,
     left_out: u32,
     until: Instant,
 }
 
-/// The times of every group, and what went wrong.
+/// The times of every group, and the failures.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let variants = lists::variants(volume).await;
     let mark = volume.statements.mark();
@@ -77,7 +76,7 @@ impl Call {
 }
 
 impl Calls {
-    /// Asks again and again, and puts the times into a variant of a group. Returns the answers' bodies.
+    /// Makes the calls and adds their times to a variant of a group. Returns the bodies of the answers.
     async fn repeat(
         &mut self,
         (group, variant): (&str, &str),

@@ -1,4 +1,4 @@
-//! What a delivery costs beside a full ledger and beside an empty one.
+//! The cost of a delivery beside a full ledger and beside an empty one.
 
 use super::Volume;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     throughput::SMALL,
 };
 
-/// In turns, on the same servers. Both instances run what a service runs; the other tenant is quiet meanwhile.
+/// Measures in turns, on the same servers. Both instances run the same services. The other tenant is quiet meanwhile.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     Stage::with(volume.stage.bench, &[], async |empty| {
         let tenants = empty.webhooks(FEW, 1, "/ok/ok").await;

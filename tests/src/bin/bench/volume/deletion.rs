@@ -1,4 +1,4 @@
-//! A webhook with 2,000,000 waiting deliveries is deleted: all of them are cancelled.
+//! Deletes a webhook with 2,000,000 waiting deliveries: all of them are cancelled.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::{kept::Kept, report::Figure};
 
 const WAITS: &str = "state IN ('pending', 'retrying')";
 
-/// The work ends when none of its deliveries waits and no job is held.
+/// The work ends when none of its deliveries waits and none of its jobs is held.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let (stage, webhook) = (volume.stage, volume.seeded.waiting);
     let operation = Operation { name: "deletion", rows: volume.size.of(WAITING), others: Others::Times(2.0) };

@@ -1,4 +1,4 @@
-//! Work on very many rows, and what another tenant notices of it.
+//! Work on very many rows, and its effect on another tenant.
 
 use std::time::{Duration, Instant};
 
@@ -12,45 +12,44 @@ use crate::{
 const PER_SECOND: f64 = 200.0;
 /// How long the other tenant is watched without the work: 4,000 events.
 const QUIET: Duration = Duration::from_secs(20);
-/// Rows a second that work has to do, at least.
+/// The rows a second that the work has to do, at least.
 const RATE: f64 = 10_000.0;
-/// No statement may take longer, in seconds.
+/// The limit of a statement, in seconds.
 pub(super) const STATEMENT: f64 = 1.0;
-/// No call may take longer, in milliseconds.
+/// The limit of a call, in milliseconds.
 pub(super) const CALL: f64 = 100.0;
-/// How long what was published may take to be delivered.
+/// How long published jobs may take to be delivered.
 const DRAINING: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Some work, as it is judged.
+/// Some work, and how it is judged.
 pub(super) struct Operation {
-    /// As its figures are called.
+    /// Its name in the figures.
     pub(super) name: &'static str,
-    /// The deliveries that it is about. Those that it looks at in vain do not count.
+    /// The number of deliveries that it is about. Rows that it reads in vain do not count.
     pub(super) rows: u64,
     pub(super) others: Others,
 }
 
-/// How slow the other tenant's 99th percentile may be meanwhile.
+/// The limit of the other tenant's 99th percentile meanwhile.
 #[derive(Clone, Copy)]
 pub(super) enum Others {
-    /// So many times what it is without the work.
+    /// A multiple of its value without the work.
     Times(f64),
-    /// So many milliseconds.
+    /// Milliseconds.
     Millis(f64),
 }
 
-/// What came of it.
 pub(super) struct Worked {
-    /// Which part of it was done in time.
+    /// The part of it that was done in time.
     pub(super) done: f64,
     pub(super) seconds: f64,
-    /// How long the call took that asked for it, in milliseconds.
+    /// How long the call that asked for it took, in milliseconds.
     pub(super) call: Option<f64>,
 }
 
 impl Worked {
-    /// The call was refused, or was not answered in time: nothing happens.
+    /// The call was refused or not answered in time, so nothing happens.
     pub(super) fn refused(began: Instant) -> Self {
         let seconds = began.elapsed().as_secs_f64();
         Self { done: 0.0, seconds, call: Some(seconds * 1000.0) }
@@ -58,7 +57,7 @@ impl Worked {
 }
 
 impl Operation {
-    /// Looks again and again which part is done, until all is, or the time is over: twice what it may take, and two minutes.
+    /// Looks which part is done, until all is or the time is over: twice what `RATE` allows, plus two minutes.
     pub(super) async fn watched(&self, began: Instant, done: impl AsyncFn() -> f64) -> Worked {
         #[expect(clippy::cast_precision_loss, reason = "some millions")]
         let patience = Duration::from_secs_f64(120.0 + 2.0 * self.rows as f64 / RATE);
@@ -73,10 +72,10 @@ impl Operation {
 }
 
 impl Volume<'_> {
-    /// Does the work, and measures the other tenant before it and beside it.
+    /// Does the work. Measures the other tenant before it and beside it.
     #[expect(clippy::cast_precision_loss, reason = "some millions")]
     pub(super) async fn measured(&self, operation: &Operation, work: impl AsyncFnOnce() -> Worked) -> Vec<Figure> {
-        // What the part before has left must not make the other tenant's time without the work look long.
+        // The last part must not make the other tenant look slow without the work.
         self.drained().await;
         self.stage.bench.settle().await;
         let without = self.stage.pace(&self.load, PER_SECOND, QUIET).await;
@@ -96,13 +95,13 @@ impl Volume<'_> {
         figures
     }
 
-    /// The other tenant's latencies for as long as something takes.
+    /// The other tenant's latencies while `work` runs.
     pub(super) async fn beside<T>(&self, work: impl Future<Output = T>) -> (Latencies, T) {
         self.stage.bench.paced_beside(self.load.clone(), "ok", PER_SECOND, work).await
     }
 
-    /// Waits until nothing is on the queues of jobs that are due: what an operation has published burdens the other tenant
-    /// until it is delivered.
+    /// Waits until the queues of due jobs are empty: what an operation has published burdens the other tenant until it
+    /// is delivered.
     pub(super) async fn drained(&self) {
         let (names, began) = (&self.stage.system.names, Instant::now());
         loop {

@@ -1,5 +1,6 @@
-//! The broker's memory counts as lost while 1,000,000 retries wait: all of them are published again. Only the queue that
-//! stands for the memory is deleted: without the others, the other tenant would notice the loss, not the rebuild.
+//! The broker's memory counts as lost while 1,000,000 retries wait: the rebuild publishes all of them again. Only the
+//! queue that stands for the memory is deleted. If the others were, the other tenant would notice their loss, not the
+//! rebuild.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,10 @@ use crate::report::Figure;
 
 const PUBLISHED: &str = "webhooks_reconcile_jobs_total{cause=\"broker_lost\"}";
 const IS_BEGUN: &str = "SELECT count(*) FROM broker_generation WHERE rebuilding IS NOT NULL";
-/// The leader looks every five seconds, and believes it at the second look.
+/// How long the leader may take to notice. It looks every five seconds, and believes the second look.
 const NOTICED: Duration = Duration::from_secs(60);
 
-/// The work begins when the loss is noticed, and ends when the ledger believes in a new memory.
+/// The work begins when the loss is noticed, and ends when the ledger has a new generation.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let stage = volume.stage;
     let operation = Operation { name: "rebuild", rows: volume.size.of(RETRIES), others: Others::Millis(200.0) };

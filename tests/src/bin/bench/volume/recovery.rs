@@ -1,4 +1,4 @@
-//! 100,000 dropped deliveries of a webhook that has 1,000,000 more are sent again.
+//! Recovers 100,000 dropped deliveries of a webhook that has 1,000,000 more: they are sent again.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{kept::Kept, report::Figure};
 
-/// The work ends when the API says so; the other tenant is watched until all are delivered.
+/// The work ends when the API says so. The other tenant is watched until all are delivered.
 #[expect(clippy::cast_precision_loss, reason = "some millions")]
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let path = format!("{}recover/", volume.path(volume.seeded.retrying));

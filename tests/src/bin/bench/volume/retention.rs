@@ -1,5 +1,5 @@
-//! A day of 1,000,000 deliveries becomes too old: once one of them waits, so that the others go one by one; once none does, so
-//! that the day goes as a whole.
+//! Two days of 1,000,000 deliveries become too old. One delivery of the first waits, so the others are deleted one by
+//! one. None of the second waits, so it is dropped as a whole.
 
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ use crate::report::Figure;
 
 const INGEST: &str = "event-ingest";
 
-/// The retention becomes shorter, as by an operator: an ingest with other settings takes the place of the one that runs, and
-/// looks at all days when it begins to lead. The time until it does counts.
+/// Shortens the retention, as an operator would: an ingest with other settings replaces the one that runs. It looks at
+/// all days when it begins to lead. The time until then counts.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let mut figures = cleaned(volume).await;
     figures.extend(dropped(volume).await);
@@ -37,7 +37,7 @@ async fn cleaned(volume: &Volume<'_>) -> Vec<Figure> {
     let left = format!("SELECT (SELECT count(*) FROM ({deliveries}) AS d) + (SELECT count(*) FROM ({events}) AS e)");
     let done = async || {
         let left_of_samples = samples.part_in(stage, "deliveries", "id", "true").await;
-        // Events go after the deliveries. The delivery that waits stays, and its event.
+        // Events are deleted after the deliveries. The waiting delivery and its event stay.
         if left_of_samples > 0.0 {
             return 1.0 - left_of_samples;
         }
@@ -72,7 +72,7 @@ fn day(volume: &Volume<'_>, ago: i64) -> Date {
     volume.seeded.today - Duration::days(ago)
 }
 
-/// In Unix milliseconds.
+/// The begin and the end of a day, in Unix milliseconds.
 fn bounds(day: Date) -> (i64, i64) {
     let from = day.midnight().assume_utc().unix_timestamp() * 1000;
     (from, from + MILLIS_A_DAY)

@@ -1,15 +1,15 @@
-//! How far work has come, without counting all rows again and again: that would be work itself.
+//! The progress of work, by samples: counting all rows again and again would be work itself.
 
 use crate::stage::Stage;
 
-/// Some of the deliveries that work is about, from the first to the last of them.
+/// Some of the deliveries that the work is about, from the first to the last.
 pub(super) struct Samples {
     ids: String,
     count: usize,
 }
 
 impl Samples {
-    /// About a hundred of those for which a condition holds, the last one among them.
+    /// About a hundred of the deliveries for which a condition holds, with the last one among them.
     pub(super) async fn of(stage: &Stage<'_>, condition: &str) -> Self {
         let rows = stage
             .rows(&format!(
@@ -24,7 +24,7 @@ impl Samples {
         Self { ids: format!("'{{{}}}'::uuid[]", ids.join(",")), count: ids.len() }
     }
 
-    /// The part of them that are found in a table and fulfil a condition.
+    /// The part of the samples that are in a table and fulfil a condition.
     #[expect(clippy::cast_precision_loss, reason = "a hundred")]
     pub(super) async fn part_in(&self, stage: &Stage<'_>, table: &str, key: &str, condition: &str) -> f64 {
         let ids = &self.ids;
@@ -33,7 +33,8 @@ impl Samples {
     }
 }
 
-/// A small part when a condition still holds of rows that are no samples, or 0. It may look at many rows: it is for the end.
+/// A small part if a condition still holds for rows that are no samples, else 0. It may read many rows, so it is for
+/// the end.
 pub(super) async fn any(stage: &Stage<'_>, condition: &str) -> f64 {
     if stage.count(&format!("SELECT ({condition})::integer::bigint")).await > 0 { 0.01 } else { 0.0 }
 }

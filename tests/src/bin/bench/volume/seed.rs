@@ -16,27 +16,26 @@ use super::{
 use crate::stage::Stage;
 
 pub(super) const MILLIS_A_DAY: i64 = 24 * 60 * 60 * 1000;
-/// Days over which the history is spread, and what waits.
+/// The days of the history, and those of waiting deliveries.
 const PAST: i64 = 30;
 const LATELY: i64 = 5;
-/// Nothing is younger: what is written here must not look like what is under way.
+/// The least age of a row, in milliseconds: it must not look like work under way.
 const AGO: i64 = 10 * 60 * 1000;
-/// Days that are past the retention once it is shortened: so many days ago.
+/// Days that are past the retention once it is shortened, as numbers of days ago.
 pub(super) const STAYING_DAY: i64 = 36;
 pub(super) const GOING_DAY: i64 = 33;
 /// As many webhooks as a tenant may have by default.
 const OF_TENANT: u64 = 100;
 const FEW_DELIVERIES: u64 = 1_000;
 
-/// Tenants and webhooks.
 pub(super) struct Seeded {
-    /// The day of the seeding: others are so many days before it, also after midnight.
+    /// The day of the seeding. Other days count back from it, also after midnight.
     pub(super) today: Date,
-    /// The tenant of the webhooks that are large, with some more.
+    /// The tenant of the large webhooks. It has some more.
     pub(super) large: Uuid,
     /// 10,000,000 deliveries over 30 days, nearly all of them successes. Active.
     pub(super) history: Uuid,
-    /// 2,000,000 deliveries that wait, half of them held, and 100,000 dropped ones. Paused.
+    /// 2,000,000 waiting deliveries, half of them held, and 100,000 dropped ones. Paused.
     pub(super) waiting: Uuid,
     /// 1,000,000 held jobs. Paused.
     pub(super) paused: Uuid,
@@ -52,7 +51,7 @@ pub(super) struct Seeded {
     pub(super) few: Vec<Uuid>,
 }
 
-/// Writes what the parts need; the long history always.
+/// Writes what the parts need. The long history and the small webhook are always written.
 pub(super) async fn fill(stage: &Stage<'_>, size: Size, parts: &[&str]) -> Seeded {
     let seeded = register(stage, size).await;
     days::make(stage).await;
@@ -107,7 +106,7 @@ async fn register(stage: &Stage<'_>, size: Size) -> Seeded {
     Seeded { today, large, history, waiting, paused, retrying, small, other, full: others[0], few }
 }
 
-/// Does what the server would do by itself in the first hour, so that it does not fall into a measurement.
+/// Does what the server would do by itself in the first hour, so that no measurement pays for it.
 async fn settle(stage: &Stage<'_>) {
     println!("  vacuum and checkpoint …");
     let tables = stage

@@ -1,6 +1,6 @@
-//! How large everything is.
+//! The size of everything.
 
-/// What is smaller shows nothing.
+/// The least count. A smaller one shows nothing.
 const LEAST: u64 = 1_000;
 
 pub(super) const HISTORY: u64 = 10_000_000;
@@ -11,12 +11,12 @@ pub(super) const RETRIES: u64 = 1_000_000;
 pub(super) const OLD_DAY: u64 = 1_000_000;
 pub(super) const OTHER_WEBHOOKS: u64 = 10_000;
 
-/// The counts of this run: those of the measure, or a part of them for trying out.
+/// The counts of this run: the full ones, or a part of them for trying out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size(f64);
 
 impl Size {
-    /// The environment variable `VOLUME` is the factor, 1 if it is not set.
+    /// Reads the factor from the environment variable `VOLUME`. It is 1 if that is not set.
     pub(super) fn from_environment() -> Self {
         let text = std::env::var("VOLUME").unwrap_or_default();
         let factor = if text.is_empty() { Some(1.0) } else { text.parse().ok() };
@@ -28,7 +28,7 @@ impl Size {
         self.0
     }
 
-    /// So many of a full count.
+    /// This run's part of a full count.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -1,5 +1,5 @@
-//! Half an hour of a busy day: 1,500 events a second for twenty tenants. One of them hangs, one answers 500, four fail the first
-//! attempt of each delivery. Neither the others' latency nor a dispatcher's memory may grow.
+//! Half an hour of a busy day: 1,500 events a second for twenty tenants. One hangs, one answers 500, four fail the
+//! first attempt of each delivery. Neither the others' latency nor a dispatcher's memory may grow.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::{
 
 const EVENTS: f64 = 1_500.0;
 const LASTING: Duration = Duration::from_secs(30 * 60);
-/// The first and the last of so many parts of it are compared.
+/// How many spans the time is divided into. The first and the last one are compared.
 const PARTS: u32 = 6;
-/// How many tenants have how many webhooks, and where: 1.75 deliveries of an event, without what is sent again.
+/// Tenants, the webhooks of each, and their path: 1.75 deliveries per event, without retries.
 const TENANTS: [(usize, usize, &str); 6] = [
     (4, 1, "/ok/ok"),
     (5, 2, "/ok/ok"),
@@ -34,7 +34,7 @@ const TENANTS: [(usize, usize, &str); 6] = [
 const MOST_LATENCY: f64 = 1.3;
 const MOST_MEMORY: f64 = 1.2;
 
-/// A part of the time.
+/// The figures of a span.
 struct Span {
     latencies: Latencies,
     cpu: f64,
@@ -42,7 +42,7 @@ struct Span {
     broker: f64,
 }
 
-/// Takes as long as it says, or a part of that, at a smaller size.
+/// Takes half an hour, or a part of it at a smaller size.
 pub(super) async fn measure(bench: &Bench, size: Size) -> Vec<Figure> {
     Stage::with(bench, &[], async |stage| soaked(stage, LASTING.mul_f64(size.factor())).await).await
 }
@@ -65,7 +65,7 @@ async fn soaked(stage: &Stage<'_>, lasting: Duration) -> Vec<Figure> {
         spans[spans.len() - 1].say(until - began);
     }
     publishing.await.expect("publishing does not panic");
-    // What is under way need not be late for what is measured next.
+    // Lets what is under way arrive, so that the next measurement does not count it.
     sleep(Duration::from_secs(1)).await;
     forget(stage);
     let (first, last) = (&spans[0], &spans[spans.len() - 1]);

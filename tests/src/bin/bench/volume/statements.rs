@@ -1,4 +1,4 @@
-//! The longest statement that the services run, from the server's own log.
+//! The longest statement of the services, from the server's log.
 
 use std::{
     fs::File,
@@ -8,9 +8,10 @@ use std::{
 
 use crate::stage::Stage;
 
-/// Shorter statements are not logged: a longest one of this length means that there was none longer.
+/// The log's threshold, in seconds: shorter statements are not logged. A longest one of this length means that none was
+/// longer.
 const LOGGED: f64 = 0.2;
-/// `statement_timeout` of the services: a statement that was cancelled took so long, at least.
+/// The `statement_timeout` of the services, in seconds. A cancelled statement took at least that long.
 const CANCELLED: f64 = 20.0;
 const SHOWN: usize = 160;
 
@@ -20,12 +21,11 @@ pub(super) struct Statements {
     database: String,
 }
 
-/// A place in the log.
 #[derive(Clone, Copy)]
 pub(super) struct Mark(u64);
 
 impl Statements {
-    /// Lets the server log long statements of sessions that begin from now on. The harness's own session is older.
+    /// Makes the server log long statements of sessions that begin from now on. The harness's own session is older.
     pub(super) async fn watch(stage: &Stage<'_>) -> Self {
         let database = stage.system.database_url.rsplit('/').next().expect("the URL names a database").to_owned();
         let threshold = format!("{:.0}", LOGGED * 1000.0);
@@ -37,7 +37,7 @@ impl Statements {
         Mark(std::fs::metadata(&self.log).map_or(0, |file| file.len()))
     }
 
-    /// The longest statement since a mark, in seconds. It is printed.
+    /// The longest statement since a mark, in seconds. Prints it.
     pub(super) fn longest_since(&self, Mark(from): Mark) -> f64 {
         let mut log = File::open(&self.log).expect("the log can be read");
         log.seek(SeekFrom::Start(from)).expect("the log only grows");
@@ -53,7 +53,7 @@ impl Statements {
     }
 }
 
-/// Seconds and text of a line that tells of a statement.
+/// Seconds and text of a log line about a statement.
 fn timed(line: &str) -> Option<(f64, &str)> {
     if line.contains("canceling statement due to statement timeout") {
         return Some((CANCELLED, line));

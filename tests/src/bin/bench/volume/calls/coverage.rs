@@ -1,11 +1,11 @@
-//! Whether every operation of the API is measured: a new one must not be forgotten here.
+//! Checks that every operation of the API is measured, also a new one.
 
 use std::collections::BTreeSet;
 
 use end_to_end::servers::repository;
 use serde_json::Value;
 
-/// The operations of `openapi.json` that are missing among those that were measured.
+/// The operations of `openapi.json` that were not measured.
 pub(super) fn forgotten(made: &BTreeSet<(&'static str, &'static str)>) -> Vec<(String, String)> {
     let file = repository().join("proto-schemas/openapi.json");
     let text = std::fs::read_to_string(file).expect("the API is described");
@@ -13,7 +13,7 @@ pub(super) fn forgotten(made: &BTreeSet<(&'static str, &'static str)>) -> Vec<(S
     let paths = description["paths"].as_object().expect("it has paths");
     let operations = paths.iter().flat_map(|(path, methods)| {
         let methods = methods.as_object().into_iter().flatten();
-        // Beside the methods there may be parameters.
+        // A path may have parameters beside its methods.
         methods.filter(|(_, what)| what.is_object()).map(move |(method, _)| (method.to_uppercase(), path.clone()))
     });
     operations.filter(|(method, path)| !made.contains(&(method.as_str(), path.as_str()))).collect()

@@ -9,25 +9,25 @@ use crate::volume::{SESSION, Volume};
 
 const PAGE: u32 = 50;
 const LIST: &str = "/webhooks/{id}/deliveries/";
-/// The last page is looked for among what is so old: there is some of everything that there is at all.
+/// The last page is searched within this time from the oldest delivery on. It has some of every kind that exists.
 const OLDEST: Duration = Duration::days(2);
 
-/// One list of deliveries that is asked for.
+/// One list of deliveries to ask for.
 pub(super) struct Variant {
     group: String,
     path: String,
 }
 
-/// A filter, in a query string and in SQL.
+/// A filter, as a query string and as SQL.
 struct Filter {
     kind: &'static str,
     query: String,
     condition: String,
-    /// Nothing older fulfils it.
+    /// Nothing older passes the filter.
     since: Option<OffsetDateTime>,
 }
 
-/// Every list of deliveries. The ledger is searched for the last pages.
+/// Every list of deliveries. Searches the ledger for the last pages.
 pub(super) async fn variants(volume: &Volume<'_>) -> Vec<Variant> {
     let seeded = &volume.seeded;
     let webhooks = [("history", seeded.history, 30), ("waiting", seeded.waiting, 6), ("small", seeded.small, 6)];
@@ -69,7 +69,7 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, variants: &[
     }
 }
 
-/// None, each alone, and together.
+/// No filter, each filter alone, and filters together.
 fn filters(middle: OffsetDateTime) -> Vec<Filter> {
     let middle = middle.replace_nanosecond(0).expect("0 is good");
     let text = middle.format(&Rfc3339).expect("it can be written");
@@ -107,7 +107,7 @@ fn filters(middle: OffsetDateTime) -> Vec<Filter> {
     filters
 }
 
-/// The cursor of the last page, if there are two.
+/// The cursor of the last page, if there are two pages.
 async fn last_page(volume: &Volume<'_>, webhook: Uuid, filter: &Filter, oldest: OffsetDateTime) -> Option<Uuid> {
     let from = filter.since.unwrap_or(oldest);
     let bound = |moment: OffsetDateTime| {

@@ -1,4 +1,4 @@
-//! Single things: webhooks, deliveries with all about them, a recovery, what is the same for everybody.
+//! Reads single things: webhooks, deliveries with their attempts, a recovery, and what is the same for everybody.
 
 use std::iter::repeat_with;
 
@@ -9,10 +9,10 @@ use uuid::Uuid;
 use super::{Call, Calls, TIMES};
 use crate::volume::Volume;
 
-/// What needs no id.
+/// The paths that need no id.
 const PLAIN: [&str; 4] = ["/event-types/", "/openapi.json", "/docs/", "/docs/style.css"];
 
-/// Asks for all of them. `recovery` is one of the long history's.
+/// Asks for all of them. `recovery` is a recovery of the long history.
 pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &str) {
     let (seeded, admin) = (&volume.seeded, &volume.admin);
     for webhook in [seeded.history, seeded.waiting, seeded.small] {
@@ -32,7 +32,7 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
     }
 }
 
-/// Deliveries of a webhook from all of the time that it has some.
+/// Deliveries of a webhook, from the whole time that it has some.
 pub(super) async fn deliveries(volume: &Volume<'_>, webhook: Uuid) -> Vec<Uuid> {
     let now = OffsetDateTime::now_utc();
     let moment = |nth: usize| now - Duration::days(29) * i32::try_from(nth).unwrap_or_default() / 100;

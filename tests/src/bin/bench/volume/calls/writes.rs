@@ -11,11 +11,11 @@ use super::{Call, Calls, TIMES, reads::deliveries};
 use crate::volume::Volume;
 
 const ONE: &str = "/webhooks/{id}/";
-/// As many as the tenant may still have, and how often.
+/// The webhooks of a round, within the tenant's limit, and the rounds.
 const CREATED: usize = 34;
 const ROUNDS: usize = 3;
 
-/// Makes all of them. Returns a recovery of the long history.
+/// Makes all writes. Returns a recovery of the long history.
 pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
     for _ in 0..ROUNDS {
         create_and_delete(calls, volume).await;
@@ -28,7 +28,7 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
     for webhook in [seeded.history, seeded.small] {
         let turned = (0..TIMES).map(|n| change(volume, webhook, json!({"is_active": n % 2 == 1})));
         calls.repeat(("pause_and_activate", &webhook.to_string()), &volume.admin, turned).await;
-        // Whatever came of these: the next ones need it to be active.
+        // The next calls need an active webhook.
         volume.stage.sql(&format!("UPDATE webhooks SET is_active = true WHERE id = '{webhook}'")).await;
         let test = repeat_with(|| post("/webhooks/{id}/test/", format!("{}test/", volume.path(webhook)), None));
         calls.repeat(("test", &webhook.to_string()), &volume.admin, test).await;
@@ -57,7 +57,7 @@ async fn resend(calls: &mut Calls, volume: &Volume<'_>, webhook: Uuid) {
     calls.repeat(("resend", &webhook.to_string()), &volume.admin, again).await;
 }
 
-/// Recoveries that have nothing to send: the call is what is measured.
+/// Starts recoveries that have nothing to send, because only the call is measured.
 async fn recover(calls: &mut Calls, volume: &Volume<'_>) -> String {
     let mut recovery = String::new();
     for webhook in [volume.seeded.small, volume.seeded.waiting, volume.seeded.history] {

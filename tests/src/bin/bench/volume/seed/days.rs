@@ -1,10 +1,11 @@
-//! The partitions of the past, made by the product itself.
+//! The partitions of past days, made by the ledger itself.
 
 use time::{Duration, OffsetDateTime};
 
 use crate::stage::Stage;
 
-/// Each call of the ledger's makes the days from two before to seven after the one that is named.
+/// The days, relative to today, that are named to the ledger. It makes the partitions from two days before each to
+/// seven days after it.
 const NAMED: [i64; 5] = [-34, -25, -16, -7, 0];
 
 /// Makes the partitions of the last 36 days. No service may run yet.

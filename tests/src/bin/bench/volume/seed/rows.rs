@@ -7,30 +7,30 @@ use uuid::Uuid;
 use super::MILLIS_A_DAY;
 use crate::stage::Stage;
 
-/// One attempt is written for every so many deliveries.
+/// One in this many deliveries has an attempt row, if attempted at all.
 const LOGGED: u32 = 4;
-/// Types of events, by the number `n`: frequent, less so, rare. There are none of the other four.
+/// The event type by the number `n`. Four types do not occur.
 const EVENT_TYPE: &str = "CASE WHEN n % 100 < 90 THEN 'quote.closed' WHEN n % 100 < 99 THEN 'quote.accepted' \
      ELSE 'return_note.created' END";
 
-/// What came of deliveries.
+/// The state of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nearly all are successes; some were dropped, few were cancelled.
+    /// Nearly all succeeded. Some were dropped, few were cancelled.
     Past,
-    /// The same, but the first one waits for a retry.
+    /// All succeeded except the first one, which waits for a retry.
     PastButOne,
-    /// Every second one is held and was never tried; the others wait for a retry.
+    /// Half are held and were never attempted, half wait for a retry.
     Waiting,
-    /// All are held and were never tried.
+    /// All are held and were never attempted.
     Held,
-    /// All wait for their last retry, in hours.
+    /// All wait for their last retry, due in hours.
     Retrying,
     /// All were dropped.
     Dropped,
 }
 
-/// Deliveries of one webhook, evenly spread over a span of time in Unix milliseconds.
+/// Deliveries of one webhook, spread evenly over a span in Unix milliseconds.
 pub(super) struct Rows {
     pub(super) tenant: Uuid,
     pub(super) webhook: Uuid,
@@ -40,7 +40,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Writes them, one day after another.
+    /// Writes them day by day.
     pub(super) async fn write(&self, stage: &Stage<'_>, began: Instant) {
         let mut day = self.span.clone();
         while day.start < self.span.end {
@@ -66,13 +66,13 @@ impl Rows {
         }
     }
 
-    /// How many come before a moment of the span.
+    /// How many deliveries come before a moment of the span.
     fn before(&self, moment: i64) -> i64 {
         let (count, span) = (i128::from(self.count), i128::from(self.span.end - self.span.start));
         i64::try_from(count * i128::from(moment - self.span.start) / span).expect("it is at most the count")
     }
 
-    /// Ids are as the service makes them: the milliseconds, then hash.
+    /// Writes a day. Ids are as the service makes them: milliseconds, then a hash.
     fn of_day(&self, day: &Range<i64>) -> String {
         let Self { tenant, webhook, kind, count, .. } = self;
         let (first, beyond) = (self.before(day.start), self.before(day.end));
@@ -107,7 +107,7 @@ impl Rows {
 }
 
 impl Kind {
-    /// As SQL of the number `n`.
+    /// State and attempts, as SQL expressions of the number `n`.
     const fn state_and_attempts(self) -> (&'static str, &'static str) {
         match self {
             Self::Past => (
