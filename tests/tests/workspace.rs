@@ -139,8 +139,12 @@ fn every_dependency_is_named_in_the_code() {
             ["src", "tests", "examples"].iter().map(|below| code_below(folder.join(below).as_std_path())).collect();
         for dependency in &package.dependencies {
             let name = dependency.name.replace('-', "_");
-            let is_named = ["::", ";", " as "].iter().any(|after| code.contains(&format!("{name}{after}")));
-            if !is_named {
+            let names_it = |(at, _): (usize, &str)| {
+                let (before, after) = (&code[..at], &code[at + name.len()..]);
+                let is_whole = !before.ends_with(|last: char| last.is_alphanumeric() || last == '_' || last == ':');
+                is_whole && ["::", ";", " as "].iter().any(|next| after.starts_with(next))
+            };
+            if !code.match_indices(&name).any(names_it) {
                 unused.push(format!("{}: {}", package.name, dependency.name));
             }
         }

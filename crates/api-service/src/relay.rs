@@ -65,25 +65,18 @@ impl Relay {
         }
     }
 
-    /// Takes the due steps of one kind of work, for all webhooks. Publishes the jobs of a step during the next one.
+    /// Takes the due steps of one kind of work, for all webhooks.
     async fn steps(&self, work: Work, poke: &Notify, shutdown: &CancellationToken) {
         let pace = work.pace(self.recover_per_second);
         let (mut health, mut wait) = (Health::default(), LOOK);
         while woken(poke, wait, shutdown).await {
             wait = LOOK;
-            let mut unpublished = None;
-            loop {
-                let publish = async {
-                    if let Some(batch) = unpublished.take() {
-                        self.publish(&batch).await;
-                    }
-                };
-                if shutdown.is_cancelled() {
-                    break publish.await;
-                }
-                let (step, ()) = tokio::join!(self.step(work, pace), publish);
+            while !shutdown.is_cancelled() {
+                let step = self.step(work, pace).await;
                 let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
-                unpublished = batch;
+                if let Some(batch) = batch {
+                    self.publish(&batch).await;
+                }
                 self.metrics.task_step(work.name(), deliveries);
                 wait = pace.pause;
             }

@@ -18,6 +18,8 @@ const HEADER_CHARS: usize = 1000;
 const COUNTED: &str = "x-delivery-count";
 /// The delivery count that a message had before it was published again.
 const CARRIED: &str = "x-handed-out";
+/// Marks messages of jobs that take the bulk lane, so that their retries do as well. A dead-lettered message keeps it.
+const BULK: &str = "x-bulk";
 
 /// A message to publish to the service's own exchange. It is always persistent.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +41,13 @@ impl Outgoing {
         if delivery_count > 0 {
             self.headers.insert(CARRIED.to_owned(), delivery_count.to_string());
         }
+        self
+    }
+
+    /// The same message, marked as one of jobs that take the bulk lane.
+    #[must_use]
+    pub fn of_bulk(mut self) -> Self {
+        self.headers.insert(BULK.to_owned(), "1".to_owned());
         self
     }
 
@@ -69,6 +78,8 @@ pub struct Received {
     /// How often it was handed out before and not acknowledged: the broker's count, plus what [`Outgoing::carrying`]
     /// recorded when it was moved from another queue.
     pub delivery_count: u32,
+    /// Whether it is marked by [`Outgoing::of_bulk`].
+    pub is_of_bulk: bool,
     /// Acknowledges it.
     pub acker: Acker,
 }
@@ -80,6 +91,7 @@ impl Received {
             routing_key: delivery.routing_key.to_string(),
             redelivered: delivery.redelivered,
             delivery_count: delivery_count(&delivery),
+            is_of_bulk: delivery.properties.headers().as_ref().is_some_and(|headers| headers.contains_key(BULK)),
             acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag },
             body: delivery.data,
         }

@@ -4,7 +4,7 @@ use std::{
     future::ready,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use broker::{Attachment, BatchLimit, Broker, Closing, Prefetch, Publisher, Subscription};
@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{
-    DatabaseWatch, Flood, OpsError, OpsServer, Settings, SettingsError,
+    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
 };
 use tokio::sync::mpsc;
@@ -68,7 +68,6 @@ pub struct App {
     schedule: RetrySchedule,
     main: Slots,
     slow: Slots,
-    flood: u32,
     batch: usize,
     deadline: Duration,
     keep: Duration,
@@ -91,7 +90,6 @@ impl App {
             schedule: settings.retry.schedule.clone(),
             main: slots(settings, settings.dispatcher.max_in_flight),
             slow: slots(settings, settings.dispatcher.slow_in_flight),
-            flood: settings.flood.jobs_per_second,
             batch: usize::from(settings.dispatcher.batch),
             deadline: settings.shutdown.deadline,
             keep: settings.retention.keep,
@@ -209,7 +207,6 @@ impl App {
             lanes: Lanes::new(self.main, self.slow),
             stamps,
             turns: Turns::new(),
-            flood: Flood::above(self.flood, Instant::now()),
             undertaker,
             in_flight,
             results: results_sender,

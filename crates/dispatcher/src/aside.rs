@@ -50,7 +50,7 @@ impl Intake {
     /// Publishes a job once more, due at a time.
     pub(crate) async fn come_again(self: &Arc<Self>, job: Job, due: OffsetDateTime) {
         let delivery_count = self.in_flight.delivery_count(job);
-        self.pass(job, Some(FollowUp::Again(job, due, delivery_count))).await;
+        self.pass(job, Some(FollowUp::Republish(job, due, delivery_count))).await;
     }
 
     /// Publishes the job of the next attempt, due at a time.

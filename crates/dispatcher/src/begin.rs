@@ -17,13 +17,13 @@ use crate::{
 };
 
 /// After this wait, a delivery is read again: its webhook may be paused or get another URL at any time.
-const STALE: Duration = Duration::from_millis(400);
+const REREAD_AFTER: Duration = Duration::from_millis(400);
 
 /// What a job holds once it may begin.
 struct Admitted {
     turn: Option<Turn>,
     admission: Admission,
-    is_stale: bool,
+    must_reread: bool,
 }
 
 impl Intake {
@@ -36,29 +36,29 @@ impl Intake {
             WebhookState::Deleted => return self.cancel(job).await,
         }
         let Some(suspicion) = self.suspicion(job, receipt).await else { return };
-        let Admitted { turn, admission, is_stale } = match self.admit(receipt.lane, suspicion, &due).await {
+        let Admitted { turn, admission, must_reread } = match self.admit(receipt.lane, suspicion, &due).await {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                // The mover outlives every job, like the recorder below.
+                // If the mover was abandoned at the shutdown, the message stays unacknowledged and is redelivered.
                 return drop(self.moves.send(Move { job, webhook, from: receipt.lane, refusal }).await);
             }
         };
-        if is_stale {
-            let Some(now) = self.still_due(job, receipt).await else { return };
-            due = now;
+        if must_reread {
+            let Some(reread) = self.still_due(job, receipt).await else { return };
+            due = reread;
         }
         if self.note(job, receipt, turn).await.is_none() {
             return;
         }
         let Some(body) = self.body(job, &mut due).await else { return };
         match admission.spend(self.sender.attempt(job, due, body)).await {
-            // The recorder outlives every attempt, unless it was abandoned: then nothing is acknowledged.
+            // The same holds for the recorder.
             Ok(result) => drop(self.results.send(result).await),
             Err((due, error)) => self.wait_for_keys(job, &due, &error).await,
         }
     }
 
-    /// Waits, with one patience, for what a job needs to begin. Tells whether the delivery has to be read again.
+    /// Waits for a suspect's turn, a slot and room for a long body, all within one `Patience`. Tells whether the delivery has to be read again.
     async fn admit(&self, lane: LaneKind, suspicion: Suspicion, due: &Due) -> Result<Admitted, Refusal> {
         let mut patience = self.lanes.of(lane).patience(due.destination.webhook, due.destination.tenant);
         let turn = self.turns.wait_for(suspicion, patience.end()).await?;
@@ -67,7 +67,7 @@ impl Intake {
             StoredBody::Long(bytes) => Some(bytes),
         };
         let admission = patience.admit(long_body).await?;
-        Ok(Admitted { turn, admission, is_stale: patience.began().elapsed() >= STALE })
+        Ok(Admitted { turn, admission, must_reread: patience.began().elapsed() >= REREAD_AFTER })
     }
 
     /// Reads the delivery again. Returns it if this attempt is still due, else has the job judged again.
@@ -80,7 +80,7 @@ impl Intake {
                 && due.progress.judge(job, receipt.redelivered, now, &self.schedule) == Verdict::Attempt
         });
         if due.is_none() {
-            self.again(job, receipt);
+            self.judge_again(job, receipt);
         }
         due
     }

@@ -105,7 +105,7 @@ impl InFlight {
                 self.gauge.of(first.receipt.lane).dec();
             }
             let parts = messages.into_iter().map(|message| message.ack);
-            done.extend(SharedAck::leaving(parts.collect(), follow_up));
+            done.extend(SharedAck::attach_follow_up(parts.collect(), follow_up));
         }
         self.finisher.done(done).await
     }

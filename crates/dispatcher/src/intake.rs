@@ -1,18 +1,17 @@
 //! Takes a batch of jobs: reads their deliveries, judges each, starts the attempts.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
-    time::Instant,
 };
 
 use broker::{Acker, Names, Outgoing, Received};
-use domain::{DeliveryId, Job, Redelivered, RetrySchedule, TenantId, Verdict};
+use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
 use futures_util::FutureExt;
 use ledger::{Due, Ledger, Loaded};
-use service_kit::{Flood, connections::persist};
+use service_kit::connections::persist;
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -24,7 +23,7 @@ use crate::{
     lane::{Lane, LaneKind, Slots},
     metrics::{Metrics, size},
     mover::Move,
-    shared_ack::{FollowUp, SharedAck},
+    shared_ack::{FollowUp, Origin, SharedAck},
     stamps::Stamps,
     suspects::{self, Turns},
 };
@@ -38,7 +37,6 @@ pub(crate) struct Intake {
     pub(crate) lanes: Lanes,
     pub(crate) stamps: Arc<Stamps>,
     pub(crate) turns: Turns,
-    pub(crate) flood: Flood,
     pub(crate) undertaker: Undertaker,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) results: mpsc::Sender<AttemptResult>,
@@ -80,7 +78,7 @@ impl Intake {
             let places = self.lanes.of(kind).places(waiting.len().min(self.most)).await;
             let mut begun = Vec::with_capacity(places.len());
             for ((job, ack, receipt), place) in waiting.drain(..places.len()).zip(places) {
-                // The connection is lost, so the message is redelivered.
+                // Skips a job whose connection is lost: the broker redelivers its message.
                 if !ack.is_usable() {
                     continue;
                 }
@@ -107,10 +105,8 @@ impl Intake {
         if self.stamp(&jobs, &due).await.is_none() {
             return;
         }
-        let (flooding, mut to_bulk) = (self.flooding(&jobs, &due), Vec::new());
         for (job, receipt) in jobs {
             match (due.get(&job.delivery), unreadable.get(&job.delivery)) {
-                (Some(due), _) if of_flood(job, receipt, &flooding, due) => to_bulk.push(job),
                 (Some(due), _) => self.judge(job, receipt, due),
                 (None, Some(column)) => {
                     let detail = format!("this version cannot read {column}");
@@ -121,35 +117,6 @@ impl Intake {
                 (None, None) => self.spawn(job, |this| async move { this.undertaker.unknown(job).await }),
             }
         }
-        self.move_to_bulk(to_bulk);
-    }
-
-    /// Counts the main lane's jobs. Returns the tenants that flood it.
-    fn flooding(&self, jobs: &[(Job, Receipt)], due: &HashMap<DeliveryId, Due>) -> HashSet<TenantId> {
-        let mut tenants = HashMap::new();
-        let in_main = jobs.iter().filter(|(_, receipt)| receipt.lane == LaneKind::Main);
-        for due in in_main.filter_map(|(job, _)| due.get(&job.delivery)) {
-            *tenants.entry(due.destination.tenant).or_insert(0) += 1;
-        }
-        self.flood.count(&tenants, Instant::now()).into_iter().collect()
-    }
-
-    /// Moves retries to the bulk lane. They come back over the main lane, whatever lane their jobs came from.
-    fn move_to_bulk(&self, jobs: Vec<Job>) {
-        if jobs.is_empty() {
-            return;
-        }
-        let (names, in_flight, metrics) = (self.names.clone(), Arc::clone(&self.in_flight), self.metrics.clone());
-        self.tasks.spawn(async move {
-            let count = jobs.len();
-            let moved = jobs.into_iter().map(|job| {
-                let there = Outgoing { queue: names.bulk(), ..names.job(job) };
-                (job, Some(FollowUp::Message(there.carrying(in_flight.delivery_count(job)))))
-            });
-            if in_flight.finish(moved.collect::<Vec<_>>()).await.is_some() {
-                metrics.moved_to_bulk(count);
-            }
-        });
     }
 
     /// Stamps the webhooks of jobs from the slow lane: more of their jobs may be in it.
@@ -162,39 +129,54 @@ impl Intake {
         persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, &webhooks)).await
     }
 
-    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often.
+    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often. Moves
+    /// the retry of a job of the bulk lane there: every retry queue expires into the main lane.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
-        let mut opened = VecDeque::with_capacity(batch.len());
-        for Received { body, acker, delivery_count, .. } in batch {
+        let (mut opened, mut replaced) = (VecDeque::with_capacity(batch.len()), Vec::new());
+        for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {
+            let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
+            if is_of_bulk && lane == LaneKind::Main {
+                let there = Outgoing { queue: self.names.bulk(), body, ..Outgoing::default() };
+                replaced.push((acker, origin, vec![there.carrying(delivery_count)]));
+                self.metrics.moved_to_bulk.inc();
+                continue;
+            }
             match Job::parse(&body) {
-                Ok(jobs) if jobs.len() > 1 && suspects::are_to_part(delivery_count) => {
+                Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(delivery_count) => {
                     let alone = |job| {
                         Outgoing { queue: lane.queue(&self.names), ..self.names.job(job) }.carrying(delivery_count)
                     };
-                    self.replace(acker, jobs.into_iter().map(alone).collect());
+                    replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
                 }
                 Ok(jobs) => {
                     let receipt = Receipt { lane, redelivered: Redelivered::from(delivery_count > 0), delivery_count };
-                    let acks = SharedAck::of(acker, jobs.len());
+                    let acks = SharedAck::of(acker, origin, jobs.len());
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
                     self.metrics.skipped(error.reason());
                     let reason = Reason { word: error.reason(), detail: error.to_string() };
-                    self.replace(acker, vec![reason.message(body, &self.names)]);
+                    replaced.push((acker, origin, vec![reason.message(body, &self.names)]));
                 }
             }
         }
+        self.replace(replaced);
         opened
     }
 
-    /// Publishes others in place of a message, unless that is redelivered. Runs in a task of its own, as their queue
-    /// may refuse.
-    fn replace(&self, acker: Acker, others: Vec<Outgoing>) {
-        let (finisher, acks) = (self.in_flight.finisher().clone(), SharedAck::of(acker, others.len()));
-        let follow_ups = others.into_iter().map(|other| Some(FollowUp::Message(other)));
-        let done: Vec<_> = acks.into_iter().zip(follow_ups).collect();
+    /// Publishes other messages in place of each, then acknowledges it. If its connection is lost, publishes nothing: the
+    /// broker redelivers it. Runs in a task of its own, as a queue may refuse.
+    fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>) {
+        if replaced.is_empty() {
+            return;
+        }
+        let finisher = self.in_flight.finisher().clone();
+        let done = replaced.into_iter().flat_map(|(acker, origin, others)| {
+            let acks = SharedAck::of(acker, origin, others.len());
+            acks.into_iter().zip(others.into_iter().map(|other| Some(FollowUp::Message(other))))
+        });
+        let done: Vec<_> = done.collect();
         self.tasks.spawn(async move { finisher.done(done).await });
     }
 
@@ -217,7 +199,7 @@ impl Intake {
     }
 
     /// Looks a job up and judges it again.
-    pub(crate) fn again(self: &Arc<Self>, job: Job, receipt: Receipt) {
+    pub(crate) fn judge_again(self: &Arc<Self>, job: Job, receipt: Receipt) {
         self.spawn(job, |this| -> Pin<Box<dyn Future<Output = ()> + Send>> {
             Box::pin(async move { this.look_up(vec![(job, receipt)]).await })
         });
@@ -257,9 +239,4 @@ impl Intake {
             }
         })
     }
-}
-
-/// Whether a job is a retry for the bulk lane. Whoever published a first attempt chose its lane.
-fn of_flood(job: Job, receipt: Receipt, flooding: &HashSet<TenantId>, due: &Due) -> bool {
-    receipt.lane == LaneKind::Main && job.attempt > 1 && flooding.contains(&due.destination.tenant)
 }

@@ -30,7 +30,7 @@ pub(crate) struct Metrics {
     finished: ByWord,
     skipped: ByWord,
     moved: ByWord,
-    moved_to_bulk: Counter,
+    pub(crate) moved_to_bulk: Counter,
     put_back: ByWord,
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
@@ -97,7 +97,7 @@ impl Metrics {
         );
         registry.register(
             "webhooks_jobs_moved_to_bulk_lane",
-            "Retries of tenants that flood the main lane, which left it for the bulk one",
+            "Messages that left the main lane for the bulk one: retries of its jobs",
             seen.moved_to_bulk,
         );
         registry.register(
@@ -108,7 +108,7 @@ impl Metrics {
         registry.register("webhooks_attempts_in_flight", "Jobs under way, by lane", seen.in_flight.0);
         registry.register(
             "webhooks_lane_ready_jobs",
-            "Messages that wait on a lane's queue; under high load, one holds up to eight jobs",
+            "Messages that wait on a lane's queue; one may hold up to eight jobs",
             seen.depth.0,
         );
     }
@@ -132,10 +132,6 @@ impl Metrics {
             LaneKind::Slow => &self.put_back,
         };
         counters.get_or_create(&[("reason", refusal.as_str())]).inc();
-    }
-
-    pub(crate) fn moved_to_bulk(&self, jobs: usize) {
-        self.moved_to_bulk.inc_by(u64::try_from(jobs).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn skipped(&self, reason: &'static str) {

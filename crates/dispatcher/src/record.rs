@@ -41,7 +41,7 @@ pub(crate) struct Recorder {
     pub(crate) broken: CancellationToken,
 }
 
-/// What is left to do for a job after the write. The ledger decides on the retry.
+/// What is left to do for a job after the write. A retry's time is what the ledger has now.
 enum Recorded {
     /// The job is done. It leaves a retry that is due at a time, or none.
     Done(Job, Option<OffsetDateTime>),
@@ -99,14 +99,14 @@ impl Recorder {
         }
         let write = || self.ledger.attempts_record(&attempted);
         let outcomes = persist("recording attempts", &self.abandon, write).await?;
-        Some(outcomes.into_iter().map(|outcome| self.follow(outcome)).collect())
+        Some(outcomes.into_iter().map(|outcome| self.retry_to_leave(outcome)).collect())
     }
 
-    /// Decides on the retry. If the ledger took this attempt, the job leaves the retry that the delivery waits for: the
-    /// delivery may have been cancelled or resent meanwhile. If another dispatcher recorded the attempt, the job leaves
-    /// nothing, as that dispatcher leaves the retry. But it may have lost its message, and this is the redelivery. So a
-    /// redelivered job leaves the retry, as any does that comes after the record.
-    fn follow(&self, Outcome { id, attempt, record }: Outcome) -> Recorded {
+    /// Decides whether this job leaves the retry; when it is due was decided before. If the ledger took this attempt, it
+    /// does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher
+    /// recorded the attempt, that one leaves the retry. But if this message was delivered before, it may be the one
+    /// that the other dispatcher has lost: then this job leaves the retry as well.
+    fn retry_to_leave(&self, Outcome { id, attempt, record }: Outcome) -> Recorded {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let retry_at = match record {
             Record::Taken { state, next_attempt_at } => {

@@ -16,9 +16,17 @@ use tokio_util::sync::CancellationToken;
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<Shared>>);
 
+/// Which lane the jobs of a message took first. What they leave is marked by it, so that retries take the same lane.
+#[derive(Clone, Copy)]
+pub(crate) enum Origin {
+    Bulk,
+    Other,
+}
+
 struct Shared {
     /// Taken when the last part is done.
     acker: Option<Acker>,
+    origin: Origin,
     undone: usize,
     follow_ups: Vec<FollowUp>,
 }
@@ -27,17 +35,18 @@ struct Shared {
 pub(crate) enum FollowUp {
     /// The job of the next attempt, due at a time.
     Retry(Job, OffsetDateTime),
-    /// The same job once more, due at a time, with its delivery count. Whoever takes it needs the count: another
-    /// dispatcher may be making this attempt, and rely on the message for the retry.
-    Again(Job, OffsetDateTime, u32),
+    /// The same job in a new message, due at a time, with its delivery count: the broker would count from 0. Whoever
+    /// takes it needs the count: another dispatcher may be making this attempt, and rely on the message for the retry.
+    Republish(Job, OffsetDateTime, u32),
     /// A message as it is.
     Message(Outgoing),
 }
 
 impl SharedAck {
     /// The parts of a message, one for each job.
-    pub(crate) fn of(acker: Acker, jobs: usize) -> Vec<Self> {
-        let shared = Arc::new(Mutex::new(Shared { acker: Some(acker), undone: jobs, follow_ups: Vec::new() }));
+    pub(crate) fn of(acker: Acker, origin: Origin, jobs: usize) -> Vec<Self> {
+        let shared = Shared { acker: Some(acker), origin, undone: jobs, follow_ups: Vec::new() };
+        let shared = Arc::new(Mutex::new(shared));
         (0..jobs).map(|_| Self(Arc::clone(&shared))).collect()
     }
 
@@ -46,9 +55,9 @@ impl SharedAck {
         self.shared().acker.as_ref().is_some_and(Acker::is_usable)
     }
 
-    /// Gives a job's follow-up to one of its parts: the job has one in its message and in each duplicate. Prefers a
-    /// usable part. The message of any other is redelivered, and its follow-ups are not published.
-    pub(crate) fn leaving(
+    /// Gives a job's follow-up to one of its parts: the job has one in its own message and in each duplicate. It is the
+    /// first whose message can still be acknowledged: the follow-ups of the others are not published.
+    pub(crate) fn attach_follow_up(
         parts: Vec<Self>,
         mut follow_up: Option<FollowUp>,
     ) -> impl Iterator<Item = (Self, Option<FollowUp>)> {
@@ -59,14 +68,14 @@ impl SharedAck {
 
     /// Notes that the job is done. The last part of a message returns the right to acknowledge it, and all its
     /// follow-ups.
-    fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Vec<FollowUp>)> {
+    fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Origin, Vec<FollowUp>)> {
         let mut shared = self.shared();
         shared.follow_ups.extend(follow_up);
         shared.undone -= 1;
         if shared.undone > 0 {
             return None;
         }
-        Some((shared.acker.take()?, std::mem::take(&mut shared.follow_ups)))
+        Some((shared.acker.take()?, shared.origin, std::mem::take(&mut shared.follow_ups)))
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -95,30 +104,34 @@ impl Finisher {
     pub(crate) async fn done(&self, parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>) -> Option<()> {
         let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
         for (part, follow_up) in parts {
-            let Some((acker, left)) = part.done(follow_up) else { continue };
+            let Some((acker, origin, left)) = part.done(follow_up) else { continue };
             if left.is_empty() {
                 ready.push(acker);
                 continue;
             }
             let source = Arc::new(acker);
-            let of_source = |content| publishing::FollowUp { sources: vec![Arc::clone(&source)], content };
+            let of_source = |left| publishing::FollowUp { sources: vec![Arc::clone(&source)], content: (left, origin) };
             follow_ups.extend(left.into_iter().map(of_source));
         }
         let Self { publisher, abandon, .. } = self;
         let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon };
-        let message = |publishing::FollowUp { sources, content }: &publishing::FollowUp<Acker, FollowUp>| {
+        let message = |publishing::FollowUp { sources, content }: &publishing::FollowUp<Acker, (FollowUp, Origin)>| {
             let is_wanted = sources.iter().all(|acker| acker.is_usable());
             is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
         };
         publishing.all(follow_ups, ready, |follow_up| message(follow_up), Acker::ack_all).await
     }
 
-    fn message(&self, follow_up: &FollowUp, now: OffsetDateTime) -> Outgoing {
+    fn message(&self, (follow_up, origin): &(FollowUp, Origin), now: OffsetDateTime) -> Outgoing {
         let job_at = |job: &Job, due: &OffsetDateTime| self.names.job_at(*job, *due, now, &self.schedule);
-        match follow_up {
+        let message = match follow_up {
             FollowUp::Retry(job, due) => job_at(job, due),
-            FollowUp::Again(job, due, delivery_count) => job_at(job, due).carrying(*delivery_count),
+            FollowUp::Republish(job, due, delivery_count) => job_at(job, due).carrying(*delivery_count),
             FollowUp::Message(message) => message.clone(),
+        };
+        match origin {
+            Origin::Bulk => message.of_bulk(),
+            Origin::Other => message,
         }
     }
 }

@@ -24,7 +24,7 @@ const MOST_TRIES: u16 = 4;
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a message of several jobs is to be taken apart.
-pub(crate) const fn are_to_part(delivery_count: u32) -> bool {
+pub(crate) const fn must_be_split(delivery_count: u32) -> bool {
     delivery_count >= APART_AFTER
 }
 

@@ -12,7 +12,7 @@ use domain::RetrySchedule;
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
 use service_kit::{
-    DatabaseWatch, Flood, OpsError, OpsServer, Settings, SettingsError,
+    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
     settings::{Reconcile, Retention},
 };
@@ -20,8 +20,8 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    acks::Acks, high_load::HighLoad, intake::Intake, maintenance, maintenance::Maintenance, metrics::Metrics,
-    turns::Turns,
+    acks::Acks, flood::Flood, high_load::HighLoad, intake::Intake, maintenance, maintenance::Maintenance,
+    metrics::Metrics, turns::Turns,
 };
 
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
@@ -77,7 +77,7 @@ impl App {
             prefetch: Prefetch::within(settings.ingest.prefetch, settings.ingest.prefetch_bytes, data_limit),
             data_limit,
             high_load: settings.ingest.rush,
-            flood: settings.flood.jobs_per_second,
+            flood: settings.ingest.flood,
             deadline: settings.shutdown.deadline,
             schedule: settings.retry.schedule.clone(),
             reconcile: settings.reconcile.clone(),

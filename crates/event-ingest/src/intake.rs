@@ -11,7 +11,7 @@ use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
-    DatabaseWatch, Flood,
+    DatabaseWatch,
     connections::persist,
     publishing::{FollowUp, Publishing},
 };
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     acks::Acks,
+    flood::Flood,
     high_load::HighLoad,
     metrics::Metrics,
     moments::{FollowUps, Moments, content},

@@ -2,6 +2,7 @@
 
 mod acks;
 mod app;
+mod flood;
 mod high_load;
 mod intake;
 mod maintenance;

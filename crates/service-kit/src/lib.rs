@@ -4,7 +4,6 @@ mod backoff;
 pub mod buckets;
 pub mod connections;
 mod database_watch;
-mod flood;
 pub mod logs;
 pub mod ops;
 pub mod process;
@@ -15,7 +14,6 @@ pub mod shutdown;
 
 pub use backoff::backoff;
 pub use database_watch::DatabaseWatch;
-pub use flood::Flood;
 pub use ops::{OpsError, OpsServer};
 pub use readiness::Readiness;
 pub use settings::{Sensitive, Settings, SettingsError};

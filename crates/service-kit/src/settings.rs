@@ -18,7 +18,7 @@ use url::Url;
 
 pub use error::{Key, SettingsError};
 pub use sections::{
-    Api, Broker, Database, Dispatcher, Egress, Flood, Ingest, Limits, Log, LogFormat, Ops, Reconcile, Retention, Retry,
+    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Reconcile, Retention, Retry,
     Secrets, SessionBackEnd, Shutdown,
 };
 pub use sensitive::Sensitive;
@@ -37,7 +37,6 @@ pub struct Settings {
     pub egress: Egress,
     pub dispatcher: Dispatcher,
     pub ingest: Ingest,
-    pub flood: Flood,
     pub reconcile: Reconcile,
     pub retention: Retention,
     pub limits: Limits,

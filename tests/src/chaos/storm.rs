@@ -101,6 +101,8 @@ fn settings() -> Vec<(&'static str, String)> {
         ("INGEST__BATCH", "16"),
         // Always high load: several jobs to a message.
         ("INGEST__RUSH", "0"),
+        // Some tenants flood.
+        ("INGEST__FLOOD", "5"),
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "256"),
         ("BROKER__CONFIRM_TIMEOUT", "2s"),

@@ -16,7 +16,7 @@ const FEW: usize = 5;
 
 fn flooded() -> Options {
     let mut options = options(16, 8);
-    options.settings.push(("FLOOD__JOBS_PER_SECOND", FLOOD.to_string()));
+    options.settings.push(("INGEST__FLOOD", FLOOD.to_string()));
     options
 }
 
@@ -57,7 +57,7 @@ async fn a_flood_waits_behind_itself_and_another_tenants_jobs_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_retries_of_a_flood_leave_the_main_lane_and_are_made_once() {
+async fn the_retries_of_a_flood_take_its_lane_and_are_made_once() {
     // The only retry is the last attempt, so that each delivery ends with it.
     let options = Options { schedule: "1s", ..flooded() };
     System::prepared(options, async |system| {
@@ -99,7 +99,7 @@ async fn a_flood_reaches_all_webhooks_of_its_tenant_alike() {
         for path in paths {
             let count = until_then.iter().filter(|one| one.path == path).count();
             println!("{path}: {count} of {EVENTS} when the first webhook had all");
-            assert!(count >= EVENTS / 2, "{path} had {count} of {EVENTS} when another had all");
+            assert!(count >= EVENTS / 4, "{path} had {count} of {EVENTS} when another had all");
         }
     })
     .await;

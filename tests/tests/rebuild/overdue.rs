@@ -95,7 +95,7 @@ async fn a_backlog_without_dispatchers_is_not_enqueued_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_is_one_in_the_bulk_lane_while_the_main_lane_is_empty() {
     let mut options = options();
-    options.settings.push(("FLOOD__JOBS_PER_SECOND", "10".to_owned()));
+    options.settings.push(("INGEST__FLOOD", "10".to_owned()));
     System::prepared(options, async |system| {
         let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
         more_passes(ingest, "done", 15.0).await;

@@ -130,7 +130,7 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
 /// A delivery whose job the outbox relay publishes late becomes due at that time: lost-job detection must not take the
 /// job for lost. A retry that is due later stays so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_promise_that_is_taken_over_late_is_due_then() {
+async fn a_job_of_the_outbox_that_is_taken_over_late_is_due_then() {
     System::prepared(Options::default(), async |system| {
         let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4().to_string());
         history::made(&system, tenant, &webhook, 3, "CASE i WHEN 1 THEN 'pending' ELSE 'retrying' END").await;

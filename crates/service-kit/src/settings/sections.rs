@@ -184,15 +184,9 @@ pub struct Ingest {
     /// Jobs a second above which the load is high: a message then holds several jobs; 0 for always.
     #[serde(deserialize_with = "parse::number")]
     pub rush: u32,
-}
-
-/// `flood`: when a tenant has so many jobs that they take the bulk lane.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Flood {
-    /// A tenant floods with more jobs a second, in one process, if all tenants below the limit have fewer together.
+    /// Jobs of one tenant a second from which on they take the bulk lane, if all tenants below it have fewer together.
     #[serde(deserialize_with = "parse::number")]
-    pub jobs_per_second: u32,
+    pub flood: u32,
 }
 
 /// `reconcile`: lost-job detection, which compares the ledger with the queues.

@@ -14,7 +14,7 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// A level for each tenant, which rises with every job and fades. A tenant floods once its level reaches the limit and
 /// is above the levels of all tenants below the limit together. It floods until its level is below half of the limit.
 #[derive(Clone)]
-pub struct Flood {
+pub(crate) struct Flood {
     limit: f64,
     levels: Arc<Mutex<Levels>>,
 }
@@ -32,22 +32,20 @@ struct Level {
 
 impl Flood {
     /// `per_second` is the limit: a tenant with fewer jobs a second does not flood.
-    #[must_use]
-    pub fn above(per_second: u32, now: Instant) -> Self {
+    pub(crate) fn above(per_second: u32, now: Instant) -> Self {
         let levels = Levels { swept: now, tenants: HashMap::new() };
         Self { limit: per_second.into(), levels: Arc::new(Mutex::new(levels)) }
     }
 
     /// Counts a batch's jobs by tenant. Returns those of the tenants that flood.
-    #[must_use]
-    pub fn count(&self, jobs: &HashMap<TenantId, u32>, now: Instant) -> Vec<TenantId> {
+    pub(crate) fn count(&self, jobs: &HashMap<TenantId, u32>, now: Instant) -> Vec<TenantId> {
         let mut levels = self.lock();
         levels.sweep(now);
         let mut high = Vec::new();
         for (tenant, jobs) in jobs {
             let level = levels.tenants.entry(*tenant).or_insert(Level { jobs: 0.0, at: now, floods: false });
-            *level = Level { jobs: level.jobs_at(now) + f64::from(*jobs), at: now, ..*level };
-            level.floods &= level.jobs >= self.limit / 2.0;
+            let left = level.jobs_at(now);
+            *level = Level { jobs: left + f64::from(*jobs), at: now, floods: level.floods && left >= self.limit / 2.0 };
             if level.floods || level.jobs >= self.limit {
                 high.push(*tenant);
             }
