@@ -129,16 +129,16 @@ impl Intake {
         persist("stamping webhooks", &self.abandon, || self.stamps.set(&self.ledger, &webhooks)).await
     }
 
-    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often. Moves
-    /// the retry of a job of the bulk lane there: every retry queue expires into the main lane.
+    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often. Hands
+    /// what a job of the bulk lane has left on to that lane: every retry queue expires into the main one.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
-        let (mut opened, mut replaced) = (VecDeque::with_capacity(batch.len()), Vec::new());
+        let (mut opened, mut replaced, mut to_bulk) = (VecDeque::with_capacity(batch.len()), Vec::new(), 0);
         for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
                 let there = Outgoing { queue: self.names.bulk(), body, ..Outgoing::default() };
                 replaced.push((acker, origin, vec![there.carrying(delivery_count)]));
-                self.metrics.moved_to_bulk.inc();
+                to_bulk += 1;
                 continue;
             }
             match Job::parse(&body) {
@@ -161,23 +161,27 @@ impl Intake {
                 }
             }
         }
-        self.replace(replaced);
+        self.replace(replaced, to_bulk);
         opened
     }
 
     /// Publishes other messages in place of each, then acknowledges it. If its connection is lost, publishes nothing: the
-    /// broker redelivers it. Runs in a task of its own, as a queue may refuse.
-    fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>) {
+    /// broker redelivers it. Runs in a task of its own, as a queue may refuse. Counts `to_bulk` of them as handed on.
+    fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>, to_bulk: u64) {
         if replaced.is_empty() {
             return;
         }
-        let finisher = self.in_flight.finisher().clone();
+        let (finisher, handed_on) = (self.in_flight.finisher().clone(), self.metrics.moved_to_bulk.clone());
         let done = replaced.into_iter().flat_map(|(acker, origin, others)| {
             let acks = SharedAck::of(acker, origin, others.len());
             acks.into_iter().zip(others.into_iter().map(|other| Some(FollowUp::Message(other))))
         });
         let done: Vec<_> = done.collect();
-        self.tasks.spawn(async move { finisher.done(done).await });
+        self.tasks.spawn(async move {
+            if finisher.done(done).await.is_some() {
+                handed_on.inc_by(to_bulk);
+            }
+        });
     }
 
     fn judge(self: &Arc<Self>, job: Job, receipt: Receipt, due: &Due) {

@@ -97,7 +97,7 @@ impl Metrics {
         );
         registry.register(
             "webhooks_jobs_moved_to_bulk_lane",
-            "Messages that left the main lane for the bulk one: retries of its jobs",
+            "Messages that were handed on from the main lane to the bulk one, whose jobs left them",
             seen.moved_to_bulk,
         );
         registry.register(

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<Shared>>);
 
-/// Which lane the jobs of a message took first. What they leave is marked by it, so that retries take the same lane.
+/// Whether the jobs of a message belong to the bulk lane. What they leave is marked then, so that retries take it, too.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     Bulk,

@@ -140,6 +140,15 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_that_was_followed_by_silence_is_over() {
+        let mut now = Instant::now();
+        let flood = Flood::above(1_000, now);
+        assert_eq!(batches(&flood, &mut now, 1, &[(1, 5_000)]), [tenant(1)]);
+        assert!(batches(&flood, &mut now, 500, &[(2, 1)]).is_empty());
+        assert!(batches(&flood, &mut now, 1, &[(1, 600)]).is_empty(), "more than half of the limit, at once");
+    }
+
+    #[test]
     fn who_sends_nothing_is_forgotten() {
         let mut now = Instant::now();
         let flood = Flood::above(1_000, now);

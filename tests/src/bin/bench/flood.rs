@@ -23,6 +23,14 @@ const WAITING: u64 = 100_000;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How many events measure the rate at which they can be delivered.
 const EVENTS: u64 = 30_000;
+/// The receiver whose flood comes again, and its schedule.
+const REFUSING: &str = "/refuse/200/flood";
+const SCHEDULE: &str = "20s,1h";
+/// Events a second that it gets, which is more than twice of what its slots allow, and for how long.
+const REFUSED: f64 = 1_500.0;
+const REFUSED_FOR: Duration = Duration::from_secs(15);
+/// How long the retries are watched, from the first one on.
+const RETRIES: Duration = Duration::from_secs(30);
 /// The limit of the other tenant's 99th percentile, in milliseconds.
 const MOST: f64 = 200.0;
 /// The limit of the flood's rate, as a part of its rate alone.
@@ -44,6 +52,8 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
         figures.extend(Stage::with(bench, &[], async |stage| paced(stage, receiver).await).await);
     }
     figures.extend(Stage::with(bench, &[], async |stage| unpaced(stage).await).await);
+    let settings = [("RETRY__SCHEDULE", SCHEDULE)];
+    figures.extend(Stage::with(bench, &settings, async |stage| retried(stage).await).await);
     figures
 }
 
@@ -82,6 +92,23 @@ async fn unpaced(stage: &Stage<'_>) -> Vec<Figure> {
     let (during, ()) = stage.bench.paced_beside(other, "ok", PER_SECOND, work).await;
     stage.bench.sink.take("flood");
     percentiles("flood_unpaced_other", &during)
+}
+
+/// Every attempt of a flood fails and comes again, over the lane of the other tenant's jobs.
+async fn retried(stage: &Stage<'_>) -> Vec<Figure> {
+    let flooded = stage.webhooks(1, 1, REFUSING).await;
+    let others = stage.webhooks(1, 1, "/ok/ok").await;
+    stage.start_all(1).await;
+    let (flood, other) = (stage.events(&flooded, SMALL.size), stage.events(&others, SMALL.size));
+    stage.warm_up(&other, 1).await;
+    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
+    let first = publisher.pace(flood, REFUSED, REFUSED_FOR);
+    first.await.expect("publishing does not panic");
+    // The first attempt was made about when the first event was published.
+    tokio::time::sleep(Duration::from_secs(20).saturating_sub(REFUSED_FOR)).await;
+    let (during, ()) = stage.bench.paced_beside(other, "ok", PER_SECOND, tokio::time::sleep(RETRIES)).await;
+    stage.bench.sink.take("flood");
+    of_other("flood_retries_other", &during)
 }
 
 /// Returns what is published to the flooded tenant and to the other.

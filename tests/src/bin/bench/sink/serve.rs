@@ -97,7 +97,7 @@ impl State {
         let mut path = parts.uri.path().split('/').skip(1);
         let (behaviour, mut group) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
         let mut late = Duration::ZERO;
-        if behaviour == "late" {
+        if ["late", "refuse"].contains(&behaviour) {
             late = Duration::from_millis(group.parse().unwrap_or_default());
             group = path.next().unwrap_or_default();
         }
@@ -110,7 +110,7 @@ impl State {
             tokio::time::sleep(late).await;
         }
         let mut response = Response::new(Empty::new());
-        if behaviour == "fail" || (behaviour == "once" && self.fails_first(&parts.headers)) {
+        if ["fail", "refuse"].contains(&behaviour) || (behaviour == "once" && self.fails_first(&parts.headers)) {
             *response.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         }
         Ok(response)
