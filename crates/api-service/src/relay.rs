@@ -53,8 +53,8 @@ impl Relay {
     }
 
     async fn publish_outbox(&self, shutdown: &CancellationToken) {
-        let (mut health, never) = (Health::default(), Notify::new());
-        while woken(&never, LOOK, shutdown).await {
+        let mut health = Health::default();
+        while shutdown.run_until_cancelled(sleep(LOOK)).await.is_some() {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
                 let leased = self.ledger.outbox_lease(OffsetDateTime::now_utc(), BATCH).await;
                 let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
@@ -95,8 +95,8 @@ impl Relay {
 
     /// Updates the tasks' metric.
     async fn count(&self, shutdown: &CancellationToken) {
-        let (mut health, never) = (Health::default(), Notify::new());
-        while woken(&never, LOOK, shutdown).await {
+        let mut health = Health::default();
+        while shutdown.run_until_cancelled(sleep(LOOK)).await.is_some() {
             if let Some(running) = health.of("tasks", self.ledger.tasks_count().await) {
                 self.metrics.tasks(running);
             }

@@ -77,7 +77,7 @@ impl Intake {
         let now = OffsetDateTime::now_utc();
         let due = loaded.due.into_iter().next().filter(|due| {
             due.destination.state == WebhookState::Active
-                && due.progress.judge(job, receipt.redelivered, now, &self.schedule) == Verdict::Attempt
+                && due.progress.judge(job, receipt.redelivered(), now, &self.schedule) == Verdict::Attempt
         });
         if due.is_none() {
             self.judge_again(job, receipt);

@@ -19,10 +19,14 @@ use crate::{
 pub(crate) struct Receipt {
     /// The lane of its queue.
     pub(crate) lane: LaneKind,
-    /// Whether it was delivered before: `delivery_count` is above 0.
-    pub(crate) redelivered: Redelivered,
     /// How often it was delivered before, also as the message that it was moved from.
     pub(crate) delivery_count: u32,
+}
+
+impl Receipt {
+    pub(crate) fn redelivered(self) -> Redelivered {
+        Redelivered::from(self.delivery_count > 0)
+    }
 }
 
 /// What a job holds of the message that it came with.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use broker::{Acker, Names, Outgoing, Received};
-use domain::{DeliveryId, Job, Redelivered, RetrySchedule, Verdict};
+use domain::{DeliveryId, Job, RetrySchedule, Verdict};
 use futures_util::FutureExt;
 use ledger::{Due, Ledger, Loaded};
 use service_kit::connections::persist;
@@ -149,7 +149,7 @@ impl Intake {
                     replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
                 }
                 Ok(jobs) => {
-                    let receipt = Receipt { lane, redelivered: Redelivered::from(delivery_count > 0), delivery_count };
+                    let receipt = Receipt { lane, delivery_count };
                     let acks = SharedAck::of(acker, origin, jobs.len());
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }
@@ -185,7 +185,7 @@ impl Intake {
     }
 
     fn judge(self: &Arc<Self>, job: Job, receipt: Receipt, due: &Due) {
-        match due.progress.judge(job, receipt.redelivered, OffsetDateTime::now_utc(), &self.schedule) {
+        match due.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.schedule) {
             Verdict::Stale => self.skip(job, "stale"),
             Verdict::Attempt => {
                 let due = due.clone();

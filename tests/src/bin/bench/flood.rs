@@ -23,9 +23,9 @@ const WAITING: u64 = 100_000;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How many events measure the rate at which they can be delivered.
 const EVENTS: u64 = 30_000;
-/// The receiver whose flood comes again, and its schedule.
+/// The receiver whose flood comes again, and when.
 const REFUSING: &str = "/refuse/200/flood";
-const SCHEDULE: &str = "20s,1h";
+const FIRST_RETRY: Duration = Duration::from_secs(20);
 /// Events a second that it gets, which is more than twice of what its slots allow, and for how long.
 const REFUSED: f64 = 1_500.0;
 const REFUSED_FOR: Duration = Duration::from_secs(15);
@@ -52,8 +52,10 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
         figures.extend(Stage::with(bench, &[], async |stage| paced(stage, receiver).await).await);
     }
     figures.extend(Stage::with(bench, &[], async |stage| unpaced(stage).await).await);
-    let settings = [("RETRY__SCHEDULE", SCHEDULE)];
-    figures.extend(Stage::with(bench, &settings, async |stage| retried(stage).await).await);
+    let schedule = format!("{}s,1h", FIRST_RETRY.as_secs());
+    figures.extend(
+        Stage::with(bench, &[("RETRY__SCHEDULE", schedule.as_str())], async |stage| retried(stage).await).await,
+    );
     figures
 }
 
@@ -96,27 +98,29 @@ async fn unpaced(stage: &Stage<'_>) -> Vec<Figure> {
 
 /// Every attempt of a flood fails and comes again, over the lane of the other tenant's jobs.
 async fn retried(stage: &Stage<'_>) -> Vec<Figure> {
-    let flooded = stage.webhooks(1, 1, REFUSING).await;
-    let others = stage.webhooks(1, 1, "/ok/ok").await;
-    stage.start_all(1).await;
-    let (flood, other) = (stage.events(&flooded, SMALL.size), stage.events(&others, SMALL.size));
+    let (flood, other) = started(stage, REFUSING).await;
     stage.warm_up(&other, 1).await;
     let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
     let first = publisher.pace(flood, REFUSED, REFUSED_FOR);
     first.await.expect("publishing does not panic");
     // The first attempt was made about when the first event was published.
-    tokio::time::sleep(Duration::from_secs(20).saturating_sub(REFUSED_FOR)).await;
+    tokio::time::sleep(FIRST_RETRY.saturating_sub(REFUSED_FOR)).await;
     let (during, ()) = stage.bench.paced_beside(other, "ok", PER_SECOND, tokio::time::sleep(RETRIES)).await;
     stage.bench.sink.take("flood");
     of_other("flood_retries_other", &during)
 }
 
-/// Returns what is published to the flooded tenant and to the other.
-async fn ready(stage: &Stage<'_>, path: &str) -> (Load, Load) {
+/// Returns what is published to the flooded tenant and to the other. The service runs.
+async fn started(stage: &Stage<'_>, path: &str) -> (Load, Load) {
     let flooded = stage.webhooks(1, 1, path).await;
     let others = stage.webhooks(1, 1, "/ok/ok").await;
     stage.start_all(1).await;
-    let (flood, other) = (stage.events(&flooded, SMALL.size), stage.events(&others, SMALL.size));
+    (stage.events(&flooded, SMALL.size), stage.events(&others, SMALL.size))
+}
+
+/// The same, warmed up.
+async fn ready(stage: &Stage<'_>, path: &str) -> (Load, Load) {
+    let (flood, other) = started(stage, path).await;
     for load in [&flood, &other] {
         stage.warm_up(load, 1).await;
     }

@@ -51,7 +51,7 @@ fn a_malformed_answer_is_named_by_its_fault_and_never_quoted() {
         let error = read(&answer(200, &body), NOW).unwrap_err();
         assert!(error.to_string().ends_with(": it is not a JSON object"), "{body}");
     }
-    for (name, violation) in [
+    for (name, wrong) in [
         ("tenant_id", "tenant_id is not a UUID"),
         ("user_id", "user_id is not a string"),
         ("role", "role is not a string"),
@@ -63,7 +63,7 @@ fn a_malformed_answer_is_named_by_its_fault_and_never_quoted() {
         bodies[2][name] = json!(["hunter2"]);
         for body in bodies {
             let error = read(&answer(200, &body), NOW).unwrap_err();
-            let said = format!("the business application's answer cannot be used: {violation}");
+            let said = format!("the business application's answer cannot be used: {wrong}");
             assert_eq!(error.to_string(), said, "{body}");
             assert!(!format!("{error:?}").contains("hunter2"));
         }
