@@ -7,32 +7,22 @@ use std::{
     time::Duration,
 };
 
-use broker::{Attachment, BatchLimit, Broker, Closing, Prefetch, Publisher, Subscription};
-use domain::{Destinations, RetrySchedule};
+use broker::{Attachment, BatchLimit, Broker, Closing, Prefetch, Subscription};
 use egress::{Egress, EgressConfig, EgressError};
 use futures_util::future::join_all;
-use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{
     DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
     connections::{self, SchemaTooOld},
 };
-use tokio::sync::mpsc;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    attempt::{AttemptResult, Sender},
-    dead::Undertaker,
     depths,
-    in_flight::InFlight,
-    intake::{Intake, Lanes},
+    intake::Intake,
     lane::{LaneKind, Slots},
     metrics::Metrics,
-    mover::{Move, Mover},
-    record::Recorder,
-    shared_ack::Finisher,
-    stamps::Stamps,
-    suspects::Turns,
+    pipeline::{Parts, Pipeline},
 };
 
 const OPS_PORT: u16 = 9083;
@@ -60,17 +50,9 @@ pub enum AppError {
 /// The service: build it, then run it.
 pub struct App {
     ops: OpsServer,
-    ledger: Ledger,
     broker: Broker,
-    egress: Egress,
-    keys: Arc<SecretKeys>,
-    destinations: Destinations,
-    schedule: RetrySchedule,
-    main: Slots,
-    slow: Slots,
-    batch: usize,
+    parts: Parts,
     deadline: Duration,
-    keep: Duration,
 }
 
 impl App {
@@ -80,19 +62,22 @@ impl App {
     /// [`AppError`], naming the setting or the address.
     pub async fn build(settings: &Settings) -> Result<Self, AppError> {
         let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
-        Ok(Self {
+        let parts = Parts {
+            ledger: connections::ledger(settings, "dispatcher")?,
             keys: Arc::new(connections::secret_keys(settings)?),
             egress: egress(settings)?,
             destinations: settings.egress.destinations(),
-            ledger: connections::ledger(settings, "dispatcher")?,
-            broker: connections::broker(settings, "dispatcher")?,
-            ops: OpsServer::bind(address).await?,
             schedule: settings.retry.schedule.clone(),
             main: slots(settings, settings.dispatcher.max_in_flight),
             slow: slots(settings, settings.dispatcher.slow_in_flight),
             batch: usize::from(settings.dispatcher.batch),
-            deadline: settings.shutdown.deadline,
             keep: settings.retention.keep,
+        };
+        Ok(Self {
+            broker: connections::broker(settings, "dispatcher")?,
+            ops: OpsServer::bind(address).await?,
+            parts,
+            deadline: settings.shutdown.deadline,
         })
     }
 
@@ -107,34 +92,34 @@ impl App {
     /// # Errors
     /// [`AppError::Schema`] or [`AppError::Broken`].
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
-        tracing::info!(fingerprints = ?self.keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
+        tracing::info!(fingerprints = ?self.parts.keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let finished = CancellationToken::new();
         let _stop_helpers = finished.clone().drop_guard();
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry, self.broker.stats());
-        let _clock = DatabaseWatch::start(&self.ledger, &mut registry, finished.clone());
+        let _clock = DatabaseWatch::start(&self.parts.ledger, &mut registry, finished.clone());
         let publisher = self.broker.publisher(finished.clone());
         let broken = CancellationToken::new();
-        let Pipeline { intake, recorder, results, mover, moves } = self.pipeline(&publisher, &metrics, &broken);
+        let Pipeline { intake, recorder, attempts, mover, moves, tasks, abandon } =
+            Pipeline::new(&self.parts, &self.broker, &publisher, &metrics, &broken);
         let attachments = LaneKind::ALL.map(|_| Attachment::default());
         let consumers = attachments.clone();
-        let readiness = connections::readiness(&self.ledger, &publisher, shutdown.clone())
+        let readiness = connections::readiness(&self.parts.ledger, &publisher, shutdown.clone())
             .check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
         tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished));
 
-        connections::wait_for_schema(&self.ledger, &shutdown).await?;
+        connections::wait_for_schema(&self.parts.ledger, &shutdown).await?;
         let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.clone(), shutdown.clone()));
-        let recording = tokio::spawn(recorder.run(results, self.batch));
+        let recording = tokio::spawn(recorder.run(attempts, self.parts.batch));
         let moving = tokio::spawn(mover.run(moves));
-        let (tasks, abandon) = (intake.tasks.clone(), intake.abandon.clone());
         let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
             let prefetch = Prefetch::of(match kind {
-                LaneKind::Main => self.main.slots,
-                LaneKind::Bulk => self.main.slots.div_ceil(MESSAGES_OF_BULK),
-                LaneKind::Slow => self.slow.slots,
+                LaneKind::Main => self.parts.main.slots,
+                LaneKind::Bulk => self.parts.main.slots.div_ceil(MESSAGES_OF_BULK),
+                LaneKind::Slow => self.parts.slow.slots,
             });
             let subscription = self.broker.subscribe(kind.queue(self.broker.names()), prefetch, attachment);
-            consume(kind, subscription, Arc::clone(&intake), self.batch, &shutdown)
+            consume(kind, subscription, &intake, self.parts.batch, &shutdown)
         });
         let consuming = join_all(lanes);
         let closings = tokio::select! {
@@ -156,84 +141,13 @@ impl App {
         let _ = tokio::join!(join_all(closings.into_iter().map(Closing::close)), depths);
         Ok(())
     }
-
-    fn pipeline(&self, publisher: &Publisher, metrics: &Metrics, broken: &CancellationToken) -> Pipeline {
-        let jobs = usize::from(self.main.slots) + usize::from(self.slow.slots);
-        let ((results_sender, results), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
-        let (abandon, stamps) = (CancellationToken::new(), Arc::<Stamps>::default());
-        let finisher = Finisher {
-            publisher: publisher.clone(),
-            names: self.broker.names().clone(),
-            schedule: self.schedule.clone(),
-            abandon: abandon.clone(),
-        };
-        let in_flight = Arc::new(InFlight::new(metrics.in_flight.clone(), finisher));
-        let undertaker = Undertaker {
-            ledger: self.ledger.clone(),
-            names: self.broker.names().clone(),
-            in_flight: Arc::clone(&in_flight),
-            metrics: metrics.clone(),
-            keep: self.keep,
-            abandon: abandon.clone(),
-        };
-        let mover = Mover {
-            ledger: self.ledger.clone(),
-            names: self.broker.names().clone(),
-            stamps: Arc::clone(&stamps),
-            in_flight: Arc::clone(&in_flight),
-            metrics: metrics.clone(),
-            abandon: abandon.clone(),
-            broken: broken.clone(),
-        };
-        let recorder = Recorder {
-            ledger: self.ledger.clone(),
-            schedule: self.schedule.clone(),
-            in_flight: Arc::clone(&in_flight),
-            undertaker: undertaker.clone(),
-            metrics: metrics.clone(),
-            abandon: abandon.clone(),
-            broken: broken.clone(),
-        };
-        let intake = Intake {
-            ledger: self.ledger.clone(),
-            names: self.broker.names().clone(),
-            schedule: self.schedule.clone(),
-            sender: Sender {
-                egress: self.egress.clone(),
-                keys: Arc::clone(&self.keys),
-                destinations: self.destinations.clone(),
-                metrics: metrics.clone(),
-            },
-            lanes: Lanes::new(self.main, self.slow),
-            stamps,
-            turns: Turns::new(),
-            undertaker,
-            in_flight,
-            results: results_sender,
-            moves: moves_sender,
-            metrics: metrics.clone(),
-            tasks: TaskTracker::new(),
-            most: self.batch,
-            abandon,
-        };
-        Pipeline { intake: Arc::new(intake), recorder, results, mover, moves }
-    }
-}
-
-/// What jobs pass through, with the channels in between.
-struct Pipeline {
-    intake: Arc<Intake>,
-    recorder: Recorder,
-    results: mpsc::Receiver<AttemptResult>,
-    mover: Mover,
-    moves: mpsc::Receiver<Move>,
 }
 
 /// Takes the batches of a lane until the shutdown.
 async fn consume(
     kind: LaneKind,
     mut subscription: Subscription,
-    intake: Arc<Intake>,
+    intake: &Intake,
     most: usize,
     shutdown: &CancellationToken,
 ) -> broker::Closing {

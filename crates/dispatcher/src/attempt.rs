@@ -1,72 +1,83 @@
 //! Makes one attempt: signs the stored body, sends it, and returns the result.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use domain::{Destinations, Job, OutcomeClass, WebhookId, WebhookUrl};
-use egress::{Answer, Egress, Post};
-use ledger::{Due, SecretKeys, UnsealError};
-use signing::sign;
+use domain::{Answer, Destinations, Job, OutcomeClass, RetrySchedule, WebhookUrl};
+use egress::{Egress, Post};
+use ledger::{Attempted, Due};
+use signing::{SigningSecret, sign};
 use time::OffsetDateTime;
 
 use crate::{fault, metrics::Metrics};
 
 /// What attempts need.
-#[derive(Clone)]
 pub(crate) struct Sender {
-    pub(crate) egress: Egress,
-    pub(crate) keys: Arc<SecretKeys>,
-    pub(crate) destinations: Destinations,
-    pub(crate) metrics: Metrics,
-}
-
-/// An attempt that was made.
-pub(crate) struct AttemptResult {
-    pub(crate) due: Due,
-    /// The time `t` in its signature.
-    pub(crate) signed_at: OffsetDateTime,
-    pub(crate) answer: Answer,
+    egress: Egress,
+    destinations: Destinations,
+    schedule: RetrySchedule,
+    metrics: Metrics,
 }
 
 impl Sender {
+    pub(crate) fn new(
+        egress: &Egress,
+        destinations: &Destinations,
+        schedule: &RetrySchedule,
+        metrics: &Metrics,
+    ) -> Self {
+        Self {
+            egress: egress.clone(),
+            destinations: destinations.clone(),
+            schedule: schedule.clone(),
+            metrics: metrics.clone(),
+        }
+    }
+
     /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body.
-    ///
-    /// # Errors
-    /// When the operator's keys do not open the webhook's secret. That is no attempt: the receiver did not fail.
-    pub(crate) async fn attempt(&self, job: Job, due: Due, body: Bytes) -> Result<AttemptResult, (Due, UnsealError)> {
-        let destination = &due.destination;
-        let secret = match self.keys.open(destination.webhook, &destination.secret) {
-            Ok(secret) => secret,
-            Err(error) => return Err((due, error)),
-        };
+    pub(crate) async fn attempt(&self, job: Job, due: Due, secret: &SigningSecret, body: Bytes) -> Attempted {
+        let Due { id, progress, occurred_at, event_type, destination, .. } = due;
         let now = OffsetDateTime::now_utc();
-        if due.progress.attempts == 0 {
-            self.metrics.first_attempt_seconds.observe((now - due.occurred_at).as_seconds_f64().max(0.0));
+        if progress.attempts == 0 {
+            self.metrics.first_attempt_seconds.observe((now - occurred_at).as_seconds_f64().max(0.0));
         }
         fault::at_attempt(&destination.url);
         let t = now.unix_timestamp();
-        let signature = sign(&secret, &body, t);
+        let signature = sign(secret, &body, t);
         let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let headers = vec![
-                    ("X-Service-Webhook-Id", due.id.to_string()),
-                    ("X-Service-Event", due.event_type.to_string()),
+                    ("X-Service-Webhook-Id", id.to_string()),
+                    ("X-Service-Event", event_type.to_string()),
                     ("X-Service-Signature", signature.clone()),
                 ];
                 self.egress.post(Post { url, headers, body }).await
             }
-            Err(fault) => refused(format!("the URL {fault}"), now),
+            Err(refused) => refusal(format!("the URL {refused}"), now),
         };
         hide_digest(&mut answer.head, &signature);
-        self.metrics.attempted(answer.class);
-        self.metrics.attempt_seconds.observe(answer.elapsed.as_secs_f64());
-        log(&due, job, destination.webhook, &answer);
-        Ok(AttemptResult { due, signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now), answer })
+        self.metrics.attempted(&answer);
+        tracing::debug!(
+            delivery = %id,
+            webhook = %destination.webhook,
+            %event_type,
+            attempt = job.attempt,
+            outcome = %answer.class,
+            status = answer.status,
+            milliseconds = answer.elapsed.as_millis(),
+            "attempted"
+        );
+        Attempted {
+            id,
+            webhook: destination.webhook,
+            progress: progress.after(answer.class, answer.started_at, answer.finished_at(), &self.schedule),
+            url: destination.url,
+            signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now),
+            answer,
+        }
     }
 }
 
 /// The answer for a URL that was registered, but that today's settings refuse.
-fn refused(error: String, now: OffsetDateTime) -> Answer {
+fn refusal(error: String, now: OffsetDateTime) -> Answer {
     Answer {
         class: OutcomeClass::RefusedAddress,
         status: None,
@@ -92,19 +103,6 @@ fn hide_digest(head: &mut [u8], signature: &str) {
         let end = head.len();
         head[end - digits..].fill(b'*');
     }
-}
-
-fn log(due: &Due, job: Job, webhook: WebhookId, answer: &Answer) {
-    tracing::debug!(
-        delivery = %due.id,
-        %webhook,
-        event_type = %due.event_type,
-        attempt = job.attempt,
-        outcome = %answer.class,
-        status = answer.status,
-        milliseconds = answer.elapsed.as_millis(),
-        "attempted"
-    );
 }
 
 #[cfg(test)]

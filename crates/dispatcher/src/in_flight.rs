@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     lane::{LaneKind, Place},
     metrics::ByLane,
-    shared_ack::{Finisher, FollowUp, SharedAck},
+    shared_ack::SharedAck,
 };
 
 /// How a message was delivered to this process.
@@ -41,7 +41,6 @@ pub(crate) struct Message {
 pub(crate) struct InFlight {
     jobs: Mutex<HashMap<Job, InFlightEntry>>,
     gauge: ByLane,
-    finisher: Finisher,
 }
 
 #[derive(Default)]
@@ -52,12 +51,8 @@ struct InFlightEntry {
 }
 
 impl InFlight {
-    pub(crate) fn new(gauge: ByLane, finisher: Finisher) -> Self {
-        Self { jobs: Mutex::default(), gauge, finisher }
-    }
-
-    pub(crate) const fn finisher(&self) -> &Finisher {
-        &self.finisher
+    pub(crate) fn new(gauge: ByLane) -> Self {
+        Self { jobs: Mutex::default(), gauge }
     }
 
     /// Begins a job. Returns `false` when it is under way already: its message is kept there as a duplicate.
@@ -97,47 +92,34 @@ impl InFlight {
         Redelivered::from(self.delivery_count(job) > 0)
     }
 
-    /// Ends jobs whose own effects are durable: publishes their follow-ups, then acknowledges their messages.
-    /// Acknowledges the duplicates as well: they are of no use, and the first message's connection may be lost. Removes
-    /// each job before its follow-up is published, as this same process may take the follow-up. Returns `None` when
-    /// this was abandoned.
-    pub(crate) async fn finish(&self, jobs: impl IntoIterator<Item = (Job, Option<FollowUp>)>) -> Option<()> {
-        let mut done = Vec::new();
-        for (job, follow_up) in jobs {
-            let Some(InFlightEntry { messages, .. }) = self.lock().remove(&job) else { continue };
-            if let Some(first) = messages.front() {
-                self.gauge.of(first.receipt.lane).dec();
-            }
-            let parts = messages.into_iter().map(|message| message.ack);
-            done.extend(SharedAck::attach_follow_up(parts.collect(), follow_up));
+    /// Removes a job. Returns its part of each of its messages: its own first, then those of its duplicates.
+    pub(crate) fn finish(&self, job: Job) -> Vec<SharedAck> {
+        let messages = self.lock().remove(&job).map(|entry| entry.messages).unwrap_or_default();
+        if let Some(first) = messages.front() {
+            self.gauge.of(first.receipt.lane).dec();
         }
-        self.finisher.done(done).await
+        messages.into_iter().map(|message| message.ack).collect()
     }
 
-    /// Ends a job that is not attempted: publishes its follow-up, then acknowledges the message that was judged.
-    /// Returns the receipt of a duplicate that came meanwhile. The duplicate takes the job's place, and the caller has
-    /// to judge it: it may stem from something that happened after this judgement, or be this very follow-up.
-    pub(crate) async fn pass(&self, job: Job, follow_up: Option<FollowUp>) -> Option<Receipt> {
-        let (judged, duplicate) = {
-            let mut jobs = self.lock();
-            let entry = jobs.get_mut(&job)?;
-            entry.watched = None;
-            let judged = entry.messages.pop_front();
-            let duplicate = entry.messages.front().map(|message| message.receipt);
-            if duplicate.is_none() {
+    /// Removes the message of a job that was judged. Returns the job's part of it, and the receipt of a duplicate that
+    /// came meanwhile: that takes the job's place.
+    pub(crate) fn pass(&self, job: Job) -> Option<(SharedAck, Option<Receipt>)> {
+        let mut jobs = self.lock();
+        let entry = jobs.get_mut(&job)?;
+        entry.watched = None;
+        let Message { ack, receipt, place } = entry.messages.pop_front()?;
+        drop(place);
+        self.gauge.of(receipt.lane).dec();
+        let duplicate = entry.messages.front().map(|message| message.receipt);
+        match duplicate {
+            Some(duplicate) => {
+                self.gauge.of(duplicate.lane).inc();
+            }
+            None => {
                 jobs.remove(&job);
             }
-            (judged, duplicate)
-        };
-        if let Some(duplicate) = duplicate {
-            self.gauge.of(duplicate.lane).inc();
         }
-        if let Some(Message { ack, receipt, place }) = judged {
-            self.gauge.of(receipt.lane).dec();
-            drop(place);
-            self.finisher.done(vec![(ack, follow_up)]).await;
-        }
-        duplicate
+        Some((ack, duplicate))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Job, InFlightEntry>> {

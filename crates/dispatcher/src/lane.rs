@@ -3,7 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use broker::Names;
 use domain::{TenantId, WebhookId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -12,67 +11,12 @@ use tokio::{
 
 use crate::shares::{Share, Shares, part};
 
+mod kind;
+
+pub(crate) use kind::{LaneKind, Refusal};
+
 /// An attempt that takes this long shows that its webhook or its tenant is slow.
 const SLOW: Duration = Duration::from_secs(1);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LaneKind {
-    /// For jobs that need no other lane. Retries come back over it.
-    Main,
-    /// For jobs in great numbers: of a tenant that floods, or published again in bulk.
-    Bulk,
-    /// For jobs that were refused, above all as their webhook is at its share.
-    Slow,
-}
-
-impl LaneKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Main, Self::Bulk, Self::Slow];
-
-    /// Its name in metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Main => "main",
-            Self::Bulk => "bulk",
-            Self::Slow => "slow",
-        }
-    }
-
-    pub(crate) fn queue(self, names: &Names) -> String {
-        match self {
-            Self::Main => names.deliveries(),
-            Self::Bulk => names.bulk(),
-            Self::Slow => names.slow(),
-        }
-    }
-
-    /// How long a job waits for a slot before it is moved, once its webhook or its tenant is known to be slow. Short
-    /// outside of the slow lane, so that jobs of a slow webhook do not fill the places: each place lets up to ten leave
-    /// a second. In the slow lane it limits how fast the jobs of a busy webhook go round the queue.
-    const fn patience(self) -> Duration {
-        match self {
-            Self::Main | Self::Bulk => Duration::from_millis(100),
-            Self::Slow => Duration::from_secs(2),
-        }
-    }
-
-    /// The same while no attempt of the two takes long. Then slots become free, and a burst is soon through, even if
-    /// each connection has to be made first. Moving it would cost more than waiting.
-    const fn longest_patience(self) -> Duration {
-        match self {
-            Self::Main | Self::Bulk => Duration::from_secs(2),
-            Self::Slow => self.patience(),
-        }
-    }
-
-    /// How many KiB of long bodies may be in memory: 48 bodies of 256 KiB in main and bulk lane together, 16 in the
-    /// slow lane. With what is read in batches, this is well below what a process may take.
-    const fn body_kib(self) -> u32 {
-        match self {
-            Self::Main | Self::Bulk => 12 * 1024,
-            Self::Slow => 4 * 1024,
-        }
-    }
-}
 
 /// How many slots a lane has, and what fraction one webhook or tenant may hold.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +39,28 @@ const BEGUN: Duration = Duration::from_millis(5);
 
 /// The fraction of the main lane's places that the bulk lane's jobs may hold. The rest is always there for others.
 const BULK: f64 = 0.75;
+
+/// All lanes of this process.
+pub(crate) struct Lanes {
+    main: Lane,
+    bulk: Lane,
+    slow: Lane,
+}
+
+impl Lanes {
+    pub(crate) fn new(main: Slots, slow: Slots) -> Self {
+        let main = Lane::new(LaneKind::Main, main);
+        Self { bulk: Lane::bulk_of(&main), main, slow: Lane::new(LaneKind::Slow, slow) }
+    }
+
+    pub(crate) const fn of(&self, kind: LaneKind) -> &Lane {
+        match kind {
+            LaneKind::Main => &self.main,
+            LaneKind::Bulk => &self.bulk,
+            LaneKind::Slow => &self.slow,
+        }
+    }
+}
 
 /// One lane of this process.
 pub(crate) struct Lane {
@@ -155,33 +121,8 @@ impl Admission {
     }
 }
 
-/// Why a job is refused admission: what it did not get in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// Its webhook is at its share.
-    Webhook,
-    /// Its tenant is at its share.
-    Tenant,
-    /// Too many long bodies are in memory.
-    Bodies,
-    /// It is a suspect, and it is another suspect's turn.
-    Suspects,
-}
-
-impl Refusal {
-    /// Its name in metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook_share",
-            Self::Tenant => "tenant_share",
-            Self::Bodies => "body_bytes",
-            Self::Suspects => "suspect",
-        }
-    }
-}
-
 impl Lane {
-    pub(crate) fn new(kind: LaneKind, slots: Slots) -> Self {
+    fn new(kind: LaneKind, slots: Slots) -> Self {
         let limits = |whole| Limits {
             of_webhooks: Shares::new(part(whole, slots.webhook_share)),
             of_tenants: Shares::new(part(whole, slots.tenant_share)),
@@ -201,7 +142,7 @@ impl Lane {
     }
 
     /// The bulk lane beside a main lane. It shares all with it, but may hold only a part of the places.
-    pub(crate) fn bulk_of(main: &Self) -> Self {
+    fn bulk_of(main: &Self) -> Self {
         let own_places = part(u32::try_from(main.places.available_permits()).unwrap_or(u32::MAX), BULK);
         Self {
             kind: LaneKind::Bulk,
@@ -336,162 +277,4 @@ impl Patience<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use futures_util::{FutureExt, future::join_all};
-    use tokio::task::JoinSet;
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn ids(webhook: u128, tenant: u128) -> (WebhookId, TenantId) {
-        (Uuid::from_u128(webhook).into(), Uuid::from_u128(tenant).into())
-    }
-
-    async fn admit(
-        lane: &Lane,
-        (webhook, tenant): (WebhookId, TenantId),
-        body: Option<usize>,
-    ) -> Result<Admission, Refusal> {
-        let mut admission = lane.patience(webhook, tenant).admit(body).await?;
-        admission.begin();
-        Ok(admission)
-    }
-
-    /// Begins `count` attempts, each as soon as it may. Returns how long that took, in milliseconds.
-    async fn begin(lane: &Lane, attempts: &mut JoinSet<()>, count: usize, attempt: Duration) -> u128 {
-        let began = Instant::now();
-        for _ in 0..count {
-            let (webhook, tenant) = ids(1, 1);
-            let admission = lane.patience(webhook, tenant).admit(None).await.ok().unwrap();
-            attempts.spawn(admission.spend(tokio::time::sleep(attempt)));
-            tokio::task::yield_now().await;
-        }
-        began.elapsed().as_millis()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn there_are_as_many_places_as_slots_and_who_finds_none_waits() {
-        let lane = Lane::new(LaneKind::Main, Slots { slots: 10, webhook_share: 1.0, tenant_share: 1.0 });
-        let mut held = lane.places(8).await;
-        assert_eq!(held.len(), 8);
-        held.extend(lane.places(8).await);
-        assert_eq!(held.len(), 10, "as many as are free");
-        let waiting = lane.places(8);
-        tokio::pin!(waiting);
-        assert!(waiting.as_mut().now_or_never().is_none());
-        held.truncate(9);
-        assert_eq!(waiting.await.len(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_bulk_lane_leaves_a_quarter_of_the_places_to_the_main_lane_and_has_no_slots_of_its_own() {
-        let main = Lane::new(LaneKind::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 1.0 });
-        let bulk = Lane::bulk_of(&main);
-        let in_bulk = bulk.places(16).await;
-        assert_eq!(in_bulk.len(), 12);
-        let in_main = main.places(16).await;
-        assert_eq!(in_main.len(), 4);
-        drop(in_bulk);
-        assert_eq!(main.places(16).await.len(), 12, "all of them while nothing is in bulk");
-        drop(in_main);
-        let _held =
-            (admit(&main, ids(1, 1), None).await.ok().unwrap(), admit(&bulk, ids(1, 1), None).await.ok().unwrap());
-        assert_eq!(admit(&bulk, ids(1, 1), None).await.err(), Some(Refusal::Webhook), "one share in both");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_webhook_and_a_tenant_at_their_share_wait_in_vain_and_others_do_not_wait() {
-        let lane = Lane::new(LaneKind::Main, Slots { slots: 16, webhook_share: 0.125, tenant_share: 0.25 });
-        let mut held = Vec::new();
-        for _ in 0..2 {
-            held.push(admit(&lane, ids(1, 1), None).await.ok().unwrap());
-        }
-        assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Refusal::Webhook));
-        for _ in 0..2 {
-            held.push(admit(&lane, ids(2, 1), None).await.ok().unwrap());
-        }
-        assert_eq!(admit(&lane, ids(3, 1), None).await.err(), Some(Refusal::Tenant));
-        let before = Instant::now();
-        held.push(admit(&lane, ids(4, 2), None).await.ok().unwrap());
-        assert_eq!(before, Instant::now(), "another tenant does not wait");
-        held.clear();
-        assert!(admit(&lane, ids(3, 1), None).await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_waits_while_attempts_are_short_and_is_moved_once_one_takes_long() {
-        let lane = Lane::new(LaneKind::Main, Slots { slots: 64, webhook_share: 0.125, tenant_share: 1.0 });
-        let mut held = Vec::new();
-        for _ in 0..8 {
-            held.push(admit(&lane, ids(1, 1), None).await.ok().unwrap());
-        }
-        let waited = async || {
-            let began = Instant::now();
-            assert_eq!(admit(&lane, ids(1, 1), None).await.err(), Some(Refusal::Webhook));
-            began.elapsed().as_millis()
-        };
-        let first = waited().await;
-        assert!((1_000..=1_200).contains(&first), "until an attempt has taken a second: {first} ms");
-        let next = waited().await;
-        assert!((100..=200).contains(&next), "its attempts are known to take long: {next} ms");
-        held.clear();
-        assert!(admit(&lane, ids(1, 1), None).await.is_ok(), "and forgotten with them");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
-        let lane = Lane::new(LaneKind::Main, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
-        let mut attempts = JoinSet::new();
-        let few = usize::try_from(BEGINNING).unwrap();
-        assert_eq!(begin(&lane, &mut attempts, few, Duration::from_secs(10)).await, 0);
-        let began = Instant::now();
-        drop(admit(&lane, ids(2, 2), None).await.ok().unwrap());
-        assert_eq!(began, Instant::now(), "another tenant does not wait");
-        assert_eq!(begin(&lane, &mut attempts, 1, Duration::from_secs(10)).await, BEGUN.as_millis());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_hangs_does_not_slow_the_others_of_its_tenant() {
-        let lane = Lane::new(LaneKind::Main, Slots { slots: 1024, webhook_share: 0.125, tenant_share: 0.25 });
-        let mut attempts = JoinSet::new();
-        begin(&lane, &mut attempts, 1, Duration::from_secs(10)).await;
-        tokio::time::advance(Duration::from_millis(900)).await;
-        let took = begin(&lane, &mut attempts, 1_000, Duration::from_millis(30)).await;
-        assert!(took <= 400, "as the slots allow, 30 ms for each 128: {took} ms");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_hung_together_does_not_begin_together_again() {
-        let lane = Lane::new(LaneKind::Slow, Slots { slots: 256, webhook_share: 1.0, tenant_share: 1.0 });
-        let (mut attempts, hangs) = (JoinSet::new(), Duration::from_secs(10));
-        let began = Instant::now();
-        let took = begin(&lane, &mut attempts, 256, hangs).await;
-        assert!(took < 500, "nothing is known of them yet: {took} ms");
-        tokio::time::advance(Duration::from_secs(9)).await;
-        let last = Cell::new(began);
-        let waiting = (0..256).map(|_| async {
-            let admission = lane.patience(ids(1, 1).0, ids(1, 1).1).admit(None).await.ok().unwrap();
-            last.set(Instant::now());
-            admission.spend(tokio::time::sleep(hangs)).await;
-        });
-        join_all(waiting).await;
-        let took = (last.get() - began - hangs).as_millis();
-        assert!((4_000..=6_000).contains(&took), "within half the time of an attempt: {took} ms");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn long_bodies_share_a_room_of_their_own_and_one_larger_than_the_room_takes_all_of_it() {
-        let lane = Lane::new(LaneKind::Slow, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
-        let megabyte = Some(1024 * 1024);
-        let two = (admit(&lane, ids(1, 1), megabyte).await.ok(), admit(&lane, ids(1, 1), megabyte).await.ok());
-        assert_eq!(admit(&lane, ids(1, 1), megabyte).await.err(), Some(Refusal::Webhook));
-        assert!(admit(&lane, ids(1, 1), None).await.is_ok(), "a short body needs no room");
-        drop(two);
-        let rest = admit(&lane, ids(2, 2), Some(usize::MAX)).await.ok().unwrap();
-        assert_eq!(admit(&lane, ids(3, 3), megabyte).await.err(), Some(Refusal::Bodies));
-        drop(rest);
-        assert!(admit(&lane, ids(3, 3), megabyte).await.is_ok());
-    }
-}
+mod tests;

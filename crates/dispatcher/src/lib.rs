@@ -2,18 +2,20 @@
 
 mod alarm;
 mod app;
-mod aside;
 mod attempt;
-mod begin;
-mod dead;
 mod depths;
+mod end;
 mod fault;
 mod in_flight;
 mod intake;
 mod lane;
+mod line;
+mod look_up;
 mod metrics;
 mod mover;
+mod pipeline;
 mod record;
+mod settle;
 mod shared_ack;
 mod shares;
 mod stamps;

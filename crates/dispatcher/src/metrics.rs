@@ -1,7 +1,7 @@
 //! The dispatcher's metrics and their names.
 
 use broker::Stats;
-use domain::{DeliveryState, OutcomeClass};
+use domain::{Answer, DeliveryState};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
@@ -35,7 +35,7 @@ pub(crate) struct Metrics {
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
     queue_depth: Family<[(&'static str, &'static str); 1], Gauge>,
-    pub(crate) attempt_seconds: Histogram,
+    attempt_seconds: Histogram,
     pub(crate) first_attempt_seconds: Histogram,
     pub(crate) read_batch: Histogram,
     pub(crate) write_batch: Histogram,
@@ -113,8 +113,9 @@ impl Metrics {
         );
     }
 
-    pub(crate) fn attempted(&self, class: OutcomeClass) {
-        self.attempts.get_or_create(&[("outcome", class.as_str())]).inc();
+    pub(crate) fn attempted(&self, answer: &Answer) {
+        self.attempts.get_or_create(&[("outcome", answer.class.as_str())]).inc();
+        self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
     }
 
     pub(crate) fn finished(&self, state: DeliveryState) {

@@ -14,11 +14,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     alarm::Alarm,
-    attempt::AttemptResult,
-    dead::Undertaker,
+    end::End,
     in_flight::InFlight,
     metrics::{Metrics, size},
-    shared_ack::FollowUp,
+    settle::Settler,
 };
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
@@ -29,29 +28,20 @@ const ENOUGH: usize = 64;
 /// No pause begins later than this after the write began.
 const LONGEST: Duration = Duration::from_millis(60);
 
-#[derive(Clone)]
 pub(crate) struct Recorder {
     pub(crate) ledger: Ledger,
     pub(crate) schedule: RetrySchedule,
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) undertaker: Undertaker,
+    pub(crate) settler: Arc<Settler>,
     pub(crate) metrics: Metrics,
     pub(crate) abandon: CancellationToken,
     /// Cancelled when this panics: then no job can end.
     pub(crate) broken: CancellationToken,
 }
 
-/// What is left to do for a job after the write. A retry's time is what the ledger has now.
-enum Recorded {
-    /// The job is done. It leaves a retry that is due at a time, or none.
-    Done(Job, Option<OffsetDateTime>),
-    /// The ledger has no such delivery.
-    Unknown(Job),
-}
-
 impl Recorder {
     /// Records results until all senders are gone. Returns when all jobs are acknowledged, or this was abandoned.
-    pub(crate) async fn run(self, mut results: mpsc::Receiver<AttemptResult>, most: usize) {
+    pub(crate) async fn run(self, mut results: mpsc::Receiver<Attempted>, most: usize) {
         let _alarm = Alarm(self.broken.clone());
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
@@ -59,12 +49,12 @@ impl Recorder {
         let enough = ENOUGH.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
-            let Some(recorded) = self.record(std::mem::take(&mut batch)).await else { break };
+            let Some(ends) = self.record(std::mem::take(&mut batch)).await else { break };
             // The next batch is written while the retries of this one wait for their confirms.
-            let this = self.clone();
+            let (alarm, settler) = (Alarm(self.broken.clone()), Arc::clone(&self.settler));
             settling.spawn(async move {
-                let _alarm = Alarm(this.broken.clone());
-                this.settle(recorded).await;
+                let _alarm = alarm;
+                settle(&settler, ends).await;
             });
             while began.elapsed() < LONGEST {
                 sleep(PACE).await;
@@ -77,74 +67,52 @@ impl Recorder {
         settling.wait().await;
     }
 
-    async fn record(&self, batch: Vec<AttemptResult>) -> Option<Vec<Recorded>> {
+    async fn record(&self, batch: Vec<Attempted>) -> Option<Vec<(Job, End)>> {
         self.metrics.write_batch.observe(size(batch.len()));
-        let mut attempted = Vec::with_capacity(batch.len());
-        for AttemptResult { due, signed_at, answer } in batch {
-            let finished_at = answer.started_at + answer.elapsed;
-            let progress = due.progress.after(answer.class, answer.started_at, finished_at, &self.schedule);
-            attempted.push(Attempted {
-                id: due.id,
-                webhook: due.destination.webhook,
-                progress,
-                url: due.destination.url,
-                signed_at,
-                started_at: answer.started_at,
-                elapsed: answer.elapsed,
-                class: answer.class,
-                status: answer.status,
-                answer_head: answer.head,
-                error: answer.error,
-            });
-        }
-        let write = || self.ledger.attempts_record(&attempted);
+        let write = || self.ledger.attempts_record(&batch);
         let outcomes = persist("recording attempts", &self.abandon, write).await?;
-        Some(outcomes.into_iter().map(|outcome| self.retry_to_leave(outcome)).collect())
+        Some(outcomes.into_iter().map(|outcome| self.end(outcome)).collect())
     }
 
     /// Decides whether this job leaves the retry; when it is due was decided before. If the ledger took this attempt, it
     /// does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher
     /// recorded the attempt, that one leaves the retry. But if this message was delivered before, it may be the one
     /// that the other dispatcher has lost: then this job leaves the retry as well.
-    fn retry_to_leave(&self, Outcome { id, attempt, record }: Outcome) -> Recorded {
+    fn end(&self, Outcome { id, attempt, record }: Outcome) -> (Job, End) {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
-        let retry_at = match record {
-            Record::Taken { state, next_attempt_at } => {
+        let end = match record {
+            Record::Taken { state, next_attempt_at } if state.is_waiting() => {
+                End::Retry(next_attempt_at.unwrap_or(now))
+            }
+            Record::Taken { state, .. } => {
                 self.count(job, state);
-                state.is_waiting().then(|| next_attempt_at.unwrap_or(now))
+                End::Done
             }
             Record::Superseded(progress) => {
                 tracing::debug!(delivery = %id, attempt, "another dispatcher recorded this attempt");
                 match progress.judge(job, self.in_flight.redelivered(job), now, &self.schedule) {
-                    Verdict::FollowUp(due) => Some(due),
-                    _ => None,
+                    Verdict::FollowUp(due) => End::Retry(due),
+                    _ => End::Done,
                 }
             }
-            Record::Unknown => return Recorded::Unknown(job),
+            Record::Unknown => End::Unknown,
         };
-        Recorded::Done(job, retry_at)
+        (job, end)
     }
 
     fn count(&self, job: Job, state: DeliveryState) {
         if state == DeliveryState::Dropped {
             tracing::info!(delivery = %job.delivery, "dropped");
         }
-        if !state.is_waiting() {
-            self.metrics.finished(state);
-        }
+        self.metrics.finished(state);
     }
+}
 
-    async fn settle(&self, recorded: Vec<Recorded>) {
-        let (mut done, mut unknown) = (Vec::with_capacity(recorded.len()), Vec::new());
-        for recorded in recorded {
-            match recorded {
-                Recorded::Done(job, retry_at) => done.push((job, retry_at.map(|due| FollowUp::Retry(job.next(), due)))),
-                Recorded::Unknown(job) => unknown.push(job),
-            }
-        }
-        self.in_flight.finish(done).await;
-        for job in unknown {
-            self.undertaker.unknown(job).await;
-        }
+/// Jobs of unknown deliveries come last, one by one: each may wait for the ledger.
+async fn settle(settler: &Settler, ends: Vec<(Job, End)>) {
+    let (unknown, recorded): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| matches!(end, End::Unknown));
+    settler.finish(recorded).await;
+    for unknown in unknown {
+        settler.finish([unknown]).await;
     }
 }

@@ -2,16 +2,11 @@
 //! done. Their follow-ups are published just before that. If this process dies earlier, the message is redelivered
 //! unchanged, and no follow-up exists twice.
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use broker::{Acker, Names, Outgoing, Publisher};
-use domain::{Job, RetrySchedule};
-use service_kit::publishing::{self, Publishing};
+use broker::{Acker, Outgoing};
+use domain::Job;
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<Shared>>);
@@ -68,7 +63,7 @@ impl SharedAck {
 
     /// Notes that the job is done. The last part of a message returns the right to acknowledge it, and all its
     /// follow-ups.
-    fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Origin, Vec<FollowUp>)> {
+    pub(crate) fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Origin, Vec<FollowUp>)> {
         let mut shared = self.shared();
         shared.follow_ups.extend(follow_up);
         shared.undone -= 1;
@@ -80,58 +75,5 @@ impl SharedAck {
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Publishes follow-ups and acknowledges messages.
-#[derive(Clone)]
-pub(crate) struct Finisher {
-    pub(crate) publisher: Publisher,
-    pub(crate) names: Names,
-    pub(crate) schedule: RetrySchedule,
-    /// Cancelled when the shutdown's deadline has passed.
-    pub(crate) abandon: CancellationToken,
-}
-
-impl Finisher {
-    /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
-    /// done with them, waits for the confirms, and acknowledges each message once its follow-ups are confirmed. Returns
-    /// when all are acknowledged. A queue that refuses may take long, but holds up its own messages only. Returns
-    /// `None` when this was abandoned.
-    ///
-    /// The follow-ups of a message whose connection is lost are not published. The message is redelivered, and its jobs
-    /// leave them again.
-    pub(crate) async fn done(&self, parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>) -> Option<()> {
-        let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
-        for (part, follow_up) in parts {
-            let Some((acker, origin, left)) = part.done(follow_up) else { continue };
-            if left.is_empty() {
-                ready.push(acker);
-                continue;
-            }
-            let source = Arc::new(acker);
-            let of_source = |left| publishing::FollowUp { sources: vec![Arc::clone(&source)], content: (left, origin) };
-            follow_ups.extend(left.into_iter().map(of_source));
-        }
-        let Self { publisher, abandon, .. } = self;
-        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon };
-        let message = |publishing::FollowUp { sources, content }: &publishing::FollowUp<Acker, (FollowUp, Origin)>| {
-            let is_wanted = sources.iter().all(|acker| acker.is_usable());
-            is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
-        };
-        publishing.all(follow_ups, ready, |follow_up| message(follow_up), Acker::ack_all).await
-    }
-
-    fn message(&self, (follow_up, origin): &(FollowUp, Origin), now: OffsetDateTime) -> Outgoing {
-        let job_at = |job: &Job, due: &OffsetDateTime| self.names.job_at(*job, *due, now, &self.schedule);
-        let message = match follow_up {
-            FollowUp::Retry(job, due) => job_at(job, due),
-            FollowUp::Republish(job, due, delivery_count) => job_at(job, due).carrying(*delivery_count),
-            FollowUp::Message(message) => message.clone(),
-        };
-        match origin {
-            Origin::Bulk => message.of_bulk(),
-            Origin::Other => message,
-        }
     }
 }

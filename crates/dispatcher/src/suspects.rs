@@ -4,13 +4,19 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::Job;
+use ledger::Ledger;
 use service_kit::connections::persist;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{dead::Reason, in_flight::Receipt, intake::Intake, lane::Refusal};
+use crate::{
+    end::{Dead, End},
+    in_flight::{InFlight, Receipt},
+    lane::Refusal,
+};
 
 /// The delivery count from which a job is noted when it begins. Most such jobs are harmless: they only waited when
 /// their dispatcher stopped or lost its connection, and the broker counts that too.
@@ -37,71 +43,80 @@ pub(crate) enum Suspicion {
     Suspect,
 }
 
-/// Gives suspects their turns to begin, one at a time.
-pub(crate) struct Turns(Arc<Semaphore>);
+pub(crate) struct Suspects {
+    ledger: Ledger,
+    in_flight: Arc<InFlight>,
+    /// Of a suspect, to begin.
+    turns: Arc<Semaphore>,
+    tasks: TaskTracker,
+    abandon: CancellationToken,
+}
 
+/// A suspect's turn to begin. Dropping it gives it back.
 pub(crate) struct Turn(#[expect(dead_code, reason = "held, and given back when dropped")] OwnedSemaphorePermit);
 
-impl Turns {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
+impl Suspects {
+    /// Notes are deleted by `tasks`. `abandon` is cancelled when the shutdown's deadline has passed.
+    pub(crate) fn new(
+        ledger: Ledger,
+        in_flight: Arc<InFlight>,
+        tasks: TaskTracker,
+        abandon: CancellationToken,
+    ) -> Self {
+        Self { ledger, in_flight, turns: Arc::new(Semaphore::new(1)), tasks, abandon }
+    }
+
+    /// Asks the ledger whether a job is a suspect, if it was delivered several times before.
+    pub(crate) async fn suspicion(&self, job: Job, receipt: Receipt) -> Result<Suspicion, End> {
+        if receipt.delivery_count < NOTED_AFTER {
+            return Ok(Suspicion::None);
+        }
+        let read = || self.ledger.suspect_tries(job.delivery);
+        let tries = persist("reading what a job has done", &self.abandon, read).await.ok_or(End::Abandoned)?;
+        Ok(if tries == 0 { Suspicion::None } else { Suspicion::Suspect })
     }
 
     /// Waits for a turn, if the job is a suspect.
     ///
     /// # Errors
     /// [`Refusal::Suspects`] when it does not come until `end`.
-    pub(crate) async fn wait_for(&self, suspicion: Suspicion, end: Instant) -> Result<Option<Turn>, Refusal> {
+    pub(crate) async fn turn(&self, suspicion: Suspicion, end: Instant) -> Result<Option<Turn>, Refusal> {
         if suspicion == Suspicion::None {
             return Ok(None);
         }
-        match timeout_at(end, Arc::clone(&self.0).acquire_owned()).await {
+        match timeout_at(end, Arc::clone(&self.turns).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(Some(Turn(turn))),
             _ => Err(Refusal::Suspects),
         }
     }
-}
-
-impl Intake {
-    /// Asks the ledger whether a job is a suspect, if it was delivered several times before.
-    pub(crate) async fn suspicion(&self, job: Job, receipt: Receipt) -> Option<Suspicion> {
-        if receipt.delivery_count < NOTED_AFTER {
-            return Some(Suspicion::None);
-        }
-        let read = || self.ledger.suspect_tries(job.delivery);
-        let tries = persist("reading what a job has done", &self.abandon, read).await?;
-        Some(if tries == 0 { Suspicion::None } else { Suspicion::Suspect })
-    }
 
     /// Notes in the ledger that a job begins, if it was delivered several times before. Deletes the note when the job
-    /// ends. Deletes a suspect's note and gives its turn back after [`HARMLESS_AFTER`] at the latest. Returns `None`
-    /// when the job must not begin: it was parked, or this was abandoned.
-    pub(crate) async fn note(self: &Arc<Self>, job: Job, receipt: Receipt, turn: Option<Turn>) -> Option<()> {
-        if receipt.delivery_count < NOTED_AFTER {
-            return Some(());
+    /// ends. Deletes a suspect's note and gives its turn back after [`HARMLESS_AFTER`] at the latest.
+    ///
+    /// # Errors
+    /// [`Dead::Poison`] when it was begun too often.
+    pub(crate) async fn note(&self, job: Job, receipt: Receipt, turn: Option<Turn>) -> Result<(), End> {
+        let Receipt { delivery_count, .. } = receipt;
+        if delivery_count < NOTED_AFTER {
+            return Ok(());
         }
         let mark = || self.ledger.suspect_mark(job.delivery);
-        let tries = persist("marking a suspect", &self.abandon, mark).await?;
+        let tries = persist("marking a suspect", &self.abandon, mark).await.ok_or(End::Abandoned)?;
         if turn.is_some() {
-            tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count = receipt.delivery_count, "a suspect job is begun alone");
+            tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
-            let (before, times) = (tries - 1, receipt.delivery_count);
-            let detail =
-                format!("handed out {times} times before; its dispatcher died {before} times after it was begun");
-            self.undertaker.bury(job, Reason { word: "poison", detail }).await;
-            return None;
+            return Err(End::Dead(Dead::Poison { delivery_count, deaths: tries - 1 }));
         }
-        let (this, watched) = (Arc::clone(self), self.in_flight.watch(job));
+        let (ledger, abandon, watched) = (self.ledger.clone(), self.abandon.clone(), self.in_flight.watch(job));
         self.tasks.spawn(async move {
             match &turn {
                 Some(_) => drop(timeout(HARMLESS_AFTER, watched.cancelled()).await),
                 None => watched.cancelled().await,
             }
-            let clear = || this.ledger.suspect_clear(job.delivery);
-            persist("clearing a suspect", &this.abandon, clear).await;
+            persist("clearing a suspect", &abandon, || ledger.suspect_clear(job.delivery)).await;
             drop(turn);
         });
-        Some(())
+        Ok(())
     }
 }

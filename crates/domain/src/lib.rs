@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
+mod answer;
 pub mod catalogue;
 mod destinations;
 mod envelope;
@@ -16,6 +17,7 @@ mod timestamp;
 mod webhook_url;
 
 pub use address::{AddressPolicy, RefusedAddress};
+pub use answer::Answer;
 pub use destinations::{Destinations, DestinationsError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 pub use envelope::envelope;
 pub use event::{AcceptedSpan, Event, Rejection};

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::OutcomeClass;
+use domain::{Answer, OutcomeClass};
 use http_body_util::Full;
 use hyper::{Request, Response, body::Incoming, header::HeaderValue};
 use hyper_util::{
@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Answer, EgressConfig, EgressError, Post, body, connection_counts::ConnectionCounts, connector::Connector,
-    failure::Failure, failure_messages, limited::limited, request, resolver::Resolver, tls, vetted_tcp::VettedTcp,
+    EgressConfig, EgressError, Post, body, connection_counts::ConnectionCounts, connector::Connector, failure::Failure,
+    failure_messages, limited::limited, request, resolver::Resolver, tls, vetted_tcp::VettedTcp,
 };
 
 /// How large an answer's header may be, in bytes.

@@ -21,4 +21,4 @@ pub use config::{EgressConfig, EgressError};
 pub use egress::Egress;
 pub use internal::{Internal, InternalAnswer, InternalConfig, InternalError};
 pub use limited::Explained;
-pub use request::{Answer, Post};
+pub use request::Post;

@@ -1,15 +1,12 @@
-//! A POST and its answer.
-
-use std::time::Duration;
+//! A POST.
 
 use bytes::Bytes;
-use domain::{OutcomeClass, WebhookUrl};
+use domain::WebhookUrl;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Uri,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT},
 };
-use time::OffsetDateTime;
 
 use crate::failure::Failure;
 
@@ -23,23 +20,6 @@ pub struct Post {
     pub headers: Vec<(&'static str, String)>,
     /// The body, sent as it is.
     pub body: Bytes,
-}
-
-/// The outcome of one POST.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Success, or the kind of failure.
-    pub class: OutcomeClass,
-    /// The receiver's HTTP status, if it answered.
-    pub status: Option<u16>,
-    /// The first bytes of the answer's body, at most 1,024, as they came.
-    pub head: Vec<u8>,
-    /// The failure message for the webhook's administrator, at most 300 characters. None on success.
-    pub error: Option<String>,
-    /// When the attempt began, UTC.
-    pub started_at: OffsetDateTime,
-    /// How long the attempt took, the reading of the body included.
-    pub elapsed: Duration,
 }
 
 /// Builds the request. Its own headers replace those of the same name in `post`.

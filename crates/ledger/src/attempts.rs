@@ -10,7 +10,7 @@ use diesel::{
     sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, OutcomeClass, Progress, WebhookId};
+use domain::{Answer, DeliveryId, DeliveryState, Progress, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -35,18 +35,8 @@ pub struct Attempted {
     pub url: String,
     /// The `t` of the signature that was sent, in whole seconds. The signature itself is not stored.
     pub signed_at: OffsetDateTime,
-    /// When the attempt began.
-    pub started_at: OffsetDateTime,
-    /// How long it took.
-    pub elapsed: Duration,
-    /// The outcome class.
-    pub class: OutcomeClass,
-    /// The HTTP status, if one came.
-    pub status: Option<u16>,
-    /// The first bytes of the answer's body.
-    pub answer_head: Vec<u8>,
-    /// The failure message, if any.
-    pub error: Option<String>,
+    /// What came of it.
+    pub answer: Answer,
 }
 
 /// What became of an attempt to be recorded.
@@ -248,8 +238,8 @@ impl Ledger {
         for attempted in made {
             statement.delivery_id.push(attempted.id.as_uuid());
             statement.attempt.push(attempt_number(attempted));
-            statement.started_at.push(attempted.started_at);
-            statement.duration_us.push(microseconds(attempted.elapsed));
+            statement.started_at.push(attempted.answer.started_at);
+            statement.duration_us.push(microseconds(attempted.answer.elapsed));
         }
         let rows: Vec<Found> = self.run(async |conn| statement.load(conn).await).await?;
         let numbers: HashMap<_, _> = made.iter().map(|one| (one.id, one.progress.attempts)).collect();
@@ -281,6 +271,7 @@ fn microseconds(elapsed: Duration) -> i64 {
 
 impl RecordAttempts {
     fn push(&mut self, attempted: &Attempted) {
+        let answer = &attempted.answer;
         let Progress { state, run_base, first_failed_at, next_attempt_at, .. } = attempted.progress;
         self.delivery_id.push(attempted.id.as_uuid());
         self.webhook_id.push(attempted.webhook.as_uuid());
@@ -291,12 +282,12 @@ impl RecordAttempts {
         self.signed_at.push(attempted.signed_at);
         self.first_failed_at.push(first_failed_at);
         self.next_attempt_at.push(next_attempt_at);
-        self.started_at.push(attempted.started_at);
-        self.finished_at.push(attempted.started_at + attempted.elapsed);
-        self.duration_us.push(microseconds(attempted.elapsed));
-        self.outcome.push(attempted.class.to_string());
-        self.status.push(attempted.status.and_then(|status| i16::try_from(status).ok()));
-        self.answer_head.push(attempted.answer_head.clone());
-        self.error.push(attempted.error.clone());
+        self.started_at.push(answer.started_at);
+        self.finished_at.push(answer.finished_at());
+        self.duration_us.push(microseconds(answer.elapsed));
+        self.outcome.push(answer.class.to_string());
+        self.status.push(answer.status.and_then(|status| i16::try_from(status).ok()));
+        self.answer_head.push(answer.head.clone());
+        self.error.push(answer.error.clone());
     }
 }

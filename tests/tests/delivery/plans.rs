@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{DeliveryId, DeliveryState, EventType, OutcomeClass, Progress};
+use domain::{Answer, DeliveryId, DeliveryState, EventType, OutcomeClass, Progress};
 use end_to_end::{
     history::made,
     system::{Options, Service, System},
@@ -24,12 +24,14 @@ fn succeeded(due: Due) -> Attempted {
         progress: Progress { state: DeliveryState::Succeeded, attempts: due.progress.attempts + 1, ..due.progress },
         url: due.destination.url,
         signed_at: OffsetDateTime::UNIX_EPOCH,
-        started_at: OffsetDateTime::now_utc(),
-        elapsed: Duration::from_millis(1),
-        class: OutcomeClass::Success,
-        status: Some(200),
-        answer_head: Vec::new(),
-        error: None,
+        answer: Answer {
+            class: OutcomeClass::Success,
+            status: Some(200),
+            head: Vec::new(),
+            error: None,
+            started_at: OffsetDateTime::now_utc(),
+            elapsed: Duration::from_millis(1),
+        },
     }
 }
 

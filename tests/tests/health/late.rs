@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, Progress, TenantId, Timestamp, WebhookId};
+use domain::{
+    Answer, DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, Progress, TenantId, Timestamp, WebhookId,
+};
 use end_to_end::{
     api::Api,
     system::{Service, System},
@@ -56,12 +58,14 @@ impl Records {
             progress: Progress { state, attempts: 1, ..Progress::NEW },
             url: "https://localhost/".to_owned(),
             signed_at: OffsetDateTime::UNIX_EPOCH,
-            started_at: at(second) - elapsed,
-            elapsed,
-            class,
-            status: None,
-            answer_head: Vec::new(),
-            error: None,
+            answer: Answer {
+                class,
+                status: None,
+                head: Vec::new(),
+                error: None,
+                started_at: at(second) - elapsed,
+                elapsed,
+            },
         }
     }
 
@@ -189,7 +193,8 @@ async fn of_two_that_record_the_same_attempt_the_second_learns_that_it_was_not_t
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;
         let first = records.attempt(Failure, 1).await;
-        let second = Attempted { started_at: first.started_at + Duration::from_micros(1), ..first.clone() };
+        let mut second = first.clone();
+        second.answer.started_at += Duration::from_micros(1);
         records.record(std::slice::from_ref(&first)).await;
         let outcomes = records.ledger.attempts_record(std::slice::from_ref(&second)).await.unwrap();
         let record = Record::Superseded(first.progress);
@@ -207,7 +212,8 @@ async fn two_attempts_at_one_delivery_recorded_together_count_in_their_order() {
         let mut first = records.attempt(Failure, 1).await;
         first.progress.state = DeliveryState::Retrying;
         let progress = Progress { state: DeliveryState::Succeeded, attempts: 2, ..first.progress };
-        let second = Attempted { class: Success, progress, started_at: at(5), ..first.clone() };
+        let answer = Answer { class: Success, started_at: at(5), ..first.answer.clone() };
+        let second = Attempted { progress, answer, ..first.clone() };
         let outcomes = records.ledger.attempts_record(&[second, first]).await.unwrap();
         let state = |outcome: &Outcome| match outcome.record {
             Record::Taken { state, .. } => state,

@@ -21,8 +21,8 @@ mod tls;
 use std::time::Duration;
 
 use authority::Authority;
-use domain::{Destinations, WebhookUrl};
-use egress::{Answer, Egress, EgressConfig, Post};
+use domain::{Answer, Destinations, WebhookUrl};
+use egress::{Egress, EgressConfig, Post};
 use tokio::time::timeout;
 
 /// Long enough for anything that is not meant to time out, even on a busy machine.

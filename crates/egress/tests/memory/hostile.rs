@@ -2,8 +2,10 @@
 
 use std::{future::pending, time::Duration};
 
-use domain::OutcomeClass::{Protocol, Status, Success};
-use egress::Answer;
+use domain::{
+    Answer,
+    OutcomeClass::{Protocol, Status, Success},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -17,8 +17,8 @@ use std::{
 };
 
 use authority::Authority;
-use domain::{Destinations, OutcomeClass, WebhookUrl};
-use egress::{Answer, Egress, EgressConfig, Post};
+use domain::{Answer, Destinations, OutcomeClass, WebhookUrl};
+use egress::{Egress, EgressConfig, Post};
 use hostile::Hostility;
 use peak_alloc::PeakAlloc;
 use tokio::task::JoinSet;

@@ -1,0 +1,124 @@
+//! How a job's way through this process ends.
+
+use domain::{Job, JobError, WebhookId};
+use time::OffsetDateTime;
+
+use crate::lane::{LaneKind, Refusal};
+
+/// What is to be done with a job and its messages. `Settler` does it.
+pub(crate) enum End {
+    /// Nothing is left to do. Its duplicates are done with it.
+    Done,
+    /// The job of the next attempt is published, due then. Its duplicates are done with it.
+    Retry(OffsetDateTime),
+    /// The message is not needed. A duplicate is judged by itself: it may stem from something that happened after this
+    /// judgement.
+    Skipped,
+    /// The job is published once more, due then. A duplicate is judged by itself: it may be this very message.
+    Later(OffsetDateTime),
+    /// One message in the slow lane replaces the job's message and its duplicates.
+    OtherLane(Move),
+    /// The ledger does not have its delivery.
+    Unknown,
+    /// It is parked for an operator, with its duplicates.
+    Dead(Dead),
+    /// It is looked up and judged once more.
+    JudgeAgain,
+    /// The shutdown's deadline has passed. Its messages stay unacknowledged, and are redelivered.
+    Abandoned,
+}
+
+/// A job that was refused admission.
+#[derive(Clone, Copy)]
+pub(crate) struct Move {
+    pub(crate) job: Job,
+    pub(crate) webhook: WebhookId,
+    pub(crate) from: LaneKind,
+    /// What it did not get in time.
+    pub(crate) refusal: Refusal,
+}
+
+/// Why a job is not attempted, or not now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Skip {
+    /// It is under way already.
+    Duplicate,
+    /// The ledger does not expect this attempt.
+    Stale,
+    /// The ledger expects this attempt later.
+    Early,
+    /// This attempt is recorded, and its retry may not have been published.
+    FollowUp,
+    /// Its webhook is paused. The ledger keeps it.
+    Held,
+    /// Its webhook is deleted.
+    Cancelled,
+    /// Its webhook's secret does not open.
+    Sealed,
+    /// Retention has deleted its delivery.
+    Expired,
+}
+
+impl Skip {
+    /// Its name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Duplicate => "duplicate",
+            Self::Stale => "stale",
+            Self::Early => "early",
+            Self::FollowUp => "follow_up",
+            Self::Held => "held",
+            Self::Cancelled => "cancelled",
+            Self::Sealed => "sealed",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// Why a message is parked: the reason of a dead letter.
+#[derive(Debug)]
+pub(crate) enum Dead {
+    /// The message holds no job.
+    NoJob(JobError),
+    /// This version cannot read a column of its delivery's row.
+    Unreadable(&'static str),
+    /// The ledger has no such delivery. It may have lost it, and the job may be all that is left.
+    UnknownDelivery,
+    /// The job's task panicked.
+    Panicked,
+    /// The processes that took the job died, again and again.
+    Poison {
+        /// How often its message was delivered before.
+        delivery_count: u32,
+        /// How often its process died after it was begun.
+        deaths: u16,
+    },
+}
+
+impl Dead {
+    /// Its name in metrics and in the dead letter.
+    pub(crate) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NoJob(error) => error.reason(),
+            Self::Unreadable(_) => "unreadable",
+            Self::UnknownDelivery => "unknown_delivery",
+            Self::Panicked => "panicked",
+            Self::Poison { .. } => "poison",
+        }
+    }
+
+    /// Details for the operator.
+    pub(crate) fn detail(&self) -> String {
+        match self {
+            Self::NoJob(error) => error.to_string(),
+            Self::Unreadable(column) => format!("this version cannot read {column}"),
+            Self::UnknownDelivery => {
+                "the ledger has no such delivery: it may have lost it, as in a failover".to_owned()
+            }
+            Self::Panicked => "its task panicked: the dispatcher's log says where".to_owned(),
+            Self::Poison { delivery_count, deaths } => format!(
+                "handed out {delivery_count} times before; its dispatcher died {deaths} times after it was begun"
+            ),
+        }
+    }
+}

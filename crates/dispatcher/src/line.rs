@@ -1,0 +1,178 @@
+//! The line: a job's way from its look-up to its attempt. Each step returns what the next one needs, or the job's end.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use domain::{Job, RetrySchedule, Verdict};
+use futures_util::FutureExt;
+use ledger::{Attempted, Due, Ledger, SecretKeys, StoredBody, WebhookState};
+use service_kit::connections::persist;
+use signing::SigningSecret;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    attempt::Sender,
+    end::{Dead, End, Move, Skip},
+    in_flight::Receipt,
+    lane::{Admission, Lanes},
+    look_up::{Found, LookUp},
+    metrics::Metrics,
+    settle::Settler,
+    suspects::{Suspects, Turn},
+};
+
+/// After this wait, a delivery is read again: its webhook may be paused or get another URL at any time.
+const REREAD_AFTER: Duration = Duration::from_millis(400);
+/// How long a job is delayed if its webhook's secret does not open. An operator has to configure the key.
+const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Line {
+    pub(crate) ledger: Ledger,
+    pub(crate) schedule: RetrySchedule,
+    pub(crate) look_up: LookUp,
+    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) suspects: Suspects,
+    pub(crate) keys: Arc<SecretKeys>,
+    pub(crate) sender: Sender,
+    /// To the recorder.
+    pub(crate) attempts: mpsc::Sender<Attempted>,
+    /// To the mover.
+    pub(crate) moves: mpsc::Sender<Move>,
+    pub(crate) settler: Arc<Settler>,
+    pub(crate) metrics: Metrics,
+    /// Cancelled when the shutdown's deadline has passed.
+    pub(crate) abandon: CancellationToken,
+}
+
+impl Line {
+    /// Takes a job all its way, and further duplicates of it that came meanwhile. A panic parks only this job. (A panic
+    /// in what all jobs share ends the process.)
+    pub(crate) async fn run(self: Arc<Self>, job: Job, mut receipt: Receipt, found: Found) {
+        let mut found = Some(found);
+        loop {
+            // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
+            let way = Box::pin(self.way(job, receipt, found.take()));
+            let end = match AssertUnwindSafe(way).catch_unwind().await {
+                // If recorder and mover were abandoned, the message stays unacknowledged and is redelivered.
+                Ok(Ok(attempted)) => {
+                    let _ = self.attempts.send(attempted).await;
+                    return;
+                }
+                Ok(Err(End::OtherLane(moved))) => {
+                    let _ = self.moves.send(moved).await;
+                    return;
+                }
+                Ok(Err(end)) => end,
+                Err(_) => End::Dead(Dead::Panicked),
+            };
+            match Box::pin(self.settler.settle(job, receipt, end)).await {
+                Some(next) => receipt = next,
+                None => return,
+            }
+        }
+    }
+
+    async fn way(&self, job: Job, receipt: Receipt, found: Option<Found>) -> Result<Attempted, End> {
+        let found = match found {
+            Some(found) => found,
+            None => self.look_up.one(job, receipt).await?,
+        };
+        let due = self.judge(job, receipt, found).await?;
+        let (admission, turn, due) = self.admit(job, receipt, due).await?;
+        self.suspects.note(job, receipt, turn).await?;
+        let body = self.body(&due).await?;
+        let secret = self.secret(job, &due).await?;
+        Ok(admission.spend(self.sender.attempt(job, due, &secret, body)).await)
+    }
+
+    /// Returns the delivery if the attempt is to be made now.
+    async fn judge(&self, job: Job, receipt: Receipt, found: Found) -> Result<Due, End> {
+        let due = match found {
+            Found::Due(due) => *due,
+            Found::Unreadable(column) => return Err(End::Dead(Dead::Unreadable(column))),
+            Found::Nothing => return Err(End::Unknown),
+        };
+        match due.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.schedule) {
+            Verdict::Attempt => {}
+            Verdict::Stale => return Err(self.skip(Skip::Stale, End::Skipped)),
+            Verdict::Early(at) => return Err(self.skip(Skip::Early, End::Later(at))),
+            Verdict::FollowUp(at) => return Err(self.skip(Skip::FollowUp, End::Retry(at))),
+        }
+        match due.destination.state {
+            WebhookState::Active => Ok(due),
+            WebhookState::Paused => Err(self.hold(&due).await),
+            WebhookState::Deleted => Err(self.cancel(&due).await),
+        }
+    }
+
+    /// Holds the job until its webhook is active again, unless it is active already.
+    async fn hold(&self, due: &Due) -> End {
+        let hold = || self.ledger.job_hold(due.destination.webhook, due.id);
+        match persist("holding a job", &self.abandon, hold).await {
+            Some(true) => self.skip(Skip::Held, End::Skipped),
+            Some(false) => End::JudgeAgain,
+            None => End::Abandoned,
+        }
+    }
+
+    async fn cancel(&self, due: &Due) -> End {
+        let ids = [due.id];
+        match persist("cancelling a delivery", &self.abandon, || self.ledger.deliveries_cancel(&ids)).await {
+            Some(()) => self.skip(Skip::Cancelled, End::Done),
+            None => End::Abandoned,
+        }
+    }
+
+    /// Waits for a suspect's turn, a slot and room for a long body, all within one `Patience`.
+    async fn admit(&self, job: Job, receipt: Receipt, due: Due) -> Result<(Admission, Option<Turn>, Due), End> {
+        let suspicion = self.suspects.suspicion(job, receipt).await?;
+        let (webhook, tenant) = (due.destination.webhook, due.destination.tenant);
+        let long_body = match due.body {
+            StoredBody::Here(_) => None,
+            StoredBody::Long(bytes) => Some(bytes),
+        };
+        let mut patience = self.lanes.of(receipt.lane).patience(webhook, tenant);
+        let refused = |refusal| End::OtherLane(Move { job, webhook, from: receipt.lane, refusal });
+        let turn = self.suspects.turn(suspicion, patience.end()).await.map_err(refused)?;
+        let admission = patience.admit(long_body).await.map_err(refused)?;
+        if patience.began().elapsed() < REREAD_AFTER {
+            return Ok((admission, turn, due));
+        }
+        let due = self.judge(job, receipt, self.look_up.one(job, receipt).await?).await?;
+        Ok((admission, turn, due))
+    }
+
+    async fn body(&self, due: &Due) -> Result<Bytes, End> {
+        match &due.body {
+            StoredBody::Here(body) => Ok(body.clone()),
+            StoredBody::Long(_) => {
+                let load = || self.ledger.body_load(due.id);
+                let body = persist("reading a body", &self.abandon, load).await.ok_or(End::Abandoned)?;
+                body.ok_or(End::Unknown)
+            }
+        }
+    }
+
+    /// Opens the webhook's secret. If no key opens it, tells the ledger that the job is delayed, so that lost-job
+    /// detection does not take it for lost.
+    async fn secret(&self, job: Job, due: &Due) -> Result<SigningSecret, End> {
+        let webhook = due.destination.webhook;
+        let error = match self.keys.open(webhook, &due.destination.secret) {
+            Ok(secret) => return Ok(secret),
+            Err(error) => error,
+        };
+        tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
+        let until = OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE;
+        let postpone = || self.ledger.delivery_postpone(job.delivery, due.progress.attempts, until);
+        persist("postponing a delivery", &self.abandon, postpone).await.ok_or(End::Abandoned)?;
+        Err(self.skip(Skip::Sealed, End::Later(until)))
+    }
+
+    /// Counts why a job is not attempted.
+    fn skip(&self, why: Skip, end: End) -> End {
+        self.metrics.skipped(why.as_str());
+        end
+    }
+}

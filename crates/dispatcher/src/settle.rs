@@ -1,0 +1,179 @@
+//! The end of every job: publishes its follow-up, waits for the confirm, acknowledges its messages.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+
+use broker::{Acker, Names, Outgoing, Publisher};
+use domain::{DeliveryId, Job, RetrySchedule};
+use ledger::Ledger;
+use service_kit::{
+    connections::persist,
+    publishing::{self, Publishing},
+};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    end::{Dead, End, Move, Skip},
+    in_flight::{InFlight, Receipt},
+    metrics::Metrics,
+    shared_ack::{FollowUp, Origin, SharedAck},
+};
+
+/// Acts on the ends of jobs.
+pub(crate) struct Settler {
+    pub(crate) ledger: Ledger,
+    pub(crate) publisher: Publisher,
+    pub(crate) names: Names,
+    pub(crate) schedule: RetrySchedule,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) metrics: Metrics,
+    /// How long the ledger keeps a delivery.
+    pub(crate) keep: Duration,
+    /// Cancelled when the shutdown's deadline has passed.
+    pub(crate) abandon: CancellationToken,
+}
+
+impl Settler {
+    /// Acts on the end of one job. Returns the receipt with which the job is to be judged again, if it is: its own, or
+    /// that of a duplicate which takes its place.
+    pub(crate) async fn settle(&self, job: Job, receipt: Receipt, end: End) -> Option<Receipt> {
+        match end {
+            End::JudgeAgain => Some(receipt),
+            End::Skipped | End::Later(_) => {
+                let follow_up = self.follow_up(job, end).await.ok()?;
+                let (ack, duplicate) = self.in_flight.pass(job)?;
+                self.publish(vec![(ack, follow_up)]).await;
+                duplicate
+            }
+            end => {
+                self.finish([(job, end)]).await;
+                None
+            }
+        }
+    }
+
+    /// Acts on the ends of many jobs at once, and of their duplicates with them: these are of no use, and the first
+    /// message's connection may be lost. Removes each job before its follow-up is published, as this same process may
+    /// take the follow-up.
+    pub(crate) async fn finish(&self, ends: impl IntoIterator<Item = (Job, End)>) {
+        let mut parts = Vec::new();
+        for (job, end) in ends {
+            if let Ok(follow_up) = self.follow_up(job, end).await {
+                parts.extend(SharedAck::attach_follow_up(self.in_flight.finish(job), follow_up));
+            }
+        }
+        self.publish(parts).await;
+    }
+
+    /// The message that a job leaves, if any.
+    async fn follow_up(&self, job: Job, end: End) -> Result<Option<FollowUp>, Abandoned> {
+        let delivery_count = || self.in_flight.delivery_count(job);
+        Ok(match end {
+            End::Done | End::Skipped => None,
+            End::Retry(due) => Some(FollowUp::Retry(job.next(), due)),
+            End::Later(due) => Some(FollowUp::Republish(job, due, delivery_count())),
+            End::OtherLane(Move { from, refusal, .. }) => {
+                self.metrics.made_way(from, refusal);
+                let there = Outgoing { queue: self.names.slow(), ..self.names.job(job) };
+                Some(FollowUp::Message(there.carrying(delivery_count())))
+            }
+            End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.keep) => {
+                self.metrics.skipped(Skip::Expired.as_str());
+                None
+            }
+            End::Unknown => Some(self.dead_letter(job, &Dead::UnknownDelivery).await?),
+            End::Dead(dead) => Some(self.dead_letter(job, &dead).await?),
+            End::JudgeAgain | End::Abandoned => return Err(Abandoned),
+        })
+    }
+
+    /// Tells the ledger first, so that lost-job detection does not take the job for lost.
+    async fn dead_letter(&self, job: Job, dead: &Dead) -> Result<FollowUp, Abandoned> {
+        let (reason, detail) = (dead.as_str(), dead.detail());
+        tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead ones");
+        self.metrics.skipped(reason);
+        let park = || self.ledger.job_park(job.delivery, reason);
+        persist("noting a dead job", &self.abandon, park).await.ok_or(Abandoned)?;
+        Ok(FollowUp::Message(self.park(job.to_bytes(), dead)))
+    }
+
+    /// The dead letter with a message's content.
+    pub(crate) fn park(&self, body: Vec<u8>, dead: &Dead) -> Outgoing {
+        let headers = BTreeMap::from([
+            ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
+            ("x-dead-detail".to_owned(), dead.detail()),
+        ]);
+        Outgoing { queue: self.names.dead(), body, headers, expires_in: None }
+    }
+
+    /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
+    /// done with them, waits for the confirms, and acknowledges each message once its follow-ups are confirmed. Returns
+    /// when all are acknowledged. A queue that refuses may take long, but holds up its own messages only. Returns
+    /// `None` when this was abandoned.
+    ///
+    /// The follow-ups of a message whose connection is lost are not published. The message is redelivered, and its jobs
+    /// leave them again.
+    pub(crate) async fn publish(&self, parts: Vec<(SharedAck, Option<FollowUp>)>) -> Option<()> {
+        let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
+        for (part, follow_up) in parts {
+            let Some((acker, origin, left)) = part.done(follow_up) else { continue };
+            if left.is_empty() {
+                ready.push(acker);
+                continue;
+            }
+            let source = Arc::new(acker);
+            let of_source = |left| publishing::FollowUp { sources: vec![Arc::clone(&source)], content: (left, origin) };
+            follow_ups.extend(left.into_iter().map(of_source));
+        }
+        let Self { publisher, abandon, .. } = self;
+        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon };
+        let message = |publishing::FollowUp { sources, content }: &publishing::FollowUp<Acker, (FollowUp, Origin)>| {
+            let is_wanted = sources.iter().all(|acker| acker.is_usable());
+            is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
+        };
+        publishing.all(follow_ups, ready, |follow_up| message(follow_up), Acker::ack_all).await
+    }
+
+    fn message(&self, (follow_up, origin): &(FollowUp, Origin), now: OffsetDateTime) -> Outgoing {
+        let job_at = |job: &Job, due: &OffsetDateTime| self.names.job_at(*job, *due, now, &self.schedule);
+        let message = match follow_up {
+            FollowUp::Retry(job, due) => job_at(job, due),
+            FollowUp::Republish(job, due, delivery_count) => job_at(job, due).carrying(*delivery_count),
+            FollowUp::Message(message) => message.clone(),
+        };
+        match origin {
+            Origin::Bulk => message.of_bulk(),
+            Origin::Other => message,
+        }
+    }
+}
+
+/// The shutdown's deadline has passed: a job's messages stay unacknowledged.
+struct Abandoned;
+
+/// Whether a delivery is so old that retention may have deleted it. Its job is then a late duplicate.
+fn is_past(delivery: DeliveryId, now: OffsetDateTime, keep: Duration) -> bool {
+    let before = (now - keep).unix_timestamp_nanos() / 1_000_000;
+    i128::from(delivery.unix_millis()) < before
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn retention_takes_what_fired_before_it() {
+        let (now, keep) = (datetime!(2026-03-31 12:00 UTC), Duration::from_secs(30 * 24 * 60 * 60));
+        let of = |at: OffsetDateTime| {
+            let millis = u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap();
+            DeliveryId::from(DeliveryId::bound_at_millis(millis))
+        };
+        assert!(is_past(of(datetime!(2026-03-01 11:59:59.999 UTC)), now, keep));
+        assert!(!is_past(of(datetime!(2026-03-01 12:00 UTC)), now, keep));
+        assert!(!is_past(of(now), now, keep));
+        assert!(is_past(DeliveryId::from(uuid::Uuid::nil()), now, keep));
+        assert!(!is_past(DeliveryId::from(uuid::Uuid::max()), now, keep));
+    }
+}
