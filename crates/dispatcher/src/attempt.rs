@@ -1,43 +1,30 @@
 //! Makes one attempt: signs the stored body, sends it, and returns the result.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use domain::{Answer, Destinations, Job, OutcomeClass, RetrySchedule, WebhookUrl};
+use domain::{Answer, Destinations, Job, OutcomeClass, WebhookUrl};
 use egress::{Egress, Post};
 use ledger::{Attempted, Due};
 use signing::{SigningSecret, sign};
 use time::OffsetDateTime;
 
-use crate::{fault, metrics::Metrics};
+use crate::{fault, shared::Shared};
 
-/// What attempts need.
+/// Makes attempts.
 pub(crate) struct Sender {
-    egress: Egress,
-    destinations: Destinations,
-    schedule: RetrySchedule,
-    metrics: Metrics,
+    pub(crate) egress: Egress,
+    pub(crate) destinations: Destinations,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Sender {
-    pub(crate) fn new(
-        egress: &Egress,
-        destinations: &Destinations,
-        schedule: &RetrySchedule,
-        metrics: &Metrics,
-    ) -> Self {
-        Self {
-            egress: egress.clone(),
-            destinations: destinations.clone(),
-            schedule: schedule.clone(),
-            metrics: metrics.clone(),
-        }
-    }
-
     /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body.
     pub(crate) async fn attempt(&self, job: Job, due: Due, secret: &SigningSecret, body: Bytes) -> Attempted {
         let Due { id, progress, occurred_at, event_type, destination, .. } = due;
         let now = OffsetDateTime::now_utc();
         if progress.attempts == 0 {
-            self.metrics.first_attempt_seconds.observe((now - occurred_at).as_seconds_f64().max(0.0));
+            self.shared.metrics.first_attempt_seconds.observe((now - occurred_at).as_seconds_f64().max(0.0));
         }
         fault::at_attempt(&destination.url);
         let t = now.unix_timestamp();
@@ -54,7 +41,7 @@ impl Sender {
             Err(refused) => refusal(format!("the URL {refused}"), now),
         };
         hide_digest(&mut answer.head, &signature);
-        self.metrics.attempted(&answer);
+        self.shared.metrics.attempted(&answer);
         tracing::debug!(
             delivery = %id,
             webhook = %destination.webhook,
@@ -68,7 +55,7 @@ impl Sender {
         Attempted {
             id,
             webhook: destination.webhook,
-            progress: progress.after(answer.class, answer.started_at, answer.finished_at(), &self.schedule),
+            progress: progress.after(answer.class, answer.started_at, answer.finished_at(), &self.shared.schedule),
             url: destination.url,
             signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now),
             answer,

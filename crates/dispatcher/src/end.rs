@@ -3,7 +3,10 @@
 use domain::{Job, JobError, WebhookId};
 use time::OffsetDateTime;
 
-use crate::lane::{LaneKind, Refusal};
+use crate::{
+    lane::{LaneKind, Refusal},
+    shared::Abandoned,
+};
 
 /// What is to be done with a job and its messages. `Settler` does it.
 pub(crate) enum End {
@@ -24,8 +27,13 @@ pub(crate) enum End {
     Dead(Dead),
     /// It is looked up and judged once more.
     JudgeAgain,
-    /// The shutdown's deadline has passed. Its messages stay unacknowledged, and are redelivered.
     Abandoned,
+}
+
+impl From<Abandoned> for End {
+    fn from(_: Abandoned) -> Self {
+        Self::Abandoned
+    }
 }
 
 /// A job that was refused admission.

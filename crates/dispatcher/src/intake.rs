@@ -2,31 +2,27 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use broker::{Acker, Names, Outgoing, Received};
+use broker::{Acker, Outgoing, Received};
 use domain::Job;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::{
     end::{Dead, Skip},
-    in_flight::{InFlight, Message, Receipt},
+    in_flight::{Message, Receipt},
     lane::{LaneKind, Lanes},
     line::Line,
     look_up::Found,
-    metrics::Metrics,
-    settle::Settler,
+    shared::Shared,
     shared_ack::{FollowUp, Origin, SharedAck},
     suspects,
 };
 
 /// Takes the jobs of all lanes. Each job runs in a task of its own.
 pub(crate) struct Intake {
-    pub(crate) names: Names,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) lanes: Arc<Lanes>,
-    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) line: Arc<Line>,
-    pub(crate) settler: Arc<Settler>,
-    pub(crate) metrics: Metrics,
     pub(crate) tasks: TaskTracker,
     /// How many deliveries are read at once, at most.
     pub(crate) most: usize,
@@ -44,13 +40,13 @@ impl Intake {
                 if !ack.is_usable() {
                     continue;
                 }
-                if self.in_flight.begin(job, Message { ack, receipt, place }) {
+                if self.shared.in_flight.begin(job, Message { ack, receipt, place }) {
                     begun.push((job, receipt));
                 } else {
-                    self.metrics.skipped(Skip::Duplicate.as_str());
+                    self.shared.metrics.skipped(Skip::Duplicate.as_str());
                 }
             }
-            let Some(found) = self.line.look_up.all(&begun).await else { return };
+            let Ok(found) = self.line.look_up.all(&begun).await else { return };
             for ((job, receipt), found) in begun.into_iter().zip(found) {
                 self.start(job, receipt, found);
             }
@@ -74,7 +70,7 @@ impl Intake {
         for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
-                let there = Outgoing { queue: self.names.bulk(), body, ..Outgoing::default() };
+                let there = Outgoing { queue: self.shared.names.bulk(), body, ..Outgoing::default() };
                 replaced.push((acker, origin, vec![there.carrying(delivery_count)]));
                 to_bulk += 1;
                 continue;
@@ -82,7 +78,8 @@ impl Intake {
             match Job::parse(&body) {
                 Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(delivery_count) => {
                     let alone = |job| {
-                        Outgoing { queue: lane.queue(&self.names), ..self.names.job(job) }.carrying(delivery_count)
+                        Outgoing { queue: lane.queue(&self.shared.names), ..self.shared.names.job(job) }
+                            .carrying(delivery_count)
                     };
                     replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
                 }
@@ -94,8 +91,8 @@ impl Intake {
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
                     let dead = Dead::NoJob(error);
-                    self.metrics.skipped(dead.as_str());
-                    replaced.push((acker, origin, vec![self.settler.park(body, &dead)]));
+                    self.shared.metrics.skipped(dead.as_str());
+                    replaced.push((acker, origin, vec![self.line.settler.park(body, &dead)]));
                 }
             }
         }
@@ -109,7 +106,7 @@ impl Intake {
         if replaced.is_empty() {
             return;
         }
-        let (settler, handed_on) = (Arc::clone(&self.settler), self.metrics.moved_to_bulk.clone());
+        let (settler, handed_on) = (Arc::clone(&self.line.settler), self.shared.metrics.moved_to_bulk.clone());
         let parts = replaced.into_iter().flat_map(|(acker, origin, others)| {
             let acks = SharedAck::of(acker, origin, others.len());
             acks.into_iter().zip(others.into_iter().map(|other| Some(FollowUp::Message(other))))

@@ -16,6 +16,7 @@ mod mover;
 mod pipeline;
 mod record;
 mod settle;
+mod shared;
 mod shared_ack;
 mod shares;
 mod stamps;

@@ -3,14 +3,12 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{Job, RetrySchedule, Verdict};
+use domain::{Job, Verdict};
 use futures_util::FutureExt;
-use ledger::{Attempted, Due, Ledger, SecretKeys, StoredBody, WebhookState};
-use service_kit::connections::persist;
+use ledger::{Attempted, Due, SecretKeys, StoredBody, WebhookState};
 use signing::SigningSecret;
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     attempt::Sender,
@@ -18,8 +16,8 @@ use crate::{
     in_flight::Receipt,
     lane::{Admission, Lanes},
     look_up::{Found, LookUp},
-    metrics::Metrics,
     settle::Settler,
+    shared::{Abandoned, Shared},
     suspects::{Suspects, Turn},
 };
 
@@ -29,8 +27,7 @@ const REREAD_AFTER: Duration = Duration::from_millis(400);
 const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Line {
-    pub(crate) ledger: Ledger,
-    pub(crate) schedule: RetrySchedule,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) look_up: LookUp,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) suspects: Suspects,
@@ -41,9 +38,6 @@ pub(crate) struct Line {
     /// To the mover.
     pub(crate) moves: mpsc::Sender<Move>,
     pub(crate) settler: Arc<Settler>,
-    pub(crate) metrics: Metrics,
-    /// Cancelled when the shutdown's deadline has passed.
-    pub(crate) abandon: CancellationToken,
 }
 
 impl Line {
@@ -94,7 +88,7 @@ impl Line {
             Found::Unreadable(column) => return Err(End::Dead(Dead::Unreadable(column))),
             Found::Nothing => return Err(End::Unknown),
         };
-        match due.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.schedule) {
+        match due.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule) {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.skip(Skip::Stale, End::Skipped)),
             Verdict::Early(at) => return Err(self.skip(Skip::Early, End::Later(at))),
@@ -102,27 +96,22 @@ impl Line {
         }
         match due.destination.state {
             WebhookState::Active => Ok(due),
-            WebhookState::Paused => Err(self.hold(&due).await),
-            WebhookState::Deleted => Err(self.cancel(&due).await),
+            WebhookState::Paused => Err(self.hold(&due).await?),
+            WebhookState::Deleted => Err(self.cancel(&due).await?),
         }
     }
 
     /// Holds the job until its webhook is active again, unless it is active already.
-    async fn hold(&self, due: &Due) -> End {
-        let hold = || self.ledger.job_hold(due.destination.webhook, due.id);
-        match persist("holding a job", &self.abandon, hold).await {
-            Some(true) => self.skip(Skip::Held, End::Skipped),
-            Some(false) => End::JudgeAgain,
-            None => End::Abandoned,
-        }
+    async fn hold(&self, due: &Due) -> Result<End, Abandoned> {
+        let hold = || self.shared.ledger.job_hold(due.destination.webhook, due.id);
+        let is_held = self.shared.persist("holding a job", hold).await?;
+        Ok(if is_held { self.skip(Skip::Held, End::Skipped) } else { End::JudgeAgain })
     }
 
-    async fn cancel(&self, due: &Due) -> End {
+    async fn cancel(&self, due: &Due) -> Result<End, Abandoned> {
         let ids = [due.id];
-        match persist("cancelling a delivery", &self.abandon, || self.ledger.deliveries_cancel(&ids)).await {
-            Some(()) => self.skip(Skip::Cancelled, End::Done),
-            None => End::Abandoned,
-        }
+        self.shared.persist("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
+        Ok(self.skip(Skip::Cancelled, End::Done))
     }
 
     /// Waits for a suspect's turn, a slot and room for a long body, all within one `Patience`.
@@ -148,9 +137,8 @@ impl Line {
         match &due.body {
             StoredBody::Here(body) => Ok(body.clone()),
             StoredBody::Long(_) => {
-                let load = || self.ledger.body_load(due.id);
-                let body = persist("reading a body", &self.abandon, load).await.ok_or(End::Abandoned)?;
-                body.ok_or(End::Unknown)
+                let load = || self.shared.ledger.body_load(due.id);
+                self.shared.persist("reading a body", load).await?.ok_or(End::Unknown)
             }
         }
     }
@@ -165,14 +153,14 @@ impl Line {
         };
         tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
         let until = OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE;
-        let postpone = || self.ledger.delivery_postpone(job.delivery, due.progress.attempts, until);
-        persist("postponing a delivery", &self.abandon, postpone).await.ok_or(End::Abandoned)?;
+        let postpone = || self.shared.ledger.delivery_postpone(job.delivery, due.progress.attempts, until);
+        self.shared.persist("postponing a delivery", postpone).await?;
         Err(self.skip(Skip::Sealed, End::Later(until)))
     }
 
     /// Counts why a job is not attempted.
     fn skip(&self, why: Skip, end: End) -> End {
-        self.metrics.skipped(why.as_str());
+        self.shared.metrics.skipped(why.as_str());
         end
     }
 }

@@ -3,15 +3,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use domain::{DeliveryId, Job};
-use ledger::{Due, Ledger};
-use service_kit::connections::persist;
-use tokio_util::sync::CancellationToken;
+use ledger::Due;
 
 use crate::{
-    end::End,
     in_flight::Receipt,
     lane::LaneKind,
-    metrics::{Metrics, size},
+    metrics::size,
+    shared::{Abandoned, Shared},
     stamps::Stamps,
 };
 
@@ -25,28 +23,21 @@ pub(crate) enum Found {
 }
 
 pub(crate) struct LookUp {
-    ledger: Ledger,
-    stamps: Arc<Stamps>,
-    metrics: Metrics,
-    abandon: CancellationToken,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stamps: Arc<Stamps>,
 }
 
 impl LookUp {
-    /// `abandon` is cancelled when the shutdown's deadline has passed.
-    pub(crate) const fn new(ledger: Ledger, stamps: Arc<Stamps>, metrics: Metrics, abandon: CancellationToken) -> Self {
-        Self { ledger, stamps, metrics, abandon }
-    }
-
-    /// Reads the deliveries of jobs. Returns what was found, in the order of the jobs, or `None` when this was abandoned.
+    /// Reads the deliveries of jobs. Returns what was found, in the order of the jobs.
     ///
     /// Stamps the webhooks of jobs from the slow lane: more of their jobs may be in it.
-    pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Option<Vec<Found>> {
+    pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Result<Vec<Found>, Abandoned> {
         let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
         if ids.is_empty() {
-            return Some(Vec::new());
+            return Ok(Vec::new());
         }
-        self.metrics.read_batch.observe(size(ids.len()));
-        let loaded = persist("reading deliveries", &self.abandon, || self.ledger.due_load(&ids)).await?;
+        self.shared.metrics.read_batch.observe(size(ids.len()));
+        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.due_load(&ids)).await?;
         let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
         let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
         found.extend(loaded.due.into_iter().map(|due| (due.id, Found::Due(Box::new(due)))));
@@ -56,11 +47,11 @@ impl LookUp {
         };
         let in_slow_lane: Vec<_> = jobs.iter().filter_map(webhook).collect();
         self.stamps.set(&in_slow_lane).await?;
-        Some(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
+        Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
     }
 
     /// The same for one job.
-    pub(crate) async fn one(&self, job: Job, receipt: Receipt) -> Result<Found, End> {
-        self.all(&[(job, receipt)]).await.and_then(|mut found| found.pop()).ok_or(End::Abandoned)
+    pub(crate) async fn one(&self, job: Job, receipt: Receipt) -> Result<Found, Abandoned> {
+        Ok(self.all(&[(job, receipt)]).await?.pop().unwrap_or(Found::Nothing))
     }
 }

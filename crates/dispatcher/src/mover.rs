@@ -36,7 +36,7 @@ impl Mover {
         let mut batch = Vec::new();
         while moves.recv_many(&mut batch, MOST).await > 0 {
             let webhooks: Vec<_> = batch.iter().map(|moved| moved.webhook).collect();
-            if self.stamps.set(&webhooks).await.is_none() {
+            if self.stamps.set(&webhooks).await.is_err() {
                 break;
             }
             let ends: Vec<_> = batch.drain(..).map(|moved| (moved.job, End::OtherLane(moved))).collect();

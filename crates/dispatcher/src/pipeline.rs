@@ -21,6 +21,7 @@ use crate::{
     mover::Mover,
     record::Recorder,
     settle::Settler,
+    shared::Shared,
     stamps::Stamps,
     suspects::Suspects,
 };
@@ -64,55 +65,38 @@ impl Pipeline {
     ) -> Self {
         let jobs = usize::from(parts.main.slots) + usize::from(parts.slow.slots);
         let ((attempts_sender, attempts), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
-        let (abandon, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (ledger, names, schedule) = (&parts.ledger, broker.names(), &parts.schedule);
-        let in_flight = Arc::new(InFlight::new(metrics.in_flight.clone()));
-        let lanes = Arc::new(Lanes::new(parts.main, parts.slow));
-        let stamps = Arc::new(Stamps::new(ledger.clone(), abandon.clone()));
-        let settler = Arc::new(Settler {
-            ledger: ledger.clone(),
-            publisher: publisher.clone(),
-            names: names.clone(),
-            schedule: schedule.clone(),
-            in_flight: Arc::clone(&in_flight),
+        let tasks = TaskTracker::new();
+        let shared = Arc::new(Shared {
+            ledger: parts.ledger.clone(),
+            names: broker.names().clone(),
+            schedule: parts.schedule.clone(),
+            in_flight: InFlight::new(metrics.in_flight.clone()),
             metrics: metrics.clone(),
             keep: parts.keep,
-            abandon: abandon.clone(),
+            abandon: CancellationToken::new(),
         });
-        let recorder = Recorder {
-            ledger: ledger.clone(),
-            schedule: schedule.clone(),
-            in_flight: Arc::clone(&in_flight),
-            settler: Arc::clone(&settler),
-            metrics: metrics.clone(),
-            abandon: abandon.clone(),
-            broken: broken.clone(),
-        };
+        let lanes = Arc::new(Lanes::new(parts.main, parts.slow));
+        let stamps = Arc::new(Stamps::new(Arc::clone(&shared)));
+        let settler = Arc::new(Settler { publisher: publisher.clone(), shared: Arc::clone(&shared) });
+        let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler), broken: broken.clone() };
+        let mover = Mover { stamps: Arc::clone(&stamps), settler: Arc::clone(&settler), broken: broken.clone() };
         let line = Line {
-            ledger: ledger.clone(),
-            schedule: schedule.clone(),
-            look_up: LookUp::new(ledger.clone(), Arc::clone(&stamps), metrics.clone(), abandon.clone()),
+            look_up: LookUp { shared: Arc::clone(&shared), stamps },
             lanes: Arc::clone(&lanes),
-            suspects: Suspects::new(ledger.clone(), Arc::clone(&in_flight), tasks.clone(), abandon.clone()),
+            suspects: Suspects::new(Arc::clone(&shared), tasks.clone()),
             keys: Arc::clone(&parts.keys),
-            sender: Sender::new(&parts.egress, &parts.destinations, schedule, metrics),
+            sender: Sender {
+                egress: parts.egress.clone(),
+                destinations: parts.destinations.clone(),
+                shared: Arc::clone(&shared),
+            },
             attempts: attempts_sender,
             moves: moves_sender,
-            settler: Arc::clone(&settler),
-            metrics: metrics.clone(),
-            abandon: abandon.clone(),
-        };
-        let mover = Mover { stamps, settler: Arc::clone(&settler), broken: broken.clone() };
-        let intake = Intake {
-            names: names.clone(),
-            lanes,
-            in_flight,
-            line: Arc::new(line),
             settler,
-            metrics: metrics.clone(),
-            tasks: tasks.clone(),
-            most: parts.batch,
+            shared: Arc::clone(&shared),
         };
+        let abandon = shared.abandon.clone();
+        let intake = Intake { shared, lanes, line: Arc::new(line), tasks: tasks.clone(), most: parts.batch };
         Self { intake, recorder, attempts, mover, moves, tasks, abandon }
     }
 }

@@ -2,9 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{DeliveryState, Job, RetrySchedule, Verdict};
-use ledger::{Attempted, Ledger, Outcome, Record};
-use service_kit::connections::persist;
+use domain::{DeliveryState, Job, Verdict};
+use ledger::{Attempted, Outcome, Record};
 use time::OffsetDateTime;
 use tokio::{
     sync::mpsc,
@@ -15,9 +14,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     alarm::Alarm,
     end::End,
-    in_flight::InFlight,
-    metrics::{Metrics, size},
+    metrics::size,
     settle::Settler,
+    shared::{Abandoned, Shared},
 };
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
@@ -29,12 +28,8 @@ const ENOUGH: usize = 64;
 const LONGEST: Duration = Duration::from_millis(60);
 
 pub(crate) struct Recorder {
-    pub(crate) ledger: Ledger,
-    pub(crate) schedule: RetrySchedule,
-    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) settler: Arc<Settler>,
-    pub(crate) metrics: Metrics,
-    pub(crate) abandon: CancellationToken,
     /// Cancelled when this panics: then no job can end.
     pub(crate) broken: CancellationToken,
 }
@@ -49,7 +44,7 @@ impl Recorder {
         let enough = ENOUGH.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
-            let Some(ends) = self.record(std::mem::take(&mut batch)).await else { break };
+            let Ok(ends) = self.record(std::mem::take(&mut batch)).await else { break };
             // The next batch is written while the retries of this one wait for their confirms.
             let (alarm, settler) = (Alarm(self.broken.clone()), Arc::clone(&self.settler));
             settling.spawn(async move {
@@ -67,11 +62,11 @@ impl Recorder {
         settling.wait().await;
     }
 
-    async fn record(&self, batch: Vec<Attempted>) -> Option<Vec<(Job, End)>> {
-        self.metrics.write_batch.observe(size(batch.len()));
-        let write = || self.ledger.attempts_record(&batch);
-        let outcomes = persist("recording attempts", &self.abandon, write).await?;
-        Some(outcomes.into_iter().map(|outcome| self.end(outcome)).collect())
+    async fn record(&self, batch: Vec<Attempted>) -> Result<Vec<(Job, End)>, Abandoned> {
+        self.shared.metrics.write_batch.observe(size(batch.len()));
+        let write = || self.shared.ledger.attempts_record(&batch);
+        let outcomes = self.shared.persist("recording attempts", write).await?;
+        Ok(outcomes.into_iter().map(|outcome| self.end(outcome)).collect())
     }
 
     /// Decides whether this job leaves the retry; when it is due was decided before. If the ledger took this attempt, it
@@ -90,7 +85,7 @@ impl Recorder {
             }
             Record::Superseded(progress) => {
                 tracing::debug!(delivery = %id, attempt, "another dispatcher recorded this attempt");
-                match progress.judge(job, self.in_flight.redelivered(job), now, &self.schedule) {
+                match progress.judge(job, self.shared.in_flight.redelivered(job), now, &self.shared.schedule) {
                     Verdict::FollowUp(due) => End::Retry(due),
                     _ => End::Done,
                 }
@@ -104,7 +99,7 @@ impl Recorder {
         if state == DeliveryState::Dropped {
             tracing::info!(delivery = %job.delivery, "dropped");
         }
-        self.metrics.finished(state);
+        self.shared.metrics.finished(state);
     }
 }
 

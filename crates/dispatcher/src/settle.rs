@@ -2,35 +2,22 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
-use broker::{Acker, Names, Outgoing, Publisher};
-use domain::{DeliveryId, Job, RetrySchedule};
-use ledger::Ledger;
-use service_kit::{
-    connections::persist,
-    publishing::{self, Publishing},
-};
+use broker::{Acker, Outgoing, Publisher};
+use domain::{DeliveryId, Job};
+use service_kit::publishing::{self, Publishing};
 use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     end::{Dead, End, Move, Skip},
-    in_flight::{InFlight, Receipt},
-    metrics::Metrics,
+    in_flight::Receipt,
+    shared::{Abandoned, Shared},
     shared_ack::{FollowUp, Origin, SharedAck},
 };
 
 /// Acts on the ends of jobs.
 pub(crate) struct Settler {
-    pub(crate) ledger: Ledger,
     pub(crate) publisher: Publisher,
-    pub(crate) names: Names,
-    pub(crate) schedule: RetrySchedule,
-    pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) metrics: Metrics,
-    /// How long the ledger keeps a delivery.
-    pub(crate) keep: Duration,
-    /// Cancelled when the shutdown's deadline has passed.
-    pub(crate) abandon: CancellationToken,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Settler {
@@ -41,7 +28,7 @@ impl Settler {
             End::JudgeAgain => Some(receipt),
             End::Skipped | End::Later(_) => {
                 let follow_up = self.follow_up(job, end).await.ok()?;
-                let (ack, duplicate) = self.in_flight.pass(job)?;
+                let (ack, duplicate) = self.shared.in_flight.pass(job)?;
                 self.publish(vec![(ack, follow_up)]).await;
                 duplicate
             }
@@ -59,7 +46,7 @@ impl Settler {
         let mut parts = Vec::new();
         for (job, end) in ends {
             if let Ok(follow_up) = self.follow_up(job, end).await {
-                parts.extend(SharedAck::attach_follow_up(self.in_flight.finish(job), follow_up));
+                parts.extend(SharedAck::attach_follow_up(self.shared.in_flight.finish(job), follow_up));
             }
         }
         self.publish(parts).await;
@@ -67,18 +54,18 @@ impl Settler {
 
     /// The message that a job leaves, if any.
     async fn follow_up(&self, job: Job, end: End) -> Result<Option<FollowUp>, Abandoned> {
-        let delivery_count = || self.in_flight.delivery_count(job);
+        let delivery_count = || self.shared.in_flight.delivery_count(job);
         Ok(match end {
             End::Done | End::Skipped => None,
             End::Retry(due) => Some(FollowUp::Retry(job.next(), due)),
             End::Later(due) => Some(FollowUp::Republish(job, due, delivery_count())),
             End::OtherLane(Move { from, refusal, .. }) => {
-                self.metrics.made_way(from, refusal);
-                let there = Outgoing { queue: self.names.slow(), ..self.names.job(job) };
+                self.shared.metrics.made_way(from, refusal);
+                let there = Outgoing { queue: self.shared.names.slow(), ..self.shared.names.job(job) };
                 Some(FollowUp::Message(there.carrying(delivery_count())))
             }
-            End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.keep) => {
-                self.metrics.skipped(Skip::Expired.as_str());
+            End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.shared.keep) => {
+                self.shared.metrics.skipped(Skip::Expired.as_str());
                 None
             }
             End::Unknown => Some(self.dead_letter(job, &Dead::UnknownDelivery).await?),
@@ -91,9 +78,9 @@ impl Settler {
     async fn dead_letter(&self, job: Job, dead: &Dead) -> Result<FollowUp, Abandoned> {
         let (reason, detail) = (dead.as_str(), dead.detail());
         tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead ones");
-        self.metrics.skipped(reason);
-        let park = || self.ledger.job_park(job.delivery, reason);
-        persist("noting a dead job", &self.abandon, park).await.ok_or(Abandoned)?;
+        self.shared.metrics.skipped(reason);
+        let park = || self.shared.ledger.job_park(job.delivery, reason);
+        self.shared.persist("noting a dead job", park).await?;
         Ok(FollowUp::Message(self.park(job.to_bytes(), dead)))
     }
 
@@ -103,7 +90,7 @@ impl Settler {
             ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
             ("x-dead-detail".to_owned(), dead.detail()),
         ]);
-        Outgoing { queue: self.names.dead(), body, headers, expires_in: None }
+        Outgoing { queue: self.shared.names.dead(), body, headers, expires_in: None }
     }
 
     /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
@@ -125,8 +112,8 @@ impl Settler {
             let of_source = |left| publishing::FollowUp { sources: vec![Arc::clone(&source)], content: (left, origin) };
             follow_ups.extend(left.into_iter().map(of_source));
         }
-        let Self { publisher, abandon, .. } = self;
-        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon };
+        let Self { publisher, shared } = self;
+        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
         let message = |publishing::FollowUp { sources, content }: &publishing::FollowUp<Acker, (FollowUp, Origin)>| {
             let is_wanted = sources.iter().all(|acker| acker.is_usable());
             is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
@@ -135,7 +122,7 @@ impl Settler {
     }
 
     fn message(&self, (follow_up, origin): &(FollowUp, Origin), now: OffsetDateTime) -> Outgoing {
-        let job_at = |job: &Job, due: &OffsetDateTime| self.names.job_at(*job, *due, now, &self.schedule);
+        let job_at = |job: &Job, due: &OffsetDateTime| self.shared.names.job_at(*job, *due, now, &self.shared.schedule);
         let message = match follow_up {
             FollowUp::Retry(job, due) => job_at(job, due),
             FollowUp::Republish(job, due, delivery_count) => job_at(job, due).carrying(*delivery_count),
@@ -147,9 +134,6 @@ impl Settler {
         }
     }
 }
-
-/// The shutdown's deadline has passed: a job's messages stay unacknowledged.
-struct Abandoned;
 
 /// Whether a delivery is so old that retention may have deleted it. Its job is then a late duplicate.
 fn is_past(delivery: DeliveryId, now: OffsetDateTime, keep: Duration) -> bool {

@@ -1,12 +1,12 @@
 //! Stamps webhooks that may have jobs in the slow lane: lost-job detection leaves these alone.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use domain::WebhookId;
-use ledger::{Ledger, LedgerError};
-use service_kit::connections::persist;
+use ledger::LedgerError;
 use tokio::{sync::Mutex, time::Instant};
-use tokio_util::sync::CancellationToken;
+
+use crate::shared::{Abandoned, Shared};
 
 /// How long a stamp serves before it is renewed. Lost-job detection accepts much older ones.
 const FRESH: Duration = Duration::from_secs(10);
@@ -15,24 +15,22 @@ const REMEMBERED: usize = 10_000;
 
 /// The stamps that this process set lately.
 pub(crate) struct Stamps {
-    ledger: Ledger,
+    shared: Arc<Shared>,
     set: Mutex<HashMap<WebhookId, Instant>>,
-    abandon: CancellationToken,
 }
 
 impl Stamps {
-    /// `abandon` is cancelled when the shutdown's deadline has passed.
-    pub(crate) fn new(ledger: Ledger, abandon: CancellationToken) -> Self {
-        Self { ledger, set: Mutex::default(), abandon }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, set: Mutex::default() }
     }
 
-    /// Stamps the webhooks that this process has not stamped lately. Returns `None` when this was abandoned. A call
-    /// without webhooks, as for each batch of the main lane, does not wait.
-    pub(crate) async fn set(&self, webhooks: &[WebhookId]) -> Option<()> {
+    /// Stamps the webhooks that this process has not stamped lately. A call without webhooks, as for each batch of the
+    /// main lane, does not wait.
+    pub(crate) async fn set(&self, webhooks: &[WebhookId]) -> Result<(), Abandoned> {
         if webhooks.is_empty() {
-            return Some(());
+            return Ok(());
         }
-        persist("stamping webhooks", &self.abandon, || self.try_set(webhooks)).await
+        self.shared.persist("stamping webhooks", || self.try_set(webhooks)).await
     }
 
     /// One call runs at a time, as several may name the same webhooks.
@@ -44,7 +42,7 @@ impl Stamps {
         if stale.is_empty() {
             return Ok(());
         }
-        self.ledger.slow_stamp(&stale).await?;
+        self.shared.ledger.slow_stamp(&stale).await?;
         if set.len() + stale.len() > REMEMBERED {
             set.retain(|_, at| now - *at < FRESH);
         }

@@ -4,18 +4,17 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::Job;
-use ledger::Ledger;
-use service_kit::connections::persist;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use crate::{
     end::{Dead, End},
-    in_flight::{InFlight, Receipt},
+    in_flight::Receipt,
     lane::Refusal,
+    shared::{Abandoned, Shared},
 };
 
 /// The delivery count from which a job is noted when it begins. Most such jobs are harmless: they only waited when
@@ -44,35 +43,28 @@ pub(crate) enum Suspicion {
 }
 
 pub(crate) struct Suspects {
-    ledger: Ledger,
-    in_flight: Arc<InFlight>,
+    shared: Arc<Shared>,
     /// Of a suspect, to begin.
     turns: Arc<Semaphore>,
     tasks: TaskTracker,
-    abandon: CancellationToken,
 }
 
 /// A suspect's turn to begin. Dropping it gives it back.
 pub(crate) struct Turn(#[expect(dead_code, reason = "held, and given back when dropped")] OwnedSemaphorePermit);
 
 impl Suspects {
-    /// Notes are deleted by `tasks`. `abandon` is cancelled when the shutdown's deadline has passed.
-    pub(crate) fn new(
-        ledger: Ledger,
-        in_flight: Arc<InFlight>,
-        tasks: TaskTracker,
-        abandon: CancellationToken,
-    ) -> Self {
-        Self { ledger, in_flight, turns: Arc::new(Semaphore::new(1)), tasks, abandon }
+    /// Notes are deleted by `tasks`.
+    pub(crate) fn new(shared: Arc<Shared>, tasks: TaskTracker) -> Self {
+        Self { shared, turns: Arc::new(Semaphore::new(1)), tasks }
     }
 
     /// Asks the ledger whether a job is a suspect, if it was delivered several times before.
-    pub(crate) async fn suspicion(&self, job: Job, receipt: Receipt) -> Result<Suspicion, End> {
+    pub(crate) async fn suspicion(&self, job: Job, receipt: Receipt) -> Result<Suspicion, Abandoned> {
         if receipt.delivery_count < NOTED_AFTER {
             return Ok(Suspicion::None);
         }
-        let read = || self.ledger.suspect_tries(job.delivery);
-        let tries = persist("reading what a job has done", &self.abandon, read).await.ok_or(End::Abandoned)?;
+        let read = || self.shared.ledger.suspect_tries(job.delivery);
+        let tries = self.shared.persist("reading what a job has done", read).await?;
         Ok(if tries == 0 { Suspicion::None } else { Suspicion::Suspect })
     }
 
@@ -100,21 +92,21 @@ impl Suspects {
         if delivery_count < NOTED_AFTER {
             return Ok(());
         }
-        let mark = || self.ledger.suspect_mark(job.delivery);
-        let tries = persist("marking a suspect", &self.abandon, mark).await.ok_or(End::Abandoned)?;
+        let mark = || self.shared.ledger.suspect_mark(job.delivery);
+        let tries = self.shared.persist("marking a suspect", mark).await?;
         if turn.is_some() {
             tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
             return Err(End::Dead(Dead::Poison { delivery_count, deaths: tries - 1 }));
         }
-        let (ledger, abandon, watched) = (self.ledger.clone(), self.abandon.clone(), self.in_flight.watch(job));
+        let (shared, watched) = (Arc::clone(&self.shared), self.shared.in_flight.watch(job));
         self.tasks.spawn(async move {
             match &turn {
                 Some(_) => drop(timeout(HARMLESS_AFTER, watched.cancelled()).await),
                 None => watched.cancelled().await,
             }
-            persist("clearing a suspect", &abandon, || ledger.suspect_clear(job.delivery)).await;
+            let _ = shared.persist("clearing a suspect", || shared.ledger.suspect_clear(job.delivery)).await;
             drop(turn);
         });
         Ok(())

@@ -1,0 +1,37 @@
+//! What all steps use.
+
+use std::time::Duration;
+
+use broker::Names;
+use domain::RetrySchedule;
+use ledger::{Ledger, LedgerError};
+use service_kit::connections::persist;
+use tokio_util::sync::CancellationToken;
+
+use crate::{in_flight::InFlight, metrics::Metrics};
+
+pub(crate) struct Shared {
+    pub(crate) ledger: Ledger,
+    pub(crate) names: Names,
+    pub(crate) schedule: RetrySchedule,
+    pub(crate) in_flight: InFlight,
+    pub(crate) metrics: Metrics,
+    /// How long the ledger keeps a delivery.
+    pub(crate) keep: Duration,
+    /// Cancelled when the shutdown's deadline has passed.
+    pub(crate) abandon: CancellationToken,
+}
+
+/// The shutdown's deadline has passed. What was under way stays unacknowledged, and is redelivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abandoned;
+
+impl Shared {
+    /// Asks the ledger until it answers, however long that takes.
+    pub(crate) async fn persist<T, F>(&self, what: &str, step: impl FnMut() -> F) -> Result<T, Abandoned>
+    where
+        F: Future<Output = Result<T, LedgerError>>,
+    {
+        persist(what, &self.abandon, step).await.ok_or(Abandoned)
+    }
+}
