@@ -1,57 +1,43 @@
 #![doc = include_str!("../README.md")]
 
-mod attempts;
+mod admin;
 mod batch;
-mod bodies;
 mod clock;
-mod deliveries;
-mod due;
 mod error;
-mod generation;
-mod intake;
+mod hot;
 mod keys;
-mod leader;
-mod leftovers;
-mod outbox;
-mod partitions;
-mod paused_jobs;
 mod pool;
-mod postpone;
-mod reconcile;
-mod recoveries;
-mod resends;
-mod retention;
 mod schema;
 mod secrets;
-mod sessions;
-mod slow;
-mod suspects;
 mod tables;
-mod tasks;
-mod test_deliveries;
-mod unsuccessful;
-mod webhooks;
+mod upkeep;
 
-pub use attempts::{Attempted, Outcome, Record};
+pub use admin::{
+    deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
+    outbox::{LEASE, OutboxBatch},
+    recoveries::Recovery,
+    resends::{BegunResend, Resend},
+    sessions::{NewSession, Session, SessionHash},
+    tasks::{Running, Step, Task},
+    test_deliveries::{BegunTest, TestDelivery},
+    webhooks::{Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
+};
 pub use clock::ClockReading;
-pub use deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage};
-pub use due::{Destination, Due, Loaded, StoredBody, Unreadable, WebhookState};
 pub use error::LedgerError;
-pub use generation::Generation;
-pub use intake::{NewEvent, Stored};
+pub use hot::{
+    attempts::{Attempted, Outcome, Record},
+    due::{Destination, Due, Loaded, StoredBody, Unreadable, WebhookState},
+    intake::{NewEvent, Stored},
+};
 pub use keys::{KeyUse, Resealed, Unopened};
-pub use leader::{Candidate, Leader};
-pub use leftovers::{Cleared, retained_tables};
-pub use outbox::{LEASE, OutboxBatch};
-pub use partitions::Day;
 pub use pool::{Ledger, LedgerConfig, PATIENCE};
-pub use reconcile::{LostBefore, OverdueChunk, Waiting, WaitingChunk};
-pub use recoveries::Recovery;
-pub use resends::{BegunResend, Resend};
-pub use retention::{Cleaned, Cleaning, Finished, Search, Searched};
 pub use schema::SchemaState;
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
-pub use sessions::{NewSession, Session, SessionHash};
-pub use tasks::{Running, Step, Task};
-pub use test_deliveries::{BegunTest, TestDelivery};
-pub use webhooks::{Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange};
+pub use upkeep::{
+    generation::Generation,
+    leader::{Candidate, Leader},
+    leftovers::{Cleared, retained_tables},
+    partitions::Day,
+    reconcile::{LostBefore, OverdueChunk, Waiting, WaitingChunk},
+    retention::{Cleaned, Cleaning, Finished, Search, Searched},
+};

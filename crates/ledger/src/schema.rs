@@ -14,9 +14,11 @@ use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 use crate::{
     clock::now,
     error::LedgerError,
-    partitions::{around, make_partitions},
     pool::Ledger,
-    unsuccessful,
+    upkeep::{
+        partitions::{around, make_partitions},
+        unsuccessful,
+    },
 };
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();

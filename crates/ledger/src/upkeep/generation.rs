@@ -8,7 +8,7 @@ use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, leader::Leader};
+use crate::{error::LedgerError, upkeep::leader::Leader};
 
 /// What the ledger knows of the broker's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]

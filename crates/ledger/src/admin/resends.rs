@@ -12,12 +12,14 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
+    admin::{
+        outbox::{OutboxBatch, add_to_outbox, share, take_back},
+        webhooks::lock,
+    },
     clock::now,
     error::LedgerError,
-    outbox::{OutboxBatch, add_to_outbox, share, take_back},
     pool::Ledger,
     tables::deliveries,
-    webhooks::lock,
 };
 
 /// The result of a request to send a delivery again.
@@ -157,7 +159,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::partitions::Day;
+    use crate::upkeep::partitions::Day;
 
     #[test]
     fn the_first_id_that_is_kept_is_that_of_the_oldest_day_that_is_not_dropped() {

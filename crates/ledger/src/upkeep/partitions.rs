@@ -8,7 +8,7 @@ use domain::DeliveryId;
 use time::{Date, OffsetDateTime, macros::format_description};
 use uuid::Uuid;
 
-use crate::{error::LedgerError, leader::Leader, pool::Ledger};
+use crate::{error::LedgerError, pool::Ledger, upkeep::leader::Leader};
 
 /// Partitions are made from `DAYS_BACK` days ago, as events may come late, to `DAYS_AHEAD` days ahead.
 const DAYS_BACK: i64 = 2;

@@ -8,10 +8,10 @@ use super::{Webhook, of, shown};
 #[cfg(doc)]
 use crate::Task;
 use crate::{
+    admin::tasks::{begin_activation, begin_cancellation},
     error::LedgerError,
     pool::Ledger,
     tables::webhooks,
-    tasks::{begin_activation, begin_cancellation},
 };
 
 /// A change of a webhook. What is `None` stays.

@@ -13,11 +13,11 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    due::occurred_at,
+    admin::webhooks::{Existence, OwnWebhook, Page},
     error::LedgerError,
+    hot::due::occurred_at,
     pool::Ledger,
     tables::{attempts, deliveries, events},
-    webhooks::{Existence, OwnWebhook, Page},
 };
 
 /// A delivery in the log.

@@ -1,7 +1,7 @@
 //! Which tenant owns a webhook.
 
 use super::of;
-use crate::{error::LedgerError, pool::Ledger, tables::webhooks, tasks::cancelling};
+use crate::{admin::tasks::cancelling, error::LedgerError, pool::Ledger, tables::webhooks};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{TenantId, WebhookId};

@@ -13,8 +13,10 @@ use uuid::Uuid;
 use crate::{
     clock::now,
     error::LedgerError,
-    leader::Leader,
-    partitions::{Day, Name, named},
+    upkeep::{
+        leader::Leader,
+        partitions::{Day, Name, named},
+    },
 };
 
 /// Rows that one cleaning statement looks at: about a tenth of a second.

@@ -9,8 +9,12 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    batch::batch_statement, error::LedgerError, leader::Leader, outbox::lock_waiting, pool::Ledger, reconcile::Waiting,
+    admin::outbox::lock_waiting,
+    batch::batch_statement,
+    error::LedgerError,
+    pool::Ledger,
     tables::deliveries,
+    upkeep::{leader::Leader, reconcile::Waiting},
 };
 
 // The share lock makes an activation wait, so that it finds the jobs held here. Jobs that come after it are not held.

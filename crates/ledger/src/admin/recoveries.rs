@@ -13,13 +13,15 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
+    admin::{
+        outbox::add_to_outbox,
+        resends::{begin, first_kept},
+        tasks::{STEP_LEASE, STEP_LOCKS, Step},
+        webhooks::{OwnWebhook, lock},
+    },
     error::LedgerError,
-    outbox::add_to_outbox,
     pool::Ledger,
-    resends::{begin, first_kept},
     tables::{deliveries, recoveries, unsuccessful_deliveries},
-    tasks::{STEP_LEASE, STEP_LOCKS, Step},
-    webhooks::{OwnWebhook, lock},
 };
 
 /// A recovery and how far it has come.

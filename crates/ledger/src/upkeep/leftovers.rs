@@ -10,7 +10,10 @@ use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, leader::Leader};
+use crate::{
+    error::LedgerError,
+    upkeep::leader::{Leader, LeftoversCursor},
+};
 
 /// Rows that one statement reads, in some tens of milliseconds.
 const CHUNK: u32 = 5_000;
@@ -75,13 +78,6 @@ const OTHERS: [(&str, &str); 8] = [
     ("__diesel_schema_migrations", "has a row for each migration"),
 ];
 
-/// How far the walks have come: the walk that is under way, and the last key that it read.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Cursor {
-    walk: usize,
-    after: (Uuid, Uuid),
-}
-
 /// The result of a step of the walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleared {
@@ -118,14 +114,14 @@ impl Leader {
     /// # Errors
     /// When the database does not answer: the step can be taken again.
     pub async fn leftovers_clear(&mut self, before: OffsetDateTime) -> Result<Cleared, LedgerError> {
-        let Cursor { walk, after } = self.leftovers;
+        let LeftoversCursor { walk, after } = self.leftovers;
         let statement = WALKS[walk].statement(after, before);
         let step: Step = self.run(async |conn| statement.get_result(conn).await).await?;
         let rows = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         let (looked, gone) = (rows(step.looked), rows(step.gone));
         let after = step.first.zip(step.second).filter(|_| looked == WALKS[walk].chunk);
         let walk = if after.is_some() { walk } else { (walk + 1) % WALKS.len() };
-        self.leftovers = Cursor { walk, after: after.unwrap_or_default() };
+        self.leftovers = LeftoversCursor { walk, after: after.unwrap_or_default() };
         Ok(Cleared { looked, gone, is_last: walk == 0 && after.is_none() })
     }
 }

@@ -5,12 +5,14 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, WebhookId};
 
 use crate::{
+    admin::{
+        outbox::{OutboxBatch, add_to_outbox, take_back},
+        webhooks::{Active, lock},
+    },
     error::LedgerError,
-    intake::{NewEvent, milliseconds},
-    outbox::{OutboxBatch, add_to_outbox, take_back},
+    hot::intake::{NewEvent, milliseconds},
     pool::Ledger,
     tables::{deliveries, events},
-    webhooks::{Active, lock},
 };
 
 /// The result of a request for a test delivery.

@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use crate::{
     batch::batch_statement,
-    due::{ProgressRow, occurred_at, read_progress, read_state},
     error::LedgerError,
+    hot::due::{ProgressRow, occurred_at, read_progress, read_state},
     pool::Ledger,
     tables::deliveries,
 };

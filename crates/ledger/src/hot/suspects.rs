@@ -5,7 +5,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, outbox::due_now, pool::Ledger};
+use crate::{admin::outbox::due_now, batch::batch_statement, error::LedgerError, pool::Ledger};
 
 // A mark that is over a day old does not count.
 batch_statement! {

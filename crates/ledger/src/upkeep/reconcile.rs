@@ -11,7 +11,7 @@ use domain::{DeliveryId, Job, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, leader::Leader};
+use crate::{error::LedgerError, upkeep::leader::Leader};
 
 /// A delivery that waits for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

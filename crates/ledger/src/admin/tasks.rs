@@ -11,9 +11,11 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncC
 use uuid::Uuid;
 
 use crate::{
+    admin::{
+        outbox::{OutboxBatch, add_to_outbox, due_now},
+        paused_jobs::cancel_waiting,
+    },
     error::LedgerError,
-    outbox::{OutboxBatch, add_to_outbox, due_now},
-    paused_jobs::cancel_waiting,
     pool::Ledger,
     tables::{held_jobs, webhook_tasks, webhooks},
 };

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     batch::batch_statement,
-    due::{from_jobs, occurred_at},
     error::LedgerError,
+    hot::due::{from_jobs, occurred_at},
     pool::Ledger,
 };
 

@@ -11,10 +11,10 @@ use tokio::{
     sync::{Mutex, watch},
     task::AbortHandle,
 };
+use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
-    leftovers::Cursor,
     pool::{Ledger, failed},
 };
 
@@ -41,7 +41,14 @@ pub struct Leader {
     conn: Arc<Mutex<AsyncPgConnection>>,
     lost: watch::Receiver<bool>,
     heart: AbortHandle,
-    pub(crate) leftovers: Cursor,
+    pub(crate) leftovers: LeftoversCursor,
+}
+
+/// How far the walks for leftovers have come: the walk that is under way, and the last key that it read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LeftoversCursor {
+    pub(crate) walk: usize,
+    pub(crate) after: (Uuid, Uuid),
 }
 
 impl Ledger {
@@ -87,7 +94,7 @@ impl Leader {
         let conn = Arc::new(Mutex::new(conn));
         let (sender, lost) = watch::channel(false);
         let heart = tokio::spawn(beat(Arc::downgrade(&conn), sender)).abort_handle();
-        Self { conn, lost, heart, leftovers: Cursor::default() }
+        Self { conn, lost, heart, leftovers: LeftoversCursor::default() }
     }
 
     /// Completes once the connection is lost, even while it is idle: another process may lead then.

@@ -1,0 +1,11 @@
+//! What administrators ask for.
+
+pub(crate) mod deliveries;
+pub(crate) mod outbox;
+pub(crate) mod paused_jobs;
+pub(crate) mod recoveries;
+pub(crate) mod resends;
+pub(crate) mod sessions;
+pub(crate) mod tasks;
+pub(crate) mod test_deliveries;
+pub(crate) mod webhooks;

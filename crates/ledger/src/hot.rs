@@ -1,0 +1,9 @@
+//! The hot path: what every event and every delivery goes through.
+
+pub(crate) mod attempts;
+pub(crate) mod bodies;
+pub(crate) mod due;
+pub(crate) mod intake;
+pub(crate) mod postpone;
+pub(crate) mod slow;
+pub(crate) mod suspects;

@@ -1,0 +1,9 @@
+//! Upkeep: what the leader does, so that the ledger and the queues stay whole and nothing grows for ever.
+
+pub(crate) mod generation;
+pub(crate) mod leader;
+pub(crate) mod leftovers;
+pub(crate) mod partitions;
+pub(crate) mod reconcile;
+pub(crate) mod retention;
+pub(crate) mod unsuccessful;
