@@ -2,7 +2,6 @@
 
 pub(crate) mod deliveries;
 pub(crate) mod outbox;
-pub(crate) mod paused_jobs;
 pub(crate) mod recoveries;
 pub(crate) mod resends;
 pub(crate) mod sessions;

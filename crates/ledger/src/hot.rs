@@ -4,6 +4,7 @@ pub(crate) mod attempts;
 pub(crate) mod bodies;
 pub(crate) mod due;
 pub(crate) mod intake;
-pub(crate) mod postpone;
+pub(crate) mod paused_jobs;
 pub(crate) mod slow;
 pub(crate) mod suspects;
+pub(crate) mod waiting;

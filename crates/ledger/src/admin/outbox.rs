@@ -8,16 +8,11 @@ use diesel::{
     sql_types::{Int4, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, DeliveryState, Job};
+use domain::{DeliveryId, Job};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    batch::batch_statement,
-    error::LedgerError,
-    pool::Ledger,
-    tables::{deliveries, promised_jobs},
-};
+use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger, tables::promised_jobs};
 
 /// How long whoever added or leased jobs has to publish them.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -98,32 +93,6 @@ impl Ledger {
         let query = diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(batch.until))));
         self.run(async |conn| query.execute(conn).await.map(|_| ())).await
     }
-}
-
-/// Locks the waiting ones of the deliveries in the order of ids, as recording attempts does, so that neither deadlocks.
-pub(crate) async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
-    let waiting = [DeliveryState::Pending.as_str(), DeliveryState::Retrying.as_str()];
-    deliveries::table
-        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(waiting)))
-        .order(deliveries::id)
-        .select((deliveries::id, deliveries::attempts))
-        .for_update()
-        .load(conn)
-        .await
-}
-
-/// Makes the waiting ones of the deliveries due now, except those due later. Returns all that wait, with their
-/// attempts.
-pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
-    let waiting = lock_waiting(conn, ids).await?;
-    let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
-    let now = diesel::dsl::now.into_sql::<Nullable<Timestamptz>>();
-    let is_due = deliveries::next_attempt_at.is_null().or(deliveries::next_attempt_at.lt(now));
-    diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids).and(is_due)))
-        .set(deliveries::next_attempt_at.eq(now))
-        .execute(conn)
-        .await?;
-    Ok(waiting)
 }
 
 /// Adds the next attempts of deliveries, given with their numbers of attempts made. The caller leases them for

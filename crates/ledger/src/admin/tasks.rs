@@ -11,11 +11,9 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncC
 use uuid::Uuid;
 
 use crate::{
-    admin::{
-        outbox::{OutboxBatch, add_to_outbox, due_now},
-        paused_jobs::cancel_waiting,
-    },
+    admin::outbox::{OutboxBatch, add_to_outbox},
     error::LedgerError,
+    hot::waiting::{cancel_waiting, due_now},
     pool::Ledger,
     tables::{held_jobs, webhook_tasks, webhooks},
 };

@@ -5,7 +5,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
 
-use crate::{admin::outbox::due_now, batch::batch_statement, error::LedgerError, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger};
 
 // A mark that is over a day old does not count.
 batch_statement! {

@@ -1,6 +1,6 @@
 //! Deliveries that wait, for lost-job detection and for the rebuild of queues that the broker lost.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     QueryableByName,
@@ -11,7 +11,7 @@ use domain::{DeliveryId, Job, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, upkeep::leader::Leader};
+use crate::{error::LedgerError, hot::paused_jobs::HoldJobs, upkeep::leader::Leader};
 
 /// A delivery that waits for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +176,23 @@ impl Leader {
             .bind::<Array<SmallInt>, _>(attempts)
             .bind::<Timestamptz, _>(now);
         self.run(async |conn| remember.execute(conn).await.map(|_| ())).await
+    }
+
+    /// Holds the jobs of deliveries whose webhooks are paused. Returns the deliveries whose webhooks are active by now.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn jobs_hold(&mut self, paused: Vec<Waiting>) -> Result<Vec<Waiting>, LedgerError> {
+        if paused.is_empty() {
+            return Ok(paused);
+        }
+        let statement = HoldJobs {
+            webhook: paused.iter().map(|waiting| waiting.webhook.as_uuid()).collect(),
+            delivery: paused.iter().map(|waiting| waiting.job.delivery.as_uuid()).collect(),
+        };
+        let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let held: HashSet<Uuid> = held.into_iter().map(|(id,)| id).collect();
+        Ok(paused.into_iter().filter(|waiting| !held.contains(&waiting.job.delivery.as_uuid())).collect())
     }
 
     /// Deletes stamps not renewed for `age`, once the slow lane's queue was seen empty: none of their jobs is there.

@@ -1,0 +1,78 @@
+//! Deliveries that wait for an attempt: postponed, made due, or cancelled.
+
+use diesel::{
+    prelude::*,
+    sql_types::{Nullable, Timestamptz},
+};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use domain::{DeliveryId, DeliveryState};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{error::LedgerError, pool::Ledger, tables::deliveries};
+
+/// The states of deliveries that wait.
+const WAITING: [&str; 2] = [DeliveryState::Pending.as_str(), DeliveryState::Retrying.as_str()];
+
+impl Ledger {
+    /// Makes the next attempt of a delivery due later. `attempts` is the number of those made so far. Returns `false`
+    /// when the delivery does not wait, or was attempted meanwhile.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn delivery_postpone(
+        &self,
+        delivery: DeliveryId,
+        attempts: u16,
+        until: OffsetDateTime,
+    ) -> Result<bool, LedgerError> {
+        let made = deliveries::attempts.eq(i16::try_from(attempts).unwrap_or(i16::MAX));
+        let is_waiting = made.and(deliveries::state.eq_any(WAITING));
+        let postpone = diesel::update(deliveries::table.find(delivery.as_uuid()).filter(is_waiting))
+            .set(deliveries::next_attempt_at.eq(until));
+        self.run(async |conn| Ok(postpone.execute(conn).await? > 0)).await
+    }
+
+    /// Cancels those of the deliveries that still wait.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
+        self.run(async |conn| conn.transaction(async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await).await
+    }
+}
+
+/// Locks the waiting ones of the deliveries in the order of ids, as recording attempts does, so that neither deadlocks.
+async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    deliveries::table
+        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(WAITING)))
+        .order(deliveries::id)
+        .select((deliveries::id, deliveries::attempts))
+        .for_update()
+        .load(conn)
+        .await
+}
+
+/// Makes the waiting ones of the deliveries due now, except those due later. Returns all that wait, with their
+/// attempts.
+pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    let waiting = lock_waiting(conn, ids).await?;
+    let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
+    let now = diesel::dsl::now.into_sql::<Nullable<Timestamptz>>();
+    let is_due = deliveries::next_attempt_at.is_null().or(deliveries::next_attempt_at.lt(now));
+    diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids).and(is_due)))
+        .set(deliveries::next_attempt_at.eq(now))
+        .execute(conn)
+        .await?;
+    Ok(waiting)
+}
+
+/// Cancels those of the deliveries that wait. Returns how many.
+pub(crate) async fn cancel_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
+    let waiting: Vec<Uuid> = lock_waiting(conn, ids).await?.into_iter().map(|(id, _)| id).collect();
+    diesel::update(deliveries::table.filter(deliveries::id.eq_any(waiting)))
+        .set((deliveries::state.eq("cancelled"), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)))
+        .execute(conn)
+        .await
+}
