@@ -20,16 +20,16 @@ impl ToSql<Binary, Pg> for Blob {
     }
 }
 
-/// Defines a statement over one or more batches of rows, each given as arrays of columns. `$text` continues after
-/// `WITH batch(columns) AS (…)`. It has a static query id, so each connection prepares it once.
+/// Defines a statement over one or more batches, each given as arrays of columns. Its text is `WITH`, the batches, and
+/// `$sql`, which begins with a comma if it adds to the `WITH`. A batch is a CTE: `name { … }` with a row for each place
+/// in the arrays, `name as arrays { … }` with one row, which holds the arrays. The statement has a static query id, so
+/// each connection prepares it once.
 macro_rules! batch_statement {
     (
-        $(#[$doc:meta])*
         $name:ident -> $output:ty;
-        $($batch:ident { $($column:ident: $rust:ty => $sql:ty),+ $(,)? })+;
-        $text:expr
+        $($batch:ident $(as $form:ident)? { $($column:ident: $rust:ty => $sql_type:ty),+ $(,)? })+;
+        $sql:expr
     ) => {
-        $(#[$doc])*
         #[derive(Default, diesel::query_builder::QueryId)]
         pub(crate) struct $name {
             $($(pub(crate) $column: Vec<$rust>,)+)+
@@ -44,22 +44,22 @@ macro_rules! batch_statement {
                 &'b self,
                 mut out: diesel::query_builder::AstPass<'_, 'b, diesel::pg::Pg>,
             ) -> diesel::QueryResult<()> {
-                let mut opening = "WITH ";
+                let mut before = "WITH ";
                 $(
-                    out.push_sql(opening);
-                    out.push_sql(concat!(stringify!($batch), "(", $crate::batch::columns!($($column),+), ") AS (SELECT * FROM unnest"));
-                    let mut separator = "(";
+                    out.push_sql(before);
+                    out.push_sql(concat!(stringify!($batch), "(", $crate::batch::columns!($($column),+), ") AS "));
+                    let (mut before_column, end) = $crate::batch::form!($($form)?);
                     $(
-                        out.push_sql(separator);
-                        out.push_bind_param::<diesel::sql_types::Array<$sql>, _>(&self.$column)?;
-                        separator = ", ";
+                        out.push_sql(before_column);
+                        out.push_bind_param::<diesel::sql_types::Array<$sql_type>, _>(&self.$column)?;
+                        before_column = ", ";
                     )+
-                    let _ = separator;
-                    out.push_sql("))");
-                    opening = ", ";
+                    let _ = before_column;
+                    out.push_sql(end);
+                    before = ", ";
                 )+
-                let _ = opening;
-                out.push_sql($text);
+                let _ = before;
+                out.push_sql($sql);
                 Ok(())
             }
         }
@@ -70,4 +70,14 @@ macro_rules! columns {
     ($first:ident $(, $rest:ident)*) => { concat!(stringify!($first) $(, ", ", stringify!($rest))*) };
 }
 
-pub(crate) use {batch_statement, columns};
+/// What stands before and after the arrays. A CTE that is not materialized names its arrays and does not copy them.
+macro_rules! form {
+    () => {
+        ("(SELECT * FROM unnest(", "))\n")
+    };
+    (arrays) => {
+        ("NOT MATERIALIZED (SELECT ", ")\n")
+    };
+}
+
+pub(crate) use {batch_statement, columns, form};

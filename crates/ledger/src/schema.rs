@@ -127,18 +127,9 @@ struct Unkeyed {
     is_built: bool,
 }
 
-/// An index is named after its partition.
-const UNKEYED: &str = "SELECT c.relname::text AS partition, coalesce(x.indisvalid, false) AS is_built \
-     FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
-     LEFT JOIN pg_index AS x ON x.indexrelid = to_regclass(c.relname || '_event_type_key') \
-     WHERE i.inhparent = 'events'::regclass AND NOT EXISTS ( \
-       SELECT FROM pg_inherits AS k JOIN pg_index AS p ON p.indexrelid = k.inhrelid \
-       WHERE k.inhparent = 'events_key'::regclass AND p.indrelid = c.oid) \
-     ORDER BY c.relname";
-
 /// Builds the indexes of `events_key`, one partition after another. Each build reads its partition twice. Nobody waits.
 async fn build_events_key(conn: &mut AsyncPgConnection) -> Result<(), LedgerError> {
-    let unkeyed: Vec<Unkeyed> = diesel::sql_query(UNKEYED).load(conn).await?;
+    let unkeyed: Vec<Unkeyed> = diesel::sql_query(include_str!("unkeyed_partitions.sql")).load(conn).await?;
     for Unkeyed { partition, is_built } in unkeyed {
         let index = format!("{partition}_event_type_key");
         if !is_built {

@@ -66,21 +66,6 @@ pub enum Record {
     Unknown,
 }
 
-// The statement "inserts" deliveries, and the conflict updates them. That finds each row's partition and place by its
-// id alone, even with a plan made while the tables were empty. A delivery that is gone must not be created: its row
-// would have an empty event type, which fails the statement.
-//
-// Health (specification, section 2.3) is "inserted" in the same way. A failure older than the last success does not
-// count. A success older than the last one changes nothing. A success recorded after younger failures leaves those
-// standing: the times of the latest 64 (or of a first batch) are kept for that. Only attempts that the ledger expects
-// count: the delivery's counter must be one lower.
-//
-// Deliveries are locked first, then health, both in the order of ids. So dispatchers that record at the same time wait
-// for one another and never deadlock. Health is best written last, to lock its rows for little more than a commit. So
-// `shown` stands before `logged`: of CTEs that nothing reads, the server runs the last one first (without a promise).
-//
-// A delivery that was cancelled during the attempt stays cancelled. One that was resent during it keeps waiting for
-// its new run, which begins after this attempt. A run that was taken back during its first attempt stands.
 batch_statement! {
     RecordAttempts -> (SqlUuid, Text, Nullable<Timestamptz>);
     made {
@@ -93,63 +78,16 @@ batch_statement! {
         answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
         url: String => Text, signed_at: OffsetDateTime => Timestamptz,
     };
-    ", done AS ( \
-        INSERT INTO deliveries AS d (id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, \
-                                     next_attempt_at) \
-        SELECT delivery_id, webhook_id, delivery_id, '', attempt, new_state, run, \
-               first_failed_at, next_attempt_at \
-        FROM made \
-        ON CONFLICT (id) DO UPDATE SET attempts = excluded.attempts, \
-               state = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled' \
-                       THEN excluded.state ELSE d.state END, \
-               run_base = CASE WHEN excluded.run_base >= d.run_base THEN excluded.run_base ELSE excluded.attempts END, \
-               first_failed_at = CASE WHEN excluded.run_base >= d.run_base \
-                                 THEN excluded.first_failed_at ELSE d.first_failed_at END, \
-               next_attempt_at = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled' \
-                                 THEN excluded.next_attempt_at ELSE d.next_attempt_at END \
-        WHERE d.attempts = excluded.attempts - 1 \
-        RETURNING d.id, d.event_type, d.state, d.next_attempt_at \
-      ), counted AS MATERIALIZED ( \
-        SELECT * FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE \
-      ), health AS ( \
-        SELECT webhook_id, max(finished_at) FILTER (WHERE outcome = 'success') AS success_at, \
-               array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures \
-        FROM counted GROUP BY webhook_id ORDER BY webhook_id \
-      ), shown AS ( \
-        INSERT INTO webhook_health AS h (webhook_id, last_success_at, failure_count, recent_failures) \
-        SELECT webhook_id, success_at, coalesce(cardinality(since), 0), since FROM health CROSS JOIN LATERAL ( \
-            SELECT array_agg(at) AS since FROM unnest(failures) AS at \
-            WHERE at > coalesce(success_at, '-infinity')) AS failed \
-        ON CONFLICT (webhook_id) DO UPDATE SET \
-            last_success_at = greatest(h.last_success_at, excluded.last_success_at), \
-            (failure_count, recent_failures) = ( \
-                SELECT CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN count(*) \
-                       ELSE h.failure_count + count(*) FILTER (WHERE failure.is_new) END, \
-                       (array_agg(failure.at ORDER BY failure.at DESC))[1:64] \
-                FROM (SELECT unnest(excluded.recent_failures), true UNION ALL SELECT unnest(h.recent_failures), false) \
-                     AS failure(at, is_new) \
-                WHERE failure.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity')) \
-      ), logged AS ( \
-        INSERT INTO attempts \
-            (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head, error) \
-        SELECT delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head, error \
-        FROM counted \
-      ) SELECT id, state, next_attempt_at FROM done \
-        WHERE event_type <> '' OR ('unknown delivery: ' || id)::boolean"
+    include_str!("record_attempts.sql")
 }
 
-// The attempt is the caller's own if its start and duration are equal to the microsecond. The server compares times, as
-// it may store them less precisely.
 batch_statement! {
     FindRecorded -> (SqlUuid, (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>), Bool);
     made {
         delivery_id: Uuid => SqlUuid, attempt: i16 => SmallInt,
         started_at: OffsetDateTime => Timestamptz, duration_us: i64 => BigInt,
     };
-    " SELECT d.id, d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at, \
-             EXISTS (SELECT FROM attempts AS a WHERE a.delivery_id = d.id AND a.attempt = made.attempt \
-                     AND a.started_at = made.started_at AND a.duration_us = made.duration_us) \
-      FROM made CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE id = made.delivery_id LIMIT 1) AS d"
+    include_str!("find_recorded.sql")
 }
 
 type Found = (Uuid, ProgressRow, bool);

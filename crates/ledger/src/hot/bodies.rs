@@ -7,17 +7,12 @@ use domain::DeliveryId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    batch::batch_statement,
-    error::LedgerError,
-    hot::due::{from_jobs, occurred_at},
-    pool::Ledger,
-};
+use crate::{batch::batch_statement, error::LedgerError, hot::due::occurred_at, pool::Ledger};
 
 batch_statement! {
     LoadBodies -> (Binary,);
-    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
-    concat!(" SELECT e.body", from_jobs!())
+    jobs as arrays { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
+    concat!("SELECT e.body\n", include_str!("from_jobs.sql"))
 }
 
 impl Ledger {

@@ -80,24 +80,6 @@ pub struct Unreadable {
     pub column: &'static str,
 }
 
-/// Finds each job's delivery `d`, webhook `w` and event `e` by their keys, one after another. A `LIMIT` keeps the
-/// planner from another order, such as all deliveries of a webhook first when it believes that there are few. The jobs
-/// must be sorted: the ends of the arrays bound the days, so that other days' partitions are not even opened.
-macro_rules! from_jobs {
-    () => {
-        " FROM job \
-          CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE deliveries.id = job.delivery_id \
-                              AND deliveries.id BETWEEN ($1)[1] AND ($1)[cardinality($1)] LIMIT 1) AS d \
-          CROSS JOIN LATERAL (SELECT * FROM webhooks WHERE webhooks.id = d.webhook_id LIMIT 1) AS w \
-          CROSS JOIN LATERAL (SELECT * FROM events WHERE events.occurred_at = job.occurred_at AND events.id = d.event_id \
-                              AND events.tenant_id = w.tenant_id AND events.event_type = d.event_type \
-                              AND events.occurred_at BETWEEN ($2)[1] AND ($2)[cardinality($2)] LIMIT 1) AS e"
-    };
-}
-
-pub(crate) use from_jobs;
-
-// `octet_length` does not read a body that is stored out of line.
 batch_statement! {
     LoadDue -> (
         SqlUuid,
@@ -105,13 +87,8 @@ batch_statement! {
         (Timestamptz, Text, BigInt, Nullable<Binary>),
         (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
     );
-    job { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
-    concat!(
-        " SELECT d.id, d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at, e.occurred_at, e.event_type, \
-                 octet_length(e.body)::bigint, CASE WHEN octet_length(e.body) <= 24576 THEN e.body END, \
-                 w.id, w.tenant_id, w.url, w.is_active, w.deleted_at IS NOT NULL, w.secret_key_id, w.secret_sealed",
-        from_jobs!()
-    )
+    jobs as arrays { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
+    concat!(include_str!("load_due.sql"), include_str!("from_jobs.sql"))
 }
 
 /// A delivery's `state`, `attempts`, `run_base`, `first_failed_at` and `next_attempt_at`.

@@ -40,81 +40,22 @@ pub struct Stored {
     pub unwanted: Vec<usize>,
 }
 
-/// [`DeliveryId::derive`] as SQL: the milliseconds of `moment` (a [`DeliveryId::bound_at_millis`]), then bytes of the
-/// SHA-256 of `source`. The bits of the version (8) and the variant (RFC 9562) are set in the hash.
-macro_rules! derived_id {
-    ($moment:literal, $source:literal) => {
-        concat!(
-            "encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(overlay(uuid_send(",
-            $moment,
-            ") PLACING substring(sha256(",
-            $source,
-            ") FOR 10) FROM 7), 55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid"
-        )
-    };
-}
-
-// Events are grouped by pair of tenant and type, so that each pair is looked up once. A pair's events are numbered from
-// `first` to `last`. Their columns stay arrays ($5 to $8), as a row source would copy the bodies; the CTE `event` only
-// gives them types. Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same
-// events wait for one another and do not deadlock: set-returning functions in lists of columns leave the planner no
-// other order. The `OFFSET` leaves it no other way than to look a pair up.
 macro_rules! store_events {
-    ($which_deliveries:expr) => {
-        concat!(
-            ", wanted AS MATERIALIZED ( \
-                SELECT pair.*, ARRAY( \
-                    SELECT id FROM (SELECT id FROM webhooks WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active \
-                                    AND pair.event_type = ANY (events) OFFSET 0) AS found ORDER BY id \
-                ) AS webhooks FROM pair \
-              ), stored AS ( \
-                INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
-                SELECT ($5)[n], ($6)[n], tenant, event_type, ($8)[n] \
-                FROM (SELECT *, generate_series(first, last) AS n FROM wanted WHERE webhooks <> '{}') AS event \
-                ON CONFLICT DO NOTHING \
-              ), made AS ( \
-                INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
-                SELECT ",
-            derived_id!("($7)[n]", "uuid_send(webhook) || uuid_send(($6)[n]) || convert_to(event_type, 'UTF8')"),
-            ", webhook, ($6)[n], event_type \
-                FROM (SELECT *, unnest(webhooks) AS webhook \
-                      FROM (SELECT *, generate_series(first, last) AS n FROM wanted) AS event) AS delivery ",
-            $which_deliveries,
-            " ON CONFLICT DO NOTHING RETURNING id, event_id \
-              ) \
-              SELECT id, event_id, NULL, NULL FROM made \
-              UNION ALL \
-              SELECT NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'"
-        )
-    };
-}
-
-macro_rules! store_events_statement {
-    ($(#[$doc:meta])* $name:ident, $which_deliveries:expr) => {
+    ($name:ident, $sql:literal) => {
         batch_statement! {
-            $(#[$doc])*
             $name -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Int4>, Nullable<Int4>);
             pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
-            event {
+            event as arrays {
                 occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
                 body: Blob => Binary,
             };
-            store_events!($which_deliveries)
+            concat!(include_str!("wanted_events.sql"), include_str!($sql))
         }
     };
 }
 
-store_events_statement!(StoreEvents, "");
-
-store_events_statement!(
-    /// For events that may have deliveries with ids derived without the event type: such a delivery keeps its id.
-    StoreOldEvents,
-    concat!(
-        "WHERE NOT EXISTS (SELECT FROM deliveries AS old WHERE old.event_type = delivery.event_type AND old.id = ",
-        derived_id!("($7)[n]", "uuid_send(webhook) || uuid_send(($6)[n])"),
-        ")"
-    )
-);
+store_events!(StoreEvents, "store_events.sql");
+store_events!(StoreOldEvents, "store_old_events.sql");
 
 impl From<StoreEvents> for StoreOldEvents {
     fn from(events: StoreEvents) -> Self {
@@ -132,23 +73,12 @@ enum Store {
 /// A new delivery and its event, or the first and last number of a pair's events that no webhook wants.
 type StoredRow = (Option<Uuid>, Option<Uuid>, Option<i32>, Option<i32>);
 
-// An event's deliveries have one of few ids: of the webhooks that its tenant has or had, with and without the type.
 batch_statement! {
     FindUntried -> (SqlUuid,);
     event {
         tenant: Uuid => SqlUuid, event_type: String => Text, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid
     };
-    concat!(
-        " SELECT found.id FROM event \
-          CROSS JOIN LATERAL (SELECT id AS webhook FROM webhooks WHERE tenant_id = event.tenant OFFSET 0) AS any_webhook \
-          CROSS JOIN LATERAL unnest(ARRAY[",
-        derived_id!("moment", "uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')"),
-        ", ",
-        derived_id!("moment", "uuid_send(webhook) || uuid_send(event_id)"),
-        "]) AS candidate(id) \
-          CROSS JOIN LATERAL (SELECT id FROM deliveries WHERE deliveries.id = candidate.id AND \
-            deliveries.event_type = event.event_type AND state = 'pending' AND attempts = 0 LIMIT 1) AS found"
-    )
+    include_str!("find_untried.sql")
 }
 
 #[derive(QueryableByName)]

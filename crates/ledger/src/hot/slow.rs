@@ -11,7 +11,7 @@ use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
 batch_statement! {
     StampSlow -> (SqlUuid,);
     slow { webhook: Uuid => SqlUuid };
-    " INSERT INTO slow_webhooks (webhook_id, stamped_at) SELECT DISTINCT webhook, now() FROM slow ORDER BY webhook \
+    "INSERT INTO slow_webhooks (webhook_id, stamped_at) SELECT DISTINCT webhook, now() FROM slow ORDER BY webhook \
       ON CONFLICT (webhook_id) DO UPDATE SET stamped_at = now() RETURNING webhook_id"
 }
 

@@ -11,7 +11,7 @@ use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, p
 batch_statement! {
     MarkSuspects -> (SmallInt,);
     suspect { delivery: Uuid => SqlUuid };
-    " INSERT INTO suspect_jobs AS s (delivery_id, tries, marked_at) SELECT delivery, 1, now() FROM suspect \
+    "INSERT INTO suspect_jobs AS s (delivery_id, tries, marked_at) SELECT delivery, 1, now() FROM suspect \
       ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = NULL, \
           tries = CASE WHEN s.marked_at < now() - interval '1 day' THEN 1 ELSE least(s.tries, 100) + 1 END \
       RETURNING tries"
@@ -21,7 +21,7 @@ batch_statement! {
 batch_statement! {
     CountTries -> (SmallInt,);
     suspect { delivery: Uuid => SqlUuid };
-    " SELECT CASE WHEN s.parked_as IS NULL THEN s.tries ELSE greatest(s.tries, 1::smallint) END \
+    "SELECT CASE WHEN s.parked_as IS NULL THEN s.tries ELSE greatest(s.tries, 1::smallint) END \
       FROM suspect CROSS JOIN LATERAL (SELECT * FROM suspect_jobs WHERE delivery_id = suspect.delivery LIMIT 1) AS s \
       WHERE s.marked_at >= now() - interval '1 day'"
 }
@@ -29,14 +29,14 @@ batch_statement! {
 batch_statement! {
     ClearSuspects -> (SqlUuid,);
     cleared { delivery: Uuid => SqlUuid };
-    " DELETE FROM suspect_jobs AS s USING cleared \
+    "DELETE FROM suspect_jobs AS s USING cleared \
       WHERE s.delivery_id = cleared.delivery AND s.parked_as IS NULL RETURNING s.delivery_id"
 }
 
 batch_statement! {
     ParkJobs -> (SqlUuid,);
     parked { delivery: Uuid => SqlUuid, reason: String => Text };
-    " INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
+    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
       ON CONFLICT (delivery_id) DO UPDATE SET tries = 0, marked_at = now(), parked_as = excluded.parked_as \
       RETURNING delivery_id"
 }

@@ -135,19 +135,18 @@ impl Walk {
         let Self { table, key, chunk, is_leftover } = self;
         let is_leftover = is_leftover.replace("{NO_DELIVERY}", NO_DELIVERY).replace("{NO_WEBHOOK}", NO_WEBHOOK);
         let columns = |alias: &str| key.iter().map(|column| format!("{alias}{column}")).collect::<Vec<_>>().join(", ");
-        let (plain, of_table, of_step) = (columns(""), columns("t."), columns("step."));
-        let descending = key.iter().map(|column| format!("{column} DESC")).collect::<Vec<_>>().join(", ");
-        let (one, two) = (key[0], key[key.len() - 1]);
-        let after = if key.len() == 1 { "$2" } else { "$2, $3" };
         let query = diesel::sql_query(format!(
-            "WITH step AS MATERIALIZED ( \
-               SELECT {plain} FROM {table} WHERE ({plain}) > ({after}) ORDER BY {plain} LIMIT {chunk} \
-             ), gone AS ( \
-               DELETE FROM {table} AS t USING step WHERE ({of_table}) = ({of_step}) AND {is_leftover} RETURNING t.{one} \
-             ) SELECT last.first, last.second, \
-                      (SELECT count(*) FROM step) AS looked, (SELECT count(*) FROM gone) AS gone \
-               FROM (SELECT 1) AS one LEFT JOIN \
-                    (SELECT {one} AS first, {two} AS second FROM step ORDER BY {descending} LIMIT 1) AS last ON true"
+            include_str!("clear_leftovers.sql"),
+            table = table,
+            key = columns(""),
+            key_of_t = columns("t."),
+            key_of_step = columns("step."),
+            descending = key.iter().map(|column| format!("{column} DESC")).collect::<Vec<_>>().join(", "),
+            first = key[0],
+            second = key[key.len() - 1],
+            after = if key.len() == 1 { "$2" } else { "$2, $3" },
+            rows = chunk,
+            is_leftover = is_leftover,
         ));
         let query = query.into_boxed::<Pg>().bind::<Timestamptz, _>(before).bind::<SqlUuid, _>(first);
         if key.len() == 1 { query } else { query.bind::<SqlUuid, _>(second) }

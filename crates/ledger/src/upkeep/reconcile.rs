@@ -74,46 +74,6 @@ struct Row {
     is_active: Option<bool>,
 }
 
-// No index names a delivery's state: it would end the in-place updates (HOT) that the hot path depends on. So these
-// statements walk along the primary key, in chunks. `OFFSET 0` keeps a subquery a lookup for each row: nothing is
-// joined, whatever the planner believes of the tables.
-
-/// The chunk, and its waiting deliveries whose jobs are neither in the outbox nor held: those are certain to come.
-const WAITING: &str = "WITH chunk AS MATERIALIZED ( \
-       SELECT id, webhook_id, state, attempts, created_at, coalesce(next_attempt_at, created_at) AS due \
-       FROM deliveries WHERE id > $1 ORDER BY id LIMIT {ROWS} \
-     ), found AS MATERIALIZED ( \
-       SELECT d.id, d.attempts, d.due, d.webhook_id, w.is_active FROM chunk AS d CROSS JOIN LATERAL \
-         (SELECT is_active FROM webhooks WHERE id = d.webhook_id AND deleted_at IS NULL LIMIT 1) AS w \
-       WHERE d.state IN ('pending', 'retrying') \
-         AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = d.id OFFSET 0) \
-         AND NOT EXISTS (SELECT FROM held_jobs AS h WHERE h.webhook_id = d.webhook_id AND h.delivery_id = d.id OFFSET 0)";
-
-/// The delivery was neither made nor attempted since the time given. Its job is published right after either.
-const NOT_SINCE: &str = "AND d.created_at < $2 \
-       AND NOT (d.attempts > 0 AND EXISTS ( \
-         SELECT FROM attempts AS a WHERE a.delivery_id = d.id AND a.attempt = d.attempts \
-         AND a.started_at + a.duration_us * interval '1 microsecond' >= $2 OFFSET 0))";
-
-/// The job was due before the time given, and is neither in the slow lane nor parked.
-const OVERDUE: &str = "AND w.is_active AND d.due < $2 \
-       AND NOT EXISTS (SELECT FROM slow_webhooks AS s WHERE s.webhook_id = d.webhook_id OFFSET 0) \
-       AND NOT EXISTS (SELECT FROM suspect_jobs AS s WHERE s.delivery_id = d.id AND s.parked_as IS NOT NULL OFFSET 0)";
-
-/// All that were found, and the end of the chunk.
-const ALL: &str = ") SELECT ends.*, found.* \
-     FROM (SELECT (SELECT id FROM chunk ORDER BY id OFFSET {ROWS} - 1 LIMIT 1) AS cursor, \
-                  NULL::timestamptz AS earliest_due) AS ends LEFT JOIN found ON true";
-
-/// Those that were due before `$3` and not enqueued again lately, seen from `$4`. None if `$3` is null. The back-off
-/// doubles from 1 hour to 32.
-const LOST: &str = ") SELECT ends.*, lost.* \
-     FROM (SELECT (SELECT id FROM chunk ORDER BY id OFFSET {ROWS} - 1 LIMIT 1) AS cursor, \
-                  (SELECT min(due) FROM found) AS earliest_due) AS ends LEFT JOIN \
-          (SELECT * FROM found WHERE found.due < $3 AND NOT EXISTS ( \
-             SELECT FROM requeued_jobs AS r WHERE r.delivery_id = found.id AND r.attempt = found.attempts + 1 \
-             AND r.requeued_at + interval '1 hour' * (1 << least(r.times - 1, 5)) > $4 OFFSET 0)) AS lost ON true";
-
 const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeued_at) \
      SELECT delivery_id, attempt, $3 FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
      ON CONFLICT (delivery_id) DO UPDATE SET attempt = excluded.attempt, requeued_at = excluded.requeued_at, \
@@ -135,8 +95,8 @@ impl Leader {
         rows: u32,
         since: OffsetDateTime,
     ) -> Result<WaitingChunk, LedgerError> {
-        let find = diesel::sql_query(statement(NOT_SINCE, ALL, rows));
-        let find = find.bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(since);
+        let find = format!(concat!(include_str!("waiting.sql"), include_str!("find_waiting.sql")), rows = rows);
+        let find = diesel::sql_query(find).bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(since);
         let found: Vec<Row> = self.run(async |conn| find.load(conn).await).await?;
         let cursor = found.as_slice().first().and_then(|row| row.cursor);
         Ok(WaitingChunk { waiting: found.into_iter().filter_map(Row::read).collect(), cursor })
@@ -154,7 +114,8 @@ impl Leader {
         since: OffsetDateTime,
         lost: Option<LostBefore>,
     ) -> Result<OverdueChunk, LedgerError> {
-        let find = diesel::sql_query(statement(OVERDUE, LOST, rows))
+        let find = format!(concat!(include_str!("waiting.sql"), include_str!("find_overdue.sql")), rows = rows);
+        let find = diesel::sql_query(find)
             .bind::<SqlUuid, _>(after)
             .bind::<Timestamptz, _>(since)
             .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.due))
@@ -224,10 +185,6 @@ impl Row {
         let job = Job { delivery: DeliveryId::from(self.id?), attempt };
         Some(Waiting { job, due: self.due?, webhook: self.webhook_id?.into(), is_active: self.is_active? })
     }
-}
-
-fn statement(which: &str, shown: &str, rows: u32) -> String {
-    format!("{WAITING} {which} {shown}").replace("{ROWS}", &rows.to_string())
 }
 
 fn columns(jobs: &[Job]) -> (Vec<Uuid>, Vec<i16>) {

@@ -263,16 +263,8 @@ impl Leader {
         Cleaning { part, before, .. }: &Cleaning,
         after: Uuid,
     ) -> Result<(i64, Option<Cursor>), LedgerError> {
-        let chunk = diesel::sql_query(format!(
-            "WITH chunk AS MATERIALIZED (SELECT id FROM deliveries_{part} WHERE id > $1 ORDER BY id LIMIT {CHUNK}), gone AS ( \
-               DELETE FROM deliveries_{part} AS d WHERE d.id IN (SELECT id FROM chunk) AND d.created_at < $2 \
-                 AND d.state NOT IN ('pending', 'retrying') RETURNING d.id \
-             ), logged AS (DELETE FROM attempts_{part} AS a USING gone WHERE a.delivery_id = gone.id) \
-             SELECT (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS cursor, \
-                    (SELECT count(*) FROM chunk) AS looked, (SELECT count(*) FROM gone) AS gone"
-        ))
-        .bind::<SqlUuid, _>(after)
-        .bind::<Timestamptz, _>(*before);
+        let clean = format!(include_str!("clean_deliveries.sql"), part = part, rows = CHUNK);
+        let chunk = diesel::sql_query(clean).bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(*before);
         let chunk: DeliveriesChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
         let cursor = match chunk.cursor {
             Some(cursor) if chunk.looked == CHUNK => Cursor::Deliveries(cursor),
@@ -281,37 +273,18 @@ impl Leader {
         Ok((chunk.gone, Some(cursor)))
     }
 
-    // Gathers the events that deliveries refer to once per chunk, however many fired in one millisecond.
     async fn clean_events(
         &mut self,
         Cleaning { part, before, .. }: &Cleaning,
         (at, id, tenant, event_type): &EventKey,
     ) -> Result<(i64, Option<Cursor>), LedgerError> {
-        let chunk = diesel::sql_query(format!(
-            "WITH chunk AS MATERIALIZED ( \
-               SELECT occurred_at, id, tenant_id, event_type, received_at, \
-                      greatest(0, (extract(epoch FROM occurred_at) * 1000)::bigint) AS millis FROM events_{part} \
-               WHERE (occurred_at, id, tenant_id, event_type) > ($1, $2, $3, $4) \
-               ORDER BY occurred_at, id, tenant_id, event_type LIMIT {CHUNK} \
-             ), gone AS ( \
-               DELETE FROM events_{part} AS e USING chunk WHERE e.occurred_at = chunk.occurred_at AND e.id = chunk.id \
-                 AND e.tenant_id = chunk.tenant_id AND e.event_type = chunk.event_type AND chunk.received_at < $5 \
-                 AND (chunk.id, chunk.event_type) NOT IN ( \
-                   SELECT event_id, event_type FROM deliveries_{part} AS d WHERE \
-                     d.id >= (SELECT (lpad(to_hex(min(millis)), 12, '0') || repeat('0', 20))::uuid FROM chunk) AND \
-                     d.id < (SELECT (lpad(to_hex(max(millis) + 1), 12, '0') || repeat('0', 20))::uuid FROM chunk)) \
-               RETURNING e.id \
-             ) SELECT last.occurred_at, last.id, last.tenant_id, last.event_type, \
-                      (SELECT count(*) FROM chunk) AS looked, (SELECT count(*) FROM gone) AS gone \
-             FROM (SELECT 1) AS one LEFT JOIN \
-                  (SELECT * FROM chunk ORDER BY occurred_at DESC, id DESC, tenant_id DESC, event_type DESC LIMIT 1) AS last \
-                  ON true"
-        ))
-        .bind::<Timestamptz, _>(at)
-        .bind::<SqlUuid, _>(id)
-        .bind::<SqlUuid, _>(tenant)
-        .bind::<Text, _>(event_type)
-        .bind::<Timestamptz, _>(*before);
+        let clean = format!(include_str!("clean_events.sql"), part = part, rows = CHUNK);
+        let chunk = diesel::sql_query(clean)
+            .bind::<Timestamptz, _>(at)
+            .bind::<SqlUuid, _>(id)
+            .bind::<SqlUuid, _>(tenant)
+            .bind::<Text, _>(event_type)
+            .bind::<Timestamptz, _>(*before);
         let chunk: EventsChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
         let cursor = chunk.occurred_at.zip(chunk.id).zip(chunk.tenant_id).zip(chunk.event_type);
         let cursor = cursor.map(|(((at, id), tenant), event_type)| Cursor::Events((at, id, tenant, event_type)));

@@ -1,0 +1,23 @@
+-- The deliveries of events that wait for their first attempt. An event's deliveries have one of few ids: of the
+-- webhooks that its tenant has or had, with and without the type (see `wanted_events.sql`).
+SELECT found.id
+FROM event
+CROSS JOIN LATERAL (SELECT id AS webhook FROM webhooks WHERE tenant_id = event.tenant OFFSET 0) AS any_webhook
+CROSS JOIN LATERAL unnest(ARRAY[
+    encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
+        overlay(uuid_send(moment) PLACING substring(sha256(
+            uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')
+        ) FOR 10) FROM 7),
+        55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid,
+    encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
+        overlay(uuid_send(moment) PLACING substring(sha256(
+            uuid_send(webhook) || uuid_send(event_id)
+        ) FOR 10) FROM 7),
+        55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid
+]) AS candidate(id)
+CROSS JOIN LATERAL (
+    SELECT id FROM deliveries
+    WHERE deliveries.id = candidate.id AND deliveries.event_type = event.event_type
+        AND state = 'pending' AND attempts = 0
+    LIMIT 1
+) AS found
