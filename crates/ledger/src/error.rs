@@ -43,4 +43,12 @@ impl LedgerError {
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::ReadOnly | Self::Lost | Self::Timeout(_))
     }
+
+    /// The constraint that a statement violated.
+    pub(crate) fn constraint(&self) -> Option<&str> {
+        match self {
+            Self::Query(diesel::result::Error::DatabaseError(_, violation)) => violation.constraint_name(),
+            _ => None,
+        }
+    }
 }

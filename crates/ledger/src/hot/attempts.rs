@@ -92,8 +92,8 @@ batch_statement! {
 
 type Found = (Uuid, ProgressRow, bool);
 
-/// Part of the server's error text when a delivery is gone.
-const UNKNOWN: &str = "unknown delivery: ";
+/// The constraint that a delivery violates that is gone (`record_attempts.sql`).
+const DELIVERY_IS_KNOWN: &str = "delivery_is_known";
 
 impl Ledger {
     /// Records attempts, the deliveries' progress and the webhooks' health in one transaction, and in one more for each
@@ -144,11 +144,11 @@ impl Ledger {
                     };
                     return rows.into_iter().map(taken).collect();
                 }
-                Err(LedgerError::Query(error)) if error.to_string().contains(UNKNOWN) => {
+                Err(error) if error.constraint() == Some(DELIVERY_IS_KNOWN) => {
                     let known = self.deliveries_known(&made).await?;
                     made.retain(|attempted| known.contains(&attempted.id.as_uuid()));
                     if made.len() == count {
-                        return Err(LedgerError::Query(error));
+                        return Err(error);
                     }
                 }
                 // The day may lack partitions: their creation was interrupted, or they were dropped.

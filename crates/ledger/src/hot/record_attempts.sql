@@ -6,7 +6,7 @@
 
 -- The statement "inserts" deliveries, and the conflict updates them. That finds each row's partition and place by its
 -- id alone, even with a plan made while the tables were empty. A delivery that is gone must not be created: its row
--- would have an empty event type, which fails the statement at its end.
+-- would have an empty event type, which fails the statement in the end.
 --
 -- A delivery that was cancelled during the attempt stays cancelled. One that was resent during it keeps waiting for
 -- its new run, which begins after this attempt. A run that was taken back during its first attempt stands.
@@ -74,5 +74,5 @@
     FROM counted
 )
 
-SELECT id, state, next_attempt_at FROM done
-WHERE event_type <> '' OR ('unknown delivery: ' || id)::boolean
+-- Fails with the constraint `delivery_is_known` if a delivery is gone.
+SELECT id, state, next_attempt_at FROM done WHERE (event_type <> '')::known_delivery

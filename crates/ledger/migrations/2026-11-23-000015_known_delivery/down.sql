@@ -1,0 +1,1 @@
+DROP DOMAIN known_delivery;
