@@ -10,6 +10,7 @@ use end_to_end::{
 };
 use lapin::types::AMQPValue;
 use ledger::{NewEvent, TestDelivery};
+use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -111,6 +112,35 @@ async fn a_copy_of_a_job_that_is_under_way_is_not_attempted_beside_it() {
         let delivery = setting.delivery().await;
         hand_in(&system, &Job { delivery, attempt: 1 }.to_bytes()).await;
         setting.skipped("duplicate", 1).await;
+        ended(&system, &setting.webhook, "succeeded", 1).await;
+        no_message_is_left(&system).await;
+        assert_eq!(setting.receiver.received().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_comes_while_a_job_is_held_is_judged_by_itself() {
+    System::prepared(Options::default(), async |system| {
+        let setting = set_up(&system, always(200)).await;
+        system.stop(Service::Dispatcher).await;
+        publish(&system, setting.tenant).await;
+        let queue = system.names.deliveries();
+        eventually("the job waits", SOON, || async { (system.upstream.ready(&queue).await == 1).then_some(()) }).await;
+        let admin = system.admin(setting.tenant).await;
+        let path = format!("/api/v1/webhooks/{}/", setting.webhook);
+        assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
+
+        let lock = system.database_session("BEGIN; LOCK TABLE held_jobs").await;
+        let setting = Setting { dispatcher: system.start(Service::Dispatcher).await, ..setting };
+        system.wait_for_locked_out(1).await;
+        let delivery: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
+        hand_in(&system, &Job { delivery: delivery.parse().unwrap(), attempt: 1 }.to_bytes()).await;
+        setting.skipped("duplicate", 1).await;
+        drop(lock);
+        setting.skipped("held", 2).await;
+
+        assert_eq!(admin.patch(&path, &json!({"is_active": true})).await.status, 200);
         ended(&system, &setting.webhook, "succeeded", 1).await;
         no_message_is_left(&system).await;
         assert_eq!(setting.receiver.received().len(), 1);
