@@ -12,7 +12,7 @@ use lapin::{Channel, options::BasicAckOptions};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    acks::tracker::{Ack, Tracker},
+    acks::tracker::{Ack, Tracker, number_of},
     polled_once::{PolledOnce, poll_once},
     stats::Stats,
 };
@@ -64,7 +64,7 @@ impl Acks {
     pub(crate) async fn done(&self, tags: &[u64]) {
         let channel = self.lock().channel.clone();
         let Some(channel) = channel else {
-            self.stats.lost_acks.inc_by(messages(tags.len()));
+            self.stats.lost_acks.inc_by(number_of(tags));
             return;
         };
         // An acknowledgement may wait for ever if its connection ends.
@@ -95,8 +95,4 @@ impl Acks {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn messages(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }

@@ -100,15 +100,19 @@ pub struct Closing {
     supervisor: tokio::task::JoinHandle<()>,
 }
 
-impl Subscription {
-    pub(crate) fn start(broker: Broker, queue: String, prefetch: Prefetch, attachment: Attachment) -> Self {
+impl Broker {
+    /// Starts to consume a queue with at most `prefetch` messages unacknowledged.
+    #[must_use]
+    pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
         let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
-        let (stop, close) = (CancellationToken::new(), CancellationToken::new());
+        let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
         let worker = Worker { broker, queue, prefetch, sender, attachment, stop: stop.clone(), close: close.clone() };
         let supervisor = tokio::spawn(worker.supervise());
-        Self { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
+        Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
     }
+}
 
+impl Subscription {
     /// Waits for a message, then takes what else has arrived, up to the limit. `None` after [`Subscription::stop`].
     pub async fn next_batch(&mut self, limit: BatchLimit) -> Option<Vec<Received>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);

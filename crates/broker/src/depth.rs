@@ -1,16 +1,11 @@
 //! How many messages wait on a queue.
 
 use lapin::{Channel, Connection, ErrorKind, options::QueueDeclareOptions, protocol::AMQPErrorKind, types::FieldTable};
-use tokio::sync::Mutex;
 
 use crate::{
     error::BrokerError,
     link::{Broker, farewell, in_time},
 };
-
-/// The connection for depth queries, one at a time. It is kept, as connecting costs more than asking.
-#[derive(Default)]
-pub(crate) struct Kept(Mutex<Option<(Connection, Channel)>>);
 
 impl Broker {
     /// How many messages of a queue are ready: neither handed out nor waiting to be dead-lettered. `None` when there is
@@ -19,7 +14,7 @@ impl Broker {
     /// # Errors
     /// When the broker cannot be reached.
     pub async fn depth(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
-        let mut kept = self.shared.depths.0.lock().await;
+        let mut kept = self.shared.depths.lock().await;
         // Taken out, so that a connection that fails, or whose query is given up, is not reused.
         let (connection, channel) = match kept.take() {
             Some((connection, channel)) if connection.status().connected() => (connection, channel),
@@ -32,7 +27,7 @@ impl Broker {
 
     /// Closes that connection, if there is one. A further query opens another.
     pub async fn depths_close(&self) {
-        if let Some((connection, _channel)) = self.shared.depths.0.lock().await.take() {
+        if let Some((connection, _channel)) = self.shared.depths.lock().await.take() {
             farewell(&connection).await;
         }
     }

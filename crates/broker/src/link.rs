@@ -4,14 +4,11 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use lapin::{Channel, Connection, ConnectionProperties, uri::AMQPUri};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    consumer::{Attachment, Subscription},
-    depth::Kept,
     error::BrokerError,
-    prefetch::Prefetch,
-    publisher::Publisher,
     stats::Stats,
     topology::{Names, Topology},
 };
@@ -44,7 +41,8 @@ pub(crate) struct Shared {
     topology: Topology,
     pub(crate) confirm_timeout: Duration,
     pub(crate) stats: Stats,
-    pub(crate) depths: Kept,
+    /// The connection for depth queries, one at a time. It is kept, as connecting costs more than asking.
+    pub(crate) depths: Mutex<Option<(Connection, Channel)>>,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,7 +72,7 @@ impl Broker {
             topology,
             confirm_timeout: config.confirm_timeout,
             stats: Stats::default(),
-            depths: Kept::default(),
+            depths: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -89,18 +87,6 @@ impl Broker {
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
-    }
-
-    /// Starts to publish, over a connection that is kept until `stop`.
-    #[must_use]
-    pub fn publisher(&self, stop: CancellationToken) -> Publisher {
-        Publisher::start(self.clone(), stop)
-    }
-
-    /// Starts to consume a queue with at most `prefetch` messages unacknowledged.
-    #[must_use]
-    pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
-        Subscription::start(self.clone(), queue, prefetch, attachment)
     }
 
     /// Connects and declares the topology.

@@ -61,13 +61,17 @@ struct Established {
     suspect: CancellationToken,
 }
 
-impl Publisher {
-    pub(crate) fn start(broker: Broker, stop: CancellationToken) -> Self {
+impl Broker {
+    /// Starts to publish, over a connection that is kept until `stop`.
+    #[must_use]
+    pub fn publisher(&self, stop: CancellationToken) -> Publisher {
         let (sender, established) = watch::channel(None);
-        tokio::spawn(supervise(broker.clone(), sender, stop));
-        Self { broker, established }
+        tokio::spawn(supervise(self.clone(), sender, stop));
+        Publisher { broker: self.clone(), established }
     }
+}
 
+impl Publisher {
     /// Publishes messages and returns once the broker has confirmed all of them. Messages of different queues do not
     /// wait for one another. Messages of one queue leave in order.
     ///

@@ -40,7 +40,7 @@ impl Tracker {
         }
         let (bulk, single): (Vec<u64>, Vec<u64>) = new.into_iter().partition(|tag| *tag < self.lowest);
         // The highest tag that is newly done, and not the end of what is done: the broker rejects an acknowledged tag.
-        let bulk = bulk.iter().max().map(|tag| Ack { tag: *tag, messages: super::messages(bulk.len()) });
+        let bulk = bulk.iter().max().map(|tag| Ack { tag: *tag, messages: number_of(&bulk) });
         bulk.into_iter().chain(single.into_iter().map(|tag| Ack { tag, messages: 1 })).collect()
     }
 
@@ -58,6 +58,10 @@ impl Tracker {
         }
         !std::mem::replace(&mut self.done[place], true)
     }
+}
+
+pub(super) fn number_of(tags: &[u64]) -> u64 {
+    u64::try_from(tags.len()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
