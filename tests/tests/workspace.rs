@@ -29,11 +29,12 @@ const ALLOWED: [(&str, &[&str]); 10] = [
 ];
 
 /// Libraries, and the one crate that may name each.
-const OWNERS: [(&str, &str); 9] = [
+const OWNERS: [(&str, &str); 10] = [
     ("diesel", "ledger"),
     ("diesel-async", "ledger"),
     ("diesel_migrations", "ledger"),
     ("tokio-postgres", "ledger"),
+    ("backon", "broker"),
     ("lapin", "broker"),
     ("actix-web", "api-service"),
     ("hickory-resolver", "egress"),

@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     acks::Acks,
+    backoff::Backoff,
     error::BrokerError,
-    link::{Backoff, Broker, FAREWELL, close, in_time},
+    link::{Broker, FAREWELL, close, in_time},
     message::Received,
     prefetch::{Prefetch, Sizes},
 };
@@ -185,7 +186,7 @@ struct Worker {
 
 impl Worker {
     async fn supervise(self) {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         while !self.stop.is_cancelled() {
             let attached = tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -193,7 +194,7 @@ impl Worker {
             };
             match attached {
                 Ok((connection, channel, consumer)) => {
-                    backoff = Backoff::new();
+                    backoff = Backoff::default();
                     tracing::info!(queue = %self.queue, "consuming");
                     self.attachment.set(true);
                     let acks = Acks::new(channel.clone(), &self.broker.shared.stats);
@@ -214,7 +215,7 @@ impl Worker {
                     "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again"
                 ),
             }
-            backoff.wait(&self.stop).await;
+            self.stop.run_until_cancelled(backoff.pause()).await;
         }
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acks;
+mod backoff;
 mod confirms;
 mod consumer;
 mod depth;
@@ -16,6 +17,7 @@ mod sentinel;
 mod stats;
 mod topology;
 
+pub use backoff::Backoff;
 pub use consumer::{Attachment, BatchLimit, Closing, Subscription};
 pub use error::{BrokerError, PublishError, Unconfirmed};
 pub use link::{Broker, BrokerConfig};

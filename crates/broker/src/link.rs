@@ -2,10 +2,8 @@
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use lapin::{Channel, Connection, ConnectionProperties, uri::AMQPUri};
 use tokio::sync::Mutex;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::BrokerError,
@@ -118,28 +116,5 @@ pub(crate) async fn close(connection: &Connection) {
 pub(crate) async fn farewell(connection: &Connection) {
     if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, connection.close(200, "bye".into())).await {
         tracing::debug!(%error, "the connection to the broker was gone already");
-    }
-}
-
-/// The back-off between attempts to connect: 100 ms, doubling to 5 s, with jitter. Each success starts a new one.
-pub(crate) struct Backoff(backon::ExponentialBackoff);
-
-impl Backoff {
-    pub(crate) fn new() -> Self {
-        let builder = ExponentialBuilder::default()
-            .with_jitter()
-            .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(5))
-            .without_max_times();
-        Self(builder.build())
-    }
-
-    /// Waits, unless `stop` comes first.
-    pub(crate) async fn wait(&mut self, stop: &CancellationToken) {
-        let delay = self.0.next().unwrap_or(Duration::from_secs(5));
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = tokio::time::sleep(delay) => {}
-        }
     }
 }

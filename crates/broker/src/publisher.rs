@@ -19,9 +19,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    backoff::Backoff,
     confirms::{Answer, Confirms, queue, sent},
     error::{BrokerError, PublishError, Unconfirmed},
-    link::{Backoff, Broker, close, in_time},
+    link::{Broker, close, in_time},
     message::Outgoing,
 };
 
@@ -236,11 +237,11 @@ impl Established {
 }
 
 async fn supervise(broker: Broker, sender: watch::Sender<Option<Established>>, stop: CancellationToken) {
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::default();
     while !stop.is_cancelled() {
         match in_time(open(&broker)).await {
             Ok((connection, channel)) => {
-                backoff = Backoff::new();
+                backoff = Backoff::default();
                 let (status, suspect) = (connection.status().clone(), CancellationToken::new());
                 let answered = Arc::new(Mutex::new(Instant::now()));
                 let (order, refused, silent) = (Arc::default(), Arc::default(), Arc::default());
@@ -261,7 +262,7 @@ async fn supervise(broker: Broker, sender: watch::Sender<Option<Established>>, s
                 "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again"
             ),
         }
-        backoff.wait(&stop).await;
+        stop.run_until_cancelled(backoff.pause()).await;
     }
 }
 

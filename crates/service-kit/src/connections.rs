@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use backon::BackoffBuilder;
-use broker::{Broker, BrokerConfig, Names, Publisher};
+use broker::{Backoff, Broker, BrokerConfig, Names, Publisher};
 use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Readiness,
-    backoff::backoff,
     settings::{Settings, SettingsError},
 };
 
@@ -86,16 +84,15 @@ pub struct SchemaTooOld {
 /// # Errors
 /// [`SchemaTooOld`], at once: waiting does not help.
 pub async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), SchemaTooOld> {
-    let mut delays = backoff().build();
+    let mut backoff = Backoff::default();
     loop {
         match ledger.schema_check().await {
             Ok(SchemaState::Current) => return Ok(()),
             Ok(SchemaState::Behind(missing)) => return Err(SchemaTooOld { missing }),
             Err(error) => warn_away(&error),
         }
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            () = tokio::time::sleep(delays.next().unwrap_or_default()) => {}
+        if shutdown.run_until_cancelled(backoff.pause()).await.is_none() {
+            return Ok(());
         }
     }
 }
@@ -127,21 +124,13 @@ where
     E: std::error::Error + 'static,
     F: Future<Output = Result<T, E>>,
 {
-    let mut delays = backoff().build();
+    let mut backoff = Backoff::default();
     loop {
-        let error = tokio::select! {
-            biased;
-            () = abandon.cancelled() => return None,
-            done = step() => match done {
-                Ok(done) => return Some(done),
-                Err(error) => error,
-            },
-        };
-        warn_failed(what, &error);
-        tokio::select! {
-            () = abandon.cancelled() => return None,
-            () = tokio::time::sleep(delays.next().unwrap_or_default()) => {}
+        match abandon.run_until_cancelled(step()).await? {
+            Ok(done) => return Some(done),
+            Err(error) => warn_failed(what, &error),
         }
+        abandon.run_until_cancelled(backoff.pause()).await?;
     }
 }
 

@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod backoff;
 pub mod buckets;
 pub mod connections;
 mod database_watch;
@@ -12,7 +11,6 @@ pub mod readiness;
 pub mod settings;
 pub mod shutdown;
 
-pub use backoff::backoff;
 pub use database_watch::DatabaseWatch;
 pub use ops::{OpsError, OpsServer};
 pub use readiness::Readiness;

@@ -2,13 +2,10 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBackoff};
-use broker::{Outgoing, Publisher, Unconfirmed};
+use broker::{Backoff, Outgoing, Publisher, Unconfirmed};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-
-use crate::backoff::backoff;
 
 /// How long confirmed messages wait for the rest, to be acknowledged together: runs of acknowledgements are cheap.
 const TOGETHER: Duration = Duration::from_millis(500);
@@ -55,7 +52,7 @@ impl Publishing<'_> {
             let Some(queue) = message(&follow_up).map(|message| message.queue.clone()) else { continue };
             queues.entry(queue).or_default().push(follow_up);
         }
-        let part = |(_, follow_ups)| Part { follow_ups, confirmed: Vec::new(), tries: 0, delays: backoff().build() };
+        let part = |(_, follow_ups)| Part { follow_ups, confirmed: Vec::new(), tries: 0, backoff: Backoff::default() };
         let mut tries: FuturesUnordered<_> = queues.into_iter().map(|queue| self.one(part(queue), &message)).collect();
         let (mut is_held_up, together) = (false, Instant::now() + TOGETHER);
         loop {
@@ -91,7 +88,7 @@ impl Publishing<'_> {
         message: &impl for<'t> Fn(&'t FollowUp<S, T>) -> Option<Cow<'t, Outgoing>>,
     ) -> Part<S, T> {
         if part.tries > 0 {
-            sleep(part.delays.next().unwrap_or_default()).await;
+            part.backoff.pause().await;
         }
         part.tries += 1;
         let wanted = part.follow_ups.iter().enumerate().filter_map(|(place, one)| Some((place, message(one)?)));
@@ -129,5 +126,5 @@ struct Part<S, T> {
     /// Those that the last try confirmed.
     confirmed: Vec<FollowUp<S, T>>,
     tries: u32,
-    delays: ExponentialBackoff,
+    backoff: Backoff,
 }

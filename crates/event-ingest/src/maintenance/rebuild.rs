@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use broker::{Outgoing, PublishError, Publisher};
+use broker::{Backoff, Outgoing, PublishError, Publisher};
 use ledger::{Generation, Leader, Waiting, WaitingChunk};
 use time::OffsetDateTime;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -17,8 +17,6 @@ const ROWS: u32 = 10_000;
 const SORTED: usize = 100_000;
 /// Jobs that are published at a time.
 const MESSAGES: usize = 1_000;
-/// The pause before refused jobs are tried again.
-const PAUSE: Duration = Duration::from_secs(2);
 /// How often the leader uses its connection while it waits for the broker.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
@@ -106,8 +104,9 @@ impl Reconciler<'_> {
         order: Order,
     ) -> Result<(), Trouble> {
         let mut refused = self.enqueue_once(leader, publisher, waiting, order).await?;
+        let mut backoff = Backoff::default();
         while !refused.is_empty() {
-            sleep(PAUSE).await;
+            backoff.pause().await;
             refused = self.enqueue_once(leader, publisher, &refused, Order::Any).await?;
         }
         Ok(())
