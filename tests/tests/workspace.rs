@@ -15,7 +15,7 @@ use cargo_metadata::{Dependency, DependencyKind, Metadata, MetadataCommand, Pack
 const OUTSIDER: &str = "end-to-end";
 
 /// The crates of ours that each crate may depend on (crates/README.md, dependencies). No service depends on another.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("domain", &[]),
     ("signing", &[]),
     ("ledger", &["domain", "signing"]),
@@ -23,7 +23,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("egress", &["domain"]),
     ("service-kit", &["broker", "domain", "ledger"]),
     ("api-service", &["broker", "domain", "egress", "ledger", "service-kit", "signing"]),
-    ("event-ingest", &["broker", "domain", "ledger", "service-kit"]),
+    ("upkeep", &["broker", "domain", "ledger"]),
+    ("event-ingest", &["broker", "domain", "ledger", "service-kit", "upkeep"]),
     ("dispatcher", &["broker", "domain", "egress", "ledger", "service-kit", "signing"]),
     ("webhookctl", &["broker", "domain", "ledger", "service-kit"]),
 ];

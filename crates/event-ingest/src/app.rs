@@ -18,11 +18,9 @@ use service_kit::{
 };
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use upkeep::Upkeep;
 
-use crate::{
-    acks::Acks, flood::Flood, high_load::HighLoad, intake::Intake, maintenance, maintenance::Maintenance,
-    metrics::Metrics, turns::Turns,
-};
+use crate::{acks::Acks, flood::Flood, high_load::HighLoad, intake::Intake, metrics::Metrics, turns::Turns};
 
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
 /// together, so that it need not wait for more itself.
@@ -114,14 +112,14 @@ impl App {
             turns: Arc::new(Semaphore::new(1)),
             abandon: CancellationToken::new(),
         };
-        let maintenance = Maintenance {
+        let upkeep = Upkeep {
             ledger: self.ledger.clone(),
             broker: self.broker.clone(),
             schedule: self.schedule,
             interval: self.reconcile.interval,
             grace: self.reconcile.grace,
             keep: self.retention.keep,
-            metrics: maintenance::Metrics::register(&mut registry),
+            metrics: upkeep::Metrics::register(&mut registry),
         };
         let attachment = Attachment::default();
         let consumer = attachment.clone();
@@ -130,7 +128,7 @@ impl App {
         tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished.clone()));
 
         connections::wait_for_schema(&self.ledger, &shutdown).await?;
-        tokio::spawn(maintenance.run(finished));
+        tokio::spawn(upkeep.run(finished));
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             () = intake.database.known() => {}

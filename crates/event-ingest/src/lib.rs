@@ -5,7 +5,6 @@ mod app;
 mod flood;
 mod high_load;
 mod intake;
-mod maintenance;
 mod metrics;
 mod moments;
 mod plan;

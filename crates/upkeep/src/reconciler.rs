@@ -2,31 +2,42 @@
 
 use std::time::{Duration, Instant};
 
-use broker::Broker;
+use broker::{Broker, BrokerError, Unconfirmed};
 use domain::RetrySchedule;
-use ledger::{Generation, Leader};
+use ledger::{Generation, Leader, LedgerError};
 use time::OffsetDateTime;
 
-use super::{
-    Metrics, Trouble,
+use crate::{
     lost_jobs::{Look, LostJobs},
+    metrics::Metrics,
     slow_lane::{SlowLane, Stale},
     walk::Walk,
 };
 
 /// What a leader remembers from one pass to the next. A new leader begins with nothing.
 pub(crate) struct Reconciler<'a> {
-    pub(super) broker: &'a Broker,
-    pub(super) schedule: &'a RetrySchedule,
-    pub(super) metrics: &'a Metrics,
-    pub(super) interval: Duration,
-    pub(super) grace: Duration,
+    pub(crate) broker: &'a Broker,
+    pub(crate) schedule: &'a RetrySchedule,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) interval: Duration,
+    pub(crate) grace: Duration,
     lost_jobs: LostJobs,
     slow_lane: SlowLane,
     /// The walk through the deliveries made lately, and the one through all older ones.
-    pub(super) lately: Walk,
-    pub(super) older: Walk,
+    pub(crate) lately: Walk,
+    pub(crate) older: Walk,
     is_doubtful: bool,
+}
+
+/// Why a pass failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error(transparent)]
+    Publish(#[from] Unconfirmed),
 }
 
 /// Whether the broker still has its memory.

@@ -1,4 +1,4 @@
-//! The names of maintenance's metrics.
+//! The names of upkeep's metrics.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
@@ -12,8 +12,9 @@ use prometheus_client::{
 
 type ByLabel = Family<[(&'static str, &'static str); 1], Counter>;
 
+/// What the leader shows of itself. A process that does not lead shows zeros.
 #[derive(Clone, Default)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     leader: Gauge,
     passes: ByLabel,
     jobs: ByLabel,
@@ -26,7 +27,8 @@ pub(crate) struct Metrics {
 pub(crate) struct Leading(Arc<Metrics>);
 
 impl Metrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    /// Registers them in the process's metrics.
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let Self { leader, passes, jobs, oldest_overdue, days, rows } = metrics.clone();
         registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);

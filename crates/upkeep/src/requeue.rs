@@ -9,10 +9,9 @@ use time::OffsetDateTime;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::{
-    Trouble,
+use crate::{
     pace::{Pace, pause},
-    reconciler::Reconciler,
+    reconciler::{Reconciler, Trouble},
     walk::Walk,
 };
 
@@ -39,7 +38,7 @@ struct Pass {
 
 impl Reconciler<'_> {
     /// Continues both walks, first the one through young deliveries. Returns how many lost jobs it found.
-    pub(super) async fn walk(&mut self, leader: &mut Leader) -> Result<usize, Trouble> {
+    pub(crate) async fn walk(&mut self, leader: &mut Leader) -> Result<usize, Trouble> {
         let border = (OffsetDateTime::now_utc() - LATELY).unix_timestamp_nanos() / 1_000_000;
         let border = DeliveryId::bound_at_millis(u64::try_from(border).unwrap_or_default());
         let mut pass = Pass { pace: Pace::new(self.interval, Instant::now()), border, publisher: None };

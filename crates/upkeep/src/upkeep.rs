@@ -1,69 +1,55 @@
-//! What one ingest at a time does beside its work, however many run. It makes sure that what waits has its job on the
-//! queues, and that the ledger keeps what it should and nothing more. It works in chunks, over one connection of its
-//! own, off the hot path.
-
-mod lost_jobs;
-mod metrics;
-mod pace;
-mod rebuild;
-mod reconciler;
-mod requeue;
-mod retention;
-mod slow_lane;
-mod walk;
+//! The leader: who it is, and what it does again and again.
 
 use std::time::Duration;
 
-use broker::{Broker, BrokerError, Unconfirmed};
+use broker::Broker;
 use domain::RetrySchedule;
 use ledger::{Leader, Ledger, LedgerError};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::metrics::Metrics;
-use self::{reconciler::Reconciler, retention::Retention};
+use crate::{
+    metrics::Metrics,
+    reconciler::{Reconciler, Trouble},
+    retention::Retention,
+};
 
 /// The longest pause between two tries to take the leader's lock. Once it is free, the ledger is without a leader for
 /// no longer. The server closes a connection that asks too rarely.
 const ASK: Duration = Duration::from_secs(5);
 
-pub(crate) struct Maintenance {
-    pub(crate) ledger: Ledger,
-    pub(crate) broker: Broker,
-    pub(crate) schedule: RetrySchedule,
-    pub(crate) interval: Duration,
-    pub(crate) grace: Duration,
-    pub(crate) keep: Duration,
-    pub(crate) metrics: Metrics,
+/// What upkeep needs.
+pub struct Upkeep {
+    /// The ledger. The leader has a connection of its own, beside the pool's.
+    pub ledger: Ledger,
+    /// The broker.
+    pub broker: Broker,
+    /// When retries are due.
+    pub schedule: RetrySchedule,
+    /// The time between two passes.
+    pub interval: Duration,
+    /// How long a delivery may be overdue before its job may count as lost.
+    pub grace: Duration,
+    /// How long history is kept.
+    pub keep: Duration,
+    /// Where it shows what it does.
+    pub metrics: Metrics,
 }
 
-/// Why a pass failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    #[error(transparent)]
-    Broker(#[from] BrokerError),
-    #[error(transparent)]
-    Publish(#[from] Unconfirmed),
-}
-
-impl Maintenance {
+impl Upkeep {
     /// Leads whenever no other process does, until the stop. The stop drops what is under way, and the lock with it.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.stand_again_and_again() => {}
-        }
+    pub async fn run(self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.stand_again_and_again()).await;
     }
 
+    /// A leader that failed asks no sooner than the others: it is not always the server that is ill.
     async fn stand_again_and_again(&self) {
         loop {
             if let Err(error) = self.stand().await {
                 let error: &(dyn std::error::Error + 'static) = &error;
                 tracing::warn!(error, "the connection for maintenance failed; trying again");
             }
-            tokio::time::sleep(self.interval.min(ASK)).await;
+            sleep(self.interval.min(ASK)).await;
         }
     }
 
@@ -81,7 +67,7 @@ impl Maintenance {
                 }
                 Err(again) => again,
             };
-            tokio::time::sleep(self.interval.min(ASK)).await;
+            sleep(self.interval.min(ASK)).await;
         }
     }
 
@@ -90,7 +76,7 @@ impl Maintenance {
         tracing::info!("this process looks after the ledger now");
         let mut reconciler = Reconciler::new(&self.broker, &self.schedule, (self.interval, self.grace), &self.metrics);
         let mut retention = Retention::new(&self.ledger, (self.interval, self.keep), &self.metrics);
-        let mut times = tokio::time::interval(self.interval);
+        let mut times = interval(self.interval);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             times.tick().await;

@@ -9,7 +9,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Trouble, pace::pause, reconciler::Reconciler};
+use crate::{
+    pace::pause,
+    reconciler::{Reconciler, Trouble},
+};
 
 /// Rows of the ledger in a chunk: about a tenth of a second when all of them wait.
 const ROWS: u32 = 10_000;
@@ -22,7 +25,7 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 
 impl Reconciler<'_> {
     /// Trusts what the broker has while no generation is known. A rebuild would double every job on the queues.
-    pub(super) async fn adopt(&self, leader: &mut Leader, known: Generation) -> Result<(), Trouble> {
+    pub(crate) async fn adopt(&self, leader: &mut Leader, known: Generation) -> Result<(), Trouble> {
         self.begin(leader, known).await?;
         Ok(leader.rebuild_finish().await?)
     }
@@ -30,7 +33,7 @@ impl Reconciler<'_> {
     /// Publishes the job of every delivery that waits, in chunks. It first declares the queue that stands for the
     /// broker's memory. While that queue exists, so do the jobs published since, and a new leader goes on at the
     /// cursor. If it is gone again, the rebuild begins anew.
-    pub(super) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
+    pub(crate) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
         let (since, mut cursor) = self.begin(leader, known).await?;
         let stop = CancellationToken::new();
         let _close = stop.clone().drop_guard();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use ledger::{Cleaned, Cleaning, Day, Finished, Leader, Ledger, LedgerError, Search, Searched};
 use time::OffsetDateTime;
 
-use super::{
-    Metrics,
+use crate::{
+    metrics::Metrics,
     pace::{Pace, pause},
 };
 

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod lost_jobs;
+mod metrics;
+mod pace;
+mod rebuild;
+mod reconciler;
+mod requeue;
+mod retention;
+mod slow_lane;
+mod upkeep;
+mod walk;
+
+pub use metrics::Metrics;
+pub use upkeep::Upkeep;
