@@ -2,20 +2,14 @@
 
 use std::{
     future::ready,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use broker::{Attachment, BatchLimit, Broker, Prefetch, Subscription};
-use domain::RetrySchedule;
-use ledger::Ledger;
+use broker::{Attachment, BatchLimit, Prefetch, Subscription};
 use prometheus_client::registry::Registry;
-use service_kit::{
-    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
-    connections::{self, SchemaTooOld},
-    settings::{Reconcile, Retention},
-};
+use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
@@ -27,116 +21,83 @@ use crate::{acks::Acks, flood::Flood, high_load::HighLoad, intake::Intake, metri
 const LINGER: Duration = Duration::from_millis(3);
 /// Bytes of bodies in one batch. Memory holds each batch that is under way, a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
+const PROCESS: &str = "event-ingest";
 const OPS_PORT: u16 = 9082;
-
-/// Why the service cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    /// A setting is missing or cannot be used.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The operations port cannot be opened.
-    #[error(transparent)]
-    Ops(#[from] OpsError),
-    /// The database's schema is too old.
-    #[error(transparent)]
-    Schema(#[from] SchemaTooOld),
-}
 
 /// The service: built, then run.
 pub struct App {
-    ops: OpsServer,
-    ledger: Ledger,
-    broker: Broker,
-    batch: u16,
-    prefetch: Prefetch,
-    data_limit: usize,
-    high_load: u32,
-    flood: u32,
-    deadline: Duration,
-    schedule: RetrySchedule,
-    reconcile: Reconcile,
-    retention: Retention,
+    foundation: Foundation,
+    settings: Settings,
 }
 
 impl App {
     /// Checks the settings and takes the operations port. Neither the database nor the broker has to be there yet.
     ///
     /// # Errors
-    /// [`AppError`], which names the setting.
-    pub async fn build(settings: &Settings) -> Result<Self, AppError> {
-        let data_limit = settings.limits.event_data_bytes;
-        let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
-        Ok(Self {
-            ledger: connections::ledger(settings, "event-ingest")?,
-            broker: connections::broker(settings, "event-ingest")?,
-            ops: OpsServer::bind(address).await?,
-            batch: settings.ingest.batch,
-            prefetch: Prefetch::within(settings.ingest.prefetch, settings.ingest.prefetch_bytes, data_limit),
-            data_limit,
-            high_load: settings.ingest.rush,
-            flood: settings.ingest.flood,
-            deadline: settings.shutdown.deadline,
-            schedule: settings.retry.schedule.clone(),
-            reconcile: settings.reconcile.clone(),
-            retention: settings.retention.clone(),
-        })
+    /// [`StartError`], which names the setting.
+    pub async fn build(settings: &Settings) -> Result<Self, StartError> {
+        let ledger = connections::ledger(settings, PROCESS)?;
+        let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
+        Ok(Self { foundation, settings: settings.clone() })
     }
 
     /// The address of the operations port.
     #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
-        self.ops.local_addr()
+        self.foundation.ops_address()
     }
 
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`AppError::Schema`] when the database's schema is too old.
-    pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
-        let finished = CancellationToken::new();
-        let _stop_helpers = finished.clone().drop_guard();
+    /// [`StartError::Schema`] when the database's schema is too old.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
+        let Self { foundation, settings } = self;
         let mut registry = Registry::default();
-        let database = DatabaseWatch::start(&self.ledger, &mut registry, finished.clone());
-        let intake = Intake {
-            ledger: self.ledger.clone(),
-            database,
-            publisher: self.broker.publisher(finished.clone()),
-            names: self.broker.names().clone(),
-            metrics: Metrics::register(&mut registry, self.broker.stats()),
-            data_limit: self.data_limit,
-            keep: self.retention.keep,
-            high_load: HighLoad::above(self.high_load, Instant::now()),
-            flood: Flood::above(self.flood, Instant::now()),
-            acks: Acks::of(self.prefetch.usual()),
-            turns: Arc::new(Semaphore::new(1)),
-            abandon: CancellationToken::new(),
-        };
-        let upkeep = Upkeep {
-            ledger: self.ledger.clone(),
-            broker: self.broker.clone(),
-            schedule: self.schedule,
-            interval: self.reconcile.interval,
-            grace: self.reconcile.grace,
-            keep: self.retention.keep,
-            metrics: upkeep::Metrics::register(&mut registry),
-        };
+        let metrics = Metrics::register(&mut registry);
+        let upkeep_metrics = upkeep::Metrics::register(&mut registry);
         let attachment = Attachment::default();
         let consumer = attachment.clone();
-        let readiness = connections::readiness(&self.ledger, &intake.publisher, shutdown.clone())
-            .check("consumer", move || ready(consumer.check()));
-        tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished.clone()));
+        let readiness = Readiness::new().check("consumer", move || ready(consumer.check()));
+        let running = foundation.start(registry, readiness, &shutdown).await?;
 
-        connections::wait_for_schema(&self.ledger, &shutdown).await?;
-        tokio::spawn(upkeep.run(finished));
+        let upkeep = Upkeep {
+            ledger: running.ledger.clone(),
+            broker: running.broker.clone(),
+            schedule: settings.retry.schedule.clone(),
+            interval: settings.reconcile.interval,
+            grace: settings.reconcile.grace,
+            keep: settings.retention.keep,
+            metrics: upkeep_metrics,
+        };
+        tokio::spawn(upkeep.run(running.finished.clone()));
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            () = intake.database.known() => {}
+            () = running.database.known() => {}
         }
-        let queue = self.broker.names().events();
-        let subscription = self.broker.subscribe(queue, self.prefetch, attachment);
-        consume(subscription, intake, self.batch, self.deadline, shutdown).await;
+        let Settings { ingest, limits, .. } = &settings;
+        let prefetch = Prefetch::within(ingest.prefetch, ingest.prefetch_bytes, limits.event_data_bytes);
+        let subscription = running.broker.subscribe(running.broker.names().events(), prefetch, attachment);
+        let intake = intake(&running, &settings, prefetch, metrics);
+        consume(subscription, intake, ingest.batch, settings.shutdown.deadline, shutdown).await;
         Ok(())
+    }
+}
+
+fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: Metrics) -> Intake {
+    Intake {
+        ledger: running.ledger.clone(),
+        database: running.database.clone(),
+        publisher: running.publisher.clone(),
+        names: running.broker.names().clone(),
+        metrics,
+        data_limit: settings.limits.event_data_bytes,
+        keep: settings.retention.keep,
+        high_load: HighLoad::above(settings.ingest.rush, Instant::now()),
+        flood: Flood::above(settings.ingest.flood, Instant::now()),
+        acks: Acks::of(prefetch.usual()),
+        turns: Arc::new(Semaphore::new(1)),
+        abandon: CancellationToken::new(),
     }
 }
 

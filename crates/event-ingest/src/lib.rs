@@ -10,4 +10,4 @@ mod moments;
 mod plan;
 mod turns;
 
-pub use app::{App, AppError};
+pub use app::App;

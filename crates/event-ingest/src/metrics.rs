@@ -1,6 +1,5 @@
 //! The names of ingest's metrics.
 
-use broker::Stats;
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
@@ -16,7 +15,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &mut Registry, stats: &Stats) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             events: Family::default(),
             deliveries: Counter::default(),
@@ -32,7 +31,6 @@ impl Metrics {
             "From taking a batch until all that it publishes is confirmed",
             batch_seconds,
         );
-        stats.register(registry);
         metrics
     }
 

@@ -100,14 +100,18 @@ pub async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> R
 /// The checks of every service: `database` and `broker`. A service is not ready from the shutdown on.
 #[must_use]
 pub fn readiness(ledger: &Ledger, publisher: &Publisher, shutdown: CancellationToken) -> Readiness {
+    checked(Readiness::new(), ledger, publisher).draining(shutdown)
+}
+
+/// Adds the checks of every service: `database` and `broker`.
+pub(crate) fn checked(readiness: Readiness, ledger: &Ledger, publisher: &Publisher) -> Readiness {
     let (ledger, publisher) = (ledger.clone(), publisher.clone());
-    Readiness::new()
+    readiness
         .check("database", move || {
             let ledger = ledger.clone();
             async move { ledger.clock().await.map(drop).map_err(|error| database_fault(&error)) }
         })
         .check("broker", move || std::future::ready(publisher.check()))
-        .draining(shutdown)
 }
 
 fn database_fault(error: &LedgerError) -> String {

@@ -3,6 +3,8 @@
 pub mod buckets;
 pub mod connections;
 mod database_watch;
+mod foundation;
+mod listen;
 pub mod logs;
 pub mod ops;
 pub mod process;
@@ -12,6 +14,8 @@ pub mod settings;
 pub mod shutdown;
 
 pub use database_watch::DatabaseWatch;
+pub use foundation::{Foundation, Running, StartError};
+pub use listen::{ListenError, listen};
 pub use ops::{OpsError, OpsServer};
 pub use readiness::Readiness;
 pub use settings::{Sensitive, Settings, SettingsError};

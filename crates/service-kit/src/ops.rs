@@ -6,7 +6,6 @@
 mod routes;
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::readiness::Readiness;
+use crate::{
+    listen::{ListenError, listen},
+    readiness::Readiness,
+};
 
 const MAX_CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(2);
@@ -31,14 +33,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the server could not start.
-#[derive(Debug, thiserror::Error)]
-#[error("ops.listen (WEBHOOKS__OPS__LISTEN): cannot listen on {address}")]
-pub struct OpsError {
-    /// Where it should have listened.
-    pub address: SocketAddr,
-    /// Why it cannot.
-    pub source: io::Error,
-}
+pub type OpsError = ListenError;
 
 /// A bound server of `/healthz`, `/readyz` and `/metrics`.
 #[derive(Debug)]
@@ -56,14 +51,10 @@ impl OpsServer {
     /// Listens on `address`. With port 0 the system chooses the port.
     ///
     /// # Errors
-    /// [`OpsError`] when the address is taken, not ours, or not allowed.
-    pub async fn bind(address: SocketAddr) -> Result<Self, OpsError> {
-        let bound = async {
-            let listener = TcpListener::bind(address).await?;
-            let address = listener.local_addr()?;
-            Ok(Self { listener, address })
-        };
-        bound.await.map_err(|source| OpsError { address, source })
+    /// [`ListenError`] when the address is taken, not ours, or not allowed.
+    pub async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
+        let (listener, address) = listen("ops.listen", address).await?;
+        Ok(Self { listener, address })
     }
 
     /// Where it listens, with the port that the system chose.

@@ -74,7 +74,7 @@ impl SettingsError {
 pub struct Key(String);
 
 impl Key {
-    pub(super) fn new(path: impl Into<String>) -> Self {
+    pub(crate) fn new(path: impl Into<String>) -> Self {
         Self(path.into())
     }
 

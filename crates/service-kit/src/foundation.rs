@@ -1,0 +1,99 @@
+//! What every service stands on, whatever its work is.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use broker::{Broker, Publisher};
+use ledger::Ledger;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    DatabaseWatch, ListenError, OpsServer, Readiness, Settings, SettingsError,
+    connections::{self, SchemaTooOld},
+};
+
+/// Why a service cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting is missing or cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The database's schema is too old.
+    #[error(transparent)]
+    Schema(#[from] SchemaTooOld),
+}
+
+/// A service before its work begins: ledger and broker, which are not connected yet, and the operations port.
+pub struct Foundation {
+    ledger: Ledger,
+    broker: Broker,
+    ops: OpsServer,
+}
+
+/// What runs beside a service's work: health, metrics, the database's clock, a publisher. It ends when this is dropped.
+pub struct Running {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The broker.
+    pub broker: Broker,
+    /// The database's time.
+    pub database: DatabaseWatch,
+    /// Publishes for this service.
+    pub publisher: Publisher,
+    /// Cancelled when this is dropped, to end whatever else runs beside the work.
+    pub finished: CancellationToken,
+    _finish: DropGuard,
+}
+
+impl Foundation {
+    /// Takes the operations port: that of the settings, or `ops_port` of the loopback address. Neither the database nor
+    /// the broker has to be there yet.
+    ///
+    /// # Errors
+    /// [`StartError`], which names the setting.
+    pub async fn build(
+        settings: &Settings,
+        process: &'static str,
+        ops_port: u16,
+        ledger: Ledger,
+    ) -> Result<Self, StartError> {
+        let broker = connections::broker(settings, process)?;
+        let ops_address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ops_port)));
+        Ok(Self { ledger, broker, ops: OpsServer::bind(ops_address).await? })
+    }
+
+    /// The address of the operations port.
+    #[must_use]
+    pub fn ops_address(&self) -> SocketAddr {
+        self.ops.local_addr()
+    }
+
+    /// Starts what runs beside the work, and waits until the database has the schema, or until `shutdown`. Shows the
+    /// service's metrics and asks for its readiness from the beginning.
+    ///
+    /// # Errors
+    /// [`StartError::Schema`] when the schema is too old.
+    pub async fn start(
+        self,
+        mut metrics: Registry,
+        readiness: Readiness,
+        shutdown: &CancellationToken,
+    ) -> Result<Running, StartError> {
+        let Self { ledger, broker, ops } = self;
+        let finished = CancellationToken::new();
+        let finish = finished.clone().drop_guard();
+        broker.stats().register(&mut metrics);
+        let database = DatabaseWatch::start(&ledger, &mut metrics, finished.clone());
+        let publisher = broker.publisher(finished.clone());
+        let readiness = connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone());
+        tokio::spawn(ops.serve(Arc::new(metrics), readiness, finished.clone()));
+        connections::wait_for_schema(&ledger, shutdown).await?;
+        Ok(Running { ledger, broker, database, publisher, finished, _finish: finish })
+    }
+}
