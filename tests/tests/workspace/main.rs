@@ -2,6 +2,8 @@
 //! contracts of `proto-schemas` say.
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
+mod circles;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
