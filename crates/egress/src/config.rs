@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use domain::Destinations;
+use tls::TlsError;
 
 /// What an operator decides about outgoing requests.
 #[derive(Clone, Debug)]
@@ -28,20 +29,9 @@ pub struct EgressConfig {
 /// The configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
-    /// The extra authorities are not well-formed PEM.
-    #[error("the extra certificate authorities are not well-formed PEM")]
-    Pem(#[source] rustls_pki_types::pem::Error),
-    /// The extra authorities hold no certificate.
-    #[error("the extra certificate authorities hold no certificate in PEM form")]
-    NoCertificate,
-    /// One of the extra authorities is not a certificate that can be trusted.
-    #[error("certificate {number} of the extra certificate authorities is unusable")]
-    Certificate {
-        /// Its place in the bundle, counted from one.
-        number: usize,
-        /// Why it is unusable.
-        source: rustls::Error,
-    },
+    /// The extra authorities are unusable, or TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The URL of the operator's application is not an absolute `http` or `https` URL.
     #[error("not an absolute URL of http or https")]
     Url,
@@ -51,7 +41,4 @@ pub enum EgressError {
     /// The resolver refused its own settings.
     #[error("the resolver of names cannot be set up")]
     Resolver(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The TLS library refused its own settings.
-    #[error("TLS cannot be set up")]
-    Tls(#[source] rustls::Error),
 }

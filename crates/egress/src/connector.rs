@@ -9,12 +9,12 @@ use std::{
 use hyper::Uri;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
+use tls::ClientConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
 use crate::{
-    connect_error::ConnectError, connection_counts::ConnectionCounts, guarded::Guarded, tls::server_name,
+    connect_error::ConnectError, connection_counts::ConnectionCounts, guarded::Guarded, host::server_name,
     vetted_tcp::VettedTcp,
 };
 
@@ -58,7 +58,7 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             match timeout(limit, connecting).await {
                 Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &counts))),
-                Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectError::Tls, |fault| *fault)),
+                Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectError::Tls, |error| *error)),
                 Err(_) => Err(ConnectError::Slow),
             }
         })
@@ -81,7 +81,7 @@ mod tests {
         let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
         let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
         let connecting =
-            Connector::new(tcp, crate::tls::client_config(None).unwrap(), limit, ConnectionCounts::default()).call(uri);
+            Connector::new(tcp, tls::client_config(None).unwrap(), limit, ConnectionCounts::default()).call(uri);
         let receiver = async {
             let (mut tcp, _) = listener.accept().await.unwrap();
             while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     EgressConfig, EgressError, Post, body, connection_counts::ConnectionCounts, connector::Connector, failure::Failure,
-    failure_messages, limited::limited, request, resolver::Resolver, tls, vetted_tcp::VettedTcp,
+    failure_messages, limited::limited, request, resolver::Resolver, vetted_tcp::VettedTcp,
 };
 
 /// How large an answer's header may be, in bytes.

@@ -6,7 +6,7 @@ use domain::OutcomeClass;
 use hyper_util::client::legacy;
 
 use crate::{
-    causes::{find, find_tls, io_kind},
+    causes::{find, io_kind},
     connect_error::ConnectError,
     failure_messages,
     guarded::Traffic,
@@ -33,11 +33,11 @@ impl Failure {
             }
             Self::Client(error) => error,
         };
-        if let Some(fault) = find::<ConnectError>(error) {
-            return connect(fault, timeout);
+        if let Some(error) = find::<ConnectError>(error) {
+            return connect(error, timeout);
         }
-        if let Some(error) = find_tls(error) {
-            return (OutcomeClass::Tls, failure_messages::tls(error));
+        if let Some(failure) = tls::Failure::find(error) {
+            return (OutcomeClass::Tls, failure_messages::tls(&failure));
         }
         (OutcomeClass::Protocol, failure_messages::protocol(find(error), io_kind(error)))
     }
@@ -57,8 +57,8 @@ impl Failure {
     }
 }
 
-fn connect(fault: &ConnectError, timeout: Duration) -> (OutcomeClass, String) {
-    let class = match fault {
+fn connect(error: &ConnectError, timeout: Duration) -> (OutcomeClass, String) {
+    let class = match error {
         // A name that leads to refused addresses only is reported like one that leads nowhere.
         ConnectError::InvalidName { .. } | ConnectError::Unresolved { .. } | ConnectError::RefusedName { .. } => {
             OutcomeClass::Dns
@@ -71,5 +71,5 @@ fn connect(fault: &ConnectError, timeout: Duration) -> (OutcomeClass, String) {
         ConnectError::Slow => OutcomeClass::Timeout,
         ConnectError::Tls(_) => OutcomeClass::Tls,
     };
-    (class, failure_messages::connect(fault, timeout))
+    (class, failure_messages::connect(error, timeout))
 }

@@ -6,12 +6,11 @@
 use std::{error::Error, io::ErrorKind, time::Duration};
 
 use hyper::StatusCode;
-use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
-use rustls_pki_types::UnixTime;
 use time::OffsetDateTime;
+use tls::Failure;
 
 use crate::{
-    causes::{find_tls, io_kind},
+    causes::io_kind,
     connect_error::ConnectError,
     limited::{limited, quoted},
     resolver::LookupError,
@@ -37,8 +36,8 @@ pub(crate) const fn is_broken(kind: ErrorKind) -> bool {
     )
 }
 
-pub(crate) fn connect(fault: &ConnectError, limit: Duration) -> String {
-    match fault {
+pub(crate) fn connect(error: &ConnectError, limit: Duration) -> String {
+    match error {
         ConnectError::InvalidName { host } => format!("{} is not a valid host name", quoted(host)),
         ConnectError::Unresolved { host, source } => unresolved(&quoted(host), *source),
         ConnectError::RefusedHost(refused) => format!("{} ({})", refused.why(), quoted(&refused.host)),
@@ -60,8 +59,8 @@ pub(crate) fn connect(fault: &ConnectError, limit: Duration) -> String {
         ConnectError::Slow => timeout(limit),
         ConnectError::Tls(error) => {
             let error = error.as_ref() as &(dyn Error + 'static);
-            match (find_tls(error), io_kind(error)) {
-                (Some(error), _) => tls(error),
+            match (Failure::find(error), io_kind(error)) {
+                (Some(failure), _) => tls(&failure),
                 (None, Some(kind)) if is_broken(kind) => {
                     "the TLS handshake failed: the receiver closed the connection".to_owned()
                 }
@@ -71,8 +70,8 @@ pub(crate) fn connect(fault: &ConnectError, limit: Duration) -> String {
     }
 }
 
-fn unresolved(host: &str, fault: LookupError) -> String {
-    match fault {
+fn unresolved(host: &str, error: LookupError) -> String {
+    match error {
         LookupError::NotAName => format!("{host} is not a valid host name"),
         LookupError::NoAddress => format!("the host name {host} does not resolve to a public address"),
         LookupError::Failed => format!("the host name {host} does not resolve: its name servers fail"),
@@ -80,47 +79,29 @@ fn unresolved(host: &str, fault: LookupError) -> String {
     }
 }
 
-pub(crate) fn tls(error: &rustls::Error) -> String {
-    match error {
-        rustls::Error::InvalidCertificate(fault) => certificate(fault),
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the TLS handshake failed: the receiver does not speak TLS on this port".to_owned()
-        }
-        rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13)
-        | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => {
-            "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3".to_owned()
-        }
-        other => limited(format_args!("the TLS handshake failed: {other}")),
-    }
-}
-
-fn certificate(fault: &CertificateError) -> String {
-    match fault {
-        CertificateError::Expired => "the certificate has expired".to_owned(),
-        CertificateError::ExpiredContext { not_after, .. } => {
-            format!("the certificate expired on {}", date(*not_after))
-        }
-        CertificateError::NotValidYet => "the certificate is not valid yet".to_owned(),
-        CertificateError::NotValidYetContext { not_before, .. } => {
-            format!("the certificate is not valid before {}", date(*not_before))
-        }
-        CertificateError::UnknownIssuer => "the certificate is signed by an unknown authority".to_owned(),
-        CertificateError::NotValidForNameContext { expected, .. } => {
-            format!("the certificate is not valid for the name {}", quoted(&expected.to_str()))
-        }
-        CertificateError::NotValidForName => "the certificate is not valid for the host's name".to_owned(),
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+pub(crate) fn tls(failure: &Failure<'_>) -> String {
+    match failure {
+        Failure::Expired(None) => "the certificate has expired".to_owned(),
+        Failure::Expired(Some(second)) => format!("the certificate expired on {}", date(*second)),
+        Failure::NotValidYet(None) => "the certificate is not valid yet".to_owned(),
+        Failure::NotValidYet(Some(second)) => format!("the certificate is not valid before {}", date(*second)),
+        Failure::UnknownIssuer => "the certificate is signed by an unknown authority".to_owned(),
+        Failure::WrongName(None) => "the certificate is not valid for the host's name".to_owned(),
+        Failure::WrongName(Some(name)) => format!("the certificate is not valid for the name {}", quoted(name)),
+        Failure::NotForServers => {
             "the certificate is not meant for servers: its extended key usage does not allow it".to_owned()
         }
-        CertificateError::Other(other) => limited(format_args!("the certificate was rejected: {other}")),
-        other => limited(format_args!("the certificate was rejected: {other}")),
+        Failure::Certificate(reason) => limited(format_args!("the certificate was rejected: {reason}")),
+        Failure::NotTls => "the TLS handshake failed: the receiver does not speak TLS on this port".to_owned(),
+        Failure::TooOld => "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
+        Failure::Other(reason) => limited(format_args!("the TLS handshake failed: {reason}")),
     }
 }
 
-fn date(time: UnixTime) -> String {
-    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).map_or_else(
-        |_| format!("second {seconds} after 1970"),
+fn date(second: u64) -> String {
+    let second = i64::try_from(second).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(second).map_or_else(
+        |_| format!("second {second} after 1970"),
         |time| format!("{:04}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day()),
     )
 }

@@ -15,7 +15,7 @@ use hyper_util::{
 };
 use tokio::time::timeout;
 
-use crate::{EgressError, causes, limited::Explained, tls};
+use crate::{EgressError, causes, host::server_name, limited::Explained};
 
 /// How much of an answer is read, in bytes.
 const BODY_LIMIT: usize = 64 * 1024;
@@ -90,7 +90,7 @@ impl Internal {
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls::client_config(extra_ca_pem.as_deref())?)
             .https_or_http()
-            .with_server_name_resolver(tls::server_name)
+            .with_server_name_resolver(server_name)
             .enable_http1()
             .wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(https);

@@ -10,11 +10,11 @@ mod egress;
 mod failure;
 mod failure_messages;
 mod guarded;
+mod host;
 mod internal;
 mod limited;
 mod request;
 mod resolver;
-mod tls;
 mod vetted_tcp;
 
 pub use config::{EgressConfig, EgressError};

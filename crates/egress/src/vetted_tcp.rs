@@ -19,7 +19,7 @@ use tokio::{
 };
 use tower_service::Service;
 
-use crate::{connect_error::ConnectError, resolver::Resolver, tls::bare_host};
+use crate::{connect_error::ConnectError, host::bare_host, resolver::Resolver};
 
 /// How many addresses of a host are tried.
 const MOST: usize = 8;

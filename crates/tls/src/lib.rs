@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+
+mod config;
+mod failure;
+
+pub use config::{TlsError, client_config};
+pub use failure::Failure;
+pub use rustls::{ClientConfig, pki_types::ServerName};
