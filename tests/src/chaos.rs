@@ -3,14 +3,14 @@
 //! the ledger says and what the receivers got.
 //!
 //! [`plan`] derives all random choices from a seed. [`audit`] is pure, and [`evidence`] is its input. The others do IO:
-//! [`cast`] (the fixtures: tenants, webhooks, receivers), `upstream` (publishers), `fleet` (processes), `faults`,
+//! [`fixtures`] (tenants, webhooks, receivers), `upstream` (publishers), `fleet` (processes), `faults`,
 //! `rest` (administrators) and `collect`.
 
 pub mod audit;
-pub mod cast;
 mod collect;
 pub mod evidence;
 mod faults;
+pub mod fixtures;
 mod fleet;
 mod journal;
 pub mod plan;

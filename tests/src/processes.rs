@@ -48,10 +48,10 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     #[must_use]
-    pub fn spawn(name: &str, environment: &HashMap<String, String>) -> Self {
+    pub fn spawn(name: &str, variables: &HashMap<String, String>) -> Self {
         let ops = free_address();
         let log = log_file(name, ops);
-        let mut process = Self::spawn_logging(name, environment, ops, log);
+        let mut process = Self::spawn_logging(name, variables, ops, log);
         process.log_stays = false;
         process
     }
@@ -61,15 +61,15 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     #[must_use]
-    pub fn spawn_logging_to(name: &str, environment: &HashMap<String, String>, log: PathBuf) -> Self {
-        Self::spawn_logging(name, environment, free_address(), log)
+    pub fn spawn_logging_to(name: &str, variables: &HashMap<String, String>, log: PathBuf) -> Self {
+        Self::spawn_logging(name, variables, free_address(), log)
     }
 
-    fn spawn_logging(name: &str, environment: &HashMap<String, String>, ops: SocketAddr, log: PathBuf) -> Self {
+    fn spawn_logging(name: &str, variables: &HashMap<String, String>, ops: SocketAddr, log: PathBuf) -> Self {
         let output = File::create(&log).expect("the log can be written");
         let child = Command::new(binary(name))
             .env_clear()
-            .envs(environment)
+            .envs(variables)
             .env("WEBHOOKS__OPS__LISTEN", ops.to_string())
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a file can be shared"))
@@ -80,8 +80,8 @@ impl Process {
     }
 
     /// Starts a binary and waits until it is ready.
-    pub async fn start(name: &str, environment: &HashMap<String, String>) -> Self {
-        let process = Self::spawn(name, environment);
+    pub async fn start(name: &str, variables: &HashMap<String, String>) -> Self {
+        let process = Self::spawn(name, variables);
         eventually("the operations port is open", Duration::from_secs(30), || async {
             tokio::net::TcpStream::connect(process.ops).await.ok()
         })
@@ -91,10 +91,10 @@ impl Process {
     }
 
     /// Like [`Process::start`], with a proxy in front of the broker.
-    pub async fn start_behind_proxy(name: &str, mut environment: HashMap<String, String>) -> (Proxy, Self) {
-        let (proxy, url) = Proxy::before(&environment["WEBHOOKS__BROKER__URL"]);
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
-        let process = Self::start(name, &environment).await;
+    pub async fn start_behind_proxy(name: &str, mut variables: HashMap<String, String>) -> (Proxy, Self) {
+        let (proxy, url) = Proxy::before(&variables["WEBHOOKS__BROKER__URL"]);
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
+        let process = Self::start(name, &variables).await;
         (proxy, process)
     }
 
@@ -232,9 +232,9 @@ pub fn free_address() -> SocketAddr {
 pub async fn with_api_address(system: &System) -> HashMap<String, String> {
     let address = free_address();
     system.api_is_at(address).await;
-    let mut environment = system.environment.clone();
-    environment.insert("WEBHOOKS__API__LISTEN".to_owned(), address.to_string());
-    environment
+    let mut variables = system.variables.clone();
+    variables.insert("WEBHOOKS__API__LISTEN".to_owned(), address.to_string());
+    variables
 }
 
 fn log_file(name: &str, ops: SocketAddr) -> PathBuf {

@@ -54,7 +54,7 @@ impl Options {
 /// The service in its environment.
 pub struct System {
     /// The settings of its processes, as environment variables.
-    pub environment: HashMap<String, String>,
+    pub variables: HashMap<String, String>,
     /// The authority that signs the receivers' certificates.
     pub ca: TestCa,
     /// The names of exchanges and queues.
@@ -136,8 +136,8 @@ impl System {
         let names = Names::new(&prefix, &format!("{prefix}.business"));
         let folder = std::env::temp_dir().join(&prefix);
         let ca = TestCa::new();
-        let mut environment = HashMap::new();
-        let mut set = |name: &str, value: &str| environment.insert(format!("WEBHOOKS__{name}"), value.to_owned());
+        let mut variables = HashMap::new();
+        let mut set = |name: &str, value: &str| variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
         set("DATABASE__URL", &database_url);
         set("DATABASE__MAX_CONNECTIONS", "4");
         set("BROKER__URL", &amqp_url);
@@ -155,7 +155,7 @@ impl System {
         }
         Self {
             upstream: Outsider::connect(&amqp_url, &names.events_exchange).await,
-            environment,
+            variables,
             ca,
             names,
             database_url,
@@ -181,7 +181,7 @@ impl System {
     /// The settings as a service reads them.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        Settings::from_sources(None, self.environment.clone()).expect("the settings are good")
+        Settings::from_sources(None, self.variables.clone()).expect("the settings are good")
     }
 
     /// Starts a service in this process and waits until it is ready. Returns its operations address.

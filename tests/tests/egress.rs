@@ -103,10 +103,10 @@ async fn what_is_denied_after_it_was_registered_is_refused_at_the_attempt() {
         let url = format!("https://a.receiver.example:{port}/");
         let webhook = api.create(&url, &["quote.closed"]).await.id;
         for (setting, value) in [("DENIED_HOST_SUFFIXES", "receiver.example"), ("ALLOWED_PORTS", "443")] {
-            let mut environment = system.environment.clone();
-            environment.insert(format!("WEBHOOKS__EGRESS__{setting}"), value.to_owned());
-            environment.insert("WEBHOOKS__EGRESS__NAME_SERVERS".to_owned(), name_server.address().to_string());
-            system.start_with(Service::Dispatcher, Settings::from_sources(None, environment).unwrap()).await;
+            let mut variables = system.variables.clone();
+            variables.insert(format!("WEBHOOKS__EGRESS__{setting}"), value.to_owned());
+            variables.insert("WEBHOOKS__EGRESS__NAME_SERVERS".to_owned(), name_server.address().to_string());
+            system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
             publish(&system, tenant).await;
             let attempts = attempts(&api, &webhook, "retrying").await;
             assert_eq!((attempts.len(), &attempts[0]["outcome"]), (1, &json!("refused_address")), "{attempts:?}");

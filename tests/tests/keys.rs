@@ -23,20 +23,20 @@ fn keys(letters: &str) -> String {
     letters.chars().map(key).collect::<Vec<_>>().join(",")
 }
 
-fn environment(system: &System, letters: &str) -> HashMap<String, String> {
-    let mut environment = system.environment.clone();
-    environment.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), keys(letters));
-    environment
+fn variables(system: &System, letters: &str) -> HashMap<String, String> {
+    let mut variables = system.variables.clone();
+    variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), keys(letters));
+    variables
 }
 
 fn settings(system: &System, letters: &str) -> Settings {
-    Settings::from_sources(None, environment(system, letters)).unwrap()
+    Settings::from_sources(None, variables(system, letters)).unwrap()
 }
 
 /// Returns the exit code, standard output and standard error.
 async fn webhookctl(system: &System, letters: &str, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(environment(system, letters)).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(arguments).env_clear().envs(variables(system, letters)).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").expect("it starts");
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))

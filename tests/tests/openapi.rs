@@ -217,7 +217,7 @@ async fn what_calls_refuse_is_what_is_described() {
         contract.check("readRecovery", 404, &api.get(&at(&format!("recover/{}/", Uuid::new_v4()))).await);
 
         system.stop(Service::Api).await;
-        let mut hurried = system.environment.clone();
+        let mut hurried = system.variables.clone();
         hurried.insert("WEBHOOKS__API__RATE_LIMIT_PER_MINUTE".to_owned(), "1".to_owned());
         hurried.insert("WEBHOOKS__API__RATE_LIMIT_BURST".to_owned(), "1".to_owned());
         system.start_with(Service::Api, Settings::from_sources(None, hurried).unwrap()).await;

@@ -25,17 +25,17 @@ struct Ran {
     err: String,
 }
 
-async fn webhookctl(environment: &Environment, arguments: &[&str]) -> Ran {
+async fn webhookctl(variables: &Environment, arguments: &[&str]) -> Ran {
     let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").expect("it starts");
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// Runs `webhookctl`, which must succeed and say nothing else. Returns its standard output.
-async fn done(environment: &Environment, arguments: &[&str]) -> String {
-    let Ran { code, out, err } = webhookctl(environment, arguments).await;
+async fn done(variables: &Environment, arguments: &[&str]) -> String {
+    let Ran { code, out, err } = webhookctl(variables, arguments).await;
     assert_eq!((code, err.as_str()), (0, ""), "{arguments:?}");
     out
 }
@@ -51,14 +51,14 @@ async fn a_second_migration_says_that_there_is_nothing_to_do() {
         make_blank(&system).await;
         let tenant = Uuid::new_v4().to_string();
         let create = ["session", "create", "--tenant", &tenant];
-        let early = webhookctl(&system.environment, &create).await;
+        let early = webhookctl(&system.variables, &create).await;
         assert_eq!((early.code, early.out.as_str()), (1, ""));
         assert!(early.err.contains("webhookctl migrate") && early.err.contains("too old"), "{}", early.err);
 
-        let first = done(&system.environment, &["migrate"]).await;
+        let first = done(&system.variables, &["migrate"]).await;
         assert!(first.starts_with("applied ") && first.contains("migration(s): "), "{first}");
-        assert_eq!(done(&system.environment, &["migrate"]).await, "the schema is current\n");
-        done(&system.environment, &create).await;
+        assert_eq!(done(&system.variables, &["migrate"]).await, "the schema is current\n");
+        done(&system.variables, &create).await;
         system.start(Service::Ingest).await;
     })
     .await;
@@ -75,7 +75,7 @@ async fn migrations_at_the_same_time_apply_once() {
     System::prepared(Options::default(), async |system| {
         make_blank(&system).await;
         let hold = hold_the_list_of_migrations(&system).await;
-        let migrate = || done(&system.environment, &["migrate"]);
+        let migrate = || done(&system.variables, &["migrate"]);
         let release = async {
             system.wait_for_locked_out(1).await;
             let all = "SELECT count(*) FROM pg_stat_activity \
@@ -101,7 +101,7 @@ async fn a_session_that_was_created_works_until_it_expires() {
         let anonymous = system.anonymous().await;
         let create = async |more: &[&str]| {
             let arguments = [&["session", "create", "--tenant", &tenant], more].concat();
-            let out = done(&system.environment, &arguments).await;
+            let out = done(&system.variables, &arguments).await;
             let id = out.strip_suffix('\n').unwrap().to_owned();
             assert!(id.len() == 64 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')), "{out}");
             Api { session: Some(id), ..anonymous.clone() }
@@ -138,7 +138,7 @@ async fn a_session_cannot_be_created_from_bad_arguments() {
             (vec!["--tenant", &tenant, "--ttl", "9000y"], 1, "--ttl: too long"),
             (vec!["--tenant", &tenant, "--ttl", "300000000000y"], 1, "--ttl: too long"),
         ] {
-            let ran = webhookctl(&system.environment, &[&["session", "create"], &arguments[..]].concat()).await;
+            let ran = webhookctl(&system.variables, &[&["session", "create"], &arguments[..]].concat()).await;
             assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{arguments:?}: {}", ran.err);
             assert!(ran.err.contains(fault), "{fault:?} in {}", ran.err);
         }
@@ -167,7 +167,7 @@ async fn rejected_events_are_listed_in_order_and_stay() {
     let options = Options { settings: vec![("LIMITS__EVENT_DATA_BYTES", SMALL.to_string())], ..Options::default() };
     System::prepared(options, async |system| {
         system.start(Service::Ingest).await;
-        assert_eq!(done(&system.environment, &["rejected", "list"]).await, "");
+        assert_eq!(done(&system.variables, &["rejected", "list"]).await, "");
         let large = Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(large_data()).to_message();
         let bodies: [&[u8]; 4] = [&large, b"not JSON", b"{\"data\":\xff}", br#"{"data":{}}"#];
         park(&system, &bodies).await;
@@ -178,7 +178,7 @@ async fn rejected_events_are_listed_in_order_and_stay() {
             ("invalid_member", "event_id: missing"),
         ];
         for limit in [100, 2, 100, 1, 4] {
-            let listed = listed(&done(&system.environment, &["rejected", "list", "--limit", &limit.to_string()]).await);
+            let listed = listed(&done(&system.variables, &["rejected", "list", "--limit", &limit.to_string()]).await);
             assert_eq!(listed.len(), limit.min(4));
             for ((line, body), (reason, detail)) in listed.iter().zip(bodies).zip(expected) {
                 assert_eq!(line["reason"], reason, "{listed:?}");
@@ -209,12 +209,12 @@ async fn a_requeued_event_is_delivered_if_it_became_usable_and_else_comes_back_o
         system.start(Service::Dispatcher).await;
         let receiver = Receiver::start(&system.ca, always(200));
         let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let mut narrow = system.environment.clone();
+        let mut narrow = system.variables.clone();
         narrow.insert("WEBHOOKS__LIMITS__EVENT_DATA_BYTES".to_owned(), SMALL.to_string());
         system.start_with(Service::Ingest, Settings::from_sources(None, narrow).unwrap()).await;
         let large = Event::now(EventType::QuoteClosed, tenant).with_data(large_data());
         park(&system, &[b"bad", &large.to_message(), b"\xff"]).await;
-        let requeue = async |more: &[&str]| done(&system.environment, &[&["rejected", "requeue"], more].concat()).await;
+        let requeue = async |more: &[&str]| done(&system.variables, &[&["rejected", "requeue"], more].concat()).await;
 
         system.stop(Service::Ingest).await;
         assert_eq!(requeue(&[]).await, "handed 3 event(s) to ingest again\n");
@@ -240,7 +240,7 @@ async fn a_requeued_event_is_delivered_if_it_became_usable_and_else_comes_back_o
         assert_eq!(requeue(&["--limit", "1"]).await, "handed 1 event(s) to ingest again\n");
         rejected(5).await;
         assert_eq!(broker.ready(&names.events()).await, 0);
-        let bodies: Vec<_> = listed(&done(&system.environment, &["rejected", "list"]).await);
+        let bodies: Vec<_> = listed(&done(&system.variables, &["rejected", "list"]).await);
         assert!(bodies.iter().any(|line| line["body"] == "bad") && bodies.iter().any(|line| line["body_hex"] == "ff"));
         assert_eq!(receiver.received().len(), 1);
     })
@@ -261,12 +261,12 @@ async fn rejected_events_are_discarded_oldest_first() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Ingest).await;
         park(&system, &[b"one", b"two", b"three"]).await;
-        let environment = &system.environment;
-        assert_eq!(done(environment, &["rejected", "discard", "--limit", "2"]).await, "discarded 2 event(s)\n");
-        let left = done(environment, &["rejected", "list"]).await;
+        let variables = &system.variables;
+        assert_eq!(done(variables, &["rejected", "discard", "--limit", "2"]).await, "discarded 2 event(s)\n");
+        let left = done(variables, &["rejected", "list"]).await;
         assert!(left.lines().count() == 1 && left.contains("three"), "{left}");
-        assert_eq!(done(environment, &["rejected", "discard"]).await, "discarded 1 event(s)\n");
-        assert_eq!(done(environment, &["rejected", "list"]).await, "");
+        assert_eq!(done(variables, &["rejected", "discard"]).await, "discarded 1 event(s)\n");
+        assert_eq!(done(variables, &["rejected", "list"]).await, "");
     })
     .await;
 }
@@ -293,11 +293,11 @@ async fn a_server_that_is_away_or_refuses_is_named_and_its_password_is_not() {
                 (PASSWORD.to_owned(), 2),
                 (String::new(), 2),
             ] {
-                let mut environment = system.environment.clone();
+                let mut variables = system.variables.clone();
                 let variable = format!("WEBHOOKS__{}__URL", name.to_uppercase());
-                environment.insert(variable.clone(), url.clone());
+                variables.insert(variable.clone(), url.clone());
                 for command in commands {
-                    let ran = webhookctl(&environment, command).await;
+                    let ran = webhookctl(&variables, command).await;
                     assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{command:?} {url}: {}", ran.err);
                     let begin = format!("webhookctl: {name}.url ({variable}): ");
                     assert!(ran.err.starts_with(&begin), "{url}: {}", ran.err);

@@ -26,18 +26,18 @@ const DEATHS: usize = 6;
 /// The most deaths by each further one: it may be noted, and outlive the first one's death, before it begins alone.
 const FURTHER: usize = 4;
 
-async fn webhookctl(environment: &Environment, arguments: &[&str]) -> String {
+async fn webhookctl(variables: &Environment, arguments: &[&str]) -> String {
     let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(SOON, command.output()).await.unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn with_fault(system: &System, name: &str, text: &str) -> Environment {
-    let mut environment = system.environment.clone();
-    environment.insert(name.to_owned(), text.to_owned());
-    environment
+    let mut variables = system.variables.clone();
+    variables.insert(name.to_owned(), text.to_owned());
+    variables
 }
 
 async fn dead(system: &System) -> u32 {
@@ -55,10 +55,10 @@ async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
 
 /// Starts dispatchers until `jobs` jobs are parked. Returns how many died, and the process that lives.
 async fn until_put_aside(system: &System, jobs: u32, most: usize) -> (usize, Process) {
-    let environment = with_fault(system, "WEBHOOKS_FAULT_ABORT", "/poison");
+    let variables = with_fault(system, "WEBHOOKS_FAULT_ABORT", "/poison");
     let mut deaths = 0;
     loop {
-        let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &environment));
+        let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &variables));
         let ended = eventually("it dies, or puts the jobs aside", LONG, || async {
             match (process.lock().await.has_ended().is_some(), dead(system).await) {
                 (true, _) => Some(true),
@@ -145,13 +145,13 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         let id: String =
             system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);
         assert_eq!(marks, [(id.clone(), Some("poison".to_owned()))], "only the poison job is noted");
-        let line: Value = serde_json::from_str(&webhookctl(&system.environment, &["dead", "list"]).await).unwrap();
+        let line: Value = serde_json::from_str(&webhookctl(&system.variables, &["dead", "list"]).await).unwrap();
         assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.into()), "{line}");
         assert_eq!(survivor.terminate().await.code(), Some(0));
 
         // A dispatcher without the fault gets the job again.
         system.start(Service::Dispatcher).await;
-        let requeued = webhookctl(&system.environment, &["dead", "requeue"]).await;
+        let requeued = webhookctl(&system.variables, &["dead", "requeue"]).await;
         assert_eq!(requeued, "handed 1 message(s) to the dispatchers again\n");
         wait_succeeded(&system, &poison.id, 1).await;
         assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
@@ -277,7 +277,7 @@ async fn a_dead_job_that_is_discarded_leaves_a_cancelled_delivery_and_no_note() 
         for body in [job.to_bytes(), b"no job".to_vec()] {
             system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &body).await;
         }
-        let said = webhookctl(&system.environment, &["dead", "discard"]).await;
+        let said = webhookctl(&system.variables, &["dead", "discard"]).await;
         assert!(said.starts_with("discarded 2 message(s)"), "{said}");
         assert_eq!(dead(&system).await, 0);
         let cancelled = format!("SELECT count(*) FROM deliveries WHERE state = 'cancelled' AND id = '{id}'");
@@ -303,11 +303,11 @@ async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_aga
         let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
         system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), &job.to_bytes()).await;
         eventually("it is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
-        let line: Value = serde_json::from_str(&webhookctl(&system.environment, &["dead", "list"]).await).unwrap();
+        let line: Value = serde_json::from_str(&webhookctl(&system.variables, &["dead", "list"]).await).unwrap();
         assert_eq!((&line["reason"], &line["delivery_id"]), (&"unknown_delivery".into(), &id.into()), "{line}");
 
         system.sql("INSERT INTO deliveries SELECT * FROM lost").await;
-        webhookctl(&system.environment, &["dead", "requeue"]).await;
+        webhookctl(&system.variables, &["dead", "requeue"]).await;
         wait_succeeded(&system, &webhook.id, 1).await;
         assert_eq!((dead(&system).await, receiver.received().len()), (0, 1));
     })
@@ -319,9 +319,9 @@ async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() 
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
-        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, environment).unwrap()).await;
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
+        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
         let tenant = Uuid::new_v4();
         let receiver = Receiver::start(&system.ca, always(200));
         system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;

@@ -78,10 +78,10 @@ fn a_secret_is_found_in_every_form() {
     assert!(secrets.found_in(&digits[1..]).len() < 2 && secrets.found_in("0f1e").is_empty());
 }
 
-async fn session(environment: &Environment, tenant: Uuid, role: &str) -> String {
+async fn session(variables: &Environment, tenant: Uuid, role: &str) -> String {
     let mut command = Command::new(binary("webhookctl"));
     command.args(["session", "create", "--tenant", &tenant.to_string(), "--role", role]);
-    let output = command.env_clear().envs(environment).stdin(Stdio::null()).output().await.unwrap();
+    let output = command.env_clear().envs(variables).stdin(Stdio::null()).output().await.unwrap();
     assert!(output.status.success() && output.stderr.is_empty());
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -196,7 +196,7 @@ fn hidden(system: &System, sessions: [&str; 2], webhooks: &[Created]) -> Secrets
     for webhook in webhooks {
         secrets.add_digits("a signing secret", webhook.secret.strip_prefix("whsec_").unwrap());
     }
-    secrets.add_digits("the sealing key", system.environment["WEBHOOKS__SECRETS__KEYS"].strip_prefix("one:").unwrap());
+    secrets.add_digits("the sealing key", system.variables["WEBHOOKS__SECRETS__KEYS"].strip_prefix("one:").unwrap());
     for session in sessions {
         secrets.add_digits("a session id", session);
     }
@@ -221,13 +221,12 @@ fn talkative() -> Options {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_in_any_log_answer_message_or_table() {
     System::prepared(talkative(), async |system| {
-        let environment = with_api_address(&system).await;
+        let variables = with_api_address(&system).await;
         let tenant = Uuid::new_v4();
-        let api = Process::start("api-service", &environment).await;
-        let ingest = Process::start("event-ingest", &environment).await;
-        let dispatcher = Process::start("dispatcher", &environment).await;
-        let (admin, viewer) =
-            (session(&environment, tenant, "admin").await, session(&environment, tenant, "viewer").await);
+        let api = Process::start("api-service", &variables).await;
+        let ingest = Process::start("event-ingest", &variables).await;
+        let dispatcher = Process::start("dispatcher", &variables).await;
+        let (admin, viewer) = (session(&variables, tenant, "admin").await, session(&variables, tenant, "viewer").await);
         let with_session = async |id: &str| Api { session: Some(id.to_owned()), ..system.anonymous().await };
         let (admin_api, viewer_api) = (with_session(&admin).await, with_session(&viewer).await);
         let Traffic { webhooks, deliveries, signatures } = traffic(&system, &admin_api, tenant).await;
@@ -298,7 +297,7 @@ async fn settings_show_no_credential_when_they_are_printed() {
     System::prepared(talkative(), async |system| {
         let settings = system.settings();
         let printed = format!("{settings:?} {settings:#?}");
-        assert!(printed.contains(&system.environment["WEBHOOKS__BROKER__PREFIX"]));
+        assert!(printed.contains(&system.variables["WEBHOOKS__BROKER__PREFIX"]));
         let session = random_digits();
         hidden(&system, [&session, &session], &[]).assert_not_in("the settings", &printed);
     })
@@ -314,13 +313,13 @@ fn with_password(url: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_that_is_refused_does_not_show_its_password() {
     System::prepared(talkative(), async |system| {
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), with_password(&system.database_url));
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), with_password(&system.amqp_url));
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), with_password(&system.database_url));
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), with_password(&system.amqp_url));
         let mut secrets = Secrets::default();
         secrets.add("the password", PASSWORD);
         for name in ["api-service", "event-ingest", "dispatcher"] {
-            let process = Process::spawn(name, &environment);
+            let process = Process::spawn(name, &variables);
             let complained = async || {
                 let log = process.logged();
                 let both = log.contains("WEBHOOKS__DATABASE__URL") && log.contains("WEBHOOKS__BROKER__URL");
@@ -350,14 +349,14 @@ async fn a_setting_that_cannot_be_used_is_not_quoted_when_it_is_secret() {
             ("WEBHOOKS__SECRETS__KEYS", format!("one:{}", &digits[1..])),
             ("WEBHOOKS__SECRETS__KEYS", format!("one:{digits},one:{digits}")),
         ] {
-            let mut environment = system.environment.clone();
-            environment.insert(name.to_owned(), value);
-            let mut process = Process::spawn("dispatcher", &environment);
+            let mut variables = system.variables.clone();
+            variables.insert(name.to_owned(), value);
+            let mut process = Process::spawn("dispatcher", &variables);
             assert!(!process.wait().await.success());
             assert!(process.logged().contains(name), "{}", process.logged());
             secrets.assert_not_in("the complaint", &process.logged());
         }
-        let process = Process::spawn("dispatcher", &system.environment);
+        let process = Process::spawn("dispatcher", &system.variables);
         let listening = async || tokio::net::TcpStream::connect(process.ops).await.ok();
         eventually("it starts with the right ones", SOON, listening).await;
         wait_ready(process.ops).await;

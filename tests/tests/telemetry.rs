@@ -45,10 +45,10 @@ async fn a_process_without_its_servers_lives_and_says_which_one_is_away() {
             ("WEBHOOKS__DATABASE__URL", "postgres://user:pa55word@127.0.0.1:1/name", "database"),
             ("WEBHOOKS__BROKER__URL", "amqp://user:pa55word@127.0.0.1:1/name", "broker"),
         ] {
-            let mut environment = system.environment.clone();
-            environment.insert(variable.to_owned(), url.to_owned());
+            let mut variables = system.variables.clone();
+            variables.insert(variable.to_owned(), url.to_owned());
             for name in ["api-service", "event-ingest", "dispatcher"] {
-                let process = Process::spawn(name, &environment);
+                let process = Process::spawn(name, &variables);
                 let others_are_well = async || {
                     tokio::net::TcpStream::connect(process.ops).await.ok()?;
                     let ready = ask(process.ops, "/readyz").await;

@@ -11,8 +11,8 @@ use tokio_postgres::{Client, NoTls, Row};
 use uuid::Uuid;
 
 use super::{
-    cast::{Cast, Member},
     evidence::{Attempt, Delivery, Evidence, Health, HealthShown, Post, Published, StoredEvent, WebhookState},
+    fixtures::{Fixtures, Subscriber},
     rest::Record,
 };
 use crate::system::System;
@@ -27,7 +27,7 @@ pub(super) struct Seen {
 pub(super) async fn collect(
     system: &System,
     schedule: RetrySchedule,
-    cast: &Cast,
+    fixtures: &Fixtures,
     record: &Record,
     seen: Seen,
 ) -> Evidence {
@@ -36,12 +36,12 @@ pub(super) async fn collect(
     tokio::spawn(connection);
     let mut subscriptions = Vec::new();
     let mut health = HashMap::new();
-    for (index, member) in cast.members.iter().enumerate() {
-        let mut subscription = member.subscription.clone();
+    for (index, subscriber) in fixtures.subscribers.iter().enumerate() {
+        let mut subscription = subscriber.subscription.clone();
         subscription.changes = record.changes_of(index);
         let is_deleted = subscription.changes.iter().any(|change| change.to == WebhookState::Deleted);
         let ledger = health_in_ledger(&client, subscription.webhook).await;
-        let api = if is_deleted { None } else { Some(health_by_api(member).await) };
+        let api = if is_deleted { None } else { Some(health_by_api(subscriber).await) };
         health.insert(subscription.webhook, HealthShown { ledger, api });
         subscriptions.push(subscription);
     }
@@ -54,8 +54,8 @@ pub(super) async fn collect(
         deliveries: deliveries(&client).await,
         attempts: attempts(&client).await,
         health,
-        posts: posts(cast),
-        trapped: cast.trap.received().len(),
+        posts: posts(fixtures),
+        trapped: fixtures.trap.received().len(),
         resent: record.resent(),
         left: seen.left,
         misconduct: seen.misconduct,
@@ -141,8 +141,8 @@ async fn health_in_ledger(client: &Client, webhook: WebhookId) -> Health {
     })
 }
 
-async fn health_by_api(member: &Member) -> Health {
-    let webhook = member.admin.webhook(&member.subscription.webhook.to_string()).await;
+async fn health_by_api(subscriber: &Subscriber) -> Health {
+    let webhook = subscriber.admin.webhook(&subscriber.subscription.webhook.to_string()).await;
     let parse = |text: &str| OffsetDateTime::parse(text, &Rfc3339).expect("a time");
     Health {
         last_success_at: webhook["last_success_at"].as_str().map(parse),
@@ -150,10 +150,10 @@ async fn health_by_api(member: &Member) -> Health {
     }
 }
 
-fn posts(cast: &Cast) -> Vec<Post> {
-    let of = |member: &Member| {
-        let webhook = member.subscription.webhook;
-        member.receiver.received().into_iter().map(move |received| Post { webhook, received })
+fn posts(fixtures: &Fixtures) -> Vec<Post> {
+    let of = |subscriber: &Subscriber| {
+        let webhook = subscriber.subscription.webhook;
+        subscriber.receiver.received().into_iter().map(move |received| Post { webhook, received })
     };
-    cast.members.iter().flat_map(of).collect()
+    fixtures.subscribers.iter().flat_map(of).collect()
 }

@@ -30,7 +30,7 @@ pub(super) struct Fleet {
 /// The place of a process, with proxies of its own to database and broker.
 struct Berth {
     slot: Slot,
-    environment: HashMap<String, String>,
+    variables: HashMap<String, String>,
     database: Proxy,
     broker: Proxy,
     held: Mutex<Held>,
@@ -46,11 +46,11 @@ impl Fleet {
         let berth = |slot| {
             let (database, database_url) = Proxy::before(&system.database_url);
             let (broker, amqp_url) = Proxy::before(&system.amqp_url);
-            let mut environment = api.clone();
-            environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), database_url);
-            environment.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
+            let mut variables = api.clone();
+            variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), database_url);
+            variables.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
             let held = Mutex::new(Held { process: None, generation: 0 });
-            Berth { slot, environment, database, broker, held }
+            Berth { slot, variables, database, broker, held }
         };
         let this = Self { berths: Slot::ALL.into_iter().map(berth).collect(), journal };
         for berth in &this.berths {
@@ -64,7 +64,7 @@ impl Fleet {
     fn start(&self, berth: &Berth, held: &mut Held) -> Process {
         held.generation += 1;
         let name = format!("{}-{}.log", berth.slot.to_string().replace(' ', "-"), held.generation);
-        Process::spawn_logging_to(berth.slot.binary(), &berth.environment, self.journal.folder.join(name))
+        Process::spawn_logging_to(berth.slot.binary(), &berth.variables, self.journal.folder.join(name))
     }
 
     fn berth(&self, slot: Slot) -> &Berth {

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use super::{cast::now, plan::Options};
+use super::{fixtures::now, plan::Options};
 
 /// The journal, with the storm's folder and clock.
 pub(super) struct Journal {

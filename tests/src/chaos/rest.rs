@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
-    cast::{Cast, Member, Role, now},
     evidence::{Change, WebhookState},
+    fixtures::{Fixtures, Role, Subscriber, now},
     journal::Journal,
 };
 use crate::api::{Answer, Api};
@@ -29,9 +29,9 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn changes_of(&self, member: usize) -> Vec<Change> {
+    pub(super) fn changes_of(&self, subscriber: usize) -> Vec<Change> {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        changes.iter().filter(|(of, _)| *of == member).map(|(_, change)| *change).collect()
+        changes.iter().filter(|(of, _)| *of == subscriber).map(|(_, change)| *change).collect()
     }
 
     pub(super) fn resent(&self) -> HashSet<DeliveryId> {
@@ -41,7 +41,7 @@ impl Record {
 
 #[derive(Clone)]
 pub(super) struct Administrators {
-    pub(super) cast: Arc<Cast>,
+    pub(super) fixtures: Arc<Fixtures>,
     pub(super) record: Arc<Record>,
     pub(super) journal: Arc<Journal>,
 }
@@ -79,15 +79,15 @@ impl Administrators {
     }
 
     pub(super) async fn change_all(&self, role: Role, to: WebhookState) {
-        for (index, member) in self.cast.with(role) {
-            self.change(index, member, to).await;
+        for (index, subscriber) in self.fixtures.with(role) {
+            self.change(index, subscriber, to).await;
         }
     }
 
-    async fn change(&self, index: usize, member: &Member, to: WebhookState) {
-        let name = &member.subscription.name;
+    async fn change(&self, index: usize, subscriber: &Subscriber, to: WebhookState) {
+        let name = &subscriber.subscription.name;
         self.journal.say(format_args!("\"{name}\" becomes {to:?}"));
-        let path = format!("/api/v1/webhooks/{}/", member.subscription.webhook);
+        let path = format!("/api/v1/webhooks/{}/", subscriber.subscription.webhook);
         let (method, body) = match to {
             WebhookState::Active => ("PATCH", json!({"is_active": true}).to_string()),
             WebhookState::Paused => ("PATCH", json!({"is_active": false}).to_string()),
@@ -96,7 +96,7 @@ impl Administrators {
         let asked = now();
         // 404: an earlier call deleted the webhook, and its answer got lost.
         let is_done = |status: u16| (200..300).contains(&status) || (to == WebhookState::Deleted && status == 404);
-        let Some(answered) = until(&member.admin, method, &path, &body, is_done).await else {
+        let Some(answered) = until(&subscriber.admin, method, &path, &body, is_done).await else {
             self.journal.accuse(format_args!("the API did not make \"{name}\" {to:?} within {TRIES:?}"));
             return;
         };
@@ -109,16 +109,16 @@ impl Administrators {
 
     /// Resends up to three deliveries and sends one test delivery. A call without an answer may have taken effect.
     async fn resend_and_test(&self) {
-        for (_, member) in self.cast.with(Role::Resent) {
-            let webhook = format!("/api/v1/webhooks/{}", member.subscription.webhook);
+        for (_, subscriber) in self.fixtures.with(Role::Resent) {
+            let webhook = format!("/api/v1/webhooks/{}", subscriber.subscription.webhook);
             let list = format!("{webhook}/deliveries/?limit=3&state=succeeded");
-            let page = until(&member.admin, "GET", &list, "", |status| status == 200).await;
+            let page = until(&subscriber.admin, "GET", &list, "", |status| status == 200).await;
             let ids = page.map(|page| page.json()["data"].as_array().cloned().unwrap_or_default()).unwrap_or_default();
             for id in ids.iter().filter_map(|delivery: &Value| delivery["id"].as_str()) {
                 self.resent().insert(id.parse().expect("an id"));
-                call(&member.admin, "POST", &format!("{webhook}/deliveries/{id}/resend/"), "").await;
+                call(&subscriber.admin, "POST", &format!("{webhook}/deliveries/{id}/resend/"), "").await;
             }
-            call(&member.admin, "POST", &format!("{webhook}/test/"), "").await;
+            call(&subscriber.admin, "POST", &format!("{webhook}/test/"), "").await;
         }
     }
 

@@ -12,10 +12,10 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     audit::audit,
-    cast::{Cast, Role},
     collect::{Seen, collect},
     evidence::{Evidence, Published, WebhookState},
     faults::Victims,
+    fixtures::{Fixtures, Role},
     fleet::Fleet,
     journal::Journal,
     plan::{Line, Options, Plan},
@@ -118,26 +118,26 @@ async fn storm(
     servers: &Arc<PrivateServers>,
     journal: &Arc<Journal>,
 ) -> Evidence {
-    let environment = with_api_address(system).await;
-    let fleet = Arc::new(Fleet::launch(system, &environment, Arc::clone(journal)).await);
-    let cast = Arc::new(Cast::assemble(system, options.seed).await);
+    let variables = with_api_address(system).await;
+    let fleet = Arc::new(Fleet::launch(system, &variables, Arc::clone(journal)).await);
+    let fixtures = Arc::new(Fixtures::register(system, options.seed).await);
     let (proxy, through) = Proxy::before(&system.amqp_url);
     let proxy = Arc::new(proxy);
     let victims =
         Arc::new(Victims::new(Arc::clone(&fleet), Arc::clone(servers), Arc::clone(&proxy), Arc::clone(journal)));
     let record = Arc::new(Record::default());
     let administrators =
-        Administrators { cast: Arc::clone(&cast), record: Arc::clone(&record), journal: Arc::clone(journal) };
+        Administrators { fixtures: Arc::clone(&fixtures), record: Arc::clone(&record), journal: Arc::clone(journal) };
     journal.say("the storm begins");
     let began = Instant::now();
     let mut background = JoinSet::new();
-    let (supervised, flapping) = (Arc::clone(&fleet), Arc::clone(&cast));
+    let (supervised, flapping) = (Arc::clone(&fleet), Arc::clone(&fixtures));
     background.spawn(async move { supervised.supervise().await });
     let flap = background.spawn(async move { flapping.flap().await });
     let (mut publishing, confirmed) = (JoinSet::new(), Arc::<Mutex<Vec<Published>>>::default());
     for (number, amqp_url) in [system.amqp_url.clone(), through].into_iter().enumerate() {
         let exchange = system.names.events_exchange.clone();
-        let upstream = Upstream { amqp_url, exchange, tenants: cast.tenants.clone() };
+        let upstream = Upstream { amqp_url, exchange, tenants: fixtures.tenants.clone() };
         let own = plan.events.iter().filter(|event| event.tenant % 2 == number).cloned().collect();
         publishing.spawn(upstream.publish(began, own, Arc::clone(&confirmed)));
     }
@@ -150,7 +150,7 @@ async fn storm(
     }
     proxy.set(Mode::Pass);
     flap.abort();
-    cast.settle_down();
+    fixtures.settle_down();
     catch_up(publishing, journal).await;
     journal.say("every event is confirmed");
     fleet.ready().await;
@@ -164,7 +164,7 @@ async fn storm(
     let published = std::mem::take(&mut *confirmed.lock().unwrap_or_else(PoisonError::into_inner));
     let seen = Seen { published, left, misconduct: journal.misconduct() };
     let schedule = SCHEDULE.parse().expect("the schedule is good");
-    collect(system, schedule, &cast, &record, seen).await
+    collect(system, schedule, &fixtures, &record, seen).await
 }
 
 /// Waits until every planned event is confirmed.

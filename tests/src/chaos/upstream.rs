@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 
-use super::{cast::now, evidence::Published, plan::PlannedEvent};
+use super::{evidence::Published, fixtures::now, plan::PlannedEvent};
 use crate::events::Event;
 
 /// How long the broker may take to confirm what is due, including a connection.

@@ -65,7 +65,7 @@ async fn a_clock_that_is_off_is_shown_and_logged_once_and_the_service_stays_read
     System::prepared(Options::default(), async |system| {
         put_an_hour_back(&system).await;
         for name in ALL {
-            let process = Process::start(name, &system.environment).await;
+            let process = Process::start(name, &system.variables).await;
             let warnings =
                 || process.logged().lines().filter(|line| line.contains("clock is not the database")).count();
             eventually("the clock was read and the warning logged", SOON, || async {

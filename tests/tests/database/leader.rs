@@ -25,9 +25,9 @@ fn idle() -> Options {
 async fn when_the_leaders_host_vanishes_another_leads_within_a_minute() {
     System::prepared(idle(), async |system| {
         let (proxy, through) = Proxy::before(&system.database_url);
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), through);
-        let far = system.start_with(Service::Ingest, Settings::from_sources(None, environment).unwrap()).await;
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), through);
+        let far = system.start_with(Service::Ingest, Settings::from_sources(None, variables).unwrap()).await;
         eventually("it leads", SOON, || async { leads(far).await.then_some(()) }).await;
         let near = system.start(Service::Ingest).await;
         assert!(!leads(near).await, "there is a leader");

@@ -59,12 +59,12 @@ async fn one_event_id_as_two_types_is_two_events_together_or_apart_and_again() {
         let receiver = Receiver::start(&system.ca, always(200));
         api.create(&receiver.url("/accepted"), &["quote.accepted"]).await;
         api.create(&receiver.url("/both"), &["quote.accepted", "quote.closed"]).await;
-        let twins = || {
+        let pair = || {
             let closed = Event::now(EventType::QuoteClosed, tenant).with_data("{\"is\":\"closed\"}");
             let accepted = Event { event_type: EventType::QuoteAccepted, ..closed.clone() };
             [closed, accepted.with_data("{\"is\":\"accepted\"}")]
         };
-        let (together, apart) = (twins(), twins());
+        let (together, apart) = (pair(), pair());
         system.upstream.publish(&together).await;
         settled(&system, ingest, 2).await;
         for (number, one) in apart.iter().chain(&together).chain(&apart).enumerate() {

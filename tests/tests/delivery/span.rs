@@ -63,9 +63,9 @@ async fn an_event_from_within_what_is_kept_arrives_and_another_is_parked_with_th
 }
 
 fn with_keep(system: &System, keep: &str) -> service_kit::Settings {
-    let mut environment = system.environment.clone();
-    environment.insert("WEBHOOKS__RETENTION__KEEP".to_owned(), keep.to_owned());
-    service_kit::Settings::from_sources(None, environment).unwrap()
+    let mut variables = system.variables.clone();
+    variables.insert("WEBHOOKS__RETENTION__KEEP".to_owned(), keep.to_owned());
+    service_kit::Settings::from_sources(None, variables).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

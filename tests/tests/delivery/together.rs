@@ -71,14 +71,14 @@ async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_re
             behaviour(move |request, _| if hangs(&request.path) { Reply::hang() } else { Reply::ok() }),
         );
         jobs_wait(&system, &receiver, 1, 1).await;
-        let mut dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
         receiver.wait_for(WEBHOOKS, SOON).await;
         wait_for(&system, "succeeded", WEBHOOKS - 1).await;
         dispatcher.kill();
         system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
 
         receiver.behave(always(200));
-        let _next = Process::start(DISPATCHER, &system.environment).await;
+        let _next = Process::start(DISPATCHER, &system.variables).await;
         wait_for(&system, "succeeded", WEBHOOKS).await;
         let repeated = receiver.received().iter().filter(|one| hangs(&one.path)).count();
         assert_eq!((receiver.received().len(), repeated), (WEBHOOKS + 1, 2));
@@ -112,7 +112,7 @@ async fn a_dispatcher_that_is_told_to_stop_in_the_middle_of_messages_leaves_one_
         let receiver =
             Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
         jobs_wait(&system, &receiver, 1, EVENTS).await;
-        let dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
         receiver.wait_for(50, SOON).await;
         assert_eq!(dispatcher.terminate().await.code(), Some(0));
         let all = WEBHOOKS * EVENTS as usize;
@@ -132,7 +132,7 @@ async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each
             behaviour(|request, _| if request.path == "/7" { Reply::hang() } else { Reply::status(500) }),
         );
         jobs_wait(&system, &receiver, 1, 1).await;
-        let mut dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
         receiver.wait_for(WEBHOOKS, SOON).await;
         wait_for(&system, "retrying", WEBHOOKS - 1).await;
         system.upstream.wait_ready(&system.names.retry(GAP), 32, LONG).await;

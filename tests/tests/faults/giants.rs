@@ -45,7 +45,7 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
         system.start(Service::Dispatcher).await;
         let (receiver, tenant) = (Receiver::start(&system.ca, always(200)), Uuid::new_v4());
         system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let (proxy, ingest) = Process::start_behind_proxy(INGEST, system.environment.clone()).await;
+        let (proxy, ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
         let idle = ingest.peak_memory();
         // Ingest cannot finish what it takes.
         proxy.set(Mode::HoldRequests("(publish)"));

@@ -48,7 +48,7 @@ fn settings() -> Vec<(&'static str, String)> {
 
 /// The three processes.
 struct Processes {
-    environment: HashMap<String, String>,
+    variables: HashMap<String, String>,
     api: Process,
     ingest: Process,
     dispatcher: Process,
@@ -56,14 +56,14 @@ struct Processes {
 
 impl Processes {
     async fn start(system: &System) -> Self {
-        let environment = with_api_address(system).await;
-        let start = async |name| Process::start(name, &environment).await;
+        let variables = with_api_address(system).await;
+        let start = async |name| Process::start(name, &variables).await;
         let (api, ingest, dispatcher) = tokio::join!(start(API), start(INGEST), start(DISPATCHER));
-        Self { api, ingest, dispatcher, environment }
+        Self { api, ingest, dispatcher, variables }
     }
 
     async fn again(&self, name: &str) -> Process {
-        Process::start(name, &self.environment).await
+        Process::start(name, &self.variables).await
     }
 
     const fn all(&self) -> [&Process; 3] {

@@ -69,8 +69,8 @@ struct Rejecting {
 impl Rejecting {
     async fn start(system: &System) -> Self {
         system.start(Service::Api).await;
-        let dispatcher = Process::start(DISPATCHER, &system.environment).await;
-        let ingest = Process::start(INGEST, &system.environment).await;
+        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
+        let ingest = Process::start(INGEST, &system.variables).await;
         Self { dispatcher, ingest, rejected: system.names.rejected() }
     }
 }
@@ -103,7 +103,7 @@ async fn a_full_queue_of_rejected_events_holds_up_no_other_event() {
         assert!((1..OTHERS).contains(&taken), "{taken} were taken");
         left_by(&servers, &system, ingest, &system.names.events(), OTHERS - taken).await;
         lift(&servers, &rejected);
-        let _again = Process::start(INGEST, &system.environment).await;
+        let _again = Process::start(INGEST, &system.variables).await;
         system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
         assert_eq!(metric(dispatcher.ops, "webhooks_jobs_skipped_total").await, 0.0, "no job came twice");
         assert_eq!(receiver.received().len(), HEALTHY as usize);
@@ -118,7 +118,7 @@ async fn a_full_queue_of_retries_holds_up_no_other_job_and_gets_each_retry_once(
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let (deliveries, retries) = (system.names.deliveries(), system.retry_queues().remove(0));
-        let dispatcher = Process::start(DISPATCHER, &system.environment).await;
+        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
         limit(&servers, &retries);
         let (receiver, tenant) = healthy(&system).await;
         let (failing, other) = (Receiver::start(&system.ca, always(500)), Uuid::new_v4());
@@ -182,7 +182,7 @@ async fn a_silent_queue_costs_no_connection_even_if_nothing_else_is_published() 
     System::prepared(options(&servers, "60s"), async |system| {
         system.start(Service::Api).await;
         let rejected = system.names.rejected();
-        let ingest = Process::start(INGEST, &system.environment).await;
+        let ingest = Process::start(INGEST, &system.variables).await;
         system.upstream.publish_raw("quote.closed", b"no event").await;
         system.upstream.wait_ready(&rejected, 1, SOON).await;
         tell(&servers, &rejected, "suspend");

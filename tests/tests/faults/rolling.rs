@@ -15,8 +15,8 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_of_dispatchers_loses_nothing_and_repeats_nothing() {
     System::prepared(Options { settings: settings(), ..Options::default() }, async |system| {
-        let environment = with_api_address(&system).await;
-        let start = async |name| Process::start(name, &environment).await;
+        let variables = with_api_address(&system).await;
+        let start = async |name| Process::start(name, &variables).await;
         let (_api, _ingest, old, older) = tokio::join!(start(API), start(INGEST), start(DISPATCHER), start(DISPATCHER));
         let storm = Storm::prepare(&system).await;
         storm.answer_after(Duration::from_millis(200));
@@ -41,8 +41,8 @@ async fn a_rolling_restart_of_dispatchers_loses_nothing_and_repeats_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_of_ingests_and_dispatchers_under_steady_load_loses_nothing_and_repeats_nothing() {
     System::prepared(Options { settings: settings(), ..Options::default() }, async |system| {
-        let environment = with_api_address(&system).await;
-        let start = async |name| Process::start(name, &environment).await;
+        let variables = with_api_address(&system).await;
+        let start = async |name| Process::start(name, &variables).await;
         let (_api, ingest, other_ingest) = tokio::join!(start(API), start(INGEST), start(INGEST));
         let (dispatcher, other_dispatcher) = tokio::join!(start(DISPATCHER), start(DISPATCHER));
         let storm = Storm::prepare(&system).await;

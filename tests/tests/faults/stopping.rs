@@ -44,9 +44,9 @@ async fn subscriber(system: &System, behaviour: Behaviour, events: usize) -> (Re
 }
 
 fn with(system: &System, settings: &[(&str, &str)]) -> HashMap<String, String> {
-    let mut environment = system.environment.clone();
-    environment.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
-    environment
+    let mut variables = system.variables.clone();
+    variables.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
+    variables
 }
 
 /// Tells a process that cannot finish to stop. It must end in time, with exit code 0.
@@ -76,9 +76,9 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
         system.upstream.publish(&events).await;
         system.upstream.wait_ready(&system.names.deliveries(), 300, LONG).await;
         let shares = [("DISPATCHER__WEBHOOK_SHARE", "1"), ("DISPATCHER__TENANT_SHARE", "1")];
-        let environment = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200"), shares[0], shares[1]]);
+        let variables = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200"), shares[0], shares[1]]);
         receiver.behave(all_at(Instant::now() + Duration::from_secs(6)));
-        let mut dispatcher = Process::start(DISPATCHER, &environment).await;
+        let mut dispatcher = Process::start(DISPATCHER, &variables).await;
         receiver.wait_for(200, SOON).await;
         dispatcher.ask_to_stop();
         assert_eq!(wait_unready(&dispatcher, "process").await, "shutting down");
@@ -87,7 +87,7 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
         assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 200);
         system.upstream.wait_ready(&system.names.deliveries(), 100, LONG).await;
         receiver.behave(always(200));
-        let _next = Process::start(DISPATCHER, &environment).await;
+        let _next = Process::start(DISPATCHER, &variables).await;
         all_succeed(&system, 300).await;
         assert_eq!(receiver.received().len(), 300, "nothing was sent twice");
     })
@@ -104,8 +104,8 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         // A message for each job, so that they can be counted.
         let many = "1000000";
         let settings = [("INGEST__BATCH", "4"), ("INGEST__RUSH", many), ("INGEST__FLOOD", many)];
-        let environment = with(&system, &settings);
-        let ingest = Process::start(INGEST, &environment).await;
+        let variables = with(&system, &settings);
+        let ingest = Process::start(INGEST, &variables).await;
         let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
         eventually("ingest is in the middle", SOON, || async { (stored().await > 100).then_some(()) }).await;
         assert_eq!(ingest.terminate().await.code(), Some(0));
@@ -114,7 +114,7 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         assert!(done < EVENTS, "it was stopped in the middle");
         system.upstream.wait_ready(&system.names.events(), EVENTS - done, LONG).await;
         assert_eq!(system.upstream.ready(&system.names.deliveries()).await, done, "each has its job");
-        let _next = Process::start(INGEST, &environment).await;
+        let _next = Process::start(INGEST, &variables).await;
         system.upstream.wait_ready(&system.names.deliveries(), EVENTS, LONG).await;
         assert_eq!((stored().await, system.upstream.ready(&system.names.events()).await), (EVENTS, 0));
     })
@@ -128,8 +128,8 @@ async fn a_dispatcher_without_its_database_stops_in_time_and_acknowledges_nothin
         system.start(Service::Ingest).await;
         let (receiver, events) = subscriber(&system, slowly(), 20).await;
         let (proxy, url) = Proxy::before(&system.database_url);
-        let environment = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
-        let dispatcher = Process::start(DISPATCHER, &environment).await;
+        let variables = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let dispatcher = Process::start(DISPATCHER, &variables).await;
         system.upstream.publish(&events).await;
         receiver.wait_for(20, SOON).await;
         proxy.set(Mode::Refuse);
@@ -137,7 +137,7 @@ async fn a_dispatcher_without_its_database_stops_in_time_and_acknowledges_nothin
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 0);
         system.upstream.wait_ready(&system.names.deliveries(), 20, LONG).await;
         receiver.behave(always(200));
-        let _next = Process::start(DISPATCHER, &system.environment).await;
+        let _next = Process::start(DISPATCHER, &system.variables).await;
         all_succeed(&system, 20).await;
     })
     .await;
@@ -149,17 +149,17 @@ async fn an_ingest_and_an_api_without_their_database_stop_in_time_and_acknowledg
         system.start(Service::Api).await;
         let (_receiver, events) = subscriber(&system, always(200), 50).await;
         let (proxy, url) = Proxy::before(&system.database_url);
-        let mut environment = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
-        let ingest = Process::start(INGEST, &environment).await;
-        environment.extend(with_api_address(&system).await.remove_entry("WEBHOOKS__API__LISTEN"));
-        let api = Process::start(API, &environment).await;
+        let mut variables = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let ingest = Process::start(INGEST, &variables).await;
+        variables.extend(with_api_address(&system).await.remove_entry("WEBHOOKS__API__LISTEN"));
+        let api = Process::start(API, &variables).await;
         proxy.set(Mode::Refuse);
         system.upstream.publish(&events).await;
         system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
         tokio::join!(stops_in_time(ingest), stops_in_time(api));
         system.upstream.wait_ready(&system.names.events(), 50, LONG).await;
         assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 0);
-        let _next = Process::start(INGEST, &system.environment).await;
+        let _next = Process::start(INGEST, &system.variables).await;
         system.upstream.wait_ready(&system.names.deliveries(), 50, LONG).await;
     })
     .await;
@@ -172,8 +172,8 @@ async fn a_dispatcher_whose_broker_is_frozen_stops_in_time_and_what_it_recorded_
         system.start(Service::Ingest).await;
         let (receiver, events) = subscriber(&system, slowly(), 20).await;
         let (proxy, url) = Proxy::before(&system.amqp_url);
-        let environment = with(&system, &[("BROKER__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
-        let dispatcher = Process::start(DISPATCHER, &environment).await;
+        let variables = with(&system, &[("BROKER__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let dispatcher = Process::start(DISPATCHER, &variables).await;
         system.upstream.publish(&events).await;
         receiver.wait_for(20, SOON).await;
         proxy.set(Mode::Stall);
@@ -181,7 +181,7 @@ async fn a_dispatcher_whose_broker_is_frozen_stops_in_time_and_what_it_recorded_
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 20);
         proxy.set(Mode::Refuse);
         system.upstream.wait_ready(&system.names.deliveries(), 20, LONG).await;
-        let _next = Process::start(DISPATCHER, &system.environment).await;
+        let _next = Process::start(DISPATCHER, &system.variables).await;
         system.upstream.wait_ready(&system.names.deliveries(), 0, LONG).await;
         all_succeed(&system, 20).await;
         assert_eq!(receiver.received().len(), 20, "nothing was sent twice");

@@ -49,7 +49,7 @@ async fn a_retry_happens_even_if_its_dispatcher_dies_between_the_commit_and_the_
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let (proxy, mut dispatcher) = Process::start_behind_proxy(DISPATCHER, system.environment.clone()).await;
+        let (proxy, mut dispatcher) = Process::start_behind_proxy(DISPATCHER, system.variables.clone()).await;
         let slow =
             behaviour(|_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).after(Duration::from_millis(300)));
         let (receiver, event) = subscriber(&system, slow).await;
@@ -63,7 +63,7 @@ async fn a_retry_happens_even_if_its_dispatcher_dies_between_the_commit_and_the_
         for queue in system.retry_queues() {
             assert_eq!(system.upstream.ready(&queue).await, 0, "the retry was not published");
         }
-        let _again = Process::start(DISPATCHER, &system.environment).await;
+        let _again = Process::start(DISPATCHER, &system.variables).await;
         succeeded(&system, &receiver, 2).await;
     })
     .await;
@@ -74,7 +74,7 @@ async fn an_event_is_delivered_even_if_its_ingest_dies_between_the_commit_and_th
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.environment.clone()).await;
+        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         proxy.set(Mode::HoldRequests(PUBLISHING));
         system.upstream.publish(&[event]).await;
@@ -83,7 +83,7 @@ async fn an_event_is_delivered_even_if_its_ingest_dies_between_the_commit_and_th
         proxy.set(Mode::Refuse);
         system.upstream.wait_ready(&system.names.events(), 1, LONG).await;
         assert_eq!(receiver.received().len(), 0, "the job was not published");
-        let _again = Process::start(INGEST, &system.environment).await;
+        let _again = Process::start(INGEST, &system.variables).await;
         succeeded(&system, &receiver, 1).await;
     })
     .await;
@@ -94,7 +94,7 @@ async fn a_delivery_whose_ingest_died_before_the_publish_is_made_though_its_webh
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.environment.clone()).await;
+        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         let admin = system.admin(event.tenant).await;
         let webhook = admin.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().unwrap().to_owned();
@@ -107,7 +107,7 @@ async fn a_delivery_whose_ingest_died_before_the_publish_is_made_though_its_webh
         proxy.set(Mode::Refuse);
         let paused = admin.send("PATCH", &path, &json, r#"{"is_active": false, "events": ["quote.cancelled"]}"#).await;
         assert_eq!(paused.status, 200, "{}", paused.text);
-        let _again = Process::start(INGEST, &system.environment).await;
+        let _again = Process::start(INGEST, &system.variables).await;
         wait_for_count(&system, 1, "SELECT count(*) FROM held_jobs").await;
         let active = admin.send("PATCH", &path, &json, r#"{"is_active": true}"#).await;
         assert_eq!(active.status, 200, "{}", active.text);
@@ -124,10 +124,10 @@ async fn hold(system: &System, table: &str) -> tokio_postgres::Client {
 /// Starts a service with one connection to the database, through a proxy.
 async fn start_behind_proxy(system: &System, service: Service) -> Proxy {
     let (proxy, url) = Proxy::before(&system.database_url);
-    let mut environment = system.environment.clone();
-    environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
-    environment.insert("WEBHOOKS__DATABASE__MAX_CONNECTIONS".to_owned(), "1".to_owned());
-    system.start_with(service, Settings::from_sources(None, environment).unwrap()).await;
+    let mut variables = system.variables.clone();
+    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
+    variables.insert("WEBHOOKS__DATABASE__MAX_CONNECTIONS".to_owned(), "1".to_owned());
+    system.start_with(service, Settings::from_sources(None, variables).unwrap()).await;
     proxy
 }
 
@@ -195,9 +195,9 @@ async fn a_retry_happens_even_if_the_answer_to_the_commit_of_the_failure_is_lost
 async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__BROKER__CONFIRM_TIMEOUT".to_owned(), "1s".to_owned());
-        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, environment).await;
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__BROKER__CONFIRM_TIMEOUT".to_owned(), "1s".to_owned());
+        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, variables).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         let hold = hold(&system, "deliveries").await;
         system.upstream.publish(&[event]).await;

@@ -20,7 +20,7 @@ async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
         let tenant = Uuid::new_v4();
         let receiver = now_and_then_slow(&system);
         let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let mut dispatcher = Process::start("dispatcher", &system.environment).await;
+        let mut dispatcher = Process::start("dispatcher", &system.variables).await;
         system.upstream.publish(&events(tenant, EVENTS)).await;
         for killed in 1..=3 {
             eventually("jobs are being moved", LONG, || async {
@@ -31,7 +31,7 @@ async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
             let recorded = system.count("SELECT count(*) FROM attempts").await;
             println!("kill {killed}: {recorded} attempts are recorded");
             assert!(recorded < i64::try_from(EVENTS).unwrap(), "it was killed in the middle");
-            dispatcher = Process::start("dispatcher", &system.environment).await;
+            dispatcher = Process::start("dispatcher", &system.variables).await;
         }
         let done =
             format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);

@@ -57,7 +57,7 @@ async fn measure(body: usize, least: usize, most: usize) {
         })
         .await;
 
-        let dispatcher = Process::start("dispatcher", &system.environment).await;
+        let dispatcher = Process::start("dispatcher", &system.variables).await;
         eventually("every slot is taken", LONG, || async { (hangs.arrived() >= least).then_some(()) }).await;
         let peak = dispatcher.peak_memory();
         let posts = hangs.arrived();

@@ -17,7 +17,7 @@ async fn of_three_ingests_one_leads_and_when_it_is_killed_another_does() {
     System::prepared(options(), async |system| {
         let mut ingests = Vec::new();
         for _ in 0..3 {
-            ingests.push(Process::start("event-ingest", &system.environment).await);
+            ingests.push(Process::start("event-ingest", &system.variables).await);
         }
         while !ingests.is_empty() {
             let leader = eventually("somebody leads", SOON, || async {

@@ -151,8 +151,8 @@ async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
-        let environment = with_api_address(&system).await;
-        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", environment).await;
+        let variables = with_api_address(&system).await;
+        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let receiver = Receiver::start(&system.ca, always(200));

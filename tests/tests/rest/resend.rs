@@ -191,9 +191,9 @@ async fn while_its_webhook_is_paused_a_resend_is_held() {
 
 /// Starts a further API with some settings of its own, without waiting until it is ready.
 async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
-    let mut environment = system.environment.clone();
-    environment.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    let settings = Settings::from_sources(None, environment).expect("the settings are good");
+    let mut variables = system.variables.clone();
+    variables.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let settings = Settings::from_sources(None, variables).expect("the settings are good");
     let app = api_service::App::build(&settings).await.expect("the API starts");
     let api = Api { address: app.address(), ..like.clone() };
     let stop = CancellationToken::new();
@@ -275,8 +275,8 @@ async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_r
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
-        let environment = with_api_address(&system).await;
-        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", environment).await;
+        let variables = with_api_address(&system).await;
+        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let receiver = Receiver::start(&system.ca, always(200));

@@ -146,9 +146,9 @@ async fn an_address_that_is_not_allowed_any_more_is_refused_at_the_attempt() {
         let receiver = Receiver::start(&system.ca, always(200));
         let by_name = create(&api, &receiver.url("/")).await;
         let by_address = create(&api, &format!("https://127.0.0.1:{}/", receiver.addr().port())).await;
-        let mut environment = system.environment.clone();
-        environment.remove("WEBHOOKS__EGRESS__ALLOWED_NETWORKS");
-        let strict = Settings::from_sources(None, environment).unwrap();
+        let mut variables = system.variables.clone();
+        variables.remove("WEBHOOKS__EGRESS__ALLOWED_NETWORKS");
+        let strict = Settings::from_sources(None, variables).unwrap();
         system.start_with(Service::Dispatcher, strict).await;
         publish(&system, tenant).await;
         for webhook in [by_name, by_address] {

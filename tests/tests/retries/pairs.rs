@@ -41,9 +41,9 @@ impl First {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let (proxy, url) = Proxy::before(&system.amqp_url);
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
-        let settings = Settings::from_sources(None, environment).unwrap();
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
+        let settings = Settings::from_sources(None, variables).unwrap();
         let ops = system.start_with(Service::Dispatcher, settings).await;
         let fails =
             move |_: &_, nth: usize| Reply::status(500).after(Duration::from_secs(delays[usize::from(nth > 1)]));
@@ -192,9 +192,9 @@ async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_ag
         let first = First::attempting(&system, [4, 0]).await;
         first.receiver.behave(always(200));
         // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
-        let second = system.start_with(Service::Dispatcher, Settings::from_sources(None, environment).unwrap()).await;
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
+        let second = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
         first.proxy.set(Mode::Refuse);
         let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
         eventually("the job is parked", SOON, || async { (metric(second, sealed).await == 1.0).then_some(()) }).await;

@@ -25,7 +25,7 @@ fn session(system: &System, arguments: &[&str], input: &str) -> Output {
         .arg("session")
         .args(arguments)
         .env_clear()
-        .envs(&system.environment)
+        .envs(&system.variables)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

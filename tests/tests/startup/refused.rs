@@ -29,9 +29,9 @@ fn good() -> HashMap<String, String> {
 }
 
 /// Starts a process that must end by itself, with an error. Returns what it said.
-async fn refusal(process: &str, environment: HashMap<String, String>) -> String {
+async fn refusal(process: &str, variables: HashMap<String, String>) -> String {
     let mut command = Command::new(binary(process));
-    command.env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
+    command.env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(DEADLINE, command.output()).await;
     let output = output.unwrap_or_else(|_| panic!("{process} did not end")).unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -42,9 +42,9 @@ async fn refusal(process: &str, environment: HashMap<String, String>) -> String 
 
 /// What a process says when all settings are good but one.
 async fn refusal_of(process: &str, name: &str, value: &str) -> String {
-    let mut environment = good();
-    environment.insert(name.to_owned(), value.to_owned());
-    refusal(process, environment).await
+    let mut variables = good();
+    variables.insert(name.to_owned(), value.to_owned());
+    refusal(process, variables).await
 }
 
 fn assert_says(said: &str, words: &[&str]) {
@@ -97,9 +97,9 @@ async fn a_required_setting_that_is_missing_is_named() {
         ("event-ingest", "BROKER__URL"),
     ] {
         let variable = format!("WEBHOOKS__{name}");
-        let mut environment = good();
-        environment.remove(&variable);
-        assert_says(&refusal(process, environment).await, &[process, &variable, "not set"]);
+        let mut variables = good();
+        variables.remove(&variable);
+        assert_says(&refusal(process, variables).await, &[process, &variable, "not set"]);
     }
 }
 
@@ -184,10 +184,10 @@ async fn an_empty_database_is_answered_by_what_to_run() {
     let database = format!("e2e_{}", &Uuid::new_v4().simple().to_string()[..12]);
     sql(&servers.database_url, &format!("CREATE DATABASE {database}")).await;
     let (server, _) = servers.database_url.rsplit_once('/').unwrap();
-    let mut environment = good();
-    environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), format!("{server}/{database}"));
-    environment.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "off".to_owned());
-    let said = futures_util::future::join_all(ALL.map(|process| refusal(process, environment.clone()))).await;
+    let mut variables = good();
+    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), format!("{server}/{database}"));
+    variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "off".to_owned());
+    let said = futures_util::future::join_all(ALL.map(|process| refusal(process, variables.clone()))).await;
     sql(&servers.database_url, &format!("DROP DATABASE {database} WITH (FORCE)")).await;
     let (login, _) = server.split_once("://").and_then(|(_, rest)| rest.split_once('@')).unwrap();
     for (process, said) in ALL.into_iter().zip(said) {

@@ -40,10 +40,10 @@ async fn logs(process: &Process, times: usize, words: &[&str]) {
 async fn servers_that_are_away_at_the_start_are_waited_for() {
     System::prepared(Options::default(), async |system| {
         let (database, broker) = (Reserved::take(), Reserved::take());
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), redirected(&system.database_url, database.address()));
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), redirected(&system.amqp_url, broker.address()));
-        let mut processes = ALL.map(|name| Process::spawn(name, &environment));
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), redirected(&system.database_url, database.address()));
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), redirected(&system.amqp_url, broker.address()));
+        let mut processes = ALL.map(|name| Process::spawn(name, &variables));
         for process in &processes {
             is_up(process).await;
             let health = Api { address: process.ops, session: None }.get("/healthz").await;
@@ -82,11 +82,11 @@ async fn a_wrong_password_is_told_without_being_shown() {
             let (scheme, _) = url.split_once("://").unwrap();
             format!("{scheme}://{}:correct-horse@{rest}", user.split(':').next().unwrap())
         };
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), wrong(&system.database_url));
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), wrong(&system.amqp_url));
-        environment.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "debug".to_owned());
-        let processes = ALL.map(|name| Process::spawn(name, &environment));
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), wrong(&system.database_url));
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), wrong(&system.amqp_url));
+        variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "debug".to_owned());
+        let processes = ALL.map(|name| Process::spawn(name, &variables));
         for mut process in processes {
             is_up(&process).await;
             logs(&process, 2, &["WARN", "database.url (WEBHOOKS__DATABASE__URL)", "password authentication failed"])
@@ -108,10 +108,10 @@ async fn a_wrong_password_is_told_without_being_shown() {
 async fn a_process_that_waits_for_its_servers_ends_when_it_is_told() {
     System::prepared(Options::default(), async |system| {
         let (database, broker) = (Reserved::take(), Reserved::take());
-        let mut environment = system.environment.clone();
-        environment.insert("WEBHOOKS__DATABASE__URL".to_owned(), redirected(&system.database_url, database.address()));
-        environment.insert("WEBHOOKS__BROKER__URL".to_owned(), redirected(&system.amqp_url, broker.address()));
-        for mut process in ALL.map(|name| Process::spawn(name, &environment)) {
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), redirected(&system.database_url, database.address()));
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), redirected(&system.amqp_url, broker.address()));
+        for mut process in ALL.map(|name| Process::spawn(name, &variables)) {
             is_up(&process).await;
             let began = std::time::Instant::now();
             process.ask_to_stop();

@@ -27,7 +27,7 @@ const STRAGGLERS: Duration = Duration::from_secs(15);
 const ON_THEIR_WAY: u64 = 2_000;
 const LOOK_EVERY: u64 = 20;
 
-/// The environment of every measurement.
+/// What the environments of all measurements share.
 pub(crate) struct Bench {
     // Fields drop in this order: clients before servers.
     pub(crate) bare: Bare,

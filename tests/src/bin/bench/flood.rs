@@ -8,8 +8,8 @@ use end_to_end::wait::eventually;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bench::Bench, latencies::Latencies, latency::percentiles, load::Load, publisher::Publisher, report::Figure,
-    round::PATIENCE, stage::Stage, throughput::SMALL,
+    bench::Bench, environment::Environment, latencies::Latencies, latency::percentiles, load::Load,
+    publisher::Publisher, report::Figure, round::PATIENCE, throughput::SMALL,
 };
 
 /// The rate of the other tenant.
@@ -49,26 +49,29 @@ const RECEIVERS: [Receiver; 2] =
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Vec::new();
     for receiver in &RECEIVERS {
-        figures.extend(Stage::with(bench, &[], async |stage| paced(stage, receiver).await).await);
+        figures.extend(Environment::with(bench, &[], async |environment| paced(environment, receiver).await).await);
     }
-    figures.extend(Stage::with(bench, &[], async |stage| unpaced(stage).await).await);
+    figures.extend(Environment::with(bench, &[], async |environment| unpaced(environment).await).await);
     let schedule = format!("{}s,1h", FIRST_RETRY.as_secs());
     figures.extend(
-        Stage::with(bench, &[("RETRY__SCHEDULE", schedule.as_str())], async |stage| retried(stage).await).await,
+        Environment::with(bench, &[("RETRY__SCHEDULE", schedule.as_str())], async |environment| {
+            retried(environment).await
+        })
+        .await,
     );
     figures
 }
 
-async fn paced(stage: &Stage<'_>, Receiver { name, path }: &Receiver) -> Vec<Figure> {
-    let (flood, other) = ready(stage, path).await;
-    let possible = possible(stage, &flood).await;
-    let alone = stage.pace(&other, PER_SECOND, ALONE).await;
+async fn paced(environment: &Environment<'_>, Receiver { name, path }: &Receiver) -> Vec<Figure> {
+    let (flood, other) = ready(environment, path).await;
+    let possible = possible(environment, &flood).await;
+    let alone = environment.pace(&other, PER_SECOND, ALONE).await;
     let too_fast = possible * TOO_FAST;
-    let rate_alone = until_it_waits(stage, &flood, too_fast).await;
-    drained(stage).await;
+    let rate_alone = until_it_waits(environment, &flood, too_fast).await;
+    drained(environment).await;
     let (during, rate) =
-        stage.bench.paced_beside(other, "ok", PER_SECOND, until_it_waits(stage, &flood, too_fast)).await;
-    drained(stage).await;
+        environment.bench.paced_beside(other, "ok", PER_SECOND, until_it_waits(environment, &flood, too_fast)).await;
+    drained(environment).await;
     println!(
         "  {name}: {possible:.0}/s can be delivered, {rate_alone:.0}/s at {too_fast:.0}/s, {rate:.0}/s beside another"
     );
@@ -83,68 +86,68 @@ async fn paced(stage: &Stage<'_>, Receiver { name, path }: &Receiver) -> Vec<Fig
     figures
 }
 
-async fn unpaced(stage: &Stage<'_>) -> Vec<Figure> {
-    let (flood, other) = ready(stage, RECEIVERS[0].path).await;
-    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
+async fn unpaced(environment: &Environment<'_>) -> Vec<Figure> {
+    let (flood, other) = ready(environment, RECEIVERS[0].path).await;
+    let publisher = Publisher::connect(&environment.bench.servers().amqp_url).await;
     let work = async {
         publisher.flood(&flood, WAITING).await;
-        let sink = &stage.bench.sink;
+        let sink = &environment.bench.sink;
         eventually("all have arrived", PATIENCE, || async { (sink.arrived("flood") >= WAITING).then_some(()) }).await;
     };
-    let (during, ()) = stage.bench.paced_beside(other, "ok", PER_SECOND, work).await;
-    stage.bench.sink.take("flood");
+    let (during, ()) = environment.bench.paced_beside(other, "ok", PER_SECOND, work).await;
+    environment.bench.sink.take("flood");
     percentiles("flood_unpaced_other", &during)
 }
 
 /// Every attempt of a flood fails and comes again, over the lane of the other tenant's jobs.
-async fn retried(stage: &Stage<'_>) -> Vec<Figure> {
-    let (flood, other) = started(stage, REFUSING).await;
-    stage.warm_up(&other, 1).await;
-    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
+async fn retried(environment: &Environment<'_>) -> Vec<Figure> {
+    let (flood, other) = started(environment, REFUSING).await;
+    environment.warm_up(&other, 1).await;
+    let publisher = Publisher::connect(&environment.bench.servers().amqp_url).await;
     let first = publisher.pace(flood, REFUSED, REFUSED_FOR);
     first.await.expect("publishing does not panic");
     // The first attempt was made about when the first event was published.
     tokio::time::sleep(FIRST_RETRY.saturating_sub(REFUSED_FOR)).await;
-    let (during, ()) = stage.bench.paced_beside(other, "ok", PER_SECOND, tokio::time::sleep(RETRIES)).await;
-    stage.bench.sink.take("flood");
+    let (during, ()) = environment.bench.paced_beside(other, "ok", PER_SECOND, tokio::time::sleep(RETRIES)).await;
+    environment.bench.sink.take("flood");
     of_other("flood_retries_other", &during)
 }
 
 /// Returns what is published to the flooded tenant and to the other. The service runs.
-async fn started(stage: &Stage<'_>, path: &str) -> (Load, Load) {
-    let flooded = stage.webhooks(1, 1, path).await;
-    let others = stage.webhooks(1, 1, "/ok/ok").await;
-    stage.start_all(1).await;
-    (stage.events(&flooded, SMALL.size), stage.events(&others, SMALL.size))
+async fn started(environment: &Environment<'_>, path: &str) -> (Load, Load) {
+    let flooded = environment.webhooks(1, 1, path).await;
+    let others = environment.webhooks(1, 1, "/ok/ok").await;
+    environment.start_all(1).await;
+    (environment.events(&flooded, SMALL.size), environment.events(&others, SMALL.size))
 }
 
 /// The same, warmed up.
-async fn ready(stage: &Stage<'_>, path: &str) -> (Load, Load) {
-    let (flood, other) = started(stage, path).await;
+async fn ready(environment: &Environment<'_>, path: &str) -> (Load, Load) {
+    let (flood, other) = started(environment, path).await;
     for load in [&flood, &other] {
-        stage.warm_up(load, 1).await;
+        environment.warm_up(load, 1).await;
     }
-    stage.bench.sink.take("flood");
+    environment.bench.sink.take("flood");
     (flood, other)
 }
 
 /// The possible deliveries a second.
-async fn possible(stage: &Stage<'_>, flood: &Load) -> f64 {
-    let rate = stage.round(flood, EVENTS, 1).await.per_second();
-    stage.bench.sink.take("flood");
+async fn possible(environment: &Environment<'_>, flood: &Load) -> f64 {
+    let rate = environment.round(flood, EVENTS, 1).await.per_second();
+    environment.bench.sink.take("flood");
     rate
 }
 
 /// Publishes too fast until `WAITING` deliveries wait. Returns how many were delivered a second.
-async fn until_it_waits(stage: &Stage<'_>, flood: &Load, per_second: f64) -> f64 {
-    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
+async fn until_it_waits(environment: &Environment<'_>, flood: &Load, per_second: f64) -> f64 {
+    let publisher = Publisher::connect(&environment.bench.servers().amqp_url).await;
     let began = Instant::now();
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let publishing = publisher.pace_while(flood.clone(), per_second, move |_| !stopped.is_cancelled());
     let arrived = loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let (arrived, after) = (stage.bench.sink.arrived("flood"), began.elapsed());
+        let (arrived, after) = (environment.bench.sink.arrived("flood"), began.elapsed());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hundred thousand")]
         let sent = (after.as_secs_f64() * per_second) as u64;
         if sent >= arrived + WAITING || after > PATIENCE {
@@ -160,16 +163,16 @@ async fn until_it_waits(stage: &Stage<'_>, flood: &Load, per_second: f64) -> f64
 }
 
 /// Waits until nothing of the flood waits any more.
-async fn drained(stage: &Stage<'_>) {
+async fn drained(environment: &Environment<'_>) {
     let query = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
     eventually("what was published is delivered", PATIENCE, || async {
         // Rows are counted last, because there are many.
-        let names = &stage.system.names;
-        let waits = stage.ready(&names.events()).await + stage.ready(&names.bulk()).await > 0;
-        (!waits && stage.count(query).await == 0).then_some(())
+        let names = &environment.system.names;
+        let waits = environment.ready(&names.events()).await + environment.ready(&names.bulk()).await > 0;
+        (!waits && environment.count(query).await == 0).then_some(())
     })
     .await;
-    stage.bench.sink.take("flood");
+    environment.bench.sink.take("flood");
 }
 
 fn of_other(name: &str, latencies: &Latencies) -> Vec<Figure> {

@@ -7,7 +7,7 @@ pub(crate) use backlog::measure as with_backlog;
 
 use uuid::Uuid;
 
-use crate::{bench::Bench, report::Figure, round::Round, stage::Stage, throughput::SMALL};
+use crate::{bench::Bench, environment::Environment, report::Figure, round::Round, throughput::SMALL};
 
 const ROWS: u32 = 1_000_000;
 pub(crate) const FEW: usize = 10;
@@ -19,8 +19,8 @@ pub(crate) const MOST: f64 = 1.2;
 
 /// CPU per delivery with 0 and with 1,000,000 rows of history.
 pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
-    Stage::with(bench, &[], async |young| {
-        Stage::with(bench, &[], async |old| {
+    Environment::with(bench, &[], async |young| {
+        Environment::with(bench, &[], async |old| {
             let of_young = ready(young, FEW).await;
             let of_old = ready(old, FEW).await;
             history::fill(old, ROWS).await;
@@ -36,8 +36,8 @@ pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
 
 /// CPU per delivery with 10 and with 10,000 webhooks. Events go to all of the 10,000, and to ten of them.
 pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
-    Stage::with(bench, &[], async |small| {
-        Stage::with(bench, &[], async |large| {
+    Environment::with(bench, &[], async |small| {
+        Environment::with(bench, &[], async |large| {
             let few = ready(small, FEW).await;
             let many = ready(large, MANY).await;
             let sides = [(small, &few[..]), (large, &many[..]), (large, &many[..FEW])];
@@ -52,19 +52,19 @@ pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
     .await
 }
 
-pub(crate) async fn ready(stage: &Stage<'_>, webhooks: usize) -> Vec<Uuid> {
-    let tenants = stage.webhooks(webhooks, 1, "/ok/ok").await;
-    stage.start_all(1).await;
-    stage.warm_up(&stage.events(&tenants, SMALL.size), 1).await;
+pub(crate) async fn ready(environment: &Environment<'_>, webhooks: usize) -> Vec<Uuid> {
+    let tenants = environment.webhooks(webhooks, 1, "/ok/ok").await;
+    environment.start_all(1).await;
+    environment.warm_up(&environment.events(&tenants, SMALL.size), 1).await;
     tenants
 }
 
 /// CPU per delivery on each side. The sides take turns, so that they share whatever else this machine does.
-pub(crate) async fn in_turns<const N: usize>(sides: [(&Stage<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
+pub(crate) async fn in_turns<const N: usize>(sides: [(&Environment<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
     let mut rounds = [const { Vec::<Round>::new() }; N];
     for _ in 0..TURNS {
-        for (((stage, tenants), rounds), name) in sides.iter().zip(&mut rounds).zip(names) {
-            let round = stage.round(&stage.events(tenants, SMALL.size), DELIVERIES, 1).await;
+        for (((environment, tenants), rounds), name) in sides.iter().zip(&mut rounds).zip(names) {
+            let round = environment.round(&environment.events(tenants, SMALL.size), DELIVERIES, 1).await;
             round.say(name);
             rounds.push(round);
         }

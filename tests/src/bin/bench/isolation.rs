@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use crate::{
     bench::Bench,
+    environment::Environment,
     latencies::Latencies,
     latency::{percentiles, ratio},
     publisher::Publisher,
     report::Figure,
-    stage::Stage,
     throughput::SMALL,
 };
 
@@ -36,21 +36,21 @@ const TROUBLES: [Trouble; 2] = [
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Vec::new();
     for trouble in TROUBLES {
-        figures.extend(Stage::with(bench, &[], async |stage| beside(stage, &trouble).await).await);
+        figures.extend(Environment::with(bench, &[], async |environment| beside(environment, &trouble).await).await);
     }
     figures
 }
 
-async fn beside(stage: &Stage<'_>, trouble: &Trouble) -> Vec<Figure> {
-    let healthy = stage.webhooks(1, 1, "/ok/ok").await;
-    let hanging = stage.webhooks(1, trouble.webhooks, "/hang/hang").await;
-    stage.start_all(1).await;
-    let load = stage.events(&healthy, SMALL.size);
-    stage.warm_up(&load, 1).await;
-    stage.pace(&load, PER_SECOND, Duration::from_secs(1)).await;
-    let alone = stage.pace(&load, PER_SECOND, ALONE).await;
-    let beside = with_trouble(stage, &load, &hanging, trouble.events_per_second).await;
-    stage.bench.sink.take("hang");
+async fn beside(environment: &Environment<'_>, trouble: &Trouble) -> Vec<Figure> {
+    let healthy = environment.webhooks(1, 1, "/ok/ok").await;
+    let hanging = environment.webhooks(1, trouble.webhooks, "/hang/hang").await;
+    environment.start_all(1).await;
+    let load = environment.events(&healthy, SMALL.size);
+    environment.warm_up(&load, 1).await;
+    environment.pace(&load, PER_SECOND, Duration::from_secs(1)).await;
+    let alone = environment.pace(&load, PER_SECOND, ALONE).await;
+    let beside = with_trouble(environment, &load, &hanging, trouble.events_per_second).await;
+    environment.bench.sink.take("hang");
     let name = trouble.name;
     let mut figures = percentiles(&format!("isolation_{name}_alone"), &alone);
     figures.extend(percentiles(&format!("isolation_{name}_beside"), &beside));
@@ -59,11 +59,16 @@ async fn beside(stage: &Stage<'_>, trouble: &Trouble) -> Vec<Figure> {
     figures
 }
 
-async fn with_trouble(stage: &Stage<'_>, load: &crate::load::Load, hanging: &[Uuid], per_second: f64) -> Latencies {
+async fn with_trouble(
+    environment: &Environment<'_>,
+    load: &crate::load::Load,
+    hanging: &[Uuid],
+    per_second: f64,
+) -> Latencies {
     // A connection of its own, so that the troubled tenant does not hold up the other's publishing.
-    let other = Publisher::connect(&stage.bench.servers().amqp_url).await;
-    let trouble = other.pace(stage.events(hanging, SMALL.size), per_second, BESIDE);
-    let latencies = stage.pace(load, PER_SECOND, BESIDE).await;
+    let other = Publisher::connect(&environment.bench.servers().amqp_url).await;
+    let trouble = other.pace(environment.events(hanging, SMALL.size), per_second, BESIDE);
+    let latencies = environment.pace(load, PER_SECOND, BESIDE).await;
     trouble.await.expect("publishing does not panic");
     latencies
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{bench::Bench, latencies::Latencies, report::Figure, stage::Stage, throughput::SMALL};
+use crate::{bench::Bench, environment::Environment, latencies::Latencies, report::Figure, throughput::SMALL};
 
 const TENANTS: usize = 20;
 /// How many events show the highest rate, half of which is then used.
@@ -12,21 +12,21 @@ const LASTING: Duration = Duration::from_secs(6);
 
 /// At 200 a second and at half of the highest rate.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    Stage::with(bench, &[], async |stage| {
-        let tenants = stage.webhooks(TENANTS, 1, "/ok/ok").await;
-        stage.start_all(1).await;
-        let load = stage.events(&tenants, SMALL.size);
-        stage.warm_up(&load, 1).await;
-        stage.pace(&load, 200.0, Duration::from_secs(1)).await;
-        let (bare, ours) = in_turns(stage, &load, 200.0).await;
+    Environment::with(bench, &[], async |environment| {
+        let tenants = environment.webhooks(TENANTS, 1, "/ok/ok").await;
+        environment.start_all(1).await;
+        let load = environment.events(&tenants, SMALL.size);
+        environment.warm_up(&load, 1).await;
+        environment.pace(&load, 200.0, Duration::from_secs(1)).await;
+        let (bare, ours) = in_turns(environment, &load, 200.0).await;
         let mut figures = percentiles("latency_200", &ours);
         figures.extend(percentiles("latency_bare_200", &bare));
         figures.push(ratio("latency_ratio_p50_200", &ours, &bare, 0.5).at_most(3.0));
         figures.push(ratio("latency_ratio_p99_200", &ours, &bare, 0.99).at_most(4.0));
 
-        let most = stage.round(&load, FLOOD, 1).await.per_second();
+        let most = environment.round(&load, FLOOD, 1).await.per_second();
         let half = most / 2.0;
-        let (bare, ours) = in_turns(stage, &load, half).await;
+        let (bare, ours) = in_turns(environment, &load, half).await;
         figures.push(Figure::new("latency_half_rate", half, "events/s"));
         figures.extend(percentiles("latency_half", &ours));
         figures.extend(percentiles("latency_bare_half", &bare));
@@ -36,13 +36,13 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 }
 
 /// The service twice, the bare pipe before, between and after: both share whatever else this machine does.
-async fn in_turns(stage: &Stage<'_>, load: &crate::load::Load, per_second: f64) -> (Latencies, Latencies) {
+async fn in_turns(environment: &Environment<'_>, load: &crate::load::Load, per_second: f64) -> (Latencies, Latencies) {
     let (mut bare, mut ours) = (Latencies::default(), Latencies::default());
     for _ in 0..2 {
-        bare = bare.and(stage.bench.bare.pace(stage.bench, SMALL.size, per_second, LASTING / 2).await);
-        ours = ours.and(stage.pace(load, per_second, LASTING).await);
+        bare = bare.and(environment.bench.bare.pace(environment.bench, SMALL.size, per_second, LASTING / 2).await);
+        ours = ours.and(environment.pace(load, per_second, LASTING).await);
     }
-    (bare.and(stage.bench.bare.pace(stage.bench, SMALL.size, per_second, LASTING / 2).await), ours)
+    (bare.and(environment.bench.bare.pace(environment.bench, SMALL.size, per_second, LASTING / 2).await), ours)
 }
 
 /// The 50th, 99th and 99.9th percentiles.

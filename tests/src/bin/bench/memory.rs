@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::{
     bench::Bench,
+    environment::{Environment, first_id_from_now},
     report::Figure,
     round::PATIENCE,
-    stage::{Stage, first_id_from_now},
     throughput::SMALL,
 };
 
@@ -21,45 +21,45 @@ const HANGING: Duration = Duration::from_secs(15);
 const MOST: f64 = 100.0;
 
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    let mut figures = Stage::with(bench, &[], async |stage| large_bodies(stage).await).await;
-    figures.extend(Stage::with(bench, &[], async |stage| hanging(stage).await).await);
+    let mut figures = Environment::with(bench, &[], async |environment| large_bodies(environment).await).await;
+    figures.extend(Environment::with(bench, &[], async |environment| hanging(environment).await).await);
     figures
 }
 
 /// All events wait before ingest starts, so that every batch is as large as batches get.
-async fn large_bodies(stage: &Stage<'_>) -> Vec<Figure> {
-    let tenants = stage.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
-    let (first, before) = (first_id_from_now(), stage.bench.sink.seen().requests);
-    stage.start_all(1).await;
-    stage.stop("event-ingest").await;
-    stage.bench.publisher.flood(&stage.events(&tenants, LARGEST), EVENTS).await;
-    stage.start("event-ingest").await;
-    stage.bench.sink.wait_for(before + EVENTS * FAN_OUT, PATIENCE).await;
-    stage.recorded(first, EVENTS * FAN_OUT).await;
-    stage.bench.sink.take("ok");
-    peaks(stage, "256k_bodies")
+async fn large_bodies(environment: &Environment<'_>) -> Vec<Figure> {
+    let tenants = environment.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
+    let (first, before) = (first_id_from_now(), environment.bench.sink.seen().requests);
+    environment.start_all(1).await;
+    environment.stop("event-ingest").await;
+    environment.bench.publisher.flood(&environment.events(&tenants, LARGEST), EVENTS).await;
+    environment.start("event-ingest").await;
+    environment.bench.sink.wait_for(before + EVENTS * FAN_OUT, PATIENCE).await;
+    environment.recorded(first, EVENTS * FAN_OUT).await;
+    environment.bench.sink.take("ok");
+    peaks(environment, "256k_bodies")
 }
 
 /// More jobs than slots: every slot holds an attempt that hangs.
-async fn hanging(stage: &Stage<'_>) -> Vec<Figure> {
-    let tenants = stage.webhooks(200, 1, "/hang/hang").await;
-    let slots = u64::from(stage.system.settings().dispatcher.max_in_flight);
-    stage.start_all(1).await;
-    stage.bench.publisher.flood(&stage.events(&tenants, SMALL.size), slots * 2).await;
+async fn hanging(environment: &Environment<'_>) -> Vec<Figure> {
+    let tenants = environment.webhooks(200, 1, "/hang/hang").await;
+    let slots = u64::from(environment.system.settings().dispatcher.max_in_flight);
+    environment.start_all(1).await;
+    environment.bench.publisher.flood(&environment.events(&tenants, SMALL.size), slots * 2).await;
     let (mut most, began) = (0, Instant::now());
     while began.elapsed() < HANGING {
-        most = most.max(stage.bench.sink.seen().unanswered);
+        most = most.max(environment.bench.sink.seen().unanswered);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let mut figures = peaks(stage, "hanging_receivers");
+    let mut figures = peaks(environment, "hanging_receivers");
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     figures.push(Figure::new("memory_hanging_receivers_attempts_out", most as f64, "attempts"));
-    stage.bench.sink.take("hang");
+    environment.bench.sink.take("hang");
     figures
 }
 
-fn peaks(stage: &Stage<'_>, case: &str) -> Vec<Figure> {
-    let (ingest, dispatcher) = (stage.peak("event-ingest"), stage.peak("dispatcher"));
+fn peaks(environment: &Environment<'_>, case: &str) -> Vec<Figure> {
+    let (ingest, dispatcher) = (environment.peak("event-ingest"), environment.peak("dispatcher"));
     println!("  {case}: ingest {ingest:.0} MB, dispatcher {dispatcher:.0} MB");
     vec![
         Figure::new(format!("memory_ingest_{case}"), ingest, "MB").at_most(MOST),

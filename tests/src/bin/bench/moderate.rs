@@ -7,12 +7,12 @@ use end_to_end::wait::eventually;
 
 use crate::{
     bench::Bench,
+    environment::{Environment, first_id_from_now},
     latencies::Latencies,
     latency::percentiles,
     load::Load,
     report::Figure,
     round::PATIENCE,
-    stage::{Stage, first_id_from_now},
     throughput::SMALL,
 };
 
@@ -36,19 +36,19 @@ struct Cost {
 }
 
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    let mut figures = Stage::with(bench, &[], async |stage| few(stage).await).await;
-    figures.extend(Stage::with(bench, &[], async |stage| many(stage).await).await);
+    let mut figures = Environment::with(bench, &[], async |environment| few(environment).await).await;
+    figures.extend(Environment::with(bench, &[], async |environment| many(environment).await).await);
     figures
 }
 
-async fn few(stage: &Stage<'_>) -> Vec<Figure> {
-    let tenants = stage.webhooks(20, 1, "/ok/ok").await;
-    stage.start_all(1).await;
-    let load = stage.events(&tenants, SMALL.size);
-    stage.warm_up(&load, 1).await;
-    stage.pace(&load, FEW, Duration::from_secs(1)).await;
-    let (bare, bare_cpu) = stage.bench.bare.cost(stage.bench, SMALL.size, FEW, LASTING).await;
-    let ours = cost(stage, &load, FEW, (1, 1)).await;
+async fn few(environment: &Environment<'_>) -> Vec<Figure> {
+    let tenants = environment.webhooks(20, 1, "/ok/ok").await;
+    environment.start_all(1).await;
+    let load = environment.events(&tenants, SMALL.size);
+    environment.warm_up(&load, 1).await;
+    environment.pace(&load, FEW, Duration::from_secs(1)).await;
+    let (bare, bare_cpu) = environment.bench.bare.cost(environment.bench, SMALL.size, FEW, LASTING).await;
+    let ours = cost(environment, &load, FEW, (1, 1)).await;
     let mut figures = vec![
         Figure::new("moderate_200_cpu", ours.cpu, "us/delivery"),
         Figure::new("moderate_200_cpu_bare", bare_cpu, "us/delivery"),
@@ -61,15 +61,15 @@ async fn few(stage: &Stage<'_>) -> Vec<Figure> {
     figures
 }
 
-async fn many(stage: &Stage<'_>) -> Vec<Figure> {
+async fn many(environment: &Environment<'_>) -> Vec<Figure> {
     let mut tenants = Vec::new();
     for (count, webhooks) in TENANTS {
-        tenants.extend(stage.webhooks(count, webhooks, "/ok/ok").await);
+        tenants.extend(environment.webhooks(count, webhooks, "/ok/ok").await);
     }
-    stage.start_all(1).await;
-    let load = stage.events(&tenants, SMALL.size);
-    cost(stage, &load, MANY, FAN_OUT).await;
-    let Cost { cpu, latencies } = cost(stage, &load, MANY, FAN_OUT).await;
+    environment.start_all(1).await;
+    let load = environment.events(&tenants, SMALL.size);
+    cost(environment, &load, MANY, FAN_OUT).await;
+    let Cost { cpu, latencies } = cost(environment, &load, MANY, FAN_OUT).await;
     let mut figures = vec![Figure::new("moderate_1500_cpu", cpu, "us/delivery").at_most(MOST_CPU)];
     let mut of_latency = percentiles("moderate_1500", &latencies);
     of_latency[0] = Figure::new("moderate_1500_p50", latencies.percentile(0.5), "ms").at_most(MOST_P50);
@@ -78,15 +78,16 @@ async fn many(stage: &Stage<'_>) -> Vec<Figure> {
 }
 
 /// The cost of events that make `times / of` deliveries each.
-async fn cost(stage: &Stage<'_>, load: &Load, per_second: f64, (times, of): (u64, u64)) -> Cost {
-    let sink = &stage.bench.sink;
+async fn cost(environment: &Environment<'_>, load: &Load, per_second: f64, (times, of): (u64, u64)) -> Cost {
+    let sink = &environment.bench.sink;
     sink.take("ok");
-    let (first, before) = (first_id_from_now(), stage.usage());
-    let sent = stage.bench.publisher.pace(load.clone(), per_second, LASTING).await.expect("publishing does not panic");
+    let (first, before) = (first_id_from_now(), environment.usage());
+    let sent =
+        environment.bench.publisher.pace(load.clone(), per_second, LASTING).await.expect("publishing does not panic");
     let deliveries = sent * times / of;
     eventually("all have arrived", PATIENCE, || async { (sink.arrived("ok") >= deliveries).then_some(()) }).await;
-    stage.recorded(first, deliveries).await;
-    let usage = stage.usage().since(&before);
+    environment.recorded(first, deliveries).await;
+    let usage = environment.usage().since(&before);
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     let deliveries = deliveries as f64;
     let split: Vec<_> =

@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use crate::{
     bench::Bench,
+    environment::Environment,
     latency::{percentiles, ratio},
     load::{Load, unix_micros},
     report::Figure,
-    stage::Stage,
     throughput::SMALL,
 };
 
@@ -22,19 +22,19 @@ const GAP: Duration = Duration::from_secs(8 * 60 * 60);
 
 /// The broker's memory and the latency at 200 a second, without and with the retries.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    Stage::with(bench, &[], async |stage| {
-        let tenants = stage.webhooks(TENANTS, 1, "/ok/ok").await;
-        stage.start_all(1).await;
-        let load = stage.events(&tenants, SMALL.size);
-        stage.warm_up(&load, 1).await;
-        stage.pace(&load, 200.0, Duration::from_secs(1)).await;
-        let without = stage.pace(&load, 200.0, LASTING).await;
+    Environment::with(bench, &[], async |environment| {
+        let tenants = environment.webhooks(TENANTS, 1, "/ok/ok").await;
+        environment.start_all(1).await;
+        let load = environment.events(&tenants, SMALL.size);
+        environment.warm_up(&load, 1).await;
+        environment.pace(&load, 200.0, Duration::from_secs(1)).await;
+        let without = environment.pace(&load, 200.0, LASTING).await;
         let before = bench.rabbitmq_memory();
-        fill(stage).await;
+        fill(environment).await;
         bench.settle().await;
-        let with = stage.pace(&load, 200.0, LASTING).await;
+        let with = environment.pace(&load, 200.0, LASTING).await;
         let after = bench.rabbitmq_memory();
-        let waiting = stage.ready(&stage.system.names.retry(GAP)).await;
+        let waiting = environment.ready(&environment.system.names.retry(GAP)).await;
         assert_eq!(waiting, u64::from(RETRIES), "they still wait");
         println!("  {RETRIES} waiting retries: the broker grew from {before:.0} to {after:.0} MB");
         let mut figures = vec![
@@ -52,9 +52,9 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 }
 
 /// Writes deliveries whose first six attempts failed, and publishes their next jobs to the queue of the longest delay.
-async fn fill(stage: &Stage<'_>) {
+async fn fill(environment: &Environment<'_>) {
     let first = unix_micros() / 1000 - u64::from(RETRIES);
-    stage
+    environment
         .sql(&format!(
             "WITH past AS MATERIALIZED ( \
                 SELECT n, {first}::bigint + n AS ms, gen_random_uuid() AS event, webhook, tenant \
@@ -71,11 +71,11 @@ async fn fill(stage: &Stage<'_>) {
         ))
         .await;
     let load = Load {
-        exchange: stage.system.names.exchange(),
-        routing_key: stage.system.names.retry(GAP),
-        ..stage.events(&[Uuid::nil()], SMALL.size)
+        exchange: environment.system.names.exchange(),
+        routing_key: environment.system.names.retry(GAP),
+        ..environment.events(&[Uuid::nil()], SMALL.size)
     };
     let id = |n: u32| (u128::from(first + u64::from(n)) << 80) | (8 << 76) | (8 << 60) | u128::from(n);
     let job = |n: u32| Job { delivery: Uuid::from_u128(id(n)).into(), attempt: 7 }.to_bytes();
-    stage.bench.publisher.send_all(&load, stream::iter((0..RETRIES).map(job))).await;
+    environment.bench.publisher.send_all(&load, stream::iter((0..RETRIES).map(job))).await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{bench::Bench, load::Load, report::Figure, round::PATIENCE, stage::Stage, throughput::SMALL};
+use crate::{bench::Bench, environment::Environment, load::Load, report::Figure, round::PATIENCE, throughput::SMALL};
 
 const SLOTS: u32 = 128;
 /// Enough tenants that none needs more than its share of the slots.
@@ -16,13 +16,13 @@ const COUNTED: u64 = 5;
 /// Deliveries a second with one dispatcher and with two.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let slots = SLOTS.to_string();
-    Stage::with(bench, &[("DISPATCHER__MAX_IN_FLIGHT", &slots)], async |stage| {
-        let tenants = stage.webhooks(TENANTS, 1, "/late/500/ok").await;
-        stage.start_all(1).await;
-        let load = stage.events(&tenants, SMALL.size);
-        let one = rate(stage, &load, 1).await;
-        stage.start("dispatcher").await;
-        let two = rate(stage, &load, 2).await;
+    Environment::with(bench, &[("DISPATCHER__MAX_IN_FLIGHT", &slots)], async |environment| {
+        let tenants = environment.webhooks(TENANTS, 1, "/late/500/ok").await;
+        environment.start_all(1).await;
+        let load = environment.events(&tenants, SMALL.size);
+        let one = rate(environment, &load, 1).await;
+        environment.start("dispatcher").await;
+        let two = rate(environment, &load, 2).await;
         println!("  receivers of 500 ms: {one:.0}/s with one dispatcher, {two:.0}/s with two");
         vec![
             Figure::new("slow_receivers_1dispatcher", one, "deliveries/s"),
@@ -34,8 +34,8 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-async fn rate(stage: &Stage<'_>, load: &Load, dispatchers: u64) -> f64 {
-    let (a_second, sink) = (A_SECOND * dispatchers, &stage.bench.sink);
+async fn rate(environment: &Environment<'_>, load: &Load, dispatchers: u64) -> f64 {
+    let (a_second, sink) = (A_SECOND * dispatchers, &environment.bench.sink);
     let before = sink.seen().requests;
     let timed = async {
         sink.wait_for(before + a_second, PATIENCE).await;
@@ -43,7 +43,7 @@ async fn rate(stage: &Stage<'_>, load: &Load, dispatchers: u64) -> f64 {
         sink.wait_for(before + a_second * (COUNTED + 1), PATIENCE).await;
         (sink.seen().requests - first) as f64 / began.elapsed().as_secs_f64()
     };
-    let ((), rate) = tokio::join!(stage.bench.publisher.flood(load, a_second * (COUNTED + 2)), timed);
+    let ((), rate) = tokio::join!(environment.bench.publisher.flood(load, a_second * (COUNTED + 2)), timed);
     sink.wait_for(before + a_second * (COUNTED + 2), PATIENCE).await;
     sink.take("ok");
     rate

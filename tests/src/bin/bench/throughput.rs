@@ -1,6 +1,6 @@
 //! Deliveries a second and the cost of one, from publish to receiver, with ledger and history.
 
-use crate::{bench::Bench, report::Figure, round::Round, stage::Stage};
+use crate::{bench::Bench, environment::Environment, report::Figure, round::Round};
 
 /// The bodies: their name, their bytes, and how many a round of the bare pipe and of the service has.
 // This many take seconds, also on a fast machine. The wait for a round's last deliveries is little beside that.
@@ -44,35 +44,35 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     bench.bare.flood(bench, SMALL.size, 2_000).await;
     let mut figures = Vec::new();
     for crowd in CROWDS {
-        figures.extend(Stage::with(bench, &[], async |stage| of_crowd(stage, &crowd).await).await);
+        figures.extend(Environment::with(bench, &[], async |environment| of_crowd(environment, &crowd).await).await);
     }
     figures
 }
 
-async fn of_crowd(stage: &Stage<'_>, crowd: &Crowd) -> Vec<Figure> {
-    let tenants = stage.webhooks(crowd.tenants, usize::try_from(crowd.fan_out).unwrap_or(1), "/ok/ok").await;
-    stage.start_all(1).await;
+async fn of_crowd(environment: &Environment<'_>, crowd: &Crowd) -> Vec<Figure> {
+    let tenants = environment.webhooks(crowd.tenants, usize::try_from(crowd.fan_out).unwrap_or(1), "/ok/ok").await;
+    environment.start_all(1).await;
     let mut figures = Vec::new();
     for &dispatchers in crowd.dispatchers {
         if dispatchers > 1 {
-            stage.start("dispatcher").await;
+            environment.start("dispatcher").await;
         }
-        stage.warm_up(&stage.events(&tenants, SMALL.size), crowd.fan_out).await;
+        environment.warm_up(&environment.events(&tenants, SMALL.size), crowd.fan_out).await;
         for body in [SMALL, LARGE] {
             if crowd.name == "one_webhook" && body.size != SMALL.size {
                 continue;
             }
             let name = format!("{}_{}_{dispatchers}dispatcher", crowd.name, body.name);
-            let load = stage.events(&tenants, body.size);
+            let load = environment.events(&tenants, body.size);
             let bare = async || {
-                let round = stage.bench.bare.flood(stage.bench, body.size, body.bare).await;
+                let round = environment.bench.bare.flood(environment.bench, body.size, body.bare).await;
                 round.say("bare pipe");
                 round
             };
             let (mut ceilings, mut rounds) = (vec![bare().await], Vec::new());
             for _ in 0..TURNS {
-                stage.round(&load, LEAD_IN / crowd.fan_out, crowd.fan_out).await;
-                let round = stage.round(&load, body.deliveries / crowd.fan_out, crowd.fan_out).await;
+                environment.round(&load, LEAD_IN / crowd.fan_out, crowd.fan_out).await;
+                let round = environment.round(&load, body.deliveries / crowd.fan_out, crowd.fan_out).await;
                 round.say(&name);
                 rounds.push(round);
                 ceilings.push(bare().await);
@@ -81,7 +81,7 @@ async fn of_crowd(stage: &Stage<'_>, crowd: &Crowd) -> Vec<Figure> {
         }
         for service in ["event-ingest", "dispatcher"] {
             let name = format!("peak_memory_{}_{}_{dispatchers}dispatcher", service.replace('-', "_"), crowd.name);
-            figures.push(Figure::new(name, stage.peak(service), "MB"));
+            figures.push(Figure::new(name, environment.peak(service), "MB"));
         }
     }
     figures

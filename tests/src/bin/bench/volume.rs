@@ -23,7 +23,7 @@ use std::{
 use end_to_end::api::Api;
 use uuid::Uuid;
 
-use crate::{bench::Bench, load::Load, outcome::Outcome, report::Figure, stage::Stage, throughput::SMALL};
+use crate::{bench::Bench, environment::Environment, load::Load, outcome::Outcome, report::Figure, throughput::SMALL};
 use seed::Seeded;
 use size::Size;
 use statements::Statements;
@@ -43,7 +43,7 @@ const SESSION: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// A full ledger with the service at work on it.
 struct Volume<'s> {
-    stage: &'s Stage<'s>,
+    environment: &'s Environment<'s>,
     size: Size,
     seeded: Seeded,
     statements: Statements,
@@ -68,11 +68,11 @@ pub(crate) async fn measure(bench: &Bench, parts: &[&str], outcome: &mut Outcome
     if parts.is_empty() {
         return Ok(());
     }
-    Stage::with(bench, &SETTINGS, async |stage| {
+    Environment::with(bench, &SETTINGS, async |environment| {
         let began = Instant::now();
-        let seeded = seed::fill(stage, size, &parts).await;
+        let seeded = seed::fill(environment, size, &parts).await;
         let seconds = began.elapsed().as_secs_f64();
-        let volume = Volume::start(stage, size, seeded).await;
+        let volume = Volume::start(environment, size, seeded).await;
         outcome.measure("seed", volume.what_there_is(seconds)).await?;
         for part in PARTS.iter().filter(|part| parts.contains(part)) {
             outcome.measure(part, volume.figures_of(part)).await?;
@@ -83,18 +83,18 @@ pub(crate) async fn measure(bench: &Bench, parts: &[&str], outcome: &mut Outcome
 }
 
 impl<'s> Volume<'s> {
-    async fn start(stage: &'s Stage<'s>, size: Size, seeded: Seeded) -> Self {
-        let statements = Statements::watch(stage).await;
-        stage.start_all(1).await;
-        stage.start_api().await;
-        let admin = stage.system.session(seeded.large, "admin", SESSION).await;
-        let load = stage.events(&[seeded.other], SMALL.size);
-        stage.warm_up(&load, 1).await;
-        Self { stage, size, seeded, statements, load, admin }
+    async fn start(environment: &'s Environment<'s>, size: Size, seeded: Seeded) -> Self {
+        let statements = Statements::watch(environment).await;
+        environment.start_all(1).await;
+        environment.start_api().await;
+        let admin = environment.system.session(seeded.large, "admin", SESSION).await;
+        let load = environment.events(&[seeded.other], SMALL.size);
+        environment.warm_up(&load, 1).await;
+        Self { environment, size, seeded, statements, load, admin }
     }
 
     async fn what_there_is(&self, seconds: f64) -> Vec<Figure> {
-        let bytes = self.stage.count("SELECT pg_database_size(current_database())").await;
+        let bytes = self.environment.count("SELECT pg_database_size(current_database())").await;
         #[expect(clippy::cast_precision_loss, reason = "a size to look at")]
         let gigabytes = bytes as f64 / 1e9;
         println!("  at {} of the full size: {gigabytes:.1} GB, written in {seconds:.0} s", self.size.factor());

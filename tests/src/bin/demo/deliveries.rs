@@ -12,17 +12,17 @@ use end_to_end::{
 use serde_json::value::RawValue;
 
 use crate::{
-    cast::{Cast, Webhook, at},
     failure::{Checked, Failure, same},
+    fixtures::{Fixtures, Webhook, at},
     page::{say, short},
 };
 
 /// Publishes the events and shows each delivery as its receiver verified it.
-pub(crate) async fn show(cast: &Cast, receiver: &Receiver, upstream: &Outsider) -> Checked {
-    let events = EventType::ALL.map(|event_type| Event::now(event_type, cast.tenant));
+pub(crate) async fn show(fixtures: &Fixtures, receiver: &Receiver, upstream: &Outsider) -> Checked {
+    let events = EventType::ALL.map(|event_type| Event::now(event_type, fixtures.tenant));
     let sent = time::OffsetDateTime::now_utc();
     upstream.publish(&events).await;
-    let webhook = &cast.always_ok;
+    let webhook = &fixtures.always_ok;
     let received = receiver
         .try_wait_until(SOON, |received| at(webhook, received).len() >= events.len())
         .await

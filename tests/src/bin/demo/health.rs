@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::{
-    cast::{Cast, Webhook},
     failure::{Checked, Failure, soon},
+    fixtures::{Fixtures, Webhook},
     page::say,
 };
 
@@ -18,7 +18,7 @@ struct Health {
 
 /// Reads the list until it has the expected health, and shows it. `failed` is the number of attempts of the dropped
 /// delivery.
-pub(crate) async fn show(cast: &Cast, failed: usize) -> Checked {
+pub(crate) async fn show(fixtures: &Fixtures, failed: usize) -> Checked {
     let expect = |webhook: &Webhook, failure_count, has_succeeded| Health {
         path: webhook.path,
         failure_count: Some(failure_count),
@@ -26,27 +26,27 @@ pub(crate) async fn show(cast: &Cast, failed: usize) -> Checked {
     };
     let failed = i64::try_from(failed).unwrap_or(i64::MAX);
     let expected = vec![
-        expect(&cast.always_ok, 0, true),
-        expect(&cast.fails_twice, 0, true),
-        expect(&cast.always_fails, failed, false),
+        expect(&fixtures.always_ok, 0, true),
+        expect(&fixtures.fails_twice, 0, true),
+        expect(&fixtures.always_fails, failed, false),
     ];
     soon("the health of the webhooks", &expected, || async {
-        let list = list(cast).await;
-        cast.webhooks().into_iter().map(|webhook| health(webhook, &list)).collect()
+        let list = list(fixtures).await;
+        fixtures.webhooks().into_iter().map(|webhook| health(webhook, &list)).collect()
     })
     .await?;
-    let list = list(cast).await;
+    let list = list(fixtures).await;
     say!("  {:<13}  {:<13}  last_success_at", "webhook", "failure_count");
-    for webhook in cast.webhooks() {
+    for webhook in fixtures.webhooks() {
         let entry = entry(webhook, &list);
         let at = entry["last_success_at"].as_str().unwrap_or("null (never)");
         say!("  {:<13}  {:<13}  {at}", webhook.path, entry["failure_count"].to_string());
     }
-    secrets_stay_hidden(cast, &list)
+    secrets_stay_hidden(fixtures, &list)
 }
 
-async fn list(cast: &Cast) -> Value {
-    cast.admin.get("/api/v1/webhooks/").await.json()
+async fn list(fixtures: &Fixtures) -> Value {
+    fixtures.admin.get("/api/v1/webhooks/").await.json()
 }
 
 fn entry<'l>(webhook: &Webhook, list: &'l Value) -> &'l Value {
@@ -64,9 +64,9 @@ fn health(webhook: &Webhook, list: &Value) -> Health {
 }
 
 /// Checks that the list shows no secret. Only the answer to a registration shows one.
-fn secrets_stay_hidden(cast: &Cast, list: &Value) -> Checked {
+fn secrets_stay_hidden(fixtures: &Fixtures, list: &Value) -> Checked {
     let text = list.to_string();
-    match cast.webhooks().iter().find(|webhook| text.contains(&webhook.secret)) {
+    match fixtures.webhooks().iter().find(|webhook| text.contains(&webhook.secret)) {
         Some(webhook) => Err(Failure::new("GET /api/v1/webhooks/", "no secret", format!("that of {}", webhook.path))),
         None => Ok(()),
     }

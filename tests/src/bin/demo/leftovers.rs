@@ -9,41 +9,41 @@ use lapin::{
 };
 use tokio::time::timeout;
 
-use crate::{failure::Checked, stage::Stage};
+use crate::{environment::Environment, failure::Checked};
 
 /// How long cleaning up may take on each server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Removes the queues, the exchanges and the database. Returns what could not be removed, and why.
-pub(crate) async fn remove(stage: &Stage) -> Vec<String> {
+pub(crate) async fn remove(environment: &Environment) -> Vec<String> {
     let mut left = Vec::new();
     let mut note = |what: String, why: String| left.push(format!("{what} ({why})"));
-    match timeout(PATIENCE, delete_queues(stage)).await {
+    match timeout(PATIENCE, delete_queues(environment)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => note(format!("queues {}.*", stage.prefix), error.to_string()),
-        Err(_) => note(format!("queues {}.*", stage.prefix), "the broker does not answer".to_owned()),
+        Ok(Err(error)) => note(format!("queues {}.*", environment.prefix), error.to_string()),
+        Err(_) => note(format!("queues {}.*", environment.prefix), "the broker does not answer".to_owned()),
     }
-    let url = stage.servers.database_url.clone();
-    let drop = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", stage.database);
+    let url = environment.servers.database_url.clone();
+    let drop = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", environment.database);
     // In a task of its own, because `sql` panics when the database refuses.
     let dropped = tokio::spawn(async move { sql(&url, &drop).await });
     if !matches!(timeout(PATIENCE, dropped).await, Ok(Ok(_))) {
-        note(format!("database {}", stage.database), "the server does not answer or refuses".to_owned());
+        note(format!("database {}", environment.database), "the server does not answer or refuses".to_owned());
     }
     left
 }
 
-async fn delete_queues(stage: &Stage) -> Result<(), lapin::Error> {
-    let connection = Connection::connect(&stage.servers.amqp_url, ConnectionProperties::default()).await?;
+async fn delete_queues(environment: &Environment) -> Result<(), lapin::Error> {
+    let connection = Connection::connect(&environment.servers.amqp_url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
-    let topology = stage.topology();
+    let topology = environment.topology();
     for queue in &topology.queues {
         channel.queue_delete(queue.name.as_str().into(), QueueDeleteOptions::default()).await?;
     }
-    let url = stage.database_url();
+    let url = environment.database_url();
     let generations = "SELECT id::text FROM broker_generation WHERE id IS NOT NULL";
     for row in tokio::spawn(async move { sql(&url, generations).await }).await.unwrap_or_default() {
-        let queue = stage.names().generation(row.get::<_, &str>(0).parse().unwrap_or_default());
+        let queue = environment.names().generation(row.get::<_, &str>(0).parse().unwrap_or_default());
         channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await?;
     }
     for exchange in &topology.exchanges {
@@ -53,12 +53,12 @@ async fn delete_queues(stage: &Stage) -> Result<(), lapin::Error> {
 }
 
 /// Removes the folder. After a failure the logs in it stay, for whoever looks for the reason.
-pub(crate) fn remove_folder(stage: &Stage, outcome: &Checked) {
+pub(crate) fn remove_folder(environment: &Environment, outcome: &Checked) {
     if outcome.is_ok() {
-        let _ = fs::remove_dir_all(&stage.folder);
+        let _ = fs::remove_dir_all(&environment.folder);
     } else {
-        let _ = fs::remove_file(stage.folder.join("ca.pem"));
+        let _ = fs::remove_file(environment.folder.join("ca.pem"));
         // Fails, as it should, unless the folder is empty because no service was started.
-        let _ = fs::remove_dir(&stage.folder);
+        let _ = fs::remove_dir(&environment.folder);
     }
 }

@@ -3,15 +3,15 @@
 //! It uses its own database, queues, ports and keys, and removes them, whatever happens. The first check that fails
 //! ends it with exit code 1.
 
-mod cast;
 mod deliveries;
+mod environment;
 mod failure;
+mod fixtures;
 mod health;
 mod leftovers;
 mod page;
 mod retries;
 mod services;
-mod stage;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode, time::Duration};
 
@@ -23,11 +23,11 @@ use tokio::{
 };
 
 use crate::{
-    cast::Cast,
+    environment::Environment,
     failure::{Checked, Failure},
+    fixtures::Fixtures,
     page::say,
     services::Services,
-    stage::Stage,
 };
 
 /// The limit for the demonstration. It takes about ten seconds, so beyond this something hangs.
@@ -38,21 +38,21 @@ async fn main() -> ExitCode {
     // A panic of the harness is reported like any other failure.
     std::panic::set_hook(Box::new(|_| {}));
     let began = Instant::now();
-    let stage = match guarded(async { Ok(Stage::new()) }).await {
-        Ok(stage) => stage,
+    let environment = match guarded(async { Ok(Environment::new()) }).await {
+        Ok(environment) => environment,
         Err(failure) => return lament(&failure),
     };
     let mut services = Services::default();
-    let outcome = guarded(story(&stage, &mut services)).await;
+    let outcome = guarded(story(&environment, &mut services)).await;
     let ended = services.ended().await;
     drop(services);
-    let left = leftovers::remove(&stage).await;
-    leftovers::remove_folder(&stage, &outcome);
+    let left = leftovers::remove(&environment).await;
+    leftovers::remove_folder(&environment, &outcome);
     match outcome {
         Err(failure) => {
             let code = lament(&failure);
             ended.iter().for_each(|ended| say!("          {ended}"));
-            page::show_logs(&stage.folder, &failure.logs);
+            page::show_logs(&environment.folder, &failure.logs);
             left.iter().for_each(|left| say!("  perhaps left behind: {left}"));
             code
         }
@@ -67,27 +67,31 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn story(stage: &Stage, services: &mut Services) -> Checked {
-    stage.create_database().await?;
-    let upstream = Outsider::try_connect(&stage.servers.amqp_url, &stage.names().events_exchange)
+async fn story(environment: &Environment, services: &mut Services) -> Checked {
+    environment.create_database().await?;
+    let upstream = Outsider::try_connect(&environment.servers.amqp_url, &environment.names().events_exchange)
         .await
         .map_err(|error| Failure::new("connecting to AMQP_URL", "a broker that lets us in", error))?;
     say!("\nWebhook delivery, from a business event to a signed HTTPS POST");
-    say!("(real processes on PostgreSQL and RabbitMQ; database {}, queues {}.*)", stage.database, stage.prefix);
+    say!(
+        "(real processes on PostgreSQL and RabbitMQ; database {}, queues {}.*)",
+        environment.database,
+        environment.prefix
+    );
     page::title("1 Services");
-    services.start(stage).await?;
-    let receiver = Receiver::start(&stage.ca, cast::behaviour());
+    services.start(environment).await?;
+    let receiver = Receiver::start(&environment.ca, fixtures::behaviour());
     page::title("2 Webhooks, registered by POST /api/v1/webhooks/ with a session cookie");
-    let cast = Cast::register(stage, &receiver).await?;
+    let fixtures = Fixtures::register(environment, &receiver).await?;
     page::title("3 Seven events, published with publisher confirms; what the receiver of /always-ok got and checked");
-    deliveries::show(&cast, &receiver, &upstream).await?;
+    deliveries::show(&fixtures, &receiver, &upstream).await?;
     page::title(
         "4 Retries, in seconds after the first attempt (schedule shortened; in production 1m 5m 15m 1h 4h 12h)",
     );
-    retries::show(stage, &cast, &receiver, &upstream).await?;
+    retries::show(environment, &fixtures, &receiver, &upstream).await?;
     upstream.close().await;
     page::title("5 Health, read back by GET /api/v1/webhooks/");
-    health::show(&cast, stage.schedule.steps().len() + 1).await?;
+    health::show(&fixtures, environment.schedule.steps().len() + 1).await?;
     page::title("6 Shutdown, by SIGTERM");
     services.stop().await
 }

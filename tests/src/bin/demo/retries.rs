@@ -9,11 +9,11 @@ use end_to_end::{
 };
 
 use crate::{
-    cast::{Cast, FAILURES, Webhook, at},
     deliveries::verified,
+    environment::Environment,
     failure::{Checked, Failure, same, soon},
+    fixtures::{FAILURES, Fixtures, Webhook, at},
     page::say,
-    stage::Stage,
 };
 
 /// How much earlier or later than planned an attempt may come, in seconds. It is late only because machines are busy.
@@ -21,14 +21,19 @@ const EARLY: f64 = 0.05;
 const LATE: f64 = 2.0;
 
 /// Shows the attempts of both deliveries next to the plan.
-pub(crate) async fn show(stage: &Stage, cast: &Cast, receiver: &Receiver, upstream: &Outsider) -> Checked {
-    let steps = stage.schedule.steps();
+pub(crate) async fn show(
+    environment: &Environment,
+    fixtures: &Fixtures,
+    receiver: &Receiver,
+    upstream: &Outsider,
+) -> Checked {
+    let steps = environment.schedule.steps();
     let planned: Vec<f64> = std::iter::once(0.0).chain(steps.iter().map(Duration::as_secs_f64)).collect();
     let number = |nth| format!("{nth:>6}");
     row("attempt", (1..=planned.len()).map(number), "");
     row("planned", planned.iter().map(seconds), "");
     for (webhook, attempts, state) in
-        [(&cast.fails_twice, FAILURES + 1, "succeeded"), (&cast.always_fails, planned.len(), "dropped")]
+        [(&fixtures.fails_twice, FAILURES + 1, "succeeded"), (&fixtures.always_fails, planned.len(), "dropped")]
     {
         let received = receiver
             .try_wait_until(SOON, |received| at(webhook, received).len() >= attempts)
@@ -36,11 +41,11 @@ pub(crate) async fn show(stage: &Stage, cast: &Cast, receiver: &Receiver, upstre
             .map_err(|summary| Failure::new(format!("attempts for {}", webhook.path), attempts, summary))?;
         let made = at(webhook, &received);
         let came = checked(webhook, &made, &planned)?;
-        ends_as(stage, webhook, state, attempts).await?;
+        ends_as(environment, webhook, state, attempts).await?;
         row(webhook.path, came.iter().map(seconds), "");
         row("  answered", made.iter().map(|one| number(one.status.into())), &format!("  -> {state}"));
     }
-    nothing_follows(stage, cast, receiver, upstream).await
+    nothing_follows(environment, fixtures, receiver, upstream).await
 }
 
 fn row(label: &str, cells: impl Iterator<Item = String>, end: &str) {
@@ -73,10 +78,10 @@ fn checked(webhook: &Webhook, made: &[&Received], planned: &[f64]) -> Checked<Ve
 }
 
 /// The ledger records the last attempt a moment after the receiver saw it.
-async fn ends_as(stage: &Stage, webhook: &Webhook, state: &str, attempts: usize) -> Checked {
+async fn ends_as(environment: &Environment, webhook: &Webhook, state: &str, attempts: usize) -> Checked {
     let query = format!("SELECT state, attempts::int4 FROM deliveries WHERE webhook_id = '{}'", webhook.id);
     let expected = vec![format!("{state} after {attempts} attempts")];
-    let url = stage.database_url();
+    let url = environment.database_url();
     soon(format!("the ledger's deliveries to {}", webhook.path), &expected, || async {
         let rows = sql(&url, &query).await;
         rows.iter().map(|row| format!("{} after {} attempts", row.get::<_, &str>(0), row.get::<_, i32>(1))).collect()
@@ -85,13 +90,18 @@ async fn ends_as(stage: &Stage, webhook: &Webhook, state: &str, attempts: usize)
 }
 
 /// Checks that a dropped delivery stays dropped: no queue holds a job, and no attempt comes within the longest gap.
-async fn nothing_follows(stage: &Stage, cast: &Cast, receiver: &Receiver, upstream: &Outsider) -> Checked {
-    let gap = stage.schedule.gaps().last().copied().unwrap_or_default() + Duration::from_millis(300);
+async fn nothing_follows(
+    environment: &Environment,
+    fixtures: &Fixtures,
+    receiver: &Receiver,
+    upstream: &Outsider,
+) -> Checked {
+    let gap = environment.schedule.gaps().last().copied().unwrap_or_default() + Duration::from_millis(300);
     tokio::time::sleep(gap).await;
-    let counts = |received: &[Received]| cast.webhooks().map(|webhook| at(webhook, received).len());
-    let expected = [domain::EventType::ALL.len(), FAILURES + 1, stage.schedule.steps().len() + 1];
+    let counts = |received: &[Received]| fixtures.webhooks().map(|webhook| at(webhook, received).len());
+    let expected = [domain::EventType::ALL.len(), FAILURES + 1, environment.schedule.steps().len() + 1];
     same("requests for /always-ok, /fails-twice, /always-fails", &expected, &counts(&receiver.received()))?;
-    let topology = stage.topology();
+    let topology = environment.topology();
     soon("messages left in the queues", &Vec::<String>::new(), || async {
         let mut left = Vec::new();
         for queue in &topology.queues {

@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
+    environment::Environment,
     failure::{Checked, Failure, same, soon},
     page::say,
-    stage::Stage,
 };
 
 pub(crate) const NAMES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
@@ -22,12 +22,12 @@ pub(crate) struct Services {
 
 impl Services {
     /// Migrates the database, starts all three and waits until they are ready.
-    pub(crate) async fn start(&mut self, stage: &Stage) -> Checked {
-        say!("  {:<14}{}", "webhookctl", stage.webhookctl(&["migrate"]).await?);
+    pub(crate) async fn start(&mut self, environment: &Environment) -> Checked {
+        say!("  {:<14}{}", "webhookctl", environment.webhookctl(&["migrate"]).await?);
         for name in NAMES {
-            let process = Process::spawn(name, &stage.environment);
+            let process = Process::spawn(name, &environment.variables);
             // A second name for the log, because the process removes its own when dropped.
-            let kept = stage.folder.join(format!("{name}.log"));
+            let kept = environment.folder.join(format!("{name}.log"));
             let linked = fs::hard_link(&process.log, &kept);
             self.running.push((name, process));
             linked.map_err(|error| Failure::new(kept.display(), "a log", error))?;
@@ -38,7 +38,8 @@ impl Services {
                 ended = process.wait() => return Err(too_early(name, ended)),
                 ready = ready(name, ops) => ready?,
             }
-            let rest = if *name == NAMES[0] { format!("   REST API on http://{}", stage.api) } else { String::new() };
+            let rest =
+                if *name == NAMES[0] { format!("   REST API on http://{}", environment.api) } else { String::new() };
             say!("  {name:<14}ready, metrics on http://{ops}/metrics{rest}");
         }
         Ok(())

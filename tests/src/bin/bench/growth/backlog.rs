@@ -8,9 +8,9 @@ use uuid::Uuid;
 use super::MOST;
 use crate::{
     bench::Bench,
+    environment::{Environment, first_id_from_now},
     report::Figure,
     round::PATIENCE,
-    stage::{Stage, first_id_from_now},
     throughput::SMALL,
 };
 
@@ -35,9 +35,9 @@ struct Halves {
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut both = Vec::new();
     for jobs in [FEW, JOBS] {
-        let halves = Stage::with(bench, &[], async |stage| {
-            let tenants = stage.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
-            halves(stage, &tenants, jobs).await
+        let halves = Environment::with(bench, &[], async |environment| {
+            let tenants = environment.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
+            halves(environment, &tenants, jobs).await
         });
         both.push(halves.await);
     }
@@ -56,39 +56,41 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 
 /// Ingest makes all jobs, then a dispatcher does some of them.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-async fn halves(stage: &Stage<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
-    let load = stage.events(tenants, SMALL.size);
-    stage.start("event-ingest").await;
-    let (first, usage, began) = (first_id_from_now(), stage.usage(), Instant::now());
-    stage.bench.publisher.flood(&load, jobs / FAN_OUT).await;
-    waiting(stage, first, jobs).await;
+async fn halves(environment: &Environment<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
+    let load = environment.events(tenants, SMALL.size);
+    environment.start("event-ingest").await;
+    let (first, usage, began) = (first_id_from_now(), environment.usage(), Instant::now());
+    environment.bench.publisher.flood(&load, jobs / FAN_OUT).await;
+    waiting(environment, first, jobs).await;
     let ingest_rate = jobs as f64 / began.elapsed().as_secs_f64();
-    let of_ingest = stage.usage().since(&usage).sum() / jobs as f64;
+    let of_ingest = environment.usage().since(&usage).sum() / jobs as f64;
 
-    let sink = &stage.bench.sink;
+    let sink = &environment.bench.sink;
     let before = sink.seen().requests;
-    stage.start("dispatcher").await;
+    environment.start("dispatcher").await;
     sink.wait_for(before + SKIPPED, PATIENCE).await;
-    let (from, usage, began) = (sink.seen().requests, stage.usage(), Instant::now());
+    let (from, usage, began) = (sink.seen().requests, environment.usage(), Instant::now());
     sink.wait_for(before + SKIPPED + COUNTED, PATIENCE).await;
     let done = (sink.seen().requests - from) as f64;
     let dispatch_rate = done / began.elapsed().as_secs_f64();
-    let of_dispatcher = stage.usage().since(&usage).sum() / done;
-    let (ingest_memory, dispatcher_memory) = (stage.peak("event-ingest"), stage.peak("dispatcher"));
+    let of_dispatcher = environment.usage().since(&usage).sum() / done;
+    let (ingest_memory, dispatcher_memory) = (environment.peak("event-ingest"), environment.peak("dispatcher"));
     println!(
         "  {jobs} jobs: ingest alone {ingest_rate:.0} deliveries/s at {of_ingest:.0} us, dispatcher alone \
          {dispatch_rate:.0}/s at {of_dispatcher:.0} us, {ingest_memory:.0} and {dispatcher_memory:.0} MB"
     );
-    stage.stop("dispatcher").await;
+    environment.stop("dispatcher").await;
     sink.take("ok");
     Halves { ingest_rate, dispatch_rate, cpu: of_ingest + of_dispatcher, ingest_memory, dispatcher_memory }
 }
 
 /// Waits until every job is on the queue, except those of a last batch.
-async fn waiting(stage: &Stage<'_>, first: Uuid, jobs: u64) {
-    let queue = stage.system.names.events();
-    eventually("every event is taken", PATIENCE, || async { (stage.ready(&queue).await == 0).then_some(()) }).await;
+async fn waiting(environment: &Environment<'_>, first: Uuid, jobs: u64) {
+    let queue = environment.system.names.events();
+    eventually("every event is taken", PATIENCE, || async { (environment.ready(&queue).await == 0).then_some(()) })
+        .await;
     let stored = format!("SELECT count(*) FROM deliveries WHERE id >= '{first}'");
     let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
-    eventually("every job is made", PATIENCE, || async { (stage.count(&stored).await >= jobs).then_some(()) }).await;
+    eventually("every job is made", PATIENCE, || async { (environment.count(&stored).await >= jobs).then_some(()) })
+        .await;
 }

@@ -1,15 +1,15 @@
 //! Past deliveries with their attempts, for every webhook.
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// How many deliveries each past event had.
 const FAN_OUT: u32 = 20;
 
 /// Writes finished deliveries, half of them today and half on the two days before. Their ids are made as the service
 /// makes them: milliseconds, then a hash.
-pub(crate) async fn fill(stage: &Stage<'_>, rows: u32) {
+pub(crate) async fn fill(environment: &Environment<'_>, rows: u32) {
     println!("  writing {rows} deliveries and their attempts …");
-    stage.sql(&format!(
+    environment.sql(&format!(
         "CREATE TEMPORARY TABLE past AS \
          SELECT n, (extract(epoch FROM CASE n % 2 \
                       WHEN 0 THEN date_trunc('day', now(), 'UTC') + (now() - date_trunc('day', now(), 'UTC')) * n / {rows} \
@@ -30,7 +30,7 @@ pub(crate) async fn fill(stage: &Stage<'_>, rows: u32) {
          FROM past"
     ))
     .await;
-    stage.sql("VACUUM (ANALYZE) deliveries, attempts, events").await;
-    let written = stage.count("SELECT count(*) FROM attempts").await;
+    environment.sql("VACUUM (ANALYZE) deliveries, attempts, events").await;
+    let written = environment.count("SELECT count(*) FROM attempts").await;
     assert!(written >= i64::from(rows), "{written}");
 }

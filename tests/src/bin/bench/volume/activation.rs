@@ -15,15 +15,15 @@ use crate::{kept::Kept, report::Figure};
 /// The work ends when the webhook has no held job and the outbox is empty. The other tenant is watched until all are
 /// delivered.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
-    let (stage, webhook) = (volume.stage, volume.seeded.paused);
+    let (environment, webhook) = (volume.environment, volume.seeded.paused);
     let operation = Operation { name: "activation", rows: volume.size.of(HELD), others: Others::Millis(200.0) };
-    let samples = Samples::of(stage, &format!("webhook_id = '{webhook}'")).await;
+    let samples = Samples::of(environment, &format!("webhook_id = '{webhook}'")).await;
     let left =
         format!("EXISTS (SELECT FROM held_jobs WHERE webhook_id = '{webhook}') OR EXISTS (SELECT FROM promised_jobs)");
     let done = async || {
-        let held = samples.part_in(stage, "held_jobs", "delivery_id", &format!("webhook_id = '{webhook}'")).await;
-        let promised = samples.part_in(stage, "promised_jobs", "delivery_id", "true").await;
-        let left = if held + promised > 0.0 { held + promised } else { any(stage, &left).await };
+        let held = samples.part_in(environment, "held_jobs", "delivery_id", &format!("webhook_id = '{webhook}'")).await;
+        let promised = samples.part_in(environment, "promised_jobs", "delivery_id", "true").await;
+        let left = if held + promised > 0.0 { held + promised } else { any(environment, &left).await };
         1.0 - left
     };
     volume

@@ -2,22 +2,22 @@
 
 use super::Volume;
 use crate::{
+    environment::Environment,
     growth::{FEW, MOST, in_turns},
     report::Figure,
-    stage::Stage,
     throughput::SMALL,
 };
 
 /// Measures in turns, on the same servers. Both instances run the same services. The other tenant is quiet meanwhile.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
-    Stage::with(volume.stage.bench, &[], async |empty| {
+    Environment::with(volume.environment.bench, &[], async |empty| {
         let tenants = empty.webhooks(FEW, 1, "/ok/ok").await;
         empty.start_all(1).await;
         empty.start_api().await;
-        for (stage, tenants) in [(empty, &tenants), (volume.stage, &volume.seeded.few)] {
-            stage.warm_up(&stage.events(tenants, SMALL.size), 1).await;
+        for (environment, tenants) in [(empty, &tenants), (volume.environment, &volume.seeded.few)] {
+            environment.warm_up(&environment.events(tenants, SMALL.size), 1).await;
         }
-        let sides = [(empty, &tenants[..]), (volume.stage, &volume.seeded.few[..])];
+        let sides = [(empty, &tenants[..]), (volume.environment, &volume.seeded.few[..])];
         let [empty, full] = in_turns(sides, ["an empty ledger", "the full ledger"]).await;
         vec![
             Figure::new("volume_cpu_empty", empty, "us/delivery"),

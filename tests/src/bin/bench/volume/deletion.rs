@@ -14,17 +14,17 @@ const WAITS: &str = "state IN ('pending', 'retrying')";
 
 /// The work ends when none of its deliveries waits and none of its jobs is held.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
-    let (stage, webhook) = (volume.stage, volume.seeded.waiting);
+    let (environment, webhook) = (volume.environment, volume.seeded.waiting);
     let operation = Operation { name: "deletion", rows: volume.size.of(WAITING), others: Others::Times(2.0) };
-    let samples = Samples::of(stage, &format!("webhook_id = '{webhook}' AND {WAITS}")).await;
+    let samples = Samples::of(environment, &format!("webhook_id = '{webhook}' AND {WAITS}")).await;
     let left = format!(
         "EXISTS (SELECT FROM deliveries WHERE webhook_id = '{webhook}' AND {WAITS}) \
          OR EXISTS (SELECT FROM held_jobs WHERE webhook_id = '{webhook}')"
     );
     let done = async || {
-        let waiting = samples.part_in(stage, "deliveries", "id", WAITS).await;
-        let held = samples.part_in(stage, "held_jobs", "delivery_id", &format!("webhook_id = '{webhook}'")).await;
-        let left = if waiting + held > 0.0 { waiting.max(held) } else { any(stage, &left).await };
+        let waiting = samples.part_in(environment, "deliveries", "id", WAITS).await;
+        let held = samples.part_in(environment, "held_jobs", "delivery_id", &format!("webhook_id = '{webhook}'")).await;
+        let left = if waiting + held > 0.0 { waiting.max(held) } else { any(environment, &left).await };
         1.0 - left
     };
     volume

@@ -77,8 +77,8 @@ impl Volume<'_> {
     pub(super) async fn measured(&self, operation: &Operation, work: impl AsyncFnOnce() -> Worked) -> Vec<Figure> {
         // The last part must not make the other tenant look slow without the work.
         self.drained().await;
-        self.stage.bench.settle().await;
-        let without = self.stage.pace(&self.load, PER_SECOND, QUIET).await;
+        self.environment.bench.settle().await;
+        let without = self.environment.pace(&self.load, PER_SECOND, QUIET).await;
         let mark = self.statements.mark();
         let (during, worked) = self.beside(work()).await;
         let (name, done) = (operation.name, operation.rows as f64 * worked.done);
@@ -97,17 +97,17 @@ impl Volume<'_> {
 
     /// The other tenant's latencies while `work` runs.
     pub(super) async fn beside<T>(&self, work: impl Future<Output = T>) -> (Latencies, T) {
-        self.stage.bench.paced_beside(self.load.clone(), "ok", PER_SECOND, work).await
+        self.environment.bench.paced_beside(self.load.clone(), "ok", PER_SECOND, work).await
     }
 
     /// Waits until the queues of due jobs are empty: what an operation has published burdens the other tenant until it
     /// is delivered.
     pub(super) async fn drained(&self) {
-        let (names, began) = (&self.stage.system.names, Instant::now());
+        let (names, began) = (&self.environment.system.names, Instant::now());
         loop {
             let mut waiting = 0;
             for queue in [names.deliveries(), names.bulk(), names.slow()] {
-                waiting += self.stage.ready(&queue).await;
+                waiting += self.environment.ready(&queue).await;
             }
             if waiting == 0 {
                 return;

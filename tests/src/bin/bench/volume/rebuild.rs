@@ -21,38 +21,39 @@ const NOTICED: Duration = Duration::from_secs(60);
 
 /// The work begins when the loss is noticed, and ends when the ledger has a new generation.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
-    let stage = volume.stage;
+    let environment = volume.environment;
     let operation = Operation { name: "rebuild", rows: volume.size.of(RETRIES), others: Others::Millis(200.0) };
     eventually("there is a memory to lose", NOTICED, || async { generation(volume).await }).await;
     let lost = generation(volume).await.expect("it was there just now");
     let is_other = format!("SELECT count(*) FROM broker_generation WHERE id <> '{lost}' AND rebuilding IS NULL");
-    let before = stage.metric("event-ingest", PUBLISHED).await;
+    let before = environment.metric("event-ingest", PUBLISHED).await;
     let mut figures = volume
         .measured(&operation, async || {
-            stage.system.upstream.delete_queue(&stage.system.names.generation(lost)).await;
+            environment.system.upstream.delete_queue(&environment.system.names.generation(lost)).await;
             eventually("the loss is noticed", NOTICED, || async {
-                let noticed = stage.count(IS_BEGUN).await + stage.count(&is_other).await;
+                let noticed = environment.count(IS_BEGUN).await + environment.count(&is_other).await;
                 (noticed > 0).then_some(())
             })
             .await;
-            let done =
-                async || if stage.count(&is_other).await > 0 { 1.0 } else { part_published(volume, before).await };
+            let done = async || {
+                if environment.count(&is_other).await > 0 { 1.0 } else { part_published(volume, before).await }
+            };
             operation.watched(Instant::now(), done).await
         })
         .await;
-    let published = stage.metric("event-ingest", PUBLISHED).await - before;
+    let published = environment.metric("event-ingest", PUBLISHED).await - before;
     #[expect(clippy::cast_precision_loss, reason = "some millions")]
     figures.push(Figure::new("volume_rebuild_published", published, "jobs").at_least(operation.rows as f64));
     figures
 }
 
 async fn generation(volume: &Volume<'_>) -> Option<Uuid> {
-    let rows = volume.stage.rows("SELECT id::text FROM broker_generation WHERE id IS NOT NULL").await;
+    let rows = volume.environment.rows("SELECT id::text FROM broker_generation WHERE id IS NOT NULL").await;
     rows.first()?.get::<_, &str>(0).parse().ok()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "some millions")]
 async fn part_published(volume: &Volume<'_>, before: f64) -> f64 {
-    let published = volume.stage.metric("event-ingest", PUBLISHED).await - before;
+    let published = volume.environment.metric("event-ingest", PUBLISHED).await - before;
     (published / volume.size.of(RETRIES) as f64).min(0.999)
 }

@@ -25,10 +25,10 @@ pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
 }
 
 async fn cleaned(volume: &Volume<'_>) -> Vec<Figure> {
-    let stage = volume.stage;
+    let environment = volume.environment;
     let (from, to) = bounds(day(volume, STAYING_DAY));
     let finished = format!("id >= '{}' AND id < '{}' AND state = 'succeeded'", id(from), id(to));
-    let samples = Samples::of(stage, &finished).await;
+    let samples = Samples::of(environment, &finished).await;
     let deliveries = format!("SELECT FROM deliveries WHERE id >= '{}' AND id < '{}' LIMIT 2", id(from), id(to));
     let (first, beyond) = (from / 1000, to / 1000);
     let events = format!(
@@ -36,33 +36,33 @@ async fn cleaned(volume: &Volume<'_>) -> Vec<Figure> {
     );
     let left = format!("SELECT (SELECT count(*) FROM ({deliveries}) AS d) + (SELECT count(*) FROM ({events}) AS e)");
     let done = async || {
-        let left_of_samples = samples.part_in(stage, "deliveries", "id", "true").await;
+        let left_of_samples = samples.part_in(environment, "deliveries", "id", "true").await;
         // Events are deleted after the deliveries. The waiting delivery and its event stay.
         if left_of_samples > 0.0 {
             return 1.0 - left_of_samples;
         }
-        if stage.count(&left).await > 2 { 0.99 } else { 1.0 }
+        if environment.count(&left).await > 2 { 0.99 } else { 1.0 }
     };
     shortened(volume, "retention_cleaning", "34days", done).await
 }
 
 async fn dropped(volume: &Volume<'_>) -> Vec<Figure> {
-    let stage = volume.stage;
+    let environment = volume.environment;
     let suffix =
         day(volume, GOING_DAY).format(format_description!("[year][month][day]")).expect("a date can be written");
     let there = format!("SELECT count(*) FROM pg_class WHERE relname IN ('deliveries_{suffix}', 'events_{suffix}')");
-    assert_eq!(stage.count(&there).await, 2, "the day is there");
-    let done = async || if stage.count(&there).await == 0 { 1.0 } else { 0.0 };
+    assert_eq!(environment.count(&there).await, 2, "the day is there");
+    let done = async || if environment.count(&there).await == 0 { 1.0 } else { 0.0 };
     shortened(volume, "retention_drop", "30days", done).await
 }
 
 async fn shortened(volume: &Volume<'_>, name: &'static str, keep: &str, done: impl AsyncFn() -> f64) -> Vec<Figure> {
     let operation = Operation { name, rows: volume.size.of(OLD_DAY), others: Others::Times(2.0) };
-    volume.stage.start_with(INGEST, &[("RETENTION__KEEP", keep)]).await;
+    volume.environment.start_with(INGEST, &[("RETENTION__KEEP", keep)]).await;
     volume
         .measured(&operation, async || {
             let began = Instant::now();
-            volume.stage.stop_oldest(INGEST).await;
+            volume.environment.stop_oldest(INGEST).await;
             operation.watched(began, done).await
         })
         .await

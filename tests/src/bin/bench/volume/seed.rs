@@ -13,7 +13,7 @@ use super::{
     PARTS,
     size::{DROPPED, HELD, HISTORY, OLD_DAY, OTHER_WEBHOOKS, RETRIES, Size, WAITING},
 };
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 pub(super) const MILLIS_A_DAY: i64 = 24 * 60 * 60 * 1000;
 /// The days of the history, and those of waiting deliveries.
@@ -52,9 +52,9 @@ pub(super) struct Seeded {
 }
 
 /// Writes what the parts need. The long history and the small webhook are always written.
-pub(super) async fn fill(stage: &Stage<'_>, size: Size, parts: &[&str]) -> Seeded {
-    let seeded = register(stage, size).await;
-    days::make(stage).await;
+pub(super) async fn fill(environment: &Environment<'_>, size: Size, parts: &[&str]) -> Seeded {
+    let seeded = register(environment, size).await;
+    days::make(environment).await;
     let now = OffsetDateTime::now_utc().unix_timestamp() * 1000;
     let midnight = seeded.today.midnight().assume_utc().unix_timestamp() * 1000;
     let past = |days: i64| midnight - days * MILLIS_A_DAY;
@@ -78,46 +78,46 @@ pub(super) async fn fill(stage: &Stage<'_>, size: Size, parts: &[&str]) -> Seede
         (&["retention"], rows(seeded.history, Kind::PastButOne, OLD_DAY, &day(STAYING_DAY))),
         (&["retention"], rows(seeded.history, Kind::Past, OLD_DAY, &day(GOING_DAY))),
     ];
-    stage.sql("SET statement_timeout = '10min'; SET work_mem = '256MB'; SET synchronous_commit = off").await;
+    environment.sql("SET statement_timeout = '10min'; SET work_mem = '256MB'; SET synchronous_commit = off").await;
     let began = Instant::now();
     for (needed_by, rows) in plan {
         if needed_by.iter().any(|part| parts.contains(part)) {
-            rows.write(stage, began).await;
+            rows.write(environment, began).await;
         }
     }
-    stage.sql("SET statement_timeout = '20min'; RESET work_mem; RESET synchronous_commit").await;
-    settle(stage).await;
+    environment.sql("SET statement_timeout = '20min'; RESET work_mem; RESET synchronous_commit").await;
+    settle(environment).await;
     seeded
 }
 
-async fn register(stage: &Stage<'_>, size: Size) -> Seeded {
-    let large = stage.webhooks(1, 50, "/ok/large").await[0];
-    let other = stage.webhooks(1, 1, "/ok/ok").await[0];
+async fn register(environment: &Environment<'_>, size: Size) -> Seeded {
+    let large = environment.webhooks(1, 50, "/ok/large").await[0];
+    let other = environment.webhooks(1, 1, "/ok/ok").await[0];
     let tenants = usize::try_from(size.of(OTHER_WEBHOOKS).div_ceil(OF_TENANT)).expect("a small number");
-    let others = stage.webhooks(tenants, usize::try_from(OF_TENANT).expect("a small number"), "/ok/large").await;
-    let few = stage.webhooks(crate::growth::FEW, 1, "/ok/ok").await;
-    let ids = stage.rows(&format!("SELECT id::text FROM webhooks WHERE tenant_id = '{large}' ORDER BY id")).await;
+    let others = environment.webhooks(tenants, usize::try_from(OF_TENANT).expect("a small number"), "/ok/large").await;
+    let few = environment.webhooks(crate::growth::FEW, 1, "/ok/ok").await;
+    let ids = environment.rows(&format!("SELECT id::text FROM webhooks WHERE tenant_id = '{large}' ORDER BY id")).await;
     let id = |nth: usize| -> Uuid { ids[nth].get::<_, &str>(0).parse().expect("it is an id") };
     let all = domain::EventType::ALL.map(domain::EventType::as_str).join(",");
-    stage.sql(&format!("UPDATE webhooks SET events = '{{{all}}}' WHERE tenant_id = '{large}'")).await;
+    environment.sql(&format!("UPDATE webhooks SET events = '{{{all}}}' WHERE tenant_id = '{large}'")).await;
     let (history, waiting, paused, retrying, small) = (id(0), id(1), id(2), id(3), id(4));
-    stage.sql(&format!("UPDATE webhooks SET is_active = false WHERE id IN ('{waiting}', '{paused}')")).await;
+    environment.sql(&format!("UPDATE webhooks SET is_active = false WHERE id IN ('{waiting}', '{paused}')")).await;
     let today = OffsetDateTime::now_utc().date();
     Seeded { today, large, history, waiting, paused, retrying, small, other, full: others[0], few }
 }
 
 /// Does what the server would do by itself in the first hour, so that no measurement pays for it.
-async fn settle(stage: &Stage<'_>) {
+async fn settle(environment: &Environment<'_>) {
     println!("  vacuum and checkpoint …");
-    let tables = stage
+    let tables = environment
         .rows(
             "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
              AND relnamespace = 'public'::regnamespace AND relname NOT IN ('events', 'attempts')",
         )
         .await;
     for table in &tables {
-        stage.sql(&format!("VACUUM (ANALYZE) {}", table.get::<_, &str>(0))).await;
+        environment.sql(&format!("VACUUM (ANALYZE) {}", table.get::<_, &str>(0))).await;
     }
-    stage.sql("CHECKPOINT").await;
-    stage.sql("RESET statement_timeout").await;
+    environment.sql("CHECKPOINT").await;
+    environment.sql("RESET statement_timeout").await;
 }

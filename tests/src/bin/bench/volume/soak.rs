@@ -9,11 +9,11 @@ use uuid::Uuid;
 use super::size::Size;
 use crate::{
     bench::Bench,
+    environment::Environment,
     latencies::Latencies,
     latency::{percentiles, ratio},
     publisher::Publisher,
     report::Figure,
-    stage::Stage,
     throughput::SMALL,
     usage::Usage,
 };
@@ -44,30 +44,30 @@ struct Span {
 
 /// Takes half an hour, or a part of it at a smaller size.
 pub(super) async fn measure(bench: &Bench, size: Size) -> Vec<Figure> {
-    Stage::with(bench, &[], async |stage| soaked(stage, LASTING.mul_f64(size.factor())).await).await
+    Environment::with(bench, &[], async |environment| soaked(environment, LASTING.mul_f64(size.factor())).await).await
 }
 
-async fn soaked(stage: &Stage<'_>, lasting: Duration) -> Vec<Figure> {
+async fn soaked(environment: &Environment<'_>, lasting: Duration) -> Vec<Figure> {
     let mut tenants: Vec<Uuid> = Vec::new();
     for (count, webhooks, path) in TENANTS {
-        tenants.extend(stage.webhooks(count, webhooks, path).await);
+        tenants.extend(environment.webhooks(count, webhooks, path).await);
     }
-    stage.start_all(1).await;
-    let publisher = Publisher::connect(&stage.bench.servers().amqp_url).await;
-    let (load, began, span) = (stage.events(&tenants, SMALL.size), Instant::now(), lasting / PARTS);
+    environment.start_all(1).await;
+    let publisher = Publisher::connect(&environment.bench.servers().amqp_url).await;
+    let (load, began, span) = (environment.events(&tenants, SMALL.size), Instant::now(), lasting / PARTS);
     let publishing = publisher.pace(load, EVENTS, lasting);
     let mut spans = Vec::new();
     for part in 0..PARTS {
-        let (usage, until) = (stage.usage(), began + span * (part + 1));
-        forget(stage);
+        let (usage, until) = (environment.usage(), began + span * (part + 1));
+        forget(environment);
         sleep_until(until).await;
-        spans.push(Span::of(stage, &usage));
+        spans.push(Span::of(environment, &usage));
         spans[spans.len() - 1].say(until - began);
     }
     publishing.await.expect("publishing does not panic");
     // Lets what is under way arrive, so that the next measurement does not count it.
     sleep(Duration::from_secs(1)).await;
-    forget(stage);
+    forget(environment);
     let (first, last) = (&spans[0], &spans[spans.len() - 1]);
     let mut figures = percentiles("soak_first", &first.latencies);
     figures.extend(percentiles("soak_last", &last.latencies));
@@ -85,21 +85,21 @@ async fn soaked(stage: &Stage<'_>, lasting: Duration) -> Vec<Figure> {
     figures
 }
 
-fn forget(stage: &Stage<'_>) {
+fn forget(environment: &Environment<'_>) {
     for group in ["ok", "hang", "fail", "once"] {
-        stage.bench.sink.take(group);
+        environment.bench.sink.take(group);
     }
 }
 
 impl Span {
     #[expect(clippy::cast_precision_loss, reason = "some hundred thousand")]
-    fn of(stage: &Stage<'_>, usage: &Usage) -> Self {
-        let healthy = stage.bench.sink.arrived("ok").max(1) as f64;
+    fn of(environment: &Environment<'_>, usage: &Usage) -> Self {
+        let healthy = environment.bench.sink.arrived("ok").max(1) as f64;
         Self {
-            cpu: stage.usage().since(usage).sum() / healthy,
-            latencies: stage.bench.sink.take("ok"),
-            dispatcher: stage.resident("dispatcher"),
-            broker: stage.bench.rabbitmq_memory(),
+            cpu: environment.usage().since(usage).sum() / healthy,
+            latencies: environment.bench.sink.take("ok"),
+            dispatcher: environment.resident("dispatcher"),
+            broker: environment.bench.rabbitmq_memory(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// The log's threshold, in seconds: shorter statements are not logged. A longest one of this length means that none was
 /// longer.
@@ -26,11 +26,11 @@ pub(super) struct Mark(u64);
 
 impl Statements {
     /// Makes the server log long statements of sessions that begin from now on. The harness's own session is older.
-    pub(super) async fn watch(stage: &Stage<'_>) -> Self {
-        let database = stage.system.database_url.rsplit('/').next().expect("the URL names a database").to_owned();
+    pub(super) async fn watch(environment: &Environment<'_>) -> Self {
+        let database = environment.system.database_url.rsplit('/').next().expect("the URL names a database").to_owned();
         let threshold = format!("{:.0}", LOGGED * 1000.0);
-        stage.sql(&format!("ALTER DATABASE {database} SET log_min_duration_statement = {threshold}")).await;
-        Self { log: stage.bench.postgres_log(), database }
+        environment.sql(&format!("ALTER DATABASE {database} SET log_min_duration_statement = {threshold}")).await;
+        Self { log: environment.bench.postgres_log(), database }
     }
 
     pub(super) fn mark(&self) -> Mark {

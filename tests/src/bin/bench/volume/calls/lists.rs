@@ -52,11 +52,11 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, variants: &[
     for Variant { group, path } in variants {
         calls.repeat((group, path), &volume.admin, (0..TIMES).map(|_| Call::get(LIST, path.clone()))).await;
     }
-    let full = volume.stage.system.session(volume.seeded.full, "admin", SESSION).await;
+    let full = volume.environment.system.session(volume.seeded.full, "admin", SESSION).await;
     for (admin, tenant) in [(&volume.admin, volume.seeded.large), (&full, volume.seeded.full)] {
         let last =
             format!("SELECT id::text FROM webhooks WHERE tenant_id = '{tenant}' ORDER BY id DESC OFFSET 10 LIMIT 1");
-        let rows = volume.stage.rows(&last).await;
+        let rows = volume.environment.rows(&last).await;
         let last: Uuid = rows[0].get::<_, &str>(0).parse().expect("it is an id");
         let list = format!("/api/v1/webhooks/?limit={PAGE}");
         for (group, path) in
@@ -115,7 +115,7 @@ async fn last_page(volume: &Volume<'_>, webhook: Uuid, filter: &Filter, oldest: 
     };
     let (first, beyond, condition) = (bound(from), bound(from + OLDEST), &filter.condition);
     let rows = volume
-        .stage
+        .environment
         .rows(&format!(
             "SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}' AND id >= '{first}' AND id < '{beyond}' \
              AND {condition} ORDER BY id OFFSET {PAGE} LIMIT 1"

@@ -41,7 +41,7 @@ pub(super) async fn deliveries(volume: &Volume<'_>, webhook: Uuid) -> Vec<Uuid> 
     };
     let bounds: Vec<String> = (1..=TIMES).map(|nth| bound(moment(nth)).to_string()).collect();
     let rows = volume
-        .stage
+        .environment
         .rows(&format!(
             "SELECT DISTINCT id::text FROM unnest('{{{}}}'::uuid[]) AS bound CROSS JOIN LATERAL \
                (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND id >= bound ORDER BY id LIMIT 1) AS found",

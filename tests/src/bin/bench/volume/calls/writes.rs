@@ -29,7 +29,7 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
         let turned = (0..TIMES).map(|n| change(volume, webhook, json!({"is_active": n % 2 == 1})));
         calls.repeat(("pause_and_activate", &webhook.to_string()), &volume.admin, turned).await;
         // The next calls need an active webhook.
-        volume.stage.sql(&format!("UPDATE webhooks SET is_active = true WHERE id = '{webhook}'")).await;
+        volume.environment.sql(&format!("UPDATE webhooks SET is_active = true WHERE id = '{webhook}'")).await;
         let test = repeat_with(|| post("/webhooks/{id}/test/", format!("{}test/", volume.path(webhook)), None));
         calls.repeat(("test", &webhook.to_string()), &volume.admin, test).await;
         resend(calls, volume, webhook).await;

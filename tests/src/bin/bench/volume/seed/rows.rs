@@ -5,7 +5,7 @@ use std::{ops::Range, time::Instant};
 use uuid::Uuid;
 
 use super::MILLIS_A_DAY;
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// One in this many deliveries has an attempt row, if attempted at all.
 const LOGGED: u32 = 4;
@@ -41,11 +41,11 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Writes them day by day.
-    pub(super) async fn write(&self, stage: &Stage<'_>, began: Instant) {
+    pub(super) async fn write(&self, environment: &Environment<'_>, began: Instant) {
         let mut day = self.span.clone();
         while day.start < self.span.end {
             day.end = ((day.start / MILLIS_A_DAY + 1) * MILLIS_A_DAY).min(self.span.end);
-            stage.sql(&self.of_day(&day)).await;
+            environment.sql(&self.of_day(&day)).await;
             println!(
                 "  {:?}: {} of {} deliveries, {:.0} s in all",
                 self.kind,
@@ -57,7 +57,7 @@ impl Rows {
         }
         if matches!(self.kind, Kind::Waiting | Kind::Held) {
             let webhook = self.webhook;
-            stage
+            environment
                 .sql(&format!(
                     "INSERT INTO held_jobs (webhook_id, delivery_id) \
                      SELECT webhook_id, id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'pending'"

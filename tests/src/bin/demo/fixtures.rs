@@ -8,9 +8,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
+    environment::Environment,
     failure::{Checked, Failure, same},
     page::{say, short},
-    stage::Stage,
 };
 
 /// How often the receiver of `/fails-twice` fails.
@@ -24,7 +24,7 @@ pub(crate) struct Webhook {
     pub(crate) secret: String,
 }
 
-pub(crate) struct Cast {
+pub(crate) struct Fixtures {
     pub(crate) tenant: Uuid,
     pub(crate) admin: Api,
     /// Subscribes to all seven events. Its receiver answers 200.
@@ -49,13 +49,13 @@ pub(crate) fn at<'r>(webhook: &Webhook, received: &'r [Received]) -> Vec<&'r Rec
     received.iter().filter(|one| one.path == webhook.path).collect()
 }
 
-impl Cast {
+impl Fixtures {
     /// Creates a session and registers the webhooks through REST.
-    pub(crate) async fn register(stage: &Stage, receiver: &Receiver) -> Checked<Self> {
+    pub(crate) async fn register(environment: &Environment, receiver: &Receiver) -> Checked<Self> {
         let tenant = Uuid::new_v4();
-        let session = stage.webhookctl(&["session", "create", "--tenant", &tenant.to_string()]).await?;
+        let session = environment.webhookctl(&["session", "create", "--tenant", &tenant.to_string()]).await?;
         say!("  webhookctl session create --tenant {tenant}: sessionid={}", short(&session, 6));
-        let admin = Api { address: stage.api, session: Some(session) };
+        let admin = Api { address: environment.api, session: Some(session) };
         say!("  {:<36}  {:<13}  {:<20}  signing_secret (shown once)", "id", "url path", "events");
         let all = domain::EventType::ALL.map(domain::EventType::as_str);
         let always_ok = create(&admin, receiver, "/always-ok", &all).await?;

@@ -21,7 +21,7 @@ use crate::failure::{Checked, Failure};
 const SCHEDULE: &str = "200ms,500ms,1s,1700ms,2600ms,3700ms";
 
 /// A database, a queue prefix, a folder, a certificate authority and the services' settings.
-pub(crate) struct Stage {
+pub(crate) struct Environment {
     pub(crate) servers: Servers,
     pub(crate) database: String,
     pub(crate) prefix: String,
@@ -32,17 +32,17 @@ pub(crate) struct Stage {
     /// The address of the REST API.
     pub(crate) api: SocketAddr,
     /// The settings of the services and of `webhookctl`.
-    pub(crate) environment: HashMap<String, String>,
+    pub(crate) variables: HashMap<String, String>,
 }
 
-impl Stage {
+impl Environment {
     /// Chooses names and writes the certificate. Touches no server yet.
     pub(crate) fn new() -> Self {
         let servers = Servers::shared();
         let tag = Uuid::new_v4().simple().to_string()[..8].to_owned();
         let prefix = format!("demo-{tag}");
         let folder = std::env::temp_dir().join(&prefix);
-        let mut stage = Self {
+        let mut environment = Self {
             servers,
             database: format!("demo_{tag}"),
             prefix,
@@ -50,10 +50,10 @@ impl Stage {
             ca: TestCa::new(),
             schedule: SCHEDULE.parse().expect("the schedule is good"),
             api: free_address(),
-            environment: HashMap::new(),
+            variables: HashMap::new(),
         };
-        stage.environment = stage.settings();
-        stage
+        environment.variables = environment.settings();
+        environment
     }
 
     fn settings(&self) -> HashMap<String, String> {
@@ -104,7 +104,7 @@ impl Stage {
         let output = Command::new(binary("webhookctl"))
             .args(arguments)
             .env_clear()
-            .envs(&self.environment)
+            .envs(&self.variables)
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output()

@@ -28,19 +28,19 @@ const SCHEDULE: &str = "60s,5m,15m,1h,4h,12h";
 const TIMEOUT: &str = "10s";
 
 /// One instance of the service in its environment.
-pub(crate) struct Stage<'b> {
+pub(crate) struct Environment<'b> {
     pub(crate) bench: &'b Bench,
     pub(crate) system: Arc<System>,
     database: Client,
     services: Mutex<Vec<(&'static str, Process)>>,
 }
 
-impl Stage<'_> {
+impl Environment<'_> {
     /// Prepares an instance with further settings, runs `part` on it and removes it. No service runs at first.
     pub(crate) async fn with<T>(
         bench: &Bench,
         settings: &[(&'static str, &str)],
-        part: impl AsyncFnOnce(&Stage<'_>) -> T,
+        part: impl AsyncFnOnce(&Environment<'_>) -> T,
     ) -> T {
         let mut own = vec![
             ("EGRESS__EXTRA_CA_FILE", bench.sink.ca.display().to_string()),
@@ -59,8 +59,8 @@ impl Stage<'_> {
             let (database, connection) =
                 tokio_postgres::connect(&system.database_url, NoTls).await.expect("the database answers");
             tokio::spawn(connection);
-            let stage = Stage { bench, system, database, services: Mutex::default() };
-            result = Some(part(&stage).await);
+            let environment = Environment { bench, system, database, services: Mutex::default() };
+            result = Some(part(&environment).await);
         })
         .await;
         bench.settle().await;
@@ -74,9 +74,9 @@ impl Stage<'_> {
 
     /// Like `start`, with further settings for this process.
     pub(crate) async fn start_with(&self, service: &'static str, settings: &[(&str, &str)]) {
-        let mut environment = self.system.environment.clone();
-        environment.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
-        let process = Process::start(service, &environment).await;
+        let mut variables = self.system.variables.clone();
+        variables.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
+        let process = Process::start(service, &variables).await;
         self.services().push((service, process));
     }
 

@@ -7,16 +7,16 @@ use ledger::SecretKeys;
 use signing::SigningSecret;
 use uuid::Uuid;
 
-use super::Stage;
+use super::Environment;
 
 /// The rows of one statement.
 const ROWS: usize = 1000;
 
-impl Stage<'_> {
+impl Environment<'_> {
     /// Registers `of_each` webhooks for `quote.closed` for each of so many new tenants, with secrets of their own.
     /// Returns the tenants.
     pub(crate) async fn webhooks(&self, tenants: usize, of_each: usize, path: &str) -> Vec<Uuid> {
-        let keys: SecretKeys = self.system.environment["WEBHOOKS__SECRETS__KEYS"].parse().expect("the keys are good");
+        let keys: SecretKeys = self.system.variables["WEBHOOKS__SECRETS__KEYS"].parse().expect("the keys are good");
         let tenants: Vec<Uuid> = (0..tenants).map(|_| Uuid::new_v4()).collect();
         let owners: Vec<Uuid> = tenants.iter().flat_map(|tenant| std::iter::repeat_n(*tenant, of_each)).collect();
         let url = self.bench.sink.url(path);

@@ -70,7 +70,7 @@ const RETURNS: &[EventType] = &[E::ReturnNoteCreated];
 const RECEIPTS: &[EventType] = &[E::StockReceiptCompleted];
 
 /// Tenant, name, manner, role, event types. The first webhook of each tenant is a witness: it gets every event.
-const CAST: [(usize, &str, Manner, Role, &[EventType]); 21] = [
+const SUBSCRIBERS: [(usize, &str, Manner, Role, &[EventType]); 21] = [
     (0, "shop witness", Manner::Good, Role::Plain, ALL),
     (0, "recovers", Manner::Recovers, Role::Plain, QUOTES),
     (0, "slow", Manner::Slow, Role::Plain, RETURNS),
@@ -98,7 +98,7 @@ const CAST: [(usize, &str, Manner, Role, &[EventType]); 21] = [
 pub const TENANTS: usize = 4;
 
 /// A webhook with its receiver.
-pub struct Member {
+pub struct Subscriber {
     /// Its event types and its secret.
     pub subscription: Subscription,
     /// What administrators do with it.
@@ -112,18 +112,18 @@ pub struct Member {
 }
 
 /// All fixtures.
-pub struct Cast {
+pub struct Fixtures {
     /// The tenants, by number.
     pub tenants: Vec<Uuid>,
     /// The webhooks, in a fixed order.
-    pub members: Vec<Member>,
+    pub subscribers: Vec<Subscriber>,
     /// The target of redirects. Nothing may arrive here.
     pub trap: Receiver,
 }
 
-impl Cast {
+impl Fixtures {
     /// Registers all webhooks. The API has to run.
-    pub async fn assemble(system: &System, seed: u64) -> Self {
+    pub async fn register(system: &System, seed: u64) -> Self {
         let tenants: Vec<Uuid> = (0..TENANTS).map(|_| Uuid::new_v4()).collect();
         let mut admins = Vec::new();
         for tenant in &tenants {
@@ -131,8 +131,8 @@ impl Cast {
         }
         let trap = Receiver::start(&system.ca, always(200));
         let stranger = TestCa::new();
-        let mut members = Vec::new();
-        for (index, (tenant, name, manner, role, types)) in CAST.into_iter().enumerate() {
+        let mut subscribers = Vec::new();
+        for (index, (tenant, name, manner, role, types)) in SUBSCRIBERS.into_iter().enumerate() {
             let ca = if manner == Manner::Untrusted { &stranger } else { &system.ca };
             let receiver = Receiver::start(ca, manner.behaviour(seed.wrapping_add(index as u64), trap.url("/trap")));
             if manner == Manner::Resets {
@@ -153,22 +153,22 @@ impl Cast {
                 secret: created.secret,
                 changes: Vec::new(),
             };
-            members.push(Member { subscription, role, admin: admins[tenant].clone(), receiver, proxy, manner });
+            subscribers.push(Subscriber { subscription, role, admin: admins[tenant].clone(), receiver, proxy, manner });
         }
-        Self { tenants, members, trap }
+        Self { tenants, subscribers, trap }
     }
 
     /// The webhooks of a role, with their indexes.
-    pub fn with(&self, role: Role) -> impl Iterator<Item = (usize, &Member)> {
-        self.members.iter().enumerate().filter(move |(_, member)| member.role == role)
+    pub fn with(&self, role: Role) -> impl Iterator<Item = (usize, &Subscriber)> {
+        self.subscribers.iter().enumerate().filter(move |(_, subscriber)| subscriber.role == role)
     }
 
     /// Flaps forever.
     pub async fn flap(&self) {
         loop {
             for (mode, seconds) in [(Mode::Pass, 4), (Mode::Refuse, 3)] {
-                for member in self.members.iter().filter(|member| member.manner == Manner::Flaps) {
-                    member.proxy.as_ref().expect("it is behind a proxy").set(mode);
+                for subscriber in self.subscribers.iter().filter(|subscriber| subscriber.manner == Manner::Flaps) {
+                    subscriber.proxy.as_ref().expect("it is behind a proxy").set(mode);
                 }
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
             }
@@ -177,8 +177,8 @@ impl Cast {
 
     /// Ends the flapping: the receivers are up.
     pub fn settle_down(&self) {
-        for member in self.members.iter().filter(|member| member.manner == Manner::Flaps) {
-            member.proxy.as_ref().expect("it is behind a proxy").set(Mode::Pass);
+        for subscriber in self.subscribers.iter().filter(|subscriber| subscriber.manner == Manner::Flaps) {
+            subscriber.proxy.as_ref().expect("it is behind a proxy").set(Mode::Pass);
         }
     }
 }
