@@ -43,7 +43,7 @@ fn registration(url: &str) -> Value {
 }
 
 /// The code and the message of the only violation in a rejected request.
-fn fault(answer: &Answer) -> (String, String) {
+fn violation(answer: &Answer) -> (String, String) {
     assert_eq!(answer.status, 422, "{}", answer.text);
     let errors = answer.json()["errors"].clone();
     assert_eq!((errors.as_array().unwrap().len(), &errors[0]["field"]), (1, &json!("url")), "{errors}");
@@ -71,7 +71,7 @@ async fn denied_hosts_ports_and_addresses_cannot_be_registered() {
         let webhook = api.create("https://hooks.example.com:8443/in", &["quote.closed"]).await.id;
         let before = api.webhook(&webhook).await;
         let host = "deliveries to this host are not allowed";
-        for (url, code, words) in [
+        for (url, code, message) in [
             ("https://internal.example/", "refused_host", host),
             ("https://A.B.Internal.EXAMPLE.:8443/", "refused_host", host),
             ("https://hooks.example.com:25/", "refused_port", "must not use port 25"),
@@ -84,8 +84,8 @@ async fn denied_hosts_ports_and_addresses_cannot_be_registered() {
             for answer in
                 [api.post("/api/v1/webhooks/", &registration(url)).await, api.patch(&path, &json!({"url": url})).await]
             {
-                let (said, message) = fault(&answer);
-                assert!(said == code && message.contains(words), "{url}: {said}: {message}");
+                let (found, text) = violation(&answer);
+                assert!(found == code && text.contains(message), "{url}: {found}: {text}");
             }
         }
         assert_eq!(api.webhook(&webhook).await, before);
@@ -140,8 +140,11 @@ async fn a_name_that_leads_to_a_private_address_is_refused_until_it_leads_elsewh
         let attempts = attempts(&api, &webhook, "succeeded").await;
         let outcomes: Vec<_> = attempts.iter().map(|attempt| attempt["outcome"].as_str().unwrap()).collect();
         assert_eq!(outcomes, ["dns", "success"]);
-        let words = "the host name \"moves.receiver.example\" does not resolve to a public address";
-        assert_eq!(attempts[0]["error"], words, "nothing of where in a private network it led, nor that there is one");
+        let message = "the host name \"moves.receiver.example\" does not resolve to a public address";
+        assert_eq!(
+            attempts[0]["error"], message,
+            "nothing of where in a private network it led, nor that there is one"
+        );
         assert_eq!((receiver.received().len(), name_server.asked("moves.receiver.example")), (1, 2));
         let own = TcpStream::connect(private.local_addr().unwrap()).await.unwrap();
         let (_, first) = private.accept().await.unwrap();

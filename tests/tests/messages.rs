@@ -26,8 +26,8 @@ fn schema(name: &str) -> Validator {
 
 fn assert_fits(schema: &Validator, message: &[u8]) -> Value {
     let message: Value = serde_json::from_slice(message).unwrap();
-    let faults: Vec<_> = schema.iter_errors(&message).map(|fault| fault.to_string()).collect();
-    assert!(faults.is_empty(), "{faults:?} in {message}");
+    let violations: Vec<_> = schema.iter_errors(&message).map(|violation| violation.to_string()).collect();
+    assert!(violations.is_empty(), "{violations:?} in {message}");
     message
 }
 

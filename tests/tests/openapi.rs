@@ -67,9 +67,9 @@ fn validate(document: &Value, schema: &Value, value: &Value, place: &str) {
     let mut schema = schema.clone();
     schema["components"] = document["components"].clone();
     let validator = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
-    let faults: Vec<_> =
-        validator.iter_errors(value).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
-    assert!(faults.is_empty(), "{place}: {faults:?}\n{value:#}");
+    let violations: Vec<_> =
+        validator.iter_errors(value).map(|violation| format!("{}: {violation}", violation.instance_path())).collect();
+    assert!(violations.is_empty(), "{place}: {violations:?}\n{value:#}");
 }
 
 /// Judges answers by the description. It is stricter than a client: it rejects members that are not described.

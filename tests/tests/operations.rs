@@ -129,7 +129,7 @@ async fn a_session_that_was_created_works_until_it_expires() {
 async fn a_session_cannot_be_created_from_bad_arguments() {
     System::prepared(Options::default(), async |system| {
         let tenant = Uuid::new_v4().to_string();
-        for (arguments, code, fault) in [
+        for (arguments, code, error) in [
             (vec![], 2, "--tenant"),
             (vec!["--tenant", "acme"], 2, "--tenant"),
             (vec!["--tenant", &tenant, "--ttl", "soon"], 2, "--ttl"),
@@ -140,7 +140,7 @@ async fn a_session_cannot_be_created_from_bad_arguments() {
         ] {
             let ran = webhookctl(&system.variables, &[&["session", "create"], &arguments[..]].concat()).await;
             assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{arguments:?}: {}", ran.err);
-            assert!(ran.err.contains(fault), "{fault:?} in {}", ran.err);
+            assert!(ran.err.contains(error), "{error:?} in {}", ran.err);
         }
         assert_eq!(system.count("SELECT count(*) FROM admin_sessions").await, 0);
     })

@@ -93,8 +93,8 @@ impl Egress {
                 (class, Some(status.as_u16()), (!class.is_success()).then(|| failure_messages::status(status)))
             }
             Err(failure) => {
-                let (class, words) = failure.verdict(self.0.timeout);
-                (class, None, Some(words))
+                let (class, message) = failure.verdict(self.0.timeout);
+                (class, None, Some(message))
             }
         };
         // Each text is limited where it is made. This catches any that is not.

@@ -133,7 +133,7 @@ async fn both_families(client: &TokioResolver, name: &Name) -> Found {
             Ok((v4, v4_ttl.min(v6_ttl)))
         }
         (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
-        (Err(LookupError::NoAddress), Err(fault)) | (Err(fault), Err(_)) => Err(fault),
+        (Err(LookupError::NoAddress), Err(error)) | (Err(error), Err(_)) => Err(error),
     }
 }
 
@@ -145,14 +145,14 @@ async fn patience(first: &Found, second: impl Future<Output = Found>) -> Found {
 }
 
 async fn one_family(client: &TokioResolver, name: &Name, family: RecordType) -> Found {
-    let lookup = client.lookup(name.clone(), family).await.map_err(|error| fault(&error))?;
+    let lookup = client.lookup(name.clone(), family).await.map_err(|error| lookup_error(&error))?;
     let addresses = lookup.answers().iter().filter_map(|record| record.data.ip_addr());
     let addresses: Vec<_> = addresses.take(MOST_OF_A_FAMILY).collect();
     let ttl = lookup.valid_until().saturating_duration_since(std::time::Instant::now());
     if addresses.is_empty() { Err(LookupError::NoAddress) } else { Ok((addresses, ttl)) }
 }
 
-fn fault(error: &NetError) -> LookupError {
+fn lookup_error(error: &NetError) -> LookupError {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
             ResponseCode::NoError | ResponseCode::NXDomain => LookupError::NoAddress,

@@ -24,8 +24,8 @@ pub fn verify(received: &Received, secret: &str) -> Result<(), String> {
     verify_envelope(&received.body, only_header(received, "x-service-event")?)
 }
 
-fn ensure(holds: bool, fault: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(fault()) }
+fn ensure(holds: bool, violation: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(violation()) }
 }
 
 fn is_uuid(text: &str) -> bool {

@@ -74,16 +74,16 @@ impl Processes {
 /// The status of `/readyz`, and what it says of one check.
 async fn said(process: &Process, check: &str) -> (u16, String) {
     let answer = Api { address: process.ops, session: None }.get("/readyz").await;
-    let words = answer.json()["checks"][check].as_str().unwrap_or_default().to_owned();
-    (answer.status, words)
+    let text = answer.json()["checks"][check].as_str().unwrap_or_default().to_owned();
+    (answer.status, text)
 }
 
 /// Waits until a process says that it is not ready because of `check`. Returns what it says.
 async fn wait_unready(process: &Process, check: &str) -> String {
     let what = format!("/readyz answers 503 because of the {check}; see {}", process.log.display());
     eventually(&what, LONG, || async {
-        let (status, words) = said(process, check).await;
-        (status == 503 && words != "ok" && !words.is_empty()).then_some(words)
+        let (status, text) = said(process, check).await;
+        (status == 503 && text != "ok" && !text.is_empty()).then_some(text)
     })
     .await
 }

@@ -95,13 +95,13 @@ async fn failures_are_told_in_words() {
             webhooks.push(api.create(url, &["quote.closed"]).await);
         }
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        for (webhook, (url, outcome, words)) in webhooks.iter().zip(&cases) {
+        for (webhook, (url, outcome, message)) in webhooks.iter().zip(&cases) {
             let waiting = api.newest_in(&webhook.id, "retrying").await;
             assert!(waiting["next_attempt_at"].as_str() > waiting["first_failed_at"].as_str());
             let detail = api.delivery(&webhook.id, waiting["id"].as_str().unwrap()).await;
             let attempt = &detail["attempt_log"][0];
             assert_eq!(attempt["outcome"], *outcome, "{url}");
-            assert!(attempt["error"].as_str().unwrap().contains(words), "{url}: {}", attempt["error"]);
+            assert!(attempt["error"].as_str().unwrap().contains(message), "{url}: {}", attempt["error"]);
         }
     })
     .await;

@@ -43,7 +43,7 @@ impl Recent {
         let (addresses, lasts) = match found {
             Ok((addresses, ttl)) => (Ok(addresses.into()), ttl.min(LONGEST)),
             Err(LookupError::NoAddress) => (Err(LookupError::NoAddress), NEGATIVE),
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         };
         // Times to live are whole seconds: of 0 nothing is left, of 1 almost all.
         if !lasts.is_zero() {

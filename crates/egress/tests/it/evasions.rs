@@ -184,7 +184,7 @@ fn strict(name_server: &NameServer) -> Client {
 /// A POST to a URL that was registered under a policy that refuses nothing.
 fn post(url: &str) -> Post {
     let anywhere = Destinations::allowing(vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]);
-    let url = WebhookUrl::parse(url, 2048, &anywhere).unwrap_or_else(|fault| panic!("{url:?} {fault}"));
+    let url = WebhookUrl::parse(url, 2048, &anywhere).unwrap_or_else(|violation| panic!("{url:?} {violation}"));
     Post { url, headers: Vec::new(), body: "{}".into() }
 }
 
@@ -197,7 +197,7 @@ async fn nobody_came(listener: &Receiver) {
 }
 
 fn code(url: &str) -> Result<WebhookUrl, &'static str> {
-    WebhookUrl::parse(url, 2048, &Destinations::default()).map_err(|fault| fault.code())
+    WebhookUrl::parse(url, 2048, &Destinations::default()).map_err(|violation| violation.code())
 }
 
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
     let name_servers = vec![name_server.address()];
     let destinations = Destinations::default();
     let egress = Client::new(EgressConfig { name_servers, destinations, ..config(&Authority::new(), SHORT) });
-    for (name, words) in [
+    for (name, reason) in [
         ("missing.example", " to a public address"),
         ("empty.example", " to a public address"),
         ("private.example", " to a public address"),
@@ -290,7 +290,7 @@ async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
         ("silent.example", ": no name server answered in time"),
     ] {
         let answer = egress.post(post(&format!("https://{name}/"))).await;
-        let expected = format!("the host name \"{name}\" does not resolve{words}");
+        let expected = format!("the host name \"{name}\" does not resolve{reason}");
         assert_eq!((answer.class, answer.error), (OutcomeClass::Dns, Some(expected)));
         assert!(name != "silent.example" || answer.elapsed >= SHORT / 2, "{:?}", answer.elapsed);
     }

@@ -22,14 +22,14 @@ const MOST: usize = 300;
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 
 /// Posts, and checks everything that is kept.
-async fn check(client: &Client, url: &str, class: OutcomeClass, words: &str) {
+async fn check(client: &Client, url: &str, class: OutcomeClass, message: &str) {
     let answer = client.post(post(url)).await;
     let error = answer.error.unwrap_or_default();
     let length = error.chars().count();
     let begin: String = error.chars().take(400).collect();
-    assert!(length <= MOST, "{length} characters for {words:?}: {begin}");
-    assert!(answer.class == class && error.contains(words), "{:?}, not {words:?}: {begin}", answer.class);
-    assert!(answer.head.len() <= 1024, "{words}: {} bytes", answer.head.len());
+    assert!(length <= MOST, "{length} characters for {message:?}: {begin}");
+    assert!(answer.class == class && error.contains(message), "{:?}, not {message:?}: {begin}", answer.class);
+    assert!(answer.head.len() <= 1024, "{message}: {} bytes", answer.head.len());
 }
 
 type Oddity = fn(&mut CertificateParams);
@@ -71,9 +71,9 @@ const CERTIFICATES: [(Oddity, &str); 4] = [
 async fn certificates_cannot_make_an_error_long() {
     let authority = Authority::new();
     let client = egress(&authority, LONG);
-    for (oddity, words) in CERTIFICATES {
+    for (oddity, message) in CERTIFICATES {
         let receiver = Receiver::answering(authority.acceptor_with(&LOCAL, oddity), "").await;
-        check(&client, &receiver.url(), Tls, words).await;
+        check(&client, &receiver.url(), Tls, message).await;
     }
     // The name is both the subject's and the issuer's, which is too much for a handshake.
     let receiver = Receiver::answering(self_signed_with(&LOCAL, CERTIFICATES[3].0), "").await;
@@ -85,7 +85,7 @@ async fn answers_cannot_make_an_error_long() {
     let (authority, long) = (Authority::new(), "x<\u{7}\u{ff}".repeat(10_000));
     let client = egress(&authority, LONG);
     let (digits, body) = ("7".repeat(50_000), "y".repeat(100_000));
-    for (answer, class, words) in [
+    for (answer, class, message) in [
         (format!("HTTP/1.1 503 {}\r\n\r\n", "slow ".repeat(10_000)), Status, "503"),
         (format!("HTTP/1.1 {digits} OK\r\n\r\n"), Protocol, "the answer is not HTTP/1.1: "),
         (format!("{long}\r\n\r\n"), Protocol, "the answer is not HTTP/1.1: "),
@@ -107,7 +107,7 @@ async fn answers_cannot_make_an_error_long() {
             }
         })
         .await;
-        check(&client, &receiver.url(), class, words).await;
+        check(&client, &receiver.url(), class, message).await;
     }
 }
 
@@ -128,17 +128,17 @@ async fn names_and_name_servers_cannot_make_an_error_long() {
     let denied = destinations.without_hosts("denied".parse().unwrap());
     let authority = Authority::new();
     let client = Client::new(EgressConfig { name_servers, destinations: denied, ..config(&authority, LONG) });
-    for (domain, class, words) in [
+    for (domain, class, message) in [
         ("loop", Dns, "does not resolve"),
         ("missing", Dns, "does not resolve"),
         ("broken", Dns, "its name servers fail"),
         ("silent", Dns, "no name server answered in time"),
         ("denied", OutcomeClass::RefusedAddress, "deliveries to this host are not allowed"),
     ] {
-        check(&client, &format!("https://{longest}.{domain}/"), class, words).await;
+        check(&client, &format!("https://{longest}.{domain}/"), class, message).await;
     }
-    let words = "is not a valid host name";
-    check(&client, &format!("https://{}.example/", vec![label; 25].join(".")), Dns, words).await;
+    let message = "is not a valid host name";
+    check(&client, &format!("https://{}.example/", vec![label; 25].join(".")), Dns, message).await;
 }
 
 #[tokio::test]

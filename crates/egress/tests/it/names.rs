@@ -157,8 +157,8 @@ async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
     assert_eq!((answer.class, accepted.to_string().as_str()), (OutcomeClass::Tls, PUBLIC));
     drop(listener);
     let answer = egress.post(post).await;
-    let words = format!("connection refused by {PUBLIC}:{port} (and 1 other addresses)");
-    assert_eq!((answer.class, answer.error), (Connect, Some(words)));
+    let message = format!("connection refused by {PUBLIC}:{port} (and 1 other addresses)");
+    assert_eq!((answer.class, answer.error), (Connect, Some(message)));
 }
 
 #[tokio::test]
@@ -178,11 +178,11 @@ async fn denied_hosts_and_ports_are_neither_looked_up_nor_connected_to() {
         assert_eq!((answer.class, answer.status), (RefusedAddress, None), "{host}");
         answer.error.unwrap()
     };
-    let words = "deliveries to this host are not allowed (\"a.internal.example\")";
-    assert_eq!(error(&all_but("", "internal.example"), "A.Internal.example").await, words);
-    let words = format!("deliveries to this port are not allowed ({port})");
+    let message = "deliveries to this host are not allowed (\"a.internal.example\")";
+    assert_eq!(error(&all_but("", "internal.example"), "A.Internal.example").await, message);
+    let message = format!("deliveries to this port are not allowed ({port})");
     for host in ["a.example", PUBLIC] {
-        assert_eq!(error(&all_but("1-2", ""), host).await, words);
+        assert_eq!(error(&all_but("1-2", ""), host).await, message);
     }
     assert!(name_server.names().is_empty() && all(calls).is_empty());
     assert_eq!(ask(&all_but(&port.to_string(), "internal.example"), &receiver, "a.example").await, Success);

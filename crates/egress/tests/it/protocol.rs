@@ -18,7 +18,7 @@ async fn closing(authority: &Authority, text: &'static [u8]) -> Receiver {
 #[tokio::test]
 async fn what_is_not_an_http_answer_is_a_protocol_failure() {
     let authority = Authority::new();
-    for (text, words) in [
+    for (text, message) in [
         (&b"SSH-2.0-OpenSSH_9.9\r\n\r\n"[..], "the answer is not HTTP/1.1: "),
         (b"HTTP/1.1 two hundred\r\n\r\n", "the answer is not HTTP/1.1: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "the answer is not HTTP/1.1: "),
@@ -30,7 +30,7 @@ async fn what_is_not_an_http_answer_is_a_protocol_failure() {
         let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
         let error = answer.error.unwrap();
         assert_eq!((answer.class, answer.status), (Protocol, None), "{error}");
-        assert!(error.starts_with(words), "{error}");
+        assert!(error.starts_with(message), "{error}");
         assert_eq!(receiver.accepted(), 1, "only a stale connection is replaced");
     }
 }

@@ -17,13 +17,13 @@ async fn refused_addresses_are_not_connected_to() {
     let destinations = Destinations::default();
     let egress = Client::new(EgressConfig { destinations, ..config(&authority, LONG) });
     let receiver = Receiver::answering(authority.acceptor(&["127.0.0.1", "::1", "localhost"]), OK).await;
-    for (host, class, words) in [
+    for (host, class, message) in [
         ("127.0.0.1", RefusedAddress, "127.0.0.1 is not a public address (loopback)"),
         ("[::1]", RefusedAddress, "::1 is not a public address (loopback)"),
         ("localhost", Dns, "the host name \"localhost\" does not resolve to a public address"),
     ] {
         let answer = egress.post(post(&format!("https://{host}:{}/", receiver.address.port()))).await;
-        assert_eq!((answer.class, answer.error.as_deref()), (class, Some(words)));
+        assert_eq!((answer.class, answer.error.as_deref()), (class, Some(message)));
     }
     assert_eq!(receiver.accepted(), 0);
     let answer = crate::egress(&authority, LONG).post(post(&receiver.url())).await;
@@ -43,8 +43,8 @@ async fn a_port_that_nobody_listens_on_refuses_the_connection() {
 async fn names_without_an_address_do_not_resolve() {
     let egress = egress(&Authority::new(), LONG);
     let answer = egress.post(post("https://nowhere.invalid/")).await;
-    let words = "the host name \"nowhere.invalid\" does not resolve to a public address";
-    assert_eq!((answer.class, answer.error.as_deref()), (Dns, Some(words)));
+    let message = "the host name \"nowhere.invalid\" does not resolve to a public address";
+    assert_eq!((answer.class, answer.error.as_deref()), (Dns, Some(message)));
     let long = "a".repeat(64);
     let answer = egress.post(post(&format!("https://{long}.example/"))).await;
     assert_eq!((answer.class, answer.error), (Dns, Some(format!("\"{long}.example\" is not a valid host name"))));

@@ -76,7 +76,7 @@ async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
     let hello =
         [b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02".as_slice(), &[7; 32], b"\x00\xc0\x13\x00"].concat().leak();
     let too_old = "the receiver speaks neither TLS 1.2 nor TLS 1.3";
-    for (reply, words) in [
+    for (reply, message) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "the receiver does not speak TLS on this port"),
         (hello, too_old),
         // An alert in a TLS 1.1 record: fatal, protocol_version.
@@ -90,6 +90,6 @@ async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
         .await;
         let answer = egress(&Authority::new(), LONG).post(post(&receiver.url())).await;
         assert_eq!(answer.class, Tls, "{:?}", answer.error);
-        assert_eq!(answer.error.unwrap(), format!("the TLS handshake failed: {words}"));
+        assert_eq!(answer.error.unwrap(), format!("the TLS handshake failed: {message}"));
     }
 }

@@ -53,8 +53,8 @@ pub(crate) async fn show(fixtures: &Fixtures, receiver: &Receiver, upstream: &Ou
 
 /// The receiver's own check: signature (a computation of its own) and its age, envelope and headers.
 pub(crate) fn verified(what: &str, webhook: &Webhook, delivery: &Received) -> Checked {
-    verify(delivery, &webhook.secret).map_err(|fault| {
-        Failure::new(what, "signature, envelope and headers as specified", fault).in_log_of("dispatcher")
+    verify(delivery, &webhook.secret).map_err(|violation| {
+        Failure::new(what, "signature, envelope and headers as specified", violation).in_log_of("dispatcher")
     })
 }
 

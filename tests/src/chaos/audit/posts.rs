@@ -33,9 +33,9 @@ fn judge(case: &Case<'_>, post: &Post, audit: &mut Audit) {
     let header = post.received.header("x-service-webhook-id").unwrap_or("none");
     let what = format!("POST with id {header} to \"{name}\" at {}", post.received.at);
     if let Some(subscription) = case.subscriptions.get(&post.webhook)
-        && let Err(fault) = verify(&post.received, &subscription.secret)
+        && let Err(violation) = verify(&post.received, &subscription.secret)
     {
-        audit.found(Kind::WrongSignature, format!("{what}: {fault}"));
+        audit.found(Kind::WrongSignature, format!("{what}: {violation}"));
     }
     let id = id_of(post);
     let known = id.and_then(|id| case.deliveries.get(&id));
