@@ -13,7 +13,7 @@ use crate::settings::{LogFormat, SettingsError};
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of this workspace. All others are foreign.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "api_service",
     "broker",
     "dispatcher",
@@ -23,6 +23,7 @@ const OURS: [&str; 11] = [
     "ledger",
     "service_kit",
     "signing",
+    "tls",
     "upkeep",
     "webhookctl",
 ];
