@@ -13,8 +13,7 @@ use actix_web::{
 use tracing::Instrument;
 
 use crate::{
-    api::Api,
-    metrics::{Labels, method_label},
+    metrics::{Labels, Metrics, method_label},
     problem,
     request_id::{REQUEST_ID, RequestId},
 };
@@ -33,7 +32,7 @@ const HEADERS: [(&str, &str); 5] = [
 
 /// The outermost middleware.
 pub(crate) async fn complete(
-    api: Data<Api>,
+    metrics: Data<Metrics>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -42,9 +41,9 @@ pub(crate) async fn complete(
     let span = tracing::info_span!("request", request_id = id.as_str());
     let answering = async {
         let answered = next.call(request).await?.map_into_boxed_body();
-        let mut answered = problem::render(answered, id.as_str());
+        let mut answered = problem::body::render(answered, id.as_str());
         dress(answered.headers_mut(), &id);
-        observe(&api, &answered, begun);
+        observe(&metrics, &answered, begun);
         Ok(answered)
     };
     answering.instrument(span).await
@@ -60,7 +59,7 @@ fn dress(headers: &mut HeaderMap, id: &RequestId) {
 }
 
 /// Records route and method, which are from closed sets, but never the path, query string, cookie or body.
-fn observe(api: &Api, answered: &ServiceResponse, begun: Instant) {
+fn observe(metrics: &Metrics, answered: &ServiceResponse, begun: Instant) {
     let took = begun.elapsed();
     let labels = Labels {
         route: answered.request().match_pattern().unwrap_or_else(|| UNMATCHED.to_owned()),
@@ -74,5 +73,5 @@ fn observe(api: &Api, answered: &ServiceResponse, begun: Instant) {
         ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         "answered"
     );
-    api.metrics.observe(labels, took);
+    metrics.observe(labels, took);
 }

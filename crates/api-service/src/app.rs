@@ -13,14 +13,21 @@ use service_kit::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::Api, metrics::Metrics, outbox::Outbox, relay::Relay, server, session::Sessions};
+use crate::{
+    authentication::Authentication,
+    metrics::Metrics,
+    outbox::{Outbox, relay::Relay},
+    routes::Routes,
+    server,
+    state::State,
+};
 
 const PROCESS: &str = "api-service";
 /// The default of `ops.listen`, for health and metrics.
 const OPS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9081);
 
 /// How long a request's database call may hold its connection.
-pub(crate) const ONE_REQUEST: Duration = Duration::from_secs(1);
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// How the process divides its database connections. It has at least five (three with introspection): neither an
 /// unknown session nor a slow step may take the only one of its kind.
@@ -76,7 +83,7 @@ pub struct App {
     background: Ledger,
     broker: Broker,
     keys: SecretKeys,
-    sessions: Sessions,
+    authentication: Authentication,
     ops: OpsServer,
     listener: TcpListener,
     address: SocketAddr,
@@ -93,10 +100,11 @@ impl App {
         let background = connections::ledger_with(settings, PROCESS, background)?;
         let ledger = connections::part_of_ledger(&background, requests, ONE_REQUEST)?;
         let broker = connections::broker(settings, PROCESS)?;
-        let sessions = Sessions::new(settings, &background, sessions)?;
+        let authentication = Authentication::new(settings, &background, sessions, ONE_REQUEST)?;
         let ops = OpsServer::bind(settings.ops.listen.unwrap_or(OPS)).await?;
         let (listener, address) = bind(settings.api.listen).await?;
-        Ok(Self { settings: settings.clone(), ledger, background, broker, keys, sessions, ops, listener, address })
+        let settings = settings.clone();
+        Ok(Self { settings, ledger, background, broker, keys, authentication, ops, listener, address })
     }
 
     /// The API's address, with the port that the system chose.
@@ -117,7 +125,7 @@ impl App {
     /// # Errors
     /// [`AppError`] when the schema is too old or the server fails.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
-        let Self { settings, ledger, background, broker, keys, sessions, ops, listener, .. } = self;
+        let Self { settings, ledger, background, broker, keys, authentication, ops, listener, .. } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
         broker.stats().register(&mut registry);
@@ -141,8 +149,8 @@ impl App {
             recover_per_second,
             keep: settings.retention.keep,
         };
-        let api = Api::new(&settings, ledger, outbox, keys, sessions, metrics);
-        let served = serve(listener, api, relay, &shutdown, settings.shutdown.deadline).await;
+        let routes = Routes::new(State::new(&settings, ledger, outbox, keys), authentication, metrics);
+        let served = serve(listener, routes, relay, &shutdown, settings.shutdown.deadline).await;
 
         drop((publishing_ends, telling_ends));
         let _ = health.await;
@@ -153,14 +161,14 @@ impl App {
 /// Runs the HTTP server and the outbox relay. Both end at the shutdown, or when the server fails.
 async fn serve(
     listener: TcpListener,
-    api: Api,
+    routes: Routes,
     relay: Relay,
     shutdown: &CancellationToken,
     deadline: Duration,
 ) -> io::Result<()> {
     let stop = shutdown.child_token();
     let serving = async {
-        let served = server::serve(listener, api, shutdown, deadline).await;
+        let served = server::serve(listener, routes, shutdown, deadline).await;
         stop.cancel();
         served
     };

@@ -1,27 +1,23 @@
-//! The API's description, served to programs and to people. It needs no session.
+//! The API's description as texts: the OpenAPI document for programs, and a page for people.
 
 mod html;
 mod json_text;
 mod page;
 
-use actix_web::{
-    HttpResponse,
-    http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE},
-    web::{Bytes, Data},
-};
+use actix_web::web::Bytes;
 use serde_json::Value;
 use service_kit::settings::Limits;
 
-use crate::{api::Api, openapi::document};
+use crate::openapi::document;
 
-/// The page needs its style sheet and nothing else: no script, no other server.
-const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
+/// The page's style sheet.
+pub(crate) const STYLE: &str = include_str!("docs/style.css");
 
 /// Rendered once, at the start.
 #[derive(Clone)]
 pub(crate) struct Docs {
-    json: Bytes,
-    page: Bytes,
+    pub(crate) json: Bytes,
+    pub(crate) page: Bytes,
 }
 
 impl Docs {
@@ -34,22 +30,4 @@ impl Docs {
 /// The document's text, as it is committed and served.
 pub(crate) fn text(document: &Value) -> String {
     format!("{document:#}\n")
-}
-
-/// `GET /api/v1/openapi.json`
-pub(crate) async fn openapi(api: Data<Api>) -> HttpResponse {
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, "application/json")).body(api.docs.json.clone())
-}
-
-/// `GET /api/v1/docs/`
-pub(crate) async fn page(api: Data<Api>) -> HttpResponse {
-    HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((CONTENT_SECURITY_POLICY, POLICY))
-        .body(api.docs.page.clone())
-}
-
-/// `GET /api/v1/docs/style.css`
-pub(crate) async fn style() -> HttpResponse {
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, "text/css; charset=utf-8")).body(include_str!("docs/style.css"))
 }

@@ -1,31 +1,21 @@
 #![doc = include_str!("../README.md")]
 
 mod answer;
-mod api;
 mod app;
-mod cross_site;
-mod deliveries;
+mod authentication;
 mod docs;
-mod event_types;
-mod fields;
-mod json;
+mod handlers;
 mod metrics;
 mod openapi;
 mod outbox;
-mod page;
-mod path;
 mod problem;
-mod rate_limit;
-mod recent;
-mod recoveries;
-mod registration;
-mod relay;
+mod quota;
+mod request;
 mod request_id;
+mod routes;
 mod server;
-mod session;
-mod test_deliveries;
+mod state;
 mod violation;
-mod webhooks;
 
 pub use app::{App, AppError};
 

@@ -1,12 +1,12 @@
 //! The transactional outbox. The transaction that asks for a job adds it. It is published, then deleted.
 
+pub(crate) mod relay;
+
 use std::{error::Error, sync::Arc};
 
 use broker::{Broker, Names, Outgoing, PublishError, Publisher};
 use ledger::{Ledger, OutboxBatch};
 use tokio::sync::Notify;
-
-use crate::problem::ApiError;
 
 /// Shared by the handlers and the outbox relay.
 #[derive(Clone)]
@@ -35,8 +35,8 @@ impl Outbox {
     }
 
     /// Fails while the broker is away, so that no work begins whose job cannot be published.
-    pub(crate) fn check(&self) -> Result<(), ApiError> {
-        if self.is_open() { Ok(()) } else { Err(ApiError::BrokerAway(PublishError::NotConnected)) }
+    pub(crate) fn check(&self) -> Result<(), PublishError> {
+        if self.is_open() { Ok(()) } else { Err(PublishError::NotConnected) }
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -25,7 +25,7 @@
 //! | it is unknown whether the caller is logged in | 503 | `unavailable` |
 //! | anything else | 500 | `internal_error` |
 
-mod body;
+pub(crate) mod body;
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -39,8 +39,9 @@ use actix_web::{
 use broker::PublishError;
 use ledger::LedgerError;
 
-pub(crate) use self::body::{render, text};
-use crate::{session::IntrospectionError, violation::Violation};
+use crate::violation::Violation;
+
+type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a request failed. The text is for the client, the source for the log.
 #[derive(Debug, thiserror::Error)]
@@ -88,15 +89,15 @@ pub(crate) enum ApiError {
     #[error("too many unknown sessions are being looked up at the moment; try again in a few seconds")]
     Crowded,
     #[error("the service cannot find out who is logged in at the moment; try again in a few seconds")]
-    SessionUnknown(#[from] IntrospectionError),
+    SessionUnknown(#[source] BoxError),
     #[error("the service cannot send anything at the moment, and nothing was begun; try again in a few seconds")]
     BrokerAway(#[source] PublishError),
     #[error("something went wrong; the service's operators find the reason in their logs under the request id")]
-    Unexpected(#[source] Box<dyn StdError + Send + Sync>),
+    Unexpected(#[source] BoxError),
 }
 
 impl ApiError {
-    pub(crate) fn unexpected(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+    pub(crate) fn unexpected(cause: impl Into<BoxError>) -> Self {
         Self::Unexpected(cause.into())
     }
 
@@ -161,7 +162,7 @@ impl ApiError {
             Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
             Self::BrokerAway(cause) => tracing::warn!(error = cause as &dyn StdError, "the broker is away"),
             Self::SessionUnknown(cause) => {
-                tracing::warn!(error = cause as &dyn StdError, "a session cannot be looked up");
+                tracing::warn!(error = &**cause as &dyn StdError, "a session cannot be looked up");
             }
             Self::Unexpected(cause) => tracing::error!(error = &**cause as &dyn StdError, "unexpected error"),
             _ => {}
@@ -189,7 +190,7 @@ impl From<LedgerError> for ApiError {
     }
 }
 
-/// [`render`] adds the body, because it knows the request's id.
+/// [`body::render`] adds the body, because it knows the request's id.
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         self.kind().0

@@ -7,14 +7,13 @@ use actix_web::{
     dev::{Server, ServerHandle},
     middleware::from_fn,
     rt::net::TcpStream,
-    web::Data,
 };
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{answer, api, api::Api};
+use crate::{answer, routes::Routes};
 
 /// How long a client may leave sent bytes unread before it loses its connection.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -27,14 +26,14 @@ const WORKERS: usize = 2;
 /// waits for commands: no actix system is needed.
 pub(crate) async fn serve(
     listener: TcpListener,
-    api: Api,
+    routes: Routes,
     shutdown: &CancellationToken,
     deadline: Duration,
 ) -> io::Result<()> {
     if shutdown.is_cancelled() {
         return Ok(());
     }
-    let server = start(listener.into_std()?, api, deadline, UNREAD)?;
+    let server = start(listener.into_std()?, routes, deadline, UNREAD)?;
     let handle = StoppedOnDrop(server.handle());
     let mut running = tokio::spawn(server);
     tokio::select! {
@@ -50,9 +49,8 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-fn start(listener: std::net::TcpListener, api: Api, deadline: Duration, unread: Duration) -> io::Result<Server> {
-    let api = Data::new(api);
-    let app = move || App::new().app_data(api.clone()).wrap(from_fn(answer::complete)).configure(api::routes);
+fn start(listener: std::net::TcpListener, routes: Routes, deadline: Duration, unread: Duration) -> io::Result<Server> {
+    let app = move || App::new().wrap(from_fn(answer::complete)).configure(|config| routes.configure(config));
     let server = HttpServer::new(app)
         .workers(WORKERS)
         .disable_signals()
@@ -92,6 +90,7 @@ mod tests {
     use tokio::{io::AsyncWriteExt, net::TcpSocket, time::sleep};
 
     use super::*;
+    use crate::routes;
 
     #[cfg(target_os = "linux")]
     #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +99,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
         let second = Duration::from_secs(1);
-        let server = start(listener, api::tests::api(), second, second).unwrap();
+        let server = start(listener, routes::tests::routes(), second, second).unwrap();
         let handle = StoppedOnDrop(server.handle());
         let running = tokio::spawn(server);
         let socket = TcpSocket::new_v4().unwrap();
@@ -125,7 +124,7 @@ mod tests {
         let shutdown = CancellationToken::new();
         let stop = shutdown.clone();
         let deadline = Duration::from_secs(20);
-        let served = tokio::spawn(async move { serve(listener, api::tests::api(), &stop, deadline).await });
+        let served = tokio::spawn(async move { serve(listener, routes::tests::routes(), &stop, deadline).await });
         let idle = tokio::net::TcpStream::connect(address).await.unwrap();
         shutdown.cancel();
         timeout(Duration::from_secs(10), served).await.unwrap().unwrap().unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
 use super::{Body, Call, Content, Need, Parameter, Success, Tag, errors::broker_away, examples, reference};
-use crate::{page, problem::ApiError, webhooks::most_deleted};
+use crate::{problem::ApiError, quota, request::page};
 
 pub(super) fn all() -> Vec<Call> {
     let mut calls = webhooks();
@@ -254,11 +254,11 @@ fn documentation() -> Vec<Call> {
 }
 
 fn too_many_webhooks(limits: &Limits) -> ApiError {
-    ApiError::TooManyWebhooks(limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX))
+    ApiError::TooManyWebhooks(quota::of(limits).webhooks)
 }
 
 fn too_many_deleted(limits: &Limits) -> ApiError {
-    ApiError::TooManyDeleted(most_deleted(limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX)))
+    ApiError::TooManyDeleted(quota::of(limits).deleted)
 }
 
 fn answer(status: u16, description: &'static str, schema: &str, example: Value) -> Success {

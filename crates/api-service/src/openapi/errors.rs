@@ -11,6 +11,7 @@ use service_kit::settings::Limits;
 use super::{Call, PROBLEM, examples, header, reference};
 use crate::{
     problem::{self, ApiError},
+    request::{json::PATIENCE, page::LONGEST_QUERY},
     violation::Violation,
 };
 
@@ -79,12 +80,12 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
     if !call.query.is_empty() {
         let violation = Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
         errors.push(ApiError::Parameters(vec![violation]));
-        errors.push(ApiError::QueryTooLong(crate::page::LONGEST_QUERY));
+        errors.push(ApiError::QueryTooLong(LONGEST_QUERY));
     }
     if call.body.is_some() {
         errors.extend(malformed_json());
         errors.push(ApiError::IncompleteBody);
-        errors.push(ApiError::BodyTooSlow(crate::json::PATIENCE));
+        errors.push(ApiError::BodyTooSlow(PATIENCE));
         errors.push(ApiError::BodyTooLarge(limits.request_body_bytes));
         errors.push(ApiError::MediaType);
         errors.push(ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]));
@@ -109,7 +110,7 @@ fn response(errors: &[ApiError]) -> Value {
         let code = error.kind().1;
         described.push(format!("`{code}`: {}.", when(error)));
         let name = if samples.contains_key(code) { format!("{code}_2") } else { code.to_owned() };
-        let body: Value = serde_json::from_str(&problem::text(error, examples::REQUEST)).unwrap_or_default();
+        let body: Value = serde_json::from_str(&problem::body::text(error, examples::REQUEST)).unwrap_or_default();
         samples.insert(name, json!({"value": body}));
         if let Some(name) = header_of(error) {
             headers[name] = header(name);

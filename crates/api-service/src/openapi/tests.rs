@@ -1,12 +1,9 @@
 use std::collections::BTreeSet;
 
-use actix_web::{App, test::init_service, web::Data};
+use actix_web::{App, test::init_service};
 
 use super::*;
-use crate::api::{
-    routes,
-    tests::{ROUTES, allowed, api, limits},
-};
+use crate::routes::tests::{ROUTES, allowed, limits, routes};
 
 fn paths() -> Map<String, Value> {
     document(&limits())["paths"].as_object().unwrap().clone()
@@ -15,7 +12,7 @@ fn paths() -> Map<String, Value> {
 #[actix_web::test]
 async fn every_route_is_described_and_nothing_else() {
     ROUTES.take();
-    init_service(App::new().app_data(Data::new(api())).configure(routes)).await;
+    init_service(App::new().configure(|config| routes().configure(config))).await;
     let routed: BTreeSet<_> = ROUTES.take().into_iter().map(|path| path.trim_start_matches(BASE).to_owned()).collect();
     assert!(routed.len() > 10, "{routed:?}");
     assert_eq!(routed, paths().keys().cloned().collect());

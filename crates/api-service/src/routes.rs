@@ -1,77 +1,45 @@
-//! What the handlers share, and the routes to them.
+//! The table of routes.
 
 use actix_web::{
     Resource, guard,
     middleware::from_fn,
-    web::{self, ServiceConfig},
+    web::{self, Data, ServiceConfig},
 };
-use ledger::{Ledger, SecretKeys};
-use service_kit::Settings;
 
 use crate::{
-    cross_site, deliveries,
-    docs::{self, Docs},
-    event_types,
+    authentication::{self, Authentication, cross_site},
+    handlers::{deliveries, docs, event_types, recoveries, resends, test_deliveries, webhooks},
     metrics::Metrics,
-    outbox::Outbox,
     problem::ApiError,
-    rate_limit::RateLimit,
-    recoveries,
-    registration::Rules,
-    session::{self, Sessions},
-    test_deliveries, webhooks,
+    state::State,
 };
 
-/// Shared by all workers.
-pub(crate) struct Api {
-    pub(crate) ledger: Ledger,
-    pub(crate) outbox: Outbox,
-    pub(crate) keys: SecretKeys,
-    pub(crate) sessions: Sessions,
-    pub(crate) rate_limit: Option<RateLimit>,
-    pub(crate) metrics: Metrics,
-    pub(crate) rules: Rules,
-    /// The largest body, in bytes.
-    pub(crate) body_limit: usize,
-    pub(crate) webhooks_per_tenant: u32,
-    /// How long history is kept.
-    pub(crate) keep: std::time::Duration,
-    pub(crate) docs: Docs,
+/// The routes, with what they share. All clones share the same.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    state: Data<State>,
+    authentication: Data<Authentication>,
+    metrics: Data<Metrics>,
 }
 
-impl Api {
-    pub(crate) fn new(
-        settings: &Settings,
-        ledger: Ledger,
-        outbox: Outbox,
-        keys: SecretKeys,
-        sessions: Sessions,
-        metrics: Metrics,
-    ) -> Self {
-        let limits = &settings.limits;
-        let destinations = settings.egress.destinations();
-        Self {
-            ledger,
-            outbox,
-            keys,
-            sessions,
-            rate_limit: RateLimit::new(&settings.api),
-            metrics,
-            rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
-            body_limit: limits.request_body_bytes,
-            webhooks_per_tenant: limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX),
-            keep: settings.retention.keep,
-            docs: Docs::new(limits),
-        }
+impl Routes {
+    pub(crate) fn new(state: State, authentication: Authentication, metrics: Metrics) -> Self {
+        Self { state: Data::new(state), authentication: Data::new(authentication), metrics: Data::new(metrics) }
+    }
+
+    /// Adds the routes, and what they share, to an application.
+    pub(crate) fn configure(&self, config: &mut ServiceConfig) {
+        let Self { state, authentication, metrics } = self.clone();
+        config.app_data(state).app_data(authentication).app_data(metrics).configure(table);
     }
 }
 
-/// The routes (specification, section 4). Everything below `/api/v1` except the documentation is for administrators. So
-/// the session is checked first, even on unknown paths. The middleware that is wrapped last runs first.
-pub(crate) fn routes(config: &mut ServiceConfig) {
+/// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So the
+/// session is checked first, even on unknown paths. The middleware that is wrapped last runs first.
+fn table(config: &mut ServiceConfig) {
     let v1 = web::scope("/api/v1")
         .wrap(from_fn(cross_site::guard))
-        .wrap(from_fn(session::admins_only))
+        .wrap(from_fn(authentication::admins_only))
         .configure(of_webhooks)
         .configure(of_deliveries)
         .service(
@@ -123,7 +91,7 @@ fn of_deliveries(config: &mut ServiceConfig) {
         .default_service(web::to(|| async { refuse(READ) }));
     let resend =
         at(["/webhooks/{id}/deliveries/{delivery_id}/resend/", "/webhooks/{id}/deliveries/{delivery_id}/resend"])
-            .route(web::post().to(deliveries::resend))
+            .route(web::post().to(resends::create))
             .default_service(web::to(|| async { refuse("POST") }));
     let recoveries = at(["/webhooks/{id}/recover/", "/webhooks/{id}/recover"])
         .route(web::post().to(recoveries::begin))

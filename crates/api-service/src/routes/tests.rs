@@ -10,19 +10,17 @@ use actix_web::{
         Method,
         header::{HeaderMap, HeaderName},
     },
-    middleware::from_fn,
     test::{TestRequest, call_service, init_service, read_body},
-    web::Data,
 };
 use broker::{Broker, BrokerConfig, Names};
 use domain::Destinations;
-use ledger::{LedgerConfig, Session};
+use ledger::{Ledger, LedgerConfig, Session};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::answer;
+use crate::{answer, docs::Docs, outbox::Outbox, quota, request::page::LONGEST_QUERY, state::Rules};
 
 const LIST: &str = "/api/v1/webhooks/";
 const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
@@ -38,8 +36,8 @@ thread_local! {
     pub(crate) static ROUTES: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// An API without a database: nothing listens at port 1.
-pub(crate) fn api() -> Api {
+/// Routes without a database: nothing listens at port 1.
+pub(crate) fn routes() -> Routes {
     let config = LedgerConfig {
         url: "postgres://nobody@127.0.0.1:1/none".into(),
         max_connections: 1,
@@ -57,26 +55,25 @@ pub(crate) fn api() -> Api {
     let broker = Broker::new(&broker).unwrap();
     let publisher = broker.publisher(CancellationToken::new());
     let session = |role: &str| Session { tenant: uuid::Uuid::nil().into(), user: "u".into(), role: role.into() };
-    Api {
+    let state = State {
         outbox: Outbox::new(ledger.clone(), &broker, publisher),
         ledger,
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
-        sessions: Sessions::Known(HashMap::from([("boss", session("admin")), ("clerk", session("sales"))])),
-        rate_limit: None,
-        metrics: Metrics::register(&mut Registry::default()),
         rules: Rules { name_chars: 255, url_chars: 2048, destinations: Destinations::default() },
         body_limit: 200,
-        webhooks_per_tenant: 100,
+        most: quota::of(&limits()),
         keep: std::time::Duration::from_secs(30 * 86_400),
         docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
-    }
+    };
+    let authentication = Authentication::knowing([("boss", session("admin")), ("clerk", session("sales"))]);
+    Routes::new(state, authentication, Metrics::register(&mut Registry::default()))
 }
 
 /// The default limits.
 pub(crate) fn limits() -> service_kit::settings::Limits {
     let env = [("DATABASE__URL", "postgres://db"), ("BROKER__URL", "amqp://mq")];
     let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
-    Settings::from_sources(None, env).unwrap().limits
+    service_kit::Settings::from_sources(None, env).unwrap().limits
 }
 
 pub(crate) struct Answer {
@@ -96,7 +93,7 @@ impl Answer {
 }
 
 async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'static str) -> Answer {
-    let app = App::new().app_data(Data::new(api())).wrap(from_fn(answer::complete)).configure(routes);
+    let app = App::new().wrap(from_fn(answer::complete)).configure(|config| routes().configure(config));
     let app = init_service(app).await;
     let mut request = TestRequest::with_uri(path).method(method).set_payload(body);
     for header in headers {
@@ -210,12 +207,12 @@ async fn reading_is_possible_from_anywhere_but_parameters_must_be_right() {
 async fn a_long_query_string_is_refused_unread_and_many_faults_are_counted() {
     let query =
         |length: usize| format!("{LIST}?{}", "a&b&c1&".repeat(600)).chars().take(LIST.len() + 1 + length).collect();
-    let longest: String = query(crate::page::LONGEST_QUERY);
+    let longest: String = query(LONGEST_QUERY);
     let answer = ask(Method::GET, &longest, &[BOSS], "").await;
     assert_eq!(answer.code(), (400, "invalid_parameters"));
     assert_eq!(answer.problem["errors"].as_array().unwrap().len(), 20);
     assert!(answer.problem["more_errors"].as_u64().unwrap() > 1000, "{}", answer.problem["more_errors"]);
-    let longer: String = query(crate::page::LONGEST_QUERY + 1);
+    let longer: String = query(LONGEST_QUERY + 1);
     let answer = ask(Method::GET, &longer, &[BOSS], "").await;
     assert_eq!(answer.code(), (414, "query_too_long"));
     assert_eq!(answer.problem["detail"], "the query string is longer than 4096 bytes");

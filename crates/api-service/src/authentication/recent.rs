@@ -8,7 +8,7 @@ use ledger::SessionHash;
 ///
 /// There are two generations. A used value moves to the younger one. When that is full, the older one is dropped as a
 /// whole. So all uses cost the same, and a value stays while fewer sessions than half the room are used after it.
-pub(crate) struct Recent<V> {
+pub(super) struct Recent<V> {
     half: usize,
     younger: HashMap<SessionHash, V>,
     older: HashMap<SessionHash, V>,
@@ -16,18 +16,18 @@ pub(crate) struct Recent<V> {
 
 impl<V> Recent<V> {
     /// Makes room for two values at least.
-    pub(crate) fn new(room: usize) -> Self {
+    pub(super) fn new(room: usize) -> Self {
         Self { half: (room / 2).max(1), younger: HashMap::new(), older: HashMap::new() }
     }
 
-    pub(crate) fn get(&mut self, session: &SessionHash) -> Option<&V> {
+    pub(super) fn get(&mut self, session: &SessionHash) -> Option<&V> {
         if let Some((session, value)) = self.older.remove_entry(session) {
             self.insert(session, value);
         }
         self.younger.get(session)
     }
 
-    pub(crate) fn insert(&mut self, session: SessionHash, value: V) {
+    pub(super) fn insert(&mut self, session: SessionHash, value: V) {
         self.older.remove(&session);
         if self.younger.len() >= self.half && !self.younger.contains_key(&session) {
             self.older = mem::take(&mut self.younger);
@@ -35,7 +35,7 @@ impl<V> Recent<V> {
         self.younger.insert(session, value);
     }
 
-    pub(crate) fn remove(&mut self, session: &SessionHash) {
+    pub(super) fn remove(&mut self, session: &SessionHash) {
         self.older.remove(session);
         self.younger.remove(session);
     }

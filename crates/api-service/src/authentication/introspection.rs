@@ -19,8 +19,8 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::{runtime::Handle, task::JoinError};
 use uuid::Uuid;
 
-use super::{cookie, strangers::Strangers};
-use crate::{problem::ApiError, recent::Recent};
+use super::{cookie, recent::Recent, strangers::Strangers};
+use crate::problem::ApiError;
 
 /// How many confirmed sessions are remembered.
 const SESSIONS: usize = 10_000;
@@ -32,7 +32,7 @@ const LONGEST_MEMBER: usize = 255;
 const LONGEST_ID: usize = 4096;
 
 /// The back end `introspection`.
-pub(crate) struct Introspection {
+pub(super) struct Introspection {
     application: Internal,
     /// The runtime that holds the connections. It is never a web worker's.
     runtime: Handle,
@@ -48,7 +48,7 @@ struct Confirmed {
 
 /// Why it is unknown whether the caller is logged in. It holds neither the cookie nor values of the answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum IntrospectionError {
+enum IntrospectionError {
     #[error("the business application did not answer")]
     NoAnswer(#[source] InternalError),
     #[error("the business application answered {0}")]
@@ -59,9 +59,15 @@ pub(crate) enum IntrospectionError {
     Abandoned(#[source] JoinError),
 }
 
+impl From<IntrospectionError> for ApiError {
+    fn from(error: IntrospectionError) -> Self {
+        Self::SessionUnknown(error.into())
+    }
+}
+
 impl Introspection {
     /// Call it inside the runtime that will run the service.
-    pub(crate) fn new(settings: &Settings) -> Result<Self, SettingsError> {
+    pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let ca = "egress.extra_ca_file";
         let unreadable = |path: &std::path::Path, error| {
             SettingsError::invalid(ca, format_args!("{} cannot be read: {error}", path.display()))
@@ -88,7 +94,7 @@ impl Introspection {
     }
 
     /// The session with this id, if the application confirms it or did so within `api.introspection_cache`.
-    pub(crate) async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
+    pub(super) async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
         // An id that no cookie can hold is not forwarded.
         if id.len() > LONGEST_ID || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(None);

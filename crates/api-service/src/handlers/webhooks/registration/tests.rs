@@ -1,3 +1,4 @@
+use domain::Destinations;
 use serde_json::json;
 
 use super::*;

@@ -11,15 +11,16 @@ use serde::Serialize;
 use time::{OffsetDateTime, serde::rfc3339};
 use uuid::Uuid;
 
+use super::webhooks;
 use crate::{
-    api::Api,
-    fields::{Checked, Fields, timestamp},
-    json,
-    json::Members,
-    path,
+    authentication::Administrator,
     problem::ApiError,
-    session::Administrator,
-    webhooks,
+    request::{
+        fields::{Checked, Fields, timestamp},
+        json::{self, Members},
+        path,
+    },
+    state::State,
 };
 
 /// A recovery and its progress.
@@ -39,20 +40,20 @@ struct RecoveryView {
 
 /// Begins a recovery, or answers with the one that is running.
 pub(crate) async fn begin(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     id: Path<String>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let id: WebhookId = path::id(&id)?;
-    let members = json::members(&request, payload, api.body_limit).await?;
+    let members = json::members(&request, payload, state.body_limit).await?;
     let since = since(&members).map_err(ApiError::Fields)?.as_datetime();
     if since > OffsetDateTime::now_utc() {
         return Err(ApiError::field("since", "in_the_future", "must not be in the future"));
     }
-    let recovery = api.ledger.recovery_create(admin.tenant, id, since).await?.ok_or(ApiError::NotFound)?;
-    api.outbox.recoveries.notify_one();
+    let recovery = state.ledger.recovery_create(admin.tenant, id, since).await?.ok_or(ApiError::NotFound)?;
+    state.outbox.recoveries.notify_one();
     tracing::info!(recovery = %recovery.id, webhook = %id, tenant = %admin.tenant, "dropped deliveries are recovered");
     let location = format!("/api/v1/webhooks/{id}/recover/{}/", recovery.id);
     Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
@@ -60,13 +61,13 @@ pub(crate) async fn begin(
 
 /// Answers with a recovery's progress.
 pub(crate) async fn read(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     ids: Path<(String, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (webhook, id) = ids.into_inner();
-    let webhook = webhooks::known(&api, &admin, &webhook).await?;
-    let recovery = api.ledger.recovery_find(webhook, path::id(&id)?).await?.ok_or(ApiError::NotFound)?;
+    let webhook = webhooks::known(&state, &admin, &webhook).await?;
+    let recovery = state.ledger.recovery_find(webhook, path::id(&id)?).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
 }
 

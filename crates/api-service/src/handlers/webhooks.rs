@@ -1,5 +1,6 @@
 //! `/api/v1/webhooks/` (specification, sections 4.1 and 4.2).
 
+mod registration;
 mod view;
 
 use actix_web::{
@@ -8,89 +9,87 @@ use actix_web::{
     web::{Data, Path, Payload, ReqData},
 };
 use domain::WebhookId;
-use ledger::{Most, NewWebhook, OwnWebhook, Page};
+use ledger::{NewWebhook, OwnWebhook, Page};
 use signing::SigningSecret;
 use uuid::Uuid;
 
-use self::view::{CreatedView, ListView, WebhookView};
+use self::{
+    registration::Registration,
+    view::{CreatedView, ListView, WebhookView},
+};
 use crate::{
-    api::Api,
-    json,
-    page::{self, Everything},
-    path,
+    authentication::Administrator,
     problem::ApiError,
-    registration::{self, Registration},
-    session::Administrator,
+    request::{
+        json,
+        page::{self, Everything},
+        path,
+    },
+    state::State,
 };
 
 /// Registers a webhook. Only this answer holds its secret.
 pub(crate) async fn create(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let members = json::members(&request, payload, api.body_limit).await?;
-    let Registration { name, url, events } = Registration::read(&members, &api.rules).map_err(ApiError::Fields)?;
+    let members = json::members(&request, payload, state.body_limit).await?;
+    let Registration { name, url, events } = Registration::read(&members, &state.rules).map_err(ApiError::Fields)?;
     let (id, tenant) = (WebhookId::from(Uuid::now_v7()), admin.tenant);
     let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
     let secret =
-        api.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
+        state.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
     let new = NewWebhook { id, tenant, name, url: url.as_str().to_owned(), events, secret };
-    let most = Most { webhooks: api.webhooks_per_tenant, deleted: most_deleted(api.webhooks_per_tenant) };
-    let webhook = match api.ledger.webhook_create(&new, most).await? {
+    let webhook = match state.ledger.webhook_create(&new, state.most).await? {
         ledger::Registration::Made(webhook) => webhook,
-        ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(most.webhooks)),
-        ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(most.deleted)),
+        ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(state.most.webhooks)),
+        ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(state.most.deleted)),
     };
     tracing::info!(webhook = %id, %tenant, "a webhook was registered");
     let created = CreatedView { webhook: WebhookView::of(&webhook), signing_secret: signing_secret.expose() };
     Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
 }
 
-/// How many deleted webhooks of a tenant are kept for their logs. The limit ends a loop of registrations and deletions.
-pub(crate) const fn most_deleted(webhooks_per_tenant: u32) -> u32 {
-    webhooks_per_tenant.saturating_mul(10)
-}
-
 /// The tenant's webhooks with their health, oldest first.
 pub(crate) async fn list(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let (Page { after, limit }, Everything) = page::read(request.query_string())?;
     // One more than asked for shows whether there is a next page.
-    let webhooks = api.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
+    let webhooks = state.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
     let (webhooks, next_cursor) = page::cut(webhooks, limit, |webhook| webhook.id.as_uuid());
     Ok(HttpResponse::Ok().json(ListView { data: webhooks.iter().map(WebhookView::of).collect(), next_cursor }))
 }
 
 /// One of the tenant's webhooks. A malformed id, an unknown one and another tenant's are answered alike.
 pub(crate) async fn read(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let id = path::id(&id)?;
-    let webhook = api.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
+    let webhook = state.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
 
 /// Changes the given fields. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
 pub(crate) async fn change(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     id: Path<String>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let id: WebhookId = path::id(&id)?;
-    let members = json::members(&request, payload, api.body_limit).await?;
-    let change = registration::change(&members, &api.rules).map_err(ApiError::Fields)?;
-    let webhook = api.ledger.webhook_change(admin.tenant, id, &change).await?.ok_or(ApiError::NotFound)?;
+    let members = json::members(&request, payload, state.body_limit).await?;
+    let change = registration::change(&members, &state.rules).map_err(ApiError::Fields)?;
+    let webhook = state.ledger.webhook_change(admin.tenant, id, &change).await?.ok_or(ApiError::NotFound)?;
     if change.is_active == Some(true) {
-        api.outbox.activations.notify_one();
+        state.outbox.activations.notify_one();
     }
     tracing::info!(webhook = %id, tenant = %admin.tenant, is_active = webhook.is_active, "a webhook was changed");
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
@@ -98,20 +97,20 @@ pub(crate) async fn change(
 
 /// Deletes a webhook. Its waiting deliveries count as cancelled at once, and its history stays readable.
 pub(crate) async fn delete(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let id: WebhookId = path::id(&id)?;
-    if !api.ledger.webhook_delete(admin.tenant, id).await? {
+    if !state.ledger.webhook_delete(admin.tenant, id).await? {
         return Err(ApiError::NotFound);
     }
-    api.outbox.cancellations.notify_one();
+    state.outbox.cancellations.notify_one();
     tracing::info!(webhook = %id, tenant = %admin.tenant, "a webhook was deleted");
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// The tenant's webhook, deleted or not, by the id in a path.
-pub(crate) async fn known(api: &Api, admin: &Administrator, id: &str) -> Result<OwnWebhook, ApiError> {
-    api.ledger.webhook_known(admin.tenant, path::id(id)?).await?.ok_or(ApiError::NotFound)
+pub(super) async fn known(state: &State, admin: &Administrator, id: &str) -> Result<OwnWebhook, ApiError> {
+    state.ledger.webhook_known(admin.tenant, path::id(id)?).await?.ok_or(ApiError::NotFound)
 }

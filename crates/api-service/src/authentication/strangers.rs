@@ -14,7 +14,8 @@ use tokio::{
     time::timeout,
 };
 
-use crate::recent::Recent;
+use super::recent::Recent;
+use crate::problem::ApiError;
 
 /// How many known sessions are remembered.
 const SESSIONS: usize = 10_000;
@@ -23,7 +24,7 @@ const SESSIONS: usize = 10_000;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Gives turns to look-ups of unknown sessions.
-pub(crate) struct Strangers {
+pub(super) struct Strangers {
     turns: Arc<Semaphore>,
     known: Mutex<Recent<()>>,
 }
@@ -35,7 +36,13 @@ pub(super) struct Turn(
 
 /// Too many unknown sessions are being looked up.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Crowded;
+pub(super) struct Crowded;
+
+impl From<Crowded> for ApiError {
+    fn from(Crowded: Crowded) -> Self {
+        Self::Crowded
+    }
+}
 
 impl Strangers {
     /// Makes `at_once` turns, at least one.

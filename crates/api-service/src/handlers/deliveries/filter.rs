@@ -4,7 +4,7 @@ use domain::{DeliveryState, Timestamp};
 use ledger::DeliveryFilter;
 use time::OffsetDateTime;
 
-use crate::{page::Filter, violation::Violation};
+use crate::{request::page::Filter, violation::Violation};
 
 /// `state`, `event_type`, `created_after` (at this time or later) and `created_before`.
 #[derive(Default)]
@@ -46,7 +46,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::page;
+    use crate::request::page;
 
     fn read(query: &str) -> Result<DeliveryFilter, Vec<(String, &'static str)>> {
         let violations = |violations: Vec<Violation>| {

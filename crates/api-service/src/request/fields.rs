@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use domain::{EventType, Timestamp};
 use serde_json::Value;
 
-use crate::{json::Members, violation::Violation};
+use super::json::Members;
+use crate::violation::Violation;
 
 /// A checked value, or all its violations.
 pub(crate) type Checked<T> = Result<T, Vec<Violation>>;

@@ -1,36 +1,32 @@
 //! Checks the body of a webhook's registration (specification, section 2.1) and of its change.
 
-use domain::{Destinations, EventType, WebhookUrl};
+use domain::{EventType, WebhookUrl};
 use ledger::WebhookChange;
 use serde_json::Value;
 
 use crate::{
-    fields::{Checked, Fields, boolean, event_type, keep, string, violation, wrong_type},
-    json::Members,
+    request::{
+        fields::{Checked, Fields, boolean, event_type, keep, string, violation, wrong_type},
+        json::Members,
+    },
+    state::Rules,
 };
 
 /// The members of a registration's body, and of a change's.
 const FIELDS: [&str; 3] = ["name", "url", "events"];
 const CHANGEABLE: [&str; 4] = ["name", "url", "events", "is_active"];
 
-/// The configurable rules for the fields.
-pub(crate) struct Rules {
-    pub(crate) name_chars: usize,
-    pub(crate) url_chars: usize,
-    pub(crate) destinations: Destinations,
-}
-
 /// A valid registration.
 #[derive(Debug)]
-pub(crate) struct Registration {
-    pub(crate) name: String,
-    pub(crate) url: WebhookUrl,
-    pub(crate) events: Vec<EventType>,
+pub(super) struct Registration {
+    pub(super) name: String,
+    pub(super) url: WebhookUrl,
+    pub(super) events: Vec<EventType>,
 }
 
 impl Registration {
     /// Checks every field and reports all violations at once.
-    pub(crate) fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+    pub(super) fn read(members: &Members, rules: &Rules) -> Checked<Self> {
         let mut fields = Fields::of(members);
         let name = fields.required("name", |value| name(value, rules));
         let url = fields.required("url", |value| url(value, rules));
@@ -41,7 +37,7 @@ impl Registration {
 }
 
 /// Reads a change and reports all violations at once. An absent field stays as it is.
-pub(crate) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange> {
+pub(super) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange> {
     let mut fields = Fields::of(members);
     let change = WebhookChange {
         name: fields.optional("name", |value| name(value, rules)),

@@ -7,14 +7,19 @@ use actix_web::{
 use domain::DeliveryId;
 use ledger::Resend;
 
-use super::accepted;
-use crate::{api::Api, fields::Fields, json, path, problem::ApiError, session::Administrator, webhooks};
+use super::{deliveries::accepted, webhooks};
+use crate::{
+    authentication::Administrator,
+    problem::ApiError,
+    request::{fields::Fields, json, path},
+    state::State,
+};
 
 /// Sends a delivery again, with the same id and body. The call is idempotent while the delivery waits for the first
 /// attempt of a run: two requests make one run. If the webhook is paused, the job is held. A delivery whose day ended
 /// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment.
-pub(crate) async fn resend(
-    api: Data<Api>,
+pub(crate) async fn create(
+    state: Data<State>,
     admin: ReqData<Administrator>,
     ids: Path<(String, String)>,
     request: HttpRequest,
@@ -22,23 +27,23 @@ pub(crate) async fn resend(
 ) -> Result<HttpResponse, ApiError> {
     let (webhook, id) = ids.into_inner();
     let id: DeliveryId = path::id(&id)?;
-    let members = json::members_if_any(&request, payload, api.body_limit).await?;
+    let members = json::members_if_any(&request, payload, state.body_limit).await?;
     Fields::of(&members).finish(&[], Some(())).map_err(ApiError::Fields)?;
-    let webhook = webhooks::known(&api, &admin, &webhook).await?;
-    api.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
-    api.outbox.check()?;
-    match api.ledger.delivery_resend(admin.tenant, webhook.id(), id, api.keep).await? {
+    let webhook = webhooks::known(&state, &admin, &webhook).await?;
+    state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    state.outbox.check().map_err(ApiError::BrokerAway)?;
+    match state.ledger.delivery_resend(admin.tenant, webhook.id(), id, state.keep).await? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
         Resend::Waiting => {}
         Resend::Begun(begun) => {
-            if let Err(error) = api.outbox.publish(&begun.batch).await
-                && api.ledger.resend_undo(&begun).await?
+            if let Err(error) = state.outbox.publish(&begun.batch).await
+                && state.ledger.resend_undo(&begun).await?
             {
                 return Err(ApiError::BrokerAway(error));
             }
             tracing::info!(delivery = %id, webhook = %webhook.id(), tenant = %admin.tenant, "a delivery is sent again");
         }
     }
-    accepted(&api, webhook, id).await
+    accepted(&state, webhook, id).await
 }

@@ -7,7 +7,7 @@ use time::{OffsetDateTime, serde::rfc3339};
 
 /// A delivery in the log. Times are RFC 3339 in UTC.
 #[derive(Serialize)]
-pub(crate) struct DeliveryView {
+pub(super) struct DeliveryView {
     id: DeliveryId,
     webhook_id: WebhookId,
     event_id: EventId,
@@ -77,7 +77,7 @@ struct AttemptView<'a> {
 }
 
 impl DeliveryView {
-    pub(crate) fn of(webhook_id: WebhookId, delivery: &Delivery) -> Self {
+    pub(super) fn of(webhook_id: WebhookId, delivery: &Delivery) -> Self {
         Self {
             id: delivery.id,
             webhook_id,

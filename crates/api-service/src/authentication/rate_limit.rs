@@ -8,14 +8,14 @@ use std::{
 use ledger::SessionHash;
 use service_kit::settings;
 
-use crate::recent::Recent;
+use super::recent::Recent;
 
 /// Sessions that are remembered. A forgotten one starts with a full bucket.
 const SESSIONS: usize = 100_000;
 
 /// A token bucket per session, in this process only. A bucket is stored as the instant at which it will be full again
 /// (the "generic cell rate algorithm").
-pub(crate) struct RateLimit {
+pub(super) struct RateLimit {
     /// The time between two tokens.
     interval: Duration,
     /// The time from the first token of a full bucket to its last.
@@ -25,7 +25,7 @@ pub(crate) struct RateLimit {
 
 impl RateLimit {
     /// `None` when the limit per minute is 0, which limits nothing.
-    pub(crate) fn new(settings: &settings::Api) -> Option<Self> {
+    pub(super) fn new(settings: &settings::Api) -> Option<Self> {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let interval = Duration::from_secs(60).checked_div(count(settings.rate_limit_per_minute))?;
         let slack = interval.saturating_mul(count(settings.rate_limit_burst).saturating_sub(1));
@@ -33,7 +33,7 @@ impl RateLimit {
     }
 
     /// Takes a token. If there is none, returns how long it takes until there is one.
-    pub(crate) fn take(&self, session: &SessionHash, now: Instant) -> Result<(), Duration> {
+    pub(super) fn take(&self, session: &SessionHash, now: Instant) -> Result<(), Duration> {
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = full.get(session).map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         match missing.checked_sub(self.slack) {

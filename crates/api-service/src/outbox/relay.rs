@@ -8,7 +8,8 @@ use time::OffsetDateTime;
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::Metrics, outbox::Outbox};
+use super::Outbox;
+use crate::metrics::Metrics;
 
 /// How often the relay wakes by itself.
 const LOOK: Duration = Duration::from_secs(1);

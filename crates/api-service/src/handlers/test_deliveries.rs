@@ -10,45 +10,45 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::{deliveries::accepted, webhooks};
 use crate::{
-    api::Api,
-    deliveries::accepted,
-    fields::{Fields, event_type},
-    json,
-    json::Members,
-    path,
+    authentication::Administrator,
     problem::ApiError,
-    session::Administrator,
-    webhooks,
+    request::{
+        fields::{Fields, event_type},
+        json::{self, Members},
+        path,
+    },
+    state::State,
 };
 
 /// Sends a realistic sample of a subscribed event type. It is signed, retried and recorded like any event, but marked.
 pub(crate) async fn create(
-    api: Data<Api>,
+    state: Data<State>,
     admin: ReqData<Administrator>,
     id: Path<String>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let id: WebhookId = path::id(&id)?;
-    let members = json::members_if_any(&request, payload, api.body_limit).await?;
+    let members = json::members_if_any(&request, payload, state.body_limit).await?;
     let wish = wish(&members)?;
-    let webhook = api.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
+    let webhook = state.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
     let event_type = subscribed(wish, &webhook.events)?;
-    api.outbox.check()?;
+    state.outbox.check().map_err(ApiError::BrokerAway)?;
     let event = sample(event_type, admin.tenant)?;
-    let begun = match api.ledger.test_create(&event, id).await? {
+    let begun = match state.ledger.test_create(&event, id).await? {
         TestDelivery::NotFound => return Err(ApiError::NotFound),
         TestDelivery::Paused => return Err(ApiError::WebhookInactive),
         TestDelivery::Begun(begun) => begun,
     };
-    if let Err(error) = api.outbox.publish(&begun.batch).await
-        && api.ledger.test_undo(&begun).await?
+    if let Err(error) = state.outbox.publish(&begun.batch).await
+        && state.ledger.test_undo(&begun).await?
     {
         return Err(ApiError::BrokerAway(error));
     }
     tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %admin.tenant, "a test is sent");
-    accepted(&api, webhooks::known(&api, &admin, &id.to_string()).await?, begun.delivery).await
+    accepted(&state, webhooks::known(&state, &admin, &id.to_string()).await?, begun.delivery).await
 }
 
 fn wish(members: &Members) -> Result<Option<EventType>, ApiError> {

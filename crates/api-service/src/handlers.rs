@@ -1,0 +1,9 @@
+//! The handlers, one file for each resource. Only the table of routes names them.
+
+pub(crate) mod deliveries;
+pub(crate) mod docs;
+pub(crate) mod event_types;
+pub(crate) mod recoveries;
+pub(crate) mod resends;
+pub(crate) mod test_deliveries;
+pub(crate) mod webhooks;

@@ -1,0 +1,48 @@
+//! What the handlers share.
+
+use std::time::Duration;
+
+use domain::Destinations;
+use ledger::{Ledger, Most, SecretKeys};
+use service_kit::Settings;
+
+use crate::{docs::Docs, outbox::Outbox, quota};
+
+/// Shared by all workers.
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) outbox: Outbox,
+    pub(crate) keys: SecretKeys,
+    pub(crate) rules: Rules,
+    /// The largest body, in bytes.
+    pub(crate) body_limit: usize,
+    /// How many webhooks a tenant may have.
+    pub(crate) most: Most,
+    /// How long history is kept.
+    pub(crate) keep: Duration,
+    pub(crate) docs: Docs,
+}
+
+/// The configurable rules for the fields of a body.
+pub(crate) struct Rules {
+    pub(crate) name_chars: usize,
+    pub(crate) url_chars: usize,
+    pub(crate) destinations: Destinations,
+}
+
+impl State {
+    pub(crate) fn new(settings: &Settings, ledger: Ledger, outbox: Outbox, keys: SecretKeys) -> Self {
+        let limits = &settings.limits;
+        let destinations = settings.egress.destinations();
+        Self {
+            ledger,
+            outbox,
+            keys,
+            rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
+            body_limit: limits.request_body_bytes,
+            most: quota::of(limits),
+            keep: settings.retention.keep,
+            docs: Docs::new(limits),
+        }
+    }
+}
