@@ -1,112 +1,18 @@
 //! The API's description in OpenAPI 3.1. Event types, states, limits and errors come from the code itself.
 
+mod call;
 mod calls;
 mod errors;
 mod examples;
 mod schemas;
 
-use actix_web::http::Method;
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
-use crate::problem::ApiError;
+use self::call::{Body, Call, Content, Need, Parameter, Success, Tag, header, reference};
 
 /// The prefix of all paths.
 pub(crate) const BASE: &str = "/api/v1";
-/// The name of the schema of errors.
-const PROBLEM: &str = "Problem";
-
-/// One call of the API.
-struct Call {
-    id: &'static str,
-    method: Method,
-    /// Below [`BASE`].
-    path: &'static str,
-    tag: Tag,
-    summary: &'static str,
-    description: &'static str,
-    query: Vec<Parameter>,
-    body: Option<Body>,
-    success: Success,
-    /// The errors that do not follow from the other members.
-    refusals: Vec<fn(&Limits) -> ApiError>,
-    /// Calls to make next. Each maps its parameters to places in this call's request or answer.
-    links: Vec<(&'static str, Value)>,
-}
-
-/// A chapter of the documentation.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tag {
-    Webhooks,
-    Deliveries,
-    Recovery,
-    EventTypes,
-    Documentation,
-}
-
-struct Parameter {
-    name: &'static str,
-    description: &'static str,
-    schema: Value,
-    example: Value,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
-    Required,
-    Optional,
-}
-
-struct Body {
-    need: Need,
-    schema: &'static str,
-    /// Names and bodies.
-    examples: Vec<(&'static str, Value)>,
-}
-
-struct Success {
-    status: u16,
-    description: &'static str,
-    content: Option<Content>,
-    /// What the header `Location` points to, if it is sent.
-    location: Option<&'static str>,
-}
-
-struct Content {
-    media_type: &'static str,
-    schema: Value,
-    example: Option<Value>,
-}
-
-impl Tag {
-    const ALL: [Self; 5] = [Self::Webhooks, Self::Deliveries, Self::Recovery, Self::EventTypes, Self::Documentation];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Webhooks => "Webhooks",
-            Self::Deliveries => "Deliveries",
-            Self::Recovery => "Recovery",
-            Self::EventTypes => "Event types",
-            Self::Documentation => "Documentation",
-        }
-    }
-
-    const fn description(self) -> &'static str {
-        match self {
-            Self::Webhooks => "Register the URLs that are called, change them, pause them, try them out.",
-            Self::Deliveries => "What was sent, what came back, what is still to come; and one delivery sent again.",
-            Self::Recovery => "After an outage of a receiver: everything that was dropped, sent again.",
-            Self::EventTypes => "What a webhook can be subscribed to.",
-            Self::Documentation => "This description. No session is needed.",
-        }
-    }
-}
-
-impl Call {
-    fn is_public(&self) -> bool {
-        self.tag == Tag::Documentation
-    }
-}
 
 /// The document, with the limits that are in force.
 pub(crate) fn document(limits: &Limits) -> Value {
@@ -232,14 +138,6 @@ fn headers() -> Value {
             "schema": {"type": "string"}, "example": r#"Cookie realm="webhooks", cookie-name="sessionid""#,
         },
     })
-}
-
-fn header(name: &str) -> Value {
-    json!({"$ref": format!("#/components/headers/{name}")})
-}
-
-fn reference(schema: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
 #[cfg(test)]

@@ -5,7 +5,11 @@ use domain::{DeliveryState, EventType};
 use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
-use super::{Body, Call, Content, Need, Parameter, Success, Tag, errors::broker_away, examples, reference};
+use super::{
+    call::{Body, Call, Content, Need, Parameter, Success, Tag, reference},
+    errors::broker_away,
+    examples,
+};
 use crate::{problem::ApiError, quota, request::page};
 
 pub(super) fn all() -> Vec<Call> {

@@ -8,7 +8,10 @@ use ledger::LedgerError;
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
-use super::{Call, PROBLEM, examples, header, reference};
+use super::{
+    call::{Call, PROBLEM, header, reference},
+    examples,
+};
 use crate::{
     problem::{self, ApiError},
     request::{json::PATIENCE, page::LONGEST_QUERY},

@@ -1,10 +1,13 @@
 //! The schemas of requests and answers. The end-to-end tests check them against real answers.
 
-use domain::{DeliveryState, EventType, OutcomeClass, catalogue};
+use domain::{DeliveryState, EventType, OutcomeClass};
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
-use super::{PROBLEM, examples, reference};
+use super::{
+    call::{PROBLEM, reference},
+    examples,
+};
 use crate::violation::LISTED;
 
 /// A text that is not blank and holds no control characters.
@@ -212,24 +215,19 @@ fn violation() -> Members {
 }
 
 /// The name of the schema of an event type's data.
-pub(super) fn data_name(event_type: EventType) -> String {
+fn data_name(event_type: EventType) -> String {
     let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
     event_type.as_str().split(['.', '_']).map(capital).collect::<String>() + "Data"
 }
 
 /// References inside it point to itself, so `$id` makes it a schema resource of its own.
 fn data(event_type: EventType) -> Value {
-    let mut schema = json(catalogue::schema(event_type));
+    let mut schema = examples::schema(event_type);
     if let Some(members) = schema.as_object_mut() {
         members.entry("$id").or_insert_with(|| format!("urn:webhooks:data:{event_type}").into());
-        members.insert("examples".to_owned(), json!([json(catalogue::sample(event_type))]));
+        members.insert("examples".to_owned(), json!([examples::sample(event_type)]));
     }
     schema
-}
-
-/// The catalogue's tests show that its texts are JSON.
-pub(super) fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_default()
 }
 
 fn list(entry: &str) -> Value {

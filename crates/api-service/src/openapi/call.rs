@@ -1,0 +1,113 @@
+//! What describes a call, and references into the document.
+
+use actix_web::http::Method;
+use serde_json::{Value, json};
+use service_kit::settings::Limits;
+
+use crate::problem::ApiError;
+
+/// The name of the schema of errors.
+pub(super) const PROBLEM: &str = "Problem";
+
+/// One call of the API.
+pub(super) struct Call {
+    pub(super) id: &'static str,
+    pub(super) method: Method,
+    /// Below the base path.
+    pub(super) path: &'static str,
+    pub(super) tag: Tag,
+    pub(super) summary: &'static str,
+    pub(super) description: &'static str,
+    pub(super) query: Vec<Parameter>,
+    pub(super) body: Option<Body>,
+    pub(super) success: Success,
+    /// The errors that do not follow from the other members.
+    pub(super) refusals: Vec<fn(&Limits) -> ApiError>,
+    /// Calls to make next. Each maps its parameters to places in this call's request or answer.
+    pub(super) links: Vec<(&'static str, Value)>,
+}
+
+/// A chapter of the documentation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tag {
+    Webhooks,
+    Deliveries,
+    Recovery,
+    EventTypes,
+    Documentation,
+}
+
+/// A parameter of a query string.
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) description: &'static str,
+    pub(super) schema: Value,
+    pub(super) example: Value,
+}
+
+/// Whether a call has to be given its body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    Required,
+    Optional,
+}
+
+pub(super) struct Body {
+    pub(super) need: Need,
+    pub(super) schema: &'static str,
+    /// Names and bodies.
+    pub(super) examples: Vec<(&'static str, Value)>,
+}
+
+pub(super) struct Success {
+    pub(super) status: u16,
+    pub(super) description: &'static str,
+    pub(super) content: Option<Content>,
+    /// What the header `Location` points to, if it is sent.
+    pub(super) location: Option<&'static str>,
+}
+
+pub(super) struct Content {
+    pub(super) media_type: &'static str,
+    pub(super) schema: Value,
+    pub(super) example: Option<Value>,
+}
+
+impl Tag {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Webhooks, Self::Deliveries, Self::Recovery, Self::EventTypes, Self::Documentation];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Webhooks => "Webhooks",
+            Self::Deliveries => "Deliveries",
+            Self::Recovery => "Recovery",
+            Self::EventTypes => "Event types",
+            Self::Documentation => "Documentation",
+        }
+    }
+
+    pub(super) const fn description(self) -> &'static str {
+        match self {
+            Self::Webhooks => "Register the URLs that are called, change them, pause them, try them out.",
+            Self::Deliveries => "What was sent, what came back, what is still to come; and one delivery sent again.",
+            Self::Recovery => "After an outage of a receiver: everything that was dropped, sent again.",
+            Self::EventTypes => "What a webhook can be subscribed to.",
+            Self::Documentation => "This description. No session is needed.",
+        }
+    }
+}
+
+impl Call {
+    pub(super) fn is_public(&self) -> bool {
+        self.tag == Tag::Documentation
+    }
+}
+
+pub(super) fn header(name: &str) -> Value {
+    json!({"$ref": format!("#/components/headers/{name}")})
+}
+
+pub(super) fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
