@@ -1,9 +1,11 @@
 //! The table of routes.
 
+use std::future::ready;
+
 use actix_web::{
-    Resource, guard,
+    HttpResponse, Resource, Route, guard,
     middleware::from_fn,
-    web::{self, Data, ServiceConfig},
+    web::{self, Data, ServiceConfig, delete, patch, post},
 };
 
 use crate::{
@@ -40,85 +42,46 @@ fn table(config: &mut ServiceConfig) {
     let v1 = web::scope("/api/v1")
         .wrap(from_fn(cross_site::guard))
         .wrap(from_fn(authentication::admins_only))
-        .configure(of_webhooks)
-        .configure(of_deliveries)
+        .service(at("/webhooks/", "GET, HEAD, POST").route(get().to(webhooks::list)).route(post().to(webhooks::create)))
         .service(
-            at(["/event-types/", "/event-types"])
-                .route(web::route().guard(reads()).to(event_types::list))
-                .default_service(web::to(|| async { refuse(READ) })),
+            at("/webhooks/{id}/", "GET, HEAD, PATCH, DELETE")
+                .route(get().to(webhooks::read))
+                .route(patch().to(webhooks::change))
+                .route(delete().to(webhooks::delete)),
         )
+        .service(at("/webhooks/{id}/test/", "POST").route(post().to(test_deliveries::create)))
+        .service(at("/webhooks/{id}/deliveries/", "GET, HEAD").route(get().to(deliveries::list)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/", "GET, HEAD").route(get().to(deliveries::read)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(resends::create)))
+        .service(at("/webhooks/{id}/recover/", "POST").route(post().to(recoveries::begin)))
+        .service(at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD").route(get().to(recoveries::read)))
+        .service(at("/event-types/", "GET, HEAD").route(get().to(event_types::list)))
         .default_service(web::to(nothing));
-    config.configure(of_docs).service(v1).default_service(web::to(nothing));
+    config
+        .service(at("/api/v1/openapi.json", "GET, HEAD").route(get().to(docs::openapi)))
+        .service(at("/api/v1/docs/", "GET, HEAD").route(get().to(docs::page)))
+        .service(at("/api/v1/docs/style.css", "GET, HEAD").route(get().to(docs::style)))
+        .service(v1)
+        .default_service(web::to(nothing));
 }
 
-const READ: &str = "GET, HEAD";
-
-fn of_docs(config: &mut ServiceConfig) {
-    let openapi = at(["/api/v1/openapi.json"])
-        .route(web::route().guard(reads()).to(docs::openapi))
-        .default_service(web::to(|| async { refuse(READ) }));
-    let page = at(["/api/v1/docs/", "/api/v1/docs"])
-        .route(web::route().guard(reads()).to(docs::page))
-        .default_service(web::to(|| async { refuse(READ) }));
-    let style = at(["/api/v1/docs/style.css"])
-        .route(web::route().guard(reads()).to(docs::style))
-        .default_service(web::to(|| async { refuse(READ) }));
-    config.service(openapi).service(page).service(style);
-}
-
-fn of_webhooks(config: &mut ServiceConfig) {
-    let collection = at(["/webhooks/", "/webhooks"])
-        .route(web::route().guard(reads()).to(webhooks::list))
-        .route(web::post().to(webhooks::create))
-        .default_service(web::to(|| async { refuse("GET, HEAD, POST") }));
-    let one = at(["/webhooks/{id}/", "/webhooks/{id}"])
-        .route(web::route().guard(reads()).to(webhooks::read))
-        .route(web::patch().to(webhooks::change))
-        .route(web::delete().to(webhooks::delete))
-        .default_service(web::to(|| async { refuse("GET, HEAD, PATCH, DELETE") }));
-    let test = at(["/webhooks/{id}/test/", "/webhooks/{id}/test"])
-        .route(web::post().to(test_deliveries::create))
-        .default_service(web::to(|| async { refuse("POST") }));
-    config.service(collection).service(one).service(test);
-}
-
-fn of_deliveries(config: &mut ServiceConfig) {
-    let log = at(["/webhooks/{id}/deliveries/", "/webhooks/{id}/deliveries"])
-        .route(web::route().guard(reads()).to(deliveries::list))
-        .default_service(web::to(|| async { refuse(READ) }));
-    let one = at(["/webhooks/{id}/deliveries/{delivery_id}/", "/webhooks/{id}/deliveries/{delivery_id}"])
-        .route(web::route().guard(reads()).to(deliveries::read))
-        .default_service(web::to(|| async { refuse(READ) }));
-    let resend =
-        at(["/webhooks/{id}/deliveries/{delivery_id}/resend/", "/webhooks/{id}/deliveries/{delivery_id}/resend"])
-            .route(web::post().to(resends::create))
-            .default_service(web::to(|| async { refuse("POST") }));
-    let recoveries = at(["/webhooks/{id}/recover/", "/webhooks/{id}/recover"])
-        .route(web::post().to(recoveries::begin))
-        .default_service(web::to(|| async { refuse("POST") }));
-    let recovery = at(["/webhooks/{id}/recover/{recovery_id}/", "/webhooks/{id}/recover/{recovery_id}"])
-        .route(web::route().guard(reads()).to(recoveries::read))
-        .default_service(web::to(|| async { refuse(READ) }));
-    config.service(log).service(one).service(resend).service(recoveries).service(recovery);
-}
-
-/// The first path is canonical and names the route in logs and metrics. The other one is accepted too.
-fn at<const N: usize>(paths: [&'static str; N]) -> Resource {
+/// A path, which also names the route in logs and metrics, and the methods that it takes. A path that ends in a slash
+/// is accepted without it too.
+fn at(path: &'static str, allowed: &'static str) -> Resource {
     #[cfg(test)]
-    tests::ROUTES.with_borrow_mut(|routes| routes.insert(paths[0]));
-    web::resource(Vec::from(paths))
+    tests::ROUTES.with_borrow_mut(|routes| routes.insert(path));
+    let mut paths = vec![path];
+    paths.extend(path.strip_suffix('/'));
+    let refuse = move || ready(Err::<HttpResponse, _>(ApiError::MethodNotAllowed(allowed)));
+    web::resource(paths).default_service(web::to(refuse))
 }
 
 /// HEAD has the same handlers as GET: the server leaves out the body.
-fn reads() -> impl guard::Guard {
-    guard::Any(guard::Get()).or(guard::Head())
+fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
-fn refuse(allowed: &'static str) -> Result<&'static str, ApiError> {
-    Err(ApiError::MethodNotAllowed(allowed))
-}
-
-async fn nothing() -> Result<&'static str, ApiError> {
+async fn nothing() -> Result<HttpResponse, ApiError> {
     Err(ApiError::NotFound)
 }
 
