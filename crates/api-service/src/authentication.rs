@@ -7,12 +7,15 @@ mod rate_limit;
 mod recent;
 mod strangers;
 
-use std::time::{Duration, Instant};
+use std::{
+    future::{Ready, ready},
+    time::{Duration, Instant},
+};
 
 use actix_web::{
-    Error, HttpMessage,
+    Error, FromRequest, HttpMessage, HttpRequest,
     body::{BoxBody, MessageBody},
-    dev::{ServiceRequest, ServiceResponse},
+    dev::{Payload, ServiceRequest, ServiceResponse},
     http::header::HeaderMap,
     middleware::Next,
     web::Data,
@@ -52,6 +55,16 @@ enum Sessions {
 #[derive(Clone, Copy)]
 pub(crate) struct Administrator {
     pub(crate) tenant: TenantId,
+}
+
+/// Behind [`admins_only`] there is always one.
+impl FromRequest for Administrator {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(request.extensions().get::<Self>().copied().ok_or(ApiError::NotLoggedIn))
+    }
 }
 
 impl Authentication {

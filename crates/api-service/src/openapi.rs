@@ -9,7 +9,8 @@ mod schemas;
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
-use self::call::{Body, Call, Content, Need, Parameter, Success, Tag, header, reference};
+use self::call::{Body, Call, Content, Parameter, Success, Tag, header, reference};
+use crate::request::Need;
 
 /// The prefix of all paths.
 pub(crate) const BASE: &str = "/api/v1";

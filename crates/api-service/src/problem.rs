@@ -41,6 +41,9 @@ use ledger::LedgerError;
 
 use crate::violation::Violation;
 
+/// What a handler answers.
+pub(crate) type Answer = Result<HttpResponse, ApiError>;
+
 type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a request failed. The text is for the client, the source for the log.

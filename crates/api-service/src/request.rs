@@ -1,6 +1,13 @@
 //! What a request says, checked: the ids of its path, the page of a list, the members of its body.
 
-pub(crate) mod fields;
-pub(crate) mod json;
-pub(crate) mod page;
-pub(crate) mod path;
+mod fields;
+mod json;
+mod page;
+mod path;
+
+pub(crate) use self::{
+    fields::{Checked, Fields, boolean, event_type, keep, string, timestamp, violation, wrong_type},
+    json::{Members, Need, PATIENCE, members},
+    page::{DEFAULT_LIMIT, Filter, LONGEST_QUERY, List, MAX_LIMIT, Query, cursor_after, cut},
+    path::Id,
+};

@@ -1,10 +1,6 @@
 //! The API's description, served to programs and to people. It needs no session.
 
-use actix_web::{
-    HttpResponse,
-    http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE},
-    web::Data,
-};
+use actix_web::{HttpResponse, http::header, web::Data};
 
 use crate::{docs, state::State};
 
@@ -13,18 +9,18 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'non
 
 /// `GET /api/v1/openapi.json`
 pub(crate) async fn openapi(state: Data<State>) -> HttpResponse {
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, "application/json")).body(state.docs.json.clone())
+    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/json")).body(state.docs.json.clone())
 }
 
 /// `GET /api/v1/docs/`
 pub(crate) async fn page(state: Data<State>) -> HttpResponse {
     HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
+        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
         .body(state.docs.page.clone())
 }
 
 /// `GET /api/v1/docs/style.css`
 pub(crate) async fn style() -> HttpResponse {
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, "text/css; charset=utf-8")).body(docs::STYLE)
+    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/css; charset=utf-8")).body(docs::STYLE)
 }

@@ -5,7 +5,7 @@ use domain::{EventType, catalogue};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::problem::ApiError;
+use crate::problem::{Answer, ApiError};
 
 #[derive(Serialize)]
 struct EventTypeView {
@@ -23,7 +23,7 @@ struct ListView {
 }
 
 /// Lists all seven.
-pub(crate) async fn list() -> Result<HttpResponse, ApiError> {
+pub(crate) async fn list() -> Answer {
     let data = EventType::ALL.into_iter().map(view).collect::<Result<_, _>>().map_err(ApiError::unexpected)?;
     Ok(HttpResponse::Ok().json(ListView { data }))
 }

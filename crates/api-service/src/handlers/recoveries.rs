@@ -1,27 +1,37 @@
 //! `/api/v1/webhooks/{id}/recover/`: recoveries. The outbox relay sends every dropped delivery since a time again.
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::header::LOCATION,
-    web::{Data, Path, Payload, ReqData},
-};
-use domain::{Timestamp, WebhookId};
+use actix_web::{HttpResponse, http::header::LOCATION, web::Data};
+use domain::WebhookId;
 use ledger::Recovery;
 use serde::Serialize;
 use time::{OffsetDateTime, serde::rfc3339};
 use uuid::Uuid;
 
-use super::webhooks;
+use super::{
+    body::{Body, FromBody},
+    webhooks,
+};
 use crate::{
     authentication::Administrator,
-    problem::ApiError,
-    request::{
-        fields::{Checked, Fields, timestamp},
-        json::{self, Members},
-        path,
-    },
-    state::State,
+    problem::{Answer, ApiError},
+    request::{Checked, Fields, Id, Members, timestamp, violation},
+    state::{Rules, State},
 };
+
+/// Deliveries of events from this time on are recovered.
+pub(crate) struct Since(OffsetDateTime);
+
+impl FromBody for Since {
+    fn read(members: &Members, _: &Rules) -> Checked<Self> {
+        let mut fields = Fields::of(members);
+        let since = fields.required("since", |value| timestamp("since", value));
+        let since = fields.finish(&["since"], since)?.as_datetime();
+        if since > OffsetDateTime::now_utc() {
+            return violation("since", "in_the_future", "must not be in the future");
+        }
+        Ok(Self(since))
+    }
+}
 
 /// A recovery and its progress.
 #[derive(Serialize)]
@@ -41,40 +51,27 @@ struct RecoveryView {
 /// Begins a recovery, or answers with the one that is running.
 pub(crate) async fn begin(
     state: Data<State>,
-    admin: ReqData<Administrator>,
-    id: Path<String>,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    let id: WebhookId = path::id(&id)?;
-    let members = json::members(&request, payload, state.body_limit).await?;
-    let since = since(&members).map_err(ApiError::Fields)?.as_datetime();
-    if since > OffsetDateTime::now_utc() {
-        return Err(ApiError::field("since", "in_the_future", "must not be in the future"));
-    }
-    let recovery = state.ledger.recovery_create(admin.tenant, id, since).await?.ok_or(ApiError::NotFound)?;
+    admin: Administrator,
+    Id(webhook): Id<WebhookId>,
+    Body(Since(since)): Body<Since>,
+) -> Answer {
+    let recovery = state.ledger.recovery_create(admin.tenant, webhook, since).await?.ok_or(ApiError::NotFound)?;
     state.outbox.recoveries.notify_one();
-    tracing::info!(recovery = %recovery.id, webhook = %id, tenant = %admin.tenant, "dropped deliveries are recovered");
-    let location = format!("/api/v1/webhooks/{id}/recover/{}/", recovery.id);
+    tracing::info!(recovery = %recovery.id, %webhook, tenant = %admin.tenant, "dropped deliveries are recovered");
+    let location = format!("/api/v1/webhooks/{webhook}/recover/{}/", recovery.id);
     Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
 }
 
 /// Answers with a recovery's progress.
 pub(crate) async fn read(
     state: Data<State>,
-    admin: ReqData<Administrator>,
-    ids: Path<(String, String)>,
-) -> Result<HttpResponse, ApiError> {
-    let (webhook, id) = ids.into_inner();
-    let webhook = webhooks::known(&state, &admin, &webhook).await?;
-    let recovery = state.ledger.recovery_find(webhook, path::id(&id)?).await?.ok_or(ApiError::NotFound)?;
+    admin: Administrator,
+    Id(webhook): Id<WebhookId>,
+    id: Result<Id<Uuid>, ApiError>,
+) -> Answer {
+    let webhook = webhooks::known(&state, admin, webhook).await?;
+    let recovery = state.ledger.recovery_find(webhook, id?.0).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
-}
-
-fn since(members: &Members) -> Checked<Timestamp> {
-    let mut fields = Fields::of(members);
-    let since = fields.required("since", |value| timestamp("since", value));
-    fields.finish(&["since"], since)
 }
 
 impl RecoveryView {

@@ -1,35 +1,29 @@
 //! `POST …/resend/`: a fresh run of the schedule for one delivery.
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    web::{Data, Path, Payload, ReqData},
-};
-use domain::DeliveryId;
+use actix_web::web::Data;
+use domain::{DeliveryId, WebhookId};
 use ledger::Resend;
 
-use super::{deliveries::accepted, webhooks};
+use super::{body::Body, deliveries::accepted, webhooks};
 use crate::{
     authentication::Administrator,
-    problem::ApiError,
-    request::{fields::Fields, json, path},
+    problem::{Answer, ApiError},
+    request::Id,
     state::State,
 };
 
 /// Sends a delivery again, with the same id and body. The call is idempotent while the delivery waits for the first
 /// attempt of a run: two requests make one run. If the webhook is paused, the job is held. A delivery whose day ended
-/// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment.
+/// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment. A faulty body counts before an
+/// unknown webhook, however its id is written.
 pub(crate) async fn create(
     state: Data<State>,
-    admin: ReqData<Administrator>,
-    ids: Path<(String, String)>,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    let (webhook, id) = ids.into_inner();
-    let id: DeliveryId = path::id(&id)?;
-    let members = json::members_if_any(&request, payload, state.body_limit).await?;
-    Fields::of(&members).finish(&[], Some(())).map_err(ApiError::Fields)?;
-    let webhook = webhooks::known(&state, &admin, &webhook).await?;
+    admin: Administrator,
+    webhook: Result<Id<WebhookId>, ApiError>,
+    Id(id): Id<DeliveryId>,
+    Body(()): Body<()>,
+) -> Answer {
+    let webhook = webhooks::known(&state, admin, webhook?.0).await?;
     state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     state.outbox.check().map_err(ApiError::BrokerAway)?;
     match state.ledger.delivery_resend(admin.tenant, webhook.id(), id, state.keep).await? {

@@ -1,38 +1,44 @@
 //! `POST /api/v1/webhooks/{id}/test/`: test deliveries of a sample.
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    web::{Data, Path, Payload, ReqData},
-};
+use actix_web::web::Data;
 use domain::{Event, EventId, EventType, TenantId, Timestamp, WebhookId, catalogue};
 use ledger::{NewEvent, TestDelivery};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{deliveries::accepted, webhooks};
+use super::{
+    body::{Body, FromBody},
+    deliveries::accepted,
+    webhooks,
+};
 use crate::{
     authentication::Administrator,
-    problem::ApiError,
-    request::{
-        fields::{Fields, event_type},
-        json::{self, Members},
-        path,
-    },
-    state::State,
+    problem::{Answer, ApiError},
+    request::{Checked, Fields, Id, Members, Need, event_type},
+    state::{Rules, State},
 };
+
+/// The event type that is asked for, if any.
+pub(crate) struct Wish(Option<EventType>);
+
+impl FromBody for Wish {
+    const NEED: Need = Need::Optional;
+
+    fn read(members: &Members, _: &Rules) -> Checked<Self> {
+        let mut fields = Fields::of(members);
+        let wish = fields.optional("event_type", |value| event_type("event_type", value));
+        fields.finish(&["event_type"], Some(Self(wish)))
+    }
+}
 
 /// Sends a realistic sample of a subscribed event type. It is signed, retried and recorded like any event, but marked.
 pub(crate) async fn create(
     state: Data<State>,
-    admin: ReqData<Administrator>,
-    id: Path<String>,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    let id: WebhookId = path::id(&id)?;
-    let members = json::members_if_any(&request, payload, state.body_limit).await?;
-    let wish = wish(&members)?;
+    admin: Administrator,
+    Id(id): Id<WebhookId>,
+    Body(Wish(wish)): Body<Wish>,
+) -> Answer {
     let webhook = state.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
     let event_type = subscribed(wish, &webhook.events)?;
     state.outbox.check().map_err(ApiError::BrokerAway)?;
@@ -48,13 +54,7 @@ pub(crate) async fn create(
         return Err(ApiError::BrokerAway(error));
     }
     tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %admin.tenant, "a test is sent");
-    accepted(&state, webhooks::known(&state, &admin, &id.to_string()).await?, begun.delivery).await
-}
-
-fn wish(members: &Members) -> Result<Option<EventType>, ApiError> {
-    let mut fields = Fields::of(members);
-    let wish = fields.optional("event_type", |value| event_type("event_type", value));
-    fields.finish(&["event_type"], Some(wish)).map_err(ApiError::Fields)
+    accepted(&state, webhooks::known(&state, admin, id).await?, begun.delivery).await
 }
 
 /// The requested type, else the webhook's first.

@@ -3,40 +3,30 @@
 mod registration;
 mod view;
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::header::LOCATION,
-    web::{Data, Path, Payload, ReqData},
-};
+use actix_web::{HttpResponse, http::header::LOCATION, web::Data};
 use domain::WebhookId;
-use ledger::{NewWebhook, OwnWebhook, Page};
+use ledger::{NewWebhook, OwnWebhook, Page, WebhookChange};
 use signing::SigningSecret;
 use uuid::Uuid;
 
 use self::{
     registration::Registration,
-    view::{CreatedView, ListView, WebhookView},
+    view::{CreatedView, WebhookView},
 };
+use super::body::Body;
 use crate::{
     authentication::Administrator,
-    problem::ApiError,
-    request::{
-        json,
-        page::{self, Everything},
-        path,
-    },
+    problem::{Answer, ApiError},
+    request::{Id, List, Query, cut},
     state::State,
 };
 
 /// Registers a webhook. Only this answer holds its secret.
 pub(crate) async fn create(
     state: Data<State>,
-    admin: ReqData<Administrator>,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    let members = json::members(&request, payload, state.body_limit).await?;
-    let Registration { name, url, events } = Registration::read(&members, &state.rules).map_err(ApiError::Fields)?;
+    admin: Administrator,
+    Body(Registration { name, url, events }): Body<Registration>,
+) -> Answer {
     let (id, tenant) = (WebhookId::from(Uuid::now_v7()), admin.tenant);
     let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
     let secret =
@@ -55,23 +45,17 @@ pub(crate) async fn create(
 /// The tenant's webhooks with their health, oldest first.
 pub(crate) async fn list(
     state: Data<State>,
-    admin: ReqData<Administrator>,
-    request: HttpRequest,
-) -> Result<HttpResponse, ApiError> {
-    let (Page { after, limit }, Everything) = page::read(request.query_string())?;
+    admin: Administrator,
+    Query(Page { after, limit }, ()): Query<WebhookId>,
+) -> Answer {
     // One more than asked for shows whether there is a next page.
     let webhooks = state.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
-    let (webhooks, next_cursor) = page::cut(webhooks, limit, |webhook| webhook.id.as_uuid());
-    Ok(HttpResponse::Ok().json(ListView { data: webhooks.iter().map(WebhookView::of).collect(), next_cursor }))
+    let (webhooks, next_cursor) = cut(webhooks, limit, |webhook| webhook.id.as_uuid());
+    Ok(HttpResponse::Ok().json(List { data: webhooks.iter().map(WebhookView::of).collect(), next_cursor }))
 }
 
 /// One of the tenant's webhooks. A malformed id, an unknown one and another tenant's are answered alike.
-pub(crate) async fn read(
-    state: Data<State>,
-    admin: ReqData<Administrator>,
-    id: Path<String>,
-) -> Result<HttpResponse, ApiError> {
-    let id = path::id(&id)?;
+pub(crate) async fn read(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>) -> Answer {
     let webhook = state.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
 }
@@ -79,14 +63,10 @@ pub(crate) async fn read(
 /// Changes the given fields. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
 pub(crate) async fn change(
     state: Data<State>,
-    admin: ReqData<Administrator>,
-    id: Path<String>,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    let id: WebhookId = path::id(&id)?;
-    let members = json::members(&request, payload, state.body_limit).await?;
-    let change = registration::change(&members, &state.rules).map_err(ApiError::Fields)?;
+    admin: Administrator,
+    Id(id): Id<WebhookId>,
+    Body(change): Body<WebhookChange>,
+) -> Answer {
     let webhook = state.ledger.webhook_change(admin.tenant, id, &change).await?.ok_or(ApiError::NotFound)?;
     if change.is_active == Some(true) {
         state.outbox.activations.notify_one();
@@ -96,12 +76,7 @@ pub(crate) async fn change(
 }
 
 /// Deletes a webhook. Its waiting deliveries count as cancelled at once, and its history stays readable.
-pub(crate) async fn delete(
-    state: Data<State>,
-    admin: ReqData<Administrator>,
-    id: Path<String>,
-) -> Result<HttpResponse, ApiError> {
-    let id: WebhookId = path::id(&id)?;
+pub(crate) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>) -> Answer {
     if !state.ledger.webhook_delete(admin.tenant, id).await? {
         return Err(ApiError::NotFound);
     }
@@ -110,7 +85,7 @@ pub(crate) async fn delete(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// The tenant's webhook, deleted or not, by the id in a path.
-pub(super) async fn known(state: &State, admin: &Administrator, id: &str) -> Result<OwnWebhook, ApiError> {
-    state.ledger.webhook_known(admin.tenant, path::id(id)?).await?.ok_or(ApiError::NotFound)
+/// The tenant's webhook, deleted or not.
+pub(super) async fn known(state: &State, admin: Administrator, id: WebhookId) -> Result<OwnWebhook, ApiError> {
+    state.ledger.webhook_known(admin.tenant, id).await?.ok_or(ApiError::NotFound)
 }

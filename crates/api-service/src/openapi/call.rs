@@ -4,7 +4,7 @@ use actix_web::http::Method;
 use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
-use crate::problem::ApiError;
+use crate::{problem::ApiError, request::Need};
 
 /// The name of the schema of errors.
 pub(super) const PROBLEM: &str = "Problem";
@@ -43,13 +43,6 @@ pub(super) struct Parameter {
     pub(super) description: &'static str,
     pub(super) schema: Value,
     pub(super) example: Value,
-}
-
-/// Whether a call has to be given its body.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
-    Required,
-    Optional,
 }
 
 pub(super) struct Body {

@@ -6,11 +6,15 @@ use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
 use super::{
-    call::{Body, Call, Content, Need, Parameter, Success, Tag, reference},
+    call::{Body, Call, Content, Parameter, Success, Tag, reference},
     errors::broker_away,
     examples,
 };
-use crate::{problem::ApiError, quota, request::page};
+use crate::{
+    problem::ApiError,
+    quota,
+    request::{DEFAULT_LIMIT, MAX_LIMIT, Need},
+};
 
 pub(super) fn all() -> Vec<Call> {
     let mut calls = webhooks();
@@ -290,9 +294,9 @@ fn of_delivery(id: &str) -> Vec<(&'static str, Value)> {
 }
 
 fn paging() -> Vec<Parameter> {
-    let limit = json!({"type": "integer", "minimum": 1, "maximum": page::MAX_LIMIT, "default": page::DEFAULT_LIMIT});
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT});
     vec![
-        parameter("limit", "Entries on the page, at most.", limit, json!(page::DEFAULT_LIMIT)),
+        parameter("limit", "Entries on the page, at most.", limit, json!(DEFAULT_LIMIT)),
         parameter(
             "cursor",
             "`next_cursor` of the page before.",

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     problem::{self, ApiError},
-    request::{json::PATIENCE, page::LONGEST_QUERY},
+    request::{LONGEST_QUERY, PATIENCE},
     violation::Violation,
 };
 

@@ -3,7 +3,6 @@
 use std::{fmt, time::Duration};
 
 use actix_web::{
-    HttpRequest,
     http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap},
     web::{Bytes, Payload},
 };
@@ -23,29 +22,35 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, PartialEq)]
 pub(crate) struct Members(pub(crate) Vec<(String, Value)>);
 
+/// Whether a call has to be given a body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Required,
+    /// A missing body has no members and needs no type.
+    Optional,
+}
+
 /// Reads a body of at most `limit` bytes.
-pub(crate) async fn members(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Members, ApiError> {
-    if !is_json(request.headers()) {
+pub(crate) async fn members(
+    headers: &HeaderMap,
+    payload: Payload,
+    limit: usize,
+    need: Need,
+) -> Result<Members, ApiError> {
+    let (is_optional, is_json) = (need == Need::Optional, is_json(headers));
+    if !is_json && (!is_optional || headers.contains_key(CONTENT_TYPE)) {
         return Err(ApiError::MediaType);
     }
-    parse(&read(request, payload, limit).await?)
-}
-
-/// The same for a body that may be missing. A missing body has no members and needs no type.
-pub(crate) async fn members_if_any(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Members, ApiError> {
-    if request.headers().contains_key(CONTENT_TYPE) && !is_json(request.headers()) {
-        return Err(ApiError::MediaType);
-    }
-    let body = read(request, payload, limit).await?;
+    let body = read(headers, payload, limit).await?;
     match body.is_empty() {
-        true => Ok(Members(Vec::new())),
-        false if is_json(request.headers()) => parse(&body),
-        false => Err(ApiError::MediaType),
+        true if is_optional => Ok(Members(Vec::new())),
+        _ if is_json => parse(&body),
+        _ => Err(ApiError::MediaType),
     }
 }
 
-async fn read(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Bytes, ApiError> {
-    if announced(request.headers()).is_some_and(|length| length > limit) {
+async fn read(headers: &HeaderMap, payload: Payload, limit: usize) -> Result<Bytes, ApiError> {
+    if announced(headers).is_some_and(|length| length > limit) {
         return Err(ApiError::BodyTooLarge(limit));
     }
     let received = timeout(PATIENCE, payload.to_bytes_limited(limit)).await;

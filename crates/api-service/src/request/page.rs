@@ -1,8 +1,10 @@
 //! Lists' query parameters: `limit`, `cursor` and filters.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, future};
 
+use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use ledger::Page;
+use serde::Serialize;
 use url::form_urlencoded;
 use uuid::Uuid;
 
@@ -24,10 +26,7 @@ pub(crate) trait Filter: Default {
 }
 
 /// No filter.
-#[derive(Default)]
-pub(crate) struct Everything;
-
-impl Filter for Everything {
+impl Filter for () {
     const KNOWN: &str = "limit and cursor";
 
     fn take(&mut self, _: &str, _: &str) -> Option<Result<(), Violation>> {
@@ -35,32 +34,48 @@ impl Filter for Everything {
     }
 }
 
-/// Reads a query string and reports all its violations at once. A query string that is too long is not read at all.
-pub(crate) fn read<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), ApiError> {
-    if query.len() > LONGEST_QUERY {
-        return Err(ApiError::QueryTooLong(LONGEST_QUERY));
+/// The part of a list that a query string asks for. All its violations are reported at once. A query string that is too
+/// long is not read at all.
+pub(crate) struct Query<Key, F = ()>(pub(crate) Page<Key>, pub(crate) F);
+
+impl<Key: From<Uuid>, F: Filter> FromRequest for Query<Key, F> {
+    type Error = ApiError;
+    type Future = future::Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        future::ready(match request.query_string() {
+            query if query.len() > LONGEST_QUERY => Err(ApiError::QueryTooLong(LONGEST_QUERY)),
+            query => Self::read(query).map_err(ApiError::Parameters),
+        })
     }
-    parameters(query).map_err(ApiError::Parameters)
 }
 
-pub(crate) fn parameters<Key: From<Uuid>, F: Filter>(query: &str) -> Result<(Page<Key>, F), Vec<Violation>> {
-    let mut page = Page { after: None, limit: DEFAULT_LIMIT };
-    let mut filter = F::default();
-    let mut violations = Vec::new();
-    let mut seen = HashSet::new();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if !seen.insert(name.clone()) {
-            violations.push(Violation::new(&*name, "repeated_parameter", "is given more than once"));
-            continue;
+impl<Key: From<Uuid>, F: Filter> Query<Key, F> {
+    pub(crate) fn read(query: &str) -> Result<Self, Vec<Violation>> {
+        let (mut page, mut filter) = (Page { after: None, limit: DEFAULT_LIMIT }, F::default());
+        let (mut violations, mut seen) = (Vec::new(), HashSet::new());
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if !seen.insert(name.clone()) {
+                violations.push(Violation::new(&*name, "repeated_parameter", "is given more than once"));
+                continue;
+            }
+            let taken = match &*name {
+                "limit" => limit(&value).map(|limit| page.limit = limit),
+                "cursor" => cursor(&value).map(|after| page.after = Some(after.into())),
+                _ => filter.take(&name, &value).unwrap_or_else(|| Err(unknown::<F>(&name))),
+            };
+            violations.extend(taken.err());
         }
-        let taken = match &*name {
-            "limit" => limit(&value).map(|limit| page.limit = limit),
-            "cursor" => cursor(&value).map(|after| page.after = Some(after.into())),
-            _ => filter.take(&name, &value).unwrap_or_else(|| Err(unknown::<F>(&name))),
-        };
-        violations.extend(taken.err());
+        if violations.is_empty() { Ok(Self(page, filter)) } else { Err(violations) }
     }
-    if violations.is_empty() { Ok((page, filter)) } else { Err(violations) }
+}
+
+/// A list's answer.
+#[derive(Serialize)]
+pub(crate) struct List<T> {
+    pub(crate) data: Vec<T>,
+    /// `None` on the last page.
+    pub(crate) next_cursor: Option<String>,
 }
 
 /// Cuts `entries` to a page of `limit`. If there are more, there is a next page, whose cursor is returned.
@@ -100,7 +115,7 @@ mod tests {
     use super::*;
 
     fn read(query: &str) -> Result<Page<WebhookId>, Vec<Violation>> {
-        super::parameters::<WebhookId, Everything>(query).map(|(page, _)| page)
+        Query::<WebhookId>::read(query).map(|Query(page, ())| page)
     }
 
     const ID: &str = "0192f0c1-0000-7000-8000-000000000001";

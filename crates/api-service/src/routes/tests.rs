@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{answer, docs::Docs, outbox::Outbox, quota, request::page::LONGEST_QUERY, state::Rules};
+use crate::{answer, docs::Docs, outbox::Outbox, quota, request::LONGEST_QUERY, state::Rules};
 
 const LIST: &str = "/api/v1/webhooks/";
 const ID: &str = "0192f0c1-0000-7000-8000-000000000001";

@@ -4,26 +4,22 @@ use domain::{DeliveryState, Timestamp};
 use ledger::DeliveryFilter;
 use time::OffsetDateTime;
 
-use crate::{request::page::Filter, violation::Violation};
+use crate::{request::Filter, violation::Violation};
 
 /// `state`, `event_type`, `created_after` (at this time or later) and `created_before`.
-#[derive(Default)]
-pub(super) struct Filters(pub(super) DeliveryFilter);
-
-impl Filter for Filters {
+impl Filter for DeliveryFilter {
     const KNOWN: &str = "limit, cursor, state, event_type, created_after and created_before";
 
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>> {
-        let filter = &mut self.0;
         Some(match name {
-            "state" => state(value).map(|state| filter.state = Some(state)),
+            "state" => state(value).map(|state| self.state = Some(state)),
             "event_type" => {
                 let known = value.parse().map_err(|unknown: domain::UnknownEventType| unknown.to_string());
                 let event_type = known.map_err(|message| Violation::new(name, "unknown_event_type", message));
-                event_type.map(|event_type| filter.event_type = Some(event_type))
+                event_type.map(|event_type| self.event_type = Some(event_type))
             }
-            "created_after" => moment(name, value).map(|from| filter.created_from = Some(from)),
-            "created_before" => moment(name, value).map(|until| filter.created_until = Some(until)),
+            "created_after" => moment(name, value).map(|from| self.created_from = Some(from)),
+            "created_before" => moment(name, value).map(|until| self.created_until = Some(until)),
             _ => return None,
         })
     }
@@ -46,13 +42,13 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::request::page;
+    use crate::request::Query;
 
     fn read(query: &str) -> Result<DeliveryFilter, Vec<(String, &'static str)>> {
         let violations = |violations: Vec<Violation>| {
             violations.into_iter().map(|violation| (violation.field, violation.code)).collect()
         };
-        page::parameters::<DeliveryId, Filters>(query).map(|(_, Filters(filter))| filter).map_err(violations)
+        Query::<DeliveryId, DeliveryFilter>::read(query).map(|Query(_, filter)| filter).map_err(violations)
     }
 
     #[test]

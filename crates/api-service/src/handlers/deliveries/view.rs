@@ -25,13 +25,6 @@ pub(super) struct DeliveryView {
     next_attempt_at: Option<OffsetDateTime>,
 }
 
-/// A page of the log.
-#[derive(Serialize)]
-pub(super) struct ListView {
-    pub(super) data: Vec<DeliveryView>,
-    pub(super) next_cursor: Option<String>,
-}
-
 /// One delivery with everything about it except the secret.
 #[derive(Serialize)]
 pub(super) struct DetailView<'a> {

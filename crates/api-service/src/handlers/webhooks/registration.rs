@@ -5,10 +5,8 @@ use ledger::WebhookChange;
 use serde_json::Value;
 
 use crate::{
-    request::{
-        fields::{Checked, Fields, boolean, event_type, keep, string, violation, wrong_type},
-        json::Members,
-    },
+    handlers::body::FromBody,
+    request::{Checked, Fields, Members, boolean, event_type, keep, string, violation, wrong_type},
     state::Rules,
 };
 
@@ -18,15 +16,14 @@ const CHANGEABLE: [&str; 4] = ["name", "url", "events", "is_active"];
 
 /// A valid registration.
 #[derive(Debug)]
-pub(super) struct Registration {
+pub(crate) struct Registration {
     pub(super) name: String,
     pub(super) url: WebhookUrl,
     pub(super) events: Vec<EventType>,
 }
 
-impl Registration {
-    /// Checks every field and reports all violations at once.
-    pub(super) fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+impl FromBody for Registration {
+    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
         let mut fields = Fields::of(members);
         let name = fields.required("name", |value| name(value, rules));
         let url = fields.required("url", |value| url(value, rules));
@@ -36,16 +33,18 @@ impl Registration {
     }
 }
 
-/// Reads a change and reports all violations at once. An absent field stays as it is.
-pub(super) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange> {
-    let mut fields = Fields::of(members);
-    let change = WebhookChange {
-        name: fields.optional("name", |value| name(value, rules)),
-        url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
-        events: fields.optional("events", events),
-        is_active: fields.optional("is_active", |value| boolean("is_active", value)),
-    };
-    fields.finish(&CHANGEABLE, Some(change))
+/// An absent field stays as it is.
+impl FromBody for WebhookChange {
+    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+        let mut fields = Fields::of(members);
+        let change = Self {
+            name: fields.optional("name", |value| name(value, rules)),
+            url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
+            events: fields.optional("events", events),
+            is_active: fields.optional("is_active", |value| boolean("is_active", value)),
+        };
+        fields.finish(&CHANGEABLE, Some(change))
+    }
 }
 
 fn name(value: &Value, rules: &Rules) -> Checked<String> {

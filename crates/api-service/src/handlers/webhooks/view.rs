@@ -30,13 +30,6 @@ pub(super) struct CreatedView<'a> {
     pub(super) signing_secret: &'a str,
 }
 
-/// A page of a list.
-#[derive(Serialize)]
-pub(super) struct ListView<'a> {
-    pub(super) data: Vec<WebhookView<'a>>,
-    pub(super) next_cursor: Option<String>,
-}
-
 impl<'a> WebhookView<'a> {
     pub(super) fn of(webhook: &'a Webhook) -> Self {
         Self {
