@@ -1,14 +1,14 @@
 //! Authentication: who is calling (specification, section 5.1), from which site, how often.
 
 mod cookie;
-pub(crate) mod cross_site;
+mod cross_site;
 mod introspection;
 mod rate_limit;
 mod recent;
 mod strangers;
 
 use std::{
-    future::{Ready, ready},
+    future,
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,6 @@ use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
     body::{BoxBody, MessageBody},
     dev::{Payload, ServiceRequest, ServiceResponse},
-    http::header::HeaderMap,
     middleware::Next,
     web::Data,
 };
@@ -60,10 +59,10 @@ pub(crate) struct Administrator {
 /// Behind [`admins_only`] there is always one.
 impl FromRequest for Administrator {
     type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
+    type Future = future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(request.extensions().get::<Self>().copied().ok_or(ApiError::NotLoggedIn))
+        future::ready(request.extensions().get::<Self>().copied().ok_or(ApiError::NotLoggedIn))
     }
 }
 
@@ -92,8 +91,8 @@ impl Authentication {
         Self { sessions: Sessions::Known(sessions.into()), rate_limit: None }
     }
 
-    async fn administrator(&self, headers: &HeaderMap) -> Result<Administrator, ApiError> {
-        let id = cookie::session_id(headers).ok_or(ApiError::NotLoggedIn)?;
+    async fn administrator(&self, request: &HttpRequest) -> Result<Administrator, ApiError> {
+        let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
         let hash = SessionHash::of(id);
         let session = self.sessions.find(&hash, id).await?.ok_or(ApiError::NotLoggedIn)?;
         if session.role != ADMIN {
@@ -101,6 +100,9 @@ impl Authentication {
         }
         if let Some(limit) = &self.rate_limit {
             limit.take(&hash, Instant::now()).map_err(ApiError::TooManyRequests)?;
+        }
+        if !request.method().is_safe() {
+            cross_site::check(request.headers())?;
         }
         Ok(Administrator { tenant: session.tenant })
     }
@@ -122,13 +124,13 @@ impl Sessions {
     }
 }
 
-/// Lets only administrators pass, within the rate limit.
+/// Lets only administrators pass, within the rate limit, and no cross-site write.
 pub(crate) async fn admins_only(
     authentication: Data<Authentication>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    match authentication.administrator(request.headers()).await {
+    match authentication.administrator(request.request()).await {
         Ok(administrator) => {
             request.extensions_mut().insert(administrator);
             next.call(request).await.map(ServiceResponse::map_into_boxed_body)

@@ -9,10 +9,10 @@ use actix_web::{
 };
 
 use crate::{
-    authentication::{self, Authentication, cross_site},
+    authentication::{self, Authentication},
     handlers::{deliveries, docs, event_types, recoveries, resends, test_deliveries, webhooks},
     metrics::Metrics,
-    problem::ApiError,
+    problem::{Answer, ApiError},
     state::State,
 };
 
@@ -36,11 +36,10 @@ impl Routes {
     }
 }
 
-/// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So the
-/// session is checked first, even on unknown paths. The middleware that is wrapped last runs first.
+/// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So
+/// the session is checked first, even on unknown paths.
 fn table(config: &mut ServiceConfig) {
     let v1 = web::scope("/api/v1")
-        .wrap(from_fn(cross_site::guard))
         .wrap(from_fn(authentication::admins_only))
         .service(at("/webhooks/", "GET, HEAD, POST").route(get().to(webhooks::list)).route(post().to(webhooks::create)))
         .service(
@@ -81,7 +80,7 @@ fn get() -> Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
-async fn nothing() -> Result<HttpResponse, ApiError> {
+async fn nothing() -> Answer {
     Err(ApiError::NotFound)
 }
 

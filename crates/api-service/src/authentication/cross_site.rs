@@ -1,35 +1,16 @@
 //! Rejects cross-site writes: a browser sends the cookie with every request, even one that another site's page makes.
 
-use actix_web::{
-    Error,
-    body::{BoxBody, MessageBody},
-    dev::{ServiceRequest, ServiceResponse},
-    http::header::{HOST, HeaderMap, HeaderName, ORIGIN, REFERER},
-    middleware::Next,
-};
+use actix_web::http::header::{HOST, HeaderMap, HeaderName, ORIGIN, REFERER};
 use url::Url;
 
 use crate::problem::ApiError;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Rejects cross-site writes.
-pub(crate) async fn guard(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<BoxBody>, Error> {
-    if !request.method().is_safe()
-        && let Err(error) = check(request.headers())
-    {
-        return Ok(request.error_response(error));
-    }
-    next.call(request).await.map(ServiceResponse::map_into_boxed_body)
-}
-
 /// Browsers set these headers and no page can change them. A program need not send them. A page can leave out
 /// `Referer`, so it counts only for old browsers that send neither of the others. The last line of defence is the
 /// body's type: no page can send JSON to another site without a preflight request.
-fn check(headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     if !headers.get_all(FETCH_SITE).all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
         return Err(ApiError::CrossSite("Sec-Fetch-Site"));
     }

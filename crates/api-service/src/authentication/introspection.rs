@@ -123,14 +123,11 @@ impl Introspection {
 
     fn remembered(&self, hash: &SessionHash, now: Instant) -> Option<Session> {
         let mut confirmed = self.confirmed();
-        match confirmed.get(hash) {
-            Some(Confirmed { session, until }) if *until > now => Some(session.clone()),
-            Some(_) => {
-                confirmed.remove(hash);
-                None
-            }
-            None => None,
+        let session = confirmed.get(hash).filter(|known| known.until > now).map(|known| known.session.clone());
+        if session.is_none() {
+            confirmed.remove(hash);
         }
+        session
     }
 
     fn confirmed(&self) -> MutexGuard<'_, Recent<Confirmed>> {

@@ -34,16 +34,6 @@ pub(super) struct Turn(
     #[allow(dead_code, reason = "it is given back when it is dropped")] Option<OwnedSemaphorePermit>,
 );
 
-/// Too many unknown sessions are being looked up.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Crowded;
-
-impl From<Crowded> for ApiError {
-    fn from(Crowded: Crowded) -> Self {
-        Self::Crowded
-    }
-}
-
 impl Strangers {
     /// Makes `at_once` turns, at least one.
     pub(super) fn new(at_once: usize) -> Self {
@@ -54,14 +44,14 @@ impl Strangers {
     /// Waits up to half a second for a turn.
     ///
     /// # Errors
-    /// [`Crowded`] when none was free in time.
-    pub(super) async fn turn(&self, session: &SessionHash) -> Result<Turn, Crowded> {
+    /// [`ApiError::Crowded`] when none was free in time.
+    pub(super) async fn turn(&self, session: &SessionHash) -> Result<Turn, ApiError> {
         if self.known().get(session).is_some() {
             return Ok(Turn(None));
         }
         match timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Turn(Some(permit))),
-            Ok(Err(_)) | Err(_) => Err(Crowded),
+            Ok(Err(_)) | Err(_) => Err(ApiError::Crowded),
         }
     }
 
