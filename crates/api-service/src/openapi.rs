@@ -18,10 +18,9 @@ pub(crate) const BASE: &str = "/api/v1";
 /// The document, with the limits that are in force.
 pub(crate) fn document(limits: &Limits) -> Value {
     let calls = calls::all();
-    let mut paths = Map::new();
+    let mut paths = json!({});
     for call in &calls {
-        let path = paths.entry(call.path).or_insert_with(|| json!({}));
-        path[call.method.as_str().to_lowercase()] = operation(call, limits);
+        paths[call.path][call.method.as_str().to_lowercase()] = operation(call, limits);
     }
     let codes = errors::codes(&calls, limits);
     json!({
@@ -35,7 +34,7 @@ pub(crate) fn document(limits: &Limits) -> Value {
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": BASE, "description": "This service"}],
-        "tags": Tag::ALL.map(|tag| json!({"name": tag.name(), "description": tag.description()})),
+        "tags": Tag::ALL.map(Tag::words).map(|(name, about)| json!({"name": name, "description": about})),
         "security": [{"session": []}],
         "paths": paths,
         "components": {
@@ -53,7 +52,7 @@ pub(crate) fn document(limits: &Limits) -> Value {
 fn operation(call: &Call, limits: &Limits) -> Value {
     let mut operation = json!({
         "operationId": call.id,
-        "tags": [call.tag.name()],
+        "tags": [call.tag.words().0],
         "summary": call.summary,
         "description": call.description,
         "parameters": parameters(call),
@@ -108,13 +107,10 @@ fn success(call: &Call) -> Value {
         if let Some(example) = example {
             content["example"] = example.clone();
         }
-        success["content"] = Map::from_iter([((*media_type).to_owned(), content)]).into();
+        success["content"][*media_type] = content;
     }
-    if !call.links.is_empty() {
-        let links = call.links.iter();
-        let links =
-            links.map(|(id, parameters)| ((*id).to_owned(), json!({"operationId": id, "parameters": parameters})));
-        success["links"] = Map::from_iter(links).into();
+    for (id, parameters) in &call.links {
+        success["links"][*id] = json!({"operationId": id, "parameters": parameters});
     }
     success
 }

@@ -10,6 +10,7 @@ use crate::{problem::ApiError, request::Need};
 pub(super) const PROBLEM: &str = "Problem";
 
 /// One call of the API.
+#[derive(Default)]
 pub(super) struct Call {
     pub(super) id: &'static str,
     pub(super) method: Method,
@@ -28,8 +29,9 @@ pub(super) struct Call {
 }
 
 /// A chapter of the documentation.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Tag {
+    #[default]
     Webhooks,
     Deliveries,
     Recovery,
@@ -52,6 +54,7 @@ pub(super) struct Body {
     pub(super) examples: Vec<(&'static str, Value)>,
 }
 
+#[derive(Default)]
 pub(super) struct Success {
     pub(super) status: u16,
     pub(super) description: &'static str,
@@ -70,24 +73,24 @@ impl Tag {
     pub(super) const ALL: [Self; 5] =
         [Self::Webhooks, Self::Deliveries, Self::Recovery, Self::EventTypes, Self::Documentation];
 
-    pub(super) const fn name(self) -> &'static str {
+    /// Its name, and what it is about.
+    pub(super) const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Webhooks => "Webhooks",
-            Self::Deliveries => "Deliveries",
-            Self::Recovery => "Recovery",
-            Self::EventTypes => "Event types",
-            Self::Documentation => "Documentation",
+            Self::Webhooks => ("Webhooks", "Register the URLs that are called, change them, pause them, try them out."),
+            Self::Deliveries => {
+                ("Deliveries", "What was sent, what came back, what is still to come; and one delivery sent again.")
+            }
+            Self::Recovery => ("Recovery", "After an outage of a receiver: everything that was dropped, sent again."),
+            Self::EventTypes => ("Event types", "What a webhook can be subscribed to."),
+            Self::Documentation => ("Documentation", "This description. No session is needed."),
         }
     }
+}
 
-    pub(super) const fn description(self) -> &'static str {
-        match self {
-            Self::Webhooks => "Register the URLs that are called, change them, pause them, try them out.",
-            Self::Deliveries => "What was sent, what came back, what is still to come; and one delivery sent again.",
-            Self::Recovery => "After an outage of a receiver: everything that was dropped, sent again.",
-            Self::EventTypes => "What a webhook can be subscribed to.",
-            Self::Documentation => "This description. No session is needed.",
-        }
+impl Success {
+    /// The same with the header `Location`, which points to this.
+    pub(super) fn at(self, location: &'static str) -> Self {
+        Self { location: Some(location), ..self }
     }
 }
 

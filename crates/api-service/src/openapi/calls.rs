@@ -25,62 +25,45 @@ pub(super) fn all() -> Vec<Call> {
     calls
 }
 
-/// A call without parameters, body or links.
-fn call(id: &'static str, method: Method, path: &'static str, tag: Tag, success: Success) -> Call {
-    let (summary, description) = ("", "");
-    let (query, links, refusals) = (Vec::new(), Vec::new(), Vec::new());
-    Call { id, method, path, tag, summary, description, query, body: None, success, refusals, links }
+fn call(method: Method, tag: Tag) -> Call {
+    Call { method, tag, ..Call::default() }
 }
 
 fn webhooks() -> Vec<Call> {
+    let page = examples::page(&examples::webhook(), &Value::Null);
     vec![
         Call {
+            id: "createWebhook",
+            path: "/webhooks/",
             summary: "Register a webhook",
             description: "From now on it is sent the events that it is subscribed to. The answer holds its signing secret, which is shown this once.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "NewWebhook",
-                examples: vec![(
-                    "quotes",
-                    json!({"name": "ERP: quotes", "url": examples::URL,
-                    "events": [EventType::QuoteClosed, EventType::QuoteAccepted]}),
-                )],
+                examples: vec![("quotes", examples::new_webhook())],
             }),
             refusals: vec![too_many_webhooks, too_many_deleted],
             links: of_webhook("$response.body#/id"),
-            ..call(
-                "createWebhook",
-                Method::POST,
-                "/webhooks/",
-                Tag::Webhooks,
-                Success {
-                    location: Some("The webhook's path."),
-                    ..answer(201, "The webhook is registered.", "CreatedWebhook", examples::created())
-                },
-            )
+            success: answer(201, "The webhook is registered.", "CreatedWebhook", examples::created())
+                .at("The webhook's path."),
+            ..call(Method::POST, Tag::Webhooks)
         },
         Call {
+            id: "listWebhooks",
+            path: "/webhooks/",
             summary: "List the tenant's webhooks",
             description: "With their health, oldest first.",
             query: paging(),
-            ..call(
-                "listWebhooks",
-                Method::GET,
-                "/webhooks/",
-                Tag::Webhooks,
-                answer(200, "A page of the list.", "WebhookList", examples::page(&examples::webhook(), &Value::Null)),
-            )
+            success: answer(200, "A page of the list.", "WebhookList", page),
+            ..call(Method::GET, Tag::Webhooks)
         },
         Call {
+            id: "readWebhook",
+            path: "/webhooks/{id}/",
             summary: "Read a webhook",
             description: "With its health. A deleted one is not found.",
-            ..call(
-                "readWebhook",
-                Method::GET,
-                "/webhooks/{id}/",
-                Tag::Webhooks,
-                answer(200, "The webhook.", "Webhook", examples::webhook()),
-            )
+            success: answer(200, "The webhook.", "Webhook", examples::webhook()),
+            ..call(Method::GET, Tag::Webhooks)
         },
     ]
 }
@@ -88,6 +71,8 @@ fn webhooks() -> Vec<Call> {
 fn changes() -> Vec<Call> {
     vec![
         Call {
+            id: "changeWebhook",
+            path: "/webhooks/{id}/",
             summary: "Change a webhook",
             description: "What is absent stays as it is. `is_active: false` pauses the webhook: it gets no new deliveries, and those that wait are held; `true` lets them go on, as late as they are and not all at once. A changed URL counts from the next attempt.",
             body: Some(Body {
@@ -98,26 +83,20 @@ fn changes() -> Vec<Call> {
                     ("move", json!({"url": "https://erp2.example.com/hooks"})),
                 ],
             }),
-            ..call(
-                "changeWebhook",
-                Method::PATCH,
-                "/webhooks/{id}/",
-                Tag::Webhooks,
-                answer(200, "The webhook as it is now.", "Webhook", examples::webhook()),
-            )
+            success: answer(200, "The webhook as it is now.", "Webhook", examples::webhook()),
+            ..call(Method::PATCH, Tag::Webhooks)
         },
         Call {
+            id: "deleteWebhook",
+            path: "/webhooks/{id}/",
             summary: "Delete a webhook",
             description: "Its waiting deliveries are cancelled; its log stays readable until retention takes it.",
-            ..call(
-                "deleteWebhook",
-                Method::DELETE,
-                "/webhooks/{id}/",
-                Tag::Webhooks,
-                Success { status: 204, description: "It is deleted.", content: None, location: None },
-            )
+            success: Success { status: 204, description: "It is deleted.", content: None, location: None },
+            ..call(Method::DELETE, Tag::Webhooks)
         },
         Call {
+            id: "testWebhook",
+            path: "/webhooks/{id}/test/",
             summary: "Send a test",
             description: "Sends a realistic sample of one event type to which the webhook is subscribed: signed, retried and recorded like any delivery, and marked with `is_test`.",
             body: Some(Body {
@@ -127,16 +106,8 @@ fn changes() -> Vec<Call> {
             }),
             refusals: vec![|_| ApiError::WebhookInactive, broker_away],
             links: of_delivery("$response.body#/id"),
-            ..call(
-                "testWebhook",
-                Method::POST,
-                "/webhooks/{id}/test/",
-                Tag::Webhooks,
-                Success {
-                    location: Some("The delivery's path."),
-                    ..answer(202, "The test is on its way.", "Delivery", test())
-                },
-            )
+            success: answer(202, "The test is on its way.", "Delivery", test()).at("The delivery's path."),
+            ..call(Method::POST, Tag::Webhooks)
         },
     ]
 }
@@ -144,50 +115,34 @@ fn changes() -> Vec<Call> {
 fn deliveries() -> Vec<Call> {
     let mut query = paging();
     query.extend(filters());
+    let page = examples::page(&examples::delivery(), &json!(examples::DELIVERY.replace('-', "")));
     vec![
         Call {
+            id: "listDeliveries",
+            path: "/webhooks/{id}/deliveries/",
             summary: "List a webhook's deliveries",
             description: "Newest event first. `state` alone is answered from an index; other filters look through the log, and a page may be short, or empty, before its end: go on until `next_cursor` is null. The log of a deleted webhook can still be read; what waited counts as cancelled from the deletion on.",
             query,
-            ..call(
-                "listDeliveries",
-                Method::GET,
-                "/webhooks/{id}/deliveries/",
-                Tag::Deliveries,
-                answer(
-                    200,
-                    "A page of the log.",
-                    "DeliveryList",
-                    examples::page(&examples::delivery(), &json!(examples::DELIVERY.replace('-', ""))),
-                ),
-            )
+            success: answer(200, "A page of the log.", "DeliveryList", page),
+            ..call(Method::GET, Tag::Deliveries)
         },
         Call {
+            id: "readDelivery",
+            path: "/webhooks/{id}/deliveries/{delivery_id}/",
             summary: "Read a delivery",
             description: "With the exact body that is sent, and every attempt: when, how long, what came back, or why nothing did.",
-            ..call(
-                "readDelivery",
-                Method::GET,
-                "/webhooks/{id}/deliveries/{delivery_id}/",
-                Tag::Deliveries,
-                answer(200, "The delivery.", "DeliveryDetail", examples::detail()),
-            )
+            success: answer(200, "The delivery.", "DeliveryDetail", examples::detail()),
+            ..call(Method::GET, Tag::Deliveries)
         },
         Call {
+            id: "resendDelivery",
+            path: "/webhooks/{id}/deliveries/{delivery_id}/resend/",
             summary: "Send a delivery again",
             description: "In whatever state it is, unless it is older than what is kept: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
             refusals: vec![|_| ApiError::TooOld, broker_away],
-            ..call(
-                "resendDelivery",
-                Method::POST,
-                "/webhooks/{id}/deliveries/{delivery_id}/resend/",
-                Tag::Deliveries,
-                Success {
-                    location: Some("The delivery's path."),
-                    ..answer(202, "It is on its way.", "Delivery", examples::accepted())
-                },
-            )
+            success: answer(202, "It is on its way.", "Delivery", examples::accepted()).at("The delivery's path."),
+            ..call(Method::POST, Tag::Deliveries)
         },
     ]
 }
@@ -196,6 +151,8 @@ fn recovery() -> Vec<Call> {
     let progress = json!({"id": "$request.path.id", "recovery_id": "$response.body#/id"});
     vec![
         Call {
+            id: "recoverDeliveries",
+            path: "/webhooks/{id}/recover/",
             summary: "Recover dropped deliveries",
             description: "Sends again every delivery of the webhook that was dropped, of events since a time that are not older than what is kept. It goes on in the background, at a measured pace, and survives restarts. While one runs, asking again answers with the one that runs.",
             body: Some(Body {
@@ -204,38 +161,25 @@ fn recovery() -> Vec<Call> {
                 examples: vec![("today", json!({"since": "2026-03-01T00:00:00Z"}))],
             }),
             links: vec![("readRecovery", progress)],
-            ..call(
-                "recoverDeliveries",
-                Method::POST,
-                "/webhooks/{id}/recover/",
-                Tag::Recovery,
-                Success {
-                    location: Some("The recovery's path."),
-                    ..answer(202, "The recovery is under way.", "Recovery", examples::recovery())
-                },
-            )
+            success: answer(202, "The recovery is under way.", "Recovery", examples::recovery())
+                .at("The recovery's path."),
+            ..call(Method::POST, Tag::Recovery)
         },
         Call {
+            id: "readRecovery",
+            path: "/webhooks/{id}/recover/{recovery_id}/",
             summary: "Read a recovery's progress",
             description: "How many deliveries have been sent again, and whether it is done.",
-            ..call(
-                "readRecovery",
-                Method::GET,
-                "/webhooks/{id}/recover/{recovery_id}/",
-                Tag::Recovery,
-                answer(200, "The recovery.", "Recovery", examples::recovery()),
-            )
+            success: answer(200, "The recovery.", "Recovery", examples::recovery()),
+            ..call(Method::GET, Tag::Recovery)
         },
         Call {
+            id: "listEventTypes",
+            path: "/event-types/",
             summary: "List the event types",
             description: "All seven, each with a description, a JSON Schema of its `data`, and a realistic sample.",
-            ..call(
-                "listEventTypes",
-                Method::GET,
-                "/event-types/",
-                Tag::EventTypes,
-                answer(200, "The seven event types.", "EventTypeList", examples::event_types()),
-            )
+            success: answer(200, "The seven event types.", "EventTypeList", examples::event_types()),
+            ..call(Method::GET, Tag::EventTypes)
         },
     ]
 }
@@ -245,7 +189,7 @@ fn documentation() -> Vec<Call> {
         let content = Some(Content { media_type, schema, example: None });
         let description = "As it is served by this version, with the limits that are in force.";
         let success = Success { status: 200, description: "The document.", content, location: None };
-        Call { summary, description, ..call(id, Method::GET, path, Tag::Documentation, success) }
+        Call { id, path, summary, description, success, ..call(Method::GET, Tag::Documentation) }
     };
     let text = || json!({"type": "string"});
     vec![
@@ -307,15 +251,10 @@ fn paging() -> Vec<Parameter> {
 }
 
 fn filters() -> Vec<Parameter> {
-    let states = DeliveryState::ALL.map(DeliveryState::as_str);
+    let state = json!({"type": "string", "enum": DeliveryState::ALL.map(DeliveryState::as_str)});
     let time = || json!({"type": "string", "format": "date-time"});
     vec![
-        parameter(
-            "state",
-            "Only deliveries in this state.",
-            json!({"type": "string", "enum": states}),
-            json!("dropped"),
-        ),
+        parameter("state", "Only deliveries in this state.", state, json!("dropped")),
         parameter("event_type", "Only deliveries of this type.", reference("EventType"), json!(EventType::QuoteClosed)),
         parameter(
             "created_after",

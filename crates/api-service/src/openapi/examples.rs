@@ -21,6 +21,10 @@ pub(super) fn webhook() -> Value {
     })
 }
 
+pub(super) fn new_webhook() -> Value {
+    json!({"name": "ERP: quotes", "url": URL, "events": [EVENT_TYPE, EventType::QuoteAccepted]})
+}
+
 pub(super) fn created() -> Value {
     let mut created = webhook();
     created["last_success_at"] = Value::Null;

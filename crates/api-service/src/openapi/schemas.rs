@@ -18,12 +18,9 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     let mut all = json!({});
     all["NewWebhook"] = closed(object(&editable(limits)), &["name", "url", "events"]);
     let mut changes = editable(limits);
-    changes.push((
-        "is_active",
-        boolean(
-            "false pauses the webhook: it gets no new deliveries, and waiting ones are held until it is true again.",
-        ),
-    ));
+    let is_active =
+        "false pauses the webhook: it gets no new deliveries, and waiting ones are held until it is true again.";
+    changes.push(("is_active", boolean(is_active)));
     all["WebhookChange"] = closed(object(&changes), &[]);
     all["Webhook"] = whole(&webhook(limits));
     let mut created = webhook(limits);
@@ -32,24 +29,15 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
         .push(("signing_secret", json!({"type": "string", "pattern": "^whsec_[0-9a-f]{64}$", "description": secret})));
     all["CreatedWebhook"] = whole(&created);
     all["WebhookList"] = list("Webhook");
-    all["Test"] = closed(
-        object(&[(
-            "event_type",
-            described("EventType", "One that the webhook is subscribed to; by default its first."),
-        )]),
-        &[],
-    );
+    let chosen = described("EventType", "One that the webhook is subscribed to; by default its first.");
+    all["Test"] = closed(object(&[("event_type", chosen)]), &[]);
     all["Nothing"] = closed(json!({"type": "object"}), &[]);
     all["Delivery"] = whole(&delivery());
     let mut detail = delivery();
-    detail.push((
-        "request",
-        described("SentRequest", "What every attempt sends. The signature is each attempt's own, and is not kept."),
-    ));
-    detail.push((
-        "attempt_log",
-        json!({"type": "array", "items": reference("Attempt"), "description": "Every attempt, first to last."}),
-    ));
+    let request = "What every attempt sends. The signature is each attempt's own, and is not kept.";
+    detail.push(("request", described("SentRequest", request)));
+    let log = json!({"type": "array", "items": reference("Attempt"), "description": "Every attempt, first to last."});
+    detail.push(("attempt_log", log));
     all["DeliveryDetail"] = whole(&detail);
     all["DeliveryList"] = list("Delivery");
     all["SentRequest"] = whole(&sent_request());
