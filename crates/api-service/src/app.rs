@@ -141,38 +141,27 @@ impl App {
 
         connections::wait_for_schema(&background, &shutdown).await?;
         let outbox = Outbox::new(ledger.clone(), &broker, publisher);
-        let recover_per_second = settings.api.recover_per_second;
         let relay = Relay {
             outbox: outbox.with(background.clone()),
             ledger: background,
             metrics: metrics.clone(),
-            recover_per_second,
+            recover_per_second: settings.api.recover_per_second,
             keep: settings.retention.keep,
         };
         let routes = Routes::new(State::new(&settings, ledger, outbox, keys), authentication, metrics);
-        let served = serve(listener, routes, relay, &shutdown, settings.shutdown.deadline).await;
+        // The server and the relay end at the shutdown, or when the server fails.
+        let (stop, deadline) = (shutdown.child_token(), settings.shutdown.deadline);
+        let serving = async {
+            let served = server::serve(listener, routes, &shutdown, deadline).await;
+            stop.cancel();
+            served
+        };
+        let (served, ()) = tokio::join!(serving, relay.run(&stop, deadline));
 
         drop((publishing_ends, telling_ends));
         let _ = health.await;
         served.map_err(AppError::Serve)
     }
-}
-
-/// Runs the HTTP server and the outbox relay. Both end at the shutdown, or when the server fails.
-async fn serve(
-    listener: TcpListener,
-    routes: Routes,
-    relay: Relay,
-    shutdown: &CancellationToken,
-    deadline: Duration,
-) -> io::Result<()> {
-    let stop = shutdown.child_token();
-    let serving = async {
-        let served = server::serve(listener, routes, shutdown, deadline).await;
-        stop.cancel();
-        served
-    };
-    tokio::join!(serving, relay.run(&stop, deadline)).0
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {

@@ -7,10 +7,7 @@ mod rate_limit;
 mod recent;
 mod strangers;
 
-use std::{
-    future,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
@@ -59,10 +56,10 @@ pub(crate) struct Administrator {
 /// Behind [`admins_only`] there is always one.
 impl FromRequest for Administrator {
     type Error = ApiError;
-    type Future = future::Ready<Result<Self, ApiError>>;
+    type Future = std::future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(request.extensions().get::<Self>().copied().ok_or(ApiError::NotLoggedIn))
+        std::future::ready(request.extensions().get::<Self>().copied().ok_or(ApiError::NotLoggedIn))
     }
 }
 

@@ -15,11 +15,14 @@ use service_kit::buckets;
 #[derive(Clone)]
 pub(crate) struct Metrics {
     requests: Family<Labels, Counter>,
-    seconds: Family<Route, Histogram>,
+    seconds: Family<RouteLabel, Histogram>,
     tasks: Family<TaskLabel, Gauge>,
     task_steps: Family<TaskLabel, Counter>,
     task_deliveries: Family<TaskLabel, Counter>,
 }
+
+/// The label `route`.
+type RouteLabel = [(&'static str, String); 1];
 
 /// The label `task`, for work in steps: `cancel`, `activate` or `recover`.
 type TaskLabel = [(&'static str, &'static str); 1];
@@ -30,11 +33,6 @@ pub(crate) struct Labels {
     pub(crate) route: String,
     pub(crate) method: &'static str,
     pub(crate) status: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Route {
-    route: String,
 }
 
 impl Metrics {
@@ -84,7 +82,7 @@ impl Metrics {
 
     pub(crate) fn observe(&self, labels: Labels, took: Duration) {
         self.requests.get_or_create(&labels).inc();
-        self.seconds.get_or_create(&Route { route: labels.route }).observe(took.as_secs_f64());
+        self.seconds.get_or_create(&[("route", labels.route)]).observe(took.as_secs_f64());
     }
 }
 

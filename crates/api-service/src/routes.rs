@@ -36,8 +36,8 @@ impl Routes {
     }
 }
 
-/// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So
-/// the session is checked first, even on unknown paths.
+/// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So the
+/// session is checked first, even on unknown paths.
 fn table(config: &mut ServiceConfig) {
     let v1 = web::scope("/api/v1")
         .wrap(from_fn(authentication::admins_only))

@@ -3,7 +3,6 @@
 use actix_web::http::Method;
 use domain::{DeliveryState, EventType};
 use serde_json::{Value, json};
-use service_kit::settings::Limits;
 
 use super::{
     call::{Body, Call, Content, Parameter, Success, Tag, reference},
@@ -42,7 +41,9 @@ fn webhooks() -> Vec<Call> {
                 schema: "NewWebhook",
                 examples: vec![("quotes", examples::new_webhook())],
             }),
-            refusals: vec![too_many_webhooks, too_many_deleted],
+            refusals: vec![|limits| ApiError::TooManyWebhooks(quota::of(limits).webhooks), |limits| {
+                ApiError::TooManyDeleted(quota::of(limits).deleted)
+            }],
             links: of_webhook("$response.body#/id"),
             success: answer(201, "The webhook is registered.", "CreatedWebhook", examples::created())
                 .at("The webhook's path."),
@@ -203,14 +204,6 @@ fn documentation() -> Vec<Call> {
         page("readDocs", "/docs/", "This description, for people", "text/html", text()),
         page("readDocsStyle", "/docs/style.css", "Its style sheet", "text/css", text()),
     ]
-}
-
-fn too_many_webhooks(limits: &Limits) -> ApiError {
-    ApiError::TooManyWebhooks(quota::of(limits).webhooks)
-}
-
-fn too_many_deleted(limits: &Limits) -> ApiError {
-    ApiError::TooManyDeleted(quota::of(limits).deleted)
 }
 
 fn answer(status: u16, description: &'static str, schema: &str, example: Value) -> Success {

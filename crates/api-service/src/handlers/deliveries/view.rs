@@ -3,6 +3,7 @@
 use domain::{DeliveryId, EventId, EventType, WebhookId};
 use ledger::{Attempt, Delivery};
 use serde::Serialize;
+use serde_json::{Value, json};
 use time::{OffsetDateTime, serde::rfc3339};
 
 /// A delivery in the log. Times are RFC 3339 in UTC.
@@ -30,27 +31,9 @@ pub(super) struct DeliveryView {
 pub(super) struct DetailView<'a> {
     #[serde(flatten)]
     delivery: DeliveryView,
-    request: RequestView<'a>,
+    /// What every attempt sends. Each attempt has its own signature, which is not stored.
+    request: Value,
     attempt_log: Vec<AttemptView<'a>>,
-}
-
-/// What every attempt sends. Each attempt has its own signature, which is not stored.
-#[derive(Serialize)]
-struct RequestView<'a> {
-    method: &'static str,
-    headers: HeadersView,
-    /// The exact text that was signed.
-    body: std::borrow::Cow<'a, str>,
-}
-
-#[derive(Serialize)]
-struct HeadersView {
-    #[serde(rename = "Content-Type")]
-    content_type: &'static str,
-    #[serde(rename = "X-Service-Webhook-Id")]
-    id: DeliveryId,
-    #[serde(rename = "X-Service-Event")]
-    event: EventType,
 }
 
 #[derive(Serialize)]
@@ -88,11 +71,15 @@ impl DeliveryView {
 }
 
 impl<'a> DetailView<'a> {
-    pub(super) fn of(webhook: WebhookId, delivery: &Delivery, body: &'a [u8], attempts: &'a [Attempt]) -> Self {
-        let headers = HeadersView { content_type: "application/json", id: delivery.id, event: delivery.event_type };
+    pub(super) fn of(webhook: WebhookId, delivery: &Delivery, body: &[u8], attempts: &'a [Attempt]) -> Self {
+        let headers = json!({
+            "Content-Type": "application/json",
+            "X-Service-Webhook-Id": delivery.id,
+            "X-Service-Event": delivery.event_type,
+        });
         Self {
             delivery: DeliveryView::of(webhook, delivery),
-            request: RequestView { method: "POST", headers, body: String::from_utf8_lossy(body) },
+            request: json!({"method": "POST", "headers": headers, "body": String::from_utf8_lossy(body)}),
             attempt_log: attempts.iter().map(AttemptView::of).collect(),
         }
     }
