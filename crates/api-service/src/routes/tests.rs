@@ -195,6 +195,14 @@ async fn bodies_are_refused_in_the_order_of_their_faults() {
 }
 
 #[actix_web::test]
+async fn a_malformed_id_comes_before_the_body_and_the_ledger_before_the_query() {
+    let malformed = ask(Method::PATCH, "/api/v1/webhooks/no-id/", &[BOSS], "{").await;
+    assert_eq!(malformed.code(), (404, "not_found"));
+    let log = ask(Method::GET, &format!("{ONE}deliveries/?limit=0"), &[BOSS], "").await;
+    assert_eq!(log.code(), (503, "unavailable"));
+}
+
+#[actix_web::test]
 async fn reading_is_possible_from_anywhere_but_parameters_must_be_right() {
     let cross_site = ("Sec-Fetch-Site", "cross-site");
     let answer = ask(Method::GET, "/api/v1/webhooks/?limit=0&x=1", &[BOSS, cross_site], "").await;
