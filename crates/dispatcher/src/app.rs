@@ -1,47 +1,29 @@
 //! Starts, runs and stops the service.
 
-use std::{
-    future::ready,
-    net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::ready, net::SocketAddr, time::Duration};
 
-use broker::{Attachment, BatchLimit, Broker, Closing, Prefetch, Subscription};
+use broker::{Attachment, BatchLimit, Closing, Prefetch, Subscription};
 use egress::{Egress, EgressConfig, EgressError};
 use futures_util::future::join_all;
+use ledger::SecretKeys;
 use prometheus_client::registry::Registry;
-use service_kit::{
-    DatabaseWatch, OpsError, OpsServer, Settings, SettingsError,
-    connections::{self, SchemaTooOld},
-};
+use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, connections};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    depths,
-    intake::Intake,
-    lane::{LaneKind, Slots},
-    metrics::Metrics,
-    pipeline::{Parts, Pipeline},
-};
+use crate::{depths, intake::Intake, lane::LaneKind, metrics::Metrics, pipeline::Pipeline};
 
+const PROCESS: &str = "dispatcher";
 const OPS_PORT: u16 = 9083;
 /// Main-lane slots for each message of the bulk lane's prefetch. A message holds up to eight jobs: enough for a busy
 /// lane, and not too many wait here instead of on the queue.
 const MESSAGES_OF_BULK: u16 = 4;
 
-/// Why the service cannot run.
+/// Why the service cannot start, or why it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// A setting is invalid.
+    /// It cannot start.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The operations port cannot be bound.
-    #[error(transparent)]
-    Ops(#[from] OpsError),
-    /// The database's schema is too old.
-    #[error(transparent)]
-    Schema(#[from] SchemaTooOld),
+    Start(#[from] StartError),
     /// A task that all jobs need panicked: another process has to take them.
     #[error("recording or moving panicked: no job can come to its end")]
     Broken,
@@ -49,82 +31,65 @@ pub enum AppError {
 
 /// The service: build it, then run it.
 pub struct App {
-    ops: OpsServer,
-    broker: Broker,
-    parts: Parts,
-    deadline: Duration,
+    foundation: Foundation,
+    settings: Settings,
+    egress: Egress,
+    keys: SecretKeys,
 }
 
 impl App {
     /// Checks the settings and binds the operations port. Connects to nothing yet.
     ///
     /// # Errors
-    /// [`AppError`], naming the setting or the address.
-    pub async fn build(settings: &Settings) -> Result<Self, AppError> {
-        let address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, OPS_PORT)));
-        let parts = Parts {
-            ledger: connections::ledger(settings, "dispatcher")?,
-            keys: Arc::new(connections::secret_keys(settings)?),
-            egress: egress(settings)?,
-            destinations: settings.egress.destinations(),
-            schedule: settings.retry.schedule.clone(),
-            main: slots(settings, settings.dispatcher.max_in_flight),
-            slow: slots(settings, settings.dispatcher.slow_in_flight),
-            batch: usize::from(settings.dispatcher.batch),
-            keep: settings.retention.keep,
-        };
-        Ok(Self {
-            broker: connections::broker(settings, "dispatcher")?,
-            ops: OpsServer::bind(address).await?,
-            parts,
-            deadline: settings.shutdown.deadline,
-        })
+    /// [`StartError`], naming the setting or the address.
+    pub async fn build(settings: &Settings) -> Result<Self, StartError> {
+        let (keys, egress) = (connections::secret_keys(settings)?, egress(settings)?);
+        let ledger = connections::ledger(settings, PROCESS)?;
+        let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
+        Ok(Self { foundation, settings: settings.clone(), egress, keys })
     }
 
     /// The address of the operations port.
     #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
-        self.ops.local_addr()
+        self.foundation.ops_address()
     }
 
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`AppError::Schema`] or [`AppError::Broken`].
+    /// [`StartError::Schema`] or [`AppError::Broken`].
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
-        tracing::info!(fingerprints = ?self.parts.keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
-        let finished = CancellationToken::new();
-        let _stop_helpers = finished.clone().drop_guard();
+        let Self { foundation, settings, egress, keys } = self;
+        tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry, self.broker.stats());
-        let _clock = DatabaseWatch::start(&self.parts.ledger, &mut registry, finished.clone());
-        let publisher = self.broker.publisher(finished.clone());
-        let broken = CancellationToken::new();
-        let Pipeline { intake, recorder, attempts, mover, moves, tasks, abandon } =
-            Pipeline::new(&self.parts, &self.broker, &publisher, &metrics, &broken);
+        let metrics = Metrics::register(&mut registry);
         let attachments = LaneKind::ALL.map(|_| Attachment::default());
         let consumers = attachments.clone();
-        let readiness = connections::readiness(&self.parts.ledger, &publisher, shutdown.clone())
-            .check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
-        tokio::spawn(self.ops.serve(Arc::new(registry), readiness, finished));
+        let readiness =
+            Readiness::new().check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
+        let running = foundation.start(registry, readiness, &shutdown).await?;
 
-        connections::wait_for_schema(&self.parts.ledger, &shutdown).await?;
-        let depths = tokio::spawn(depths::show(self.broker.clone(), metrics.clone(), shutdown.clone()));
-        let recording = tokio::spawn(recorder.run(attempts, self.parts.batch));
+        let broken = CancellationToken::new();
+        let Pipeline { intake, recorder, attempts, mover, moves, tasks, abandon } =
+            Pipeline::new(&running, &settings, egress, keys, &metrics, &broken);
+        let depths = tokio::spawn(depths::show(running.broker.clone(), metrics, shutdown.clone()));
+        let most = usize::from(settings.dispatcher.batch);
+        let recording = tokio::spawn(recorder.run(attempts, most));
         let moving = tokio::spawn(mover.run(moves));
         let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
             let prefetch = Prefetch::of(match kind {
-                LaneKind::Main => self.parts.main.slots,
-                LaneKind::Bulk => self.parts.main.slots.div_ceil(MESSAGES_OF_BULK),
-                LaneKind::Slow => self.parts.slow.slots,
+                LaneKind::Main => settings.dispatcher.max_in_flight,
+                LaneKind::Bulk => settings.dispatcher.max_in_flight.div_ceil(MESSAGES_OF_BULK),
+                LaneKind::Slow => settings.dispatcher.slow_in_flight,
             });
-            let subscription = self.broker.subscribe(kind.queue(self.broker.names()), prefetch, attachment);
-            consume(kind, subscription, &intake, self.parts.batch, &shutdown)
+            let subscription = running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment);
+            consume(kind, subscription, &intake, most, &shutdown)
         });
         let consuming = join_all(lanes);
         let closings = tokio::select! {
             () = broken.cancelled() => return Err(AppError::Broken),
-            closing = consuming => closing,
+            closings = consuming => closings,
         };
         // The intake holds the senders. Without them, recorder and mover end after the last job.
         drop(intake);
@@ -134,7 +99,7 @@ impl App {
             tokio::join!(recording, moving)
         };
         tokio::pin!(drained);
-        if tokio::time::timeout(self.deadline, &mut drained).await.is_err() {
+        if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {
             tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
             abandon.cancel();
         }
@@ -165,11 +130,6 @@ async fn consume(
         }
     }
     subscription.into_closing()
-}
-
-fn slots(settings: &Settings, slots: u16) -> Slots {
-    let dispatcher = &settings.dispatcher;
-    Slots { slots, webhook_share: dispatcher.webhook_share, tenant_share: dispatcher.tenant_share }
 }
 
 fn egress(settings: &Settings) -> Result<Egress, SettingsError> {

@@ -31,7 +31,7 @@ pub(crate) struct Line {
     pub(crate) look_up: LookUp,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) suspects: Suspects,
-    pub(crate) keys: Arc<SecretKeys>,
+    pub(crate) keys: SecretKeys,
     pub(crate) sender: Sender,
     /// To the recorder.
     pub(crate) attempts: mpsc::Sender<Attempted>,

@@ -1,6 +1,5 @@
 //! The dispatcher's metrics and their names.
 
-use broker::Stats;
 use domain::{Answer, DeliveryState};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -42,7 +41,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &mut Registry, stats: &Stats) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             attempts: ByWord::default(),
             finished: ByWord::default(),
@@ -83,7 +82,6 @@ impl Metrics {
         );
         registry.register("webhooks_ledger_read_batch_size", "Jobs read from the ledger at a time", seen.read_batch);
         registry.register("webhooks_ledger_write_batch_size", "Outcomes written at a time", seen.write_batch);
-        stats.register(registry);
         metrics
     }
 

@@ -1,11 +1,10 @@
 //! What jobs pass through, put together.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use broker::{Broker, Publisher};
-use domain::{Destinations, RetrySchedule};
 use egress::Egress;
-use ledger::{Attempted, Ledger, SecretKeys};
+use ledger::{Attempted, SecretKeys};
+use service_kit::{Running, Settings};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -26,21 +25,6 @@ use crate::{
     suspects::Suspects,
 };
 
-/// What the settings say, and what they lead to.
-pub(crate) struct Parts {
-    pub(crate) ledger: Ledger,
-    pub(crate) keys: Arc<SecretKeys>,
-    pub(crate) egress: Egress,
-    pub(crate) destinations: Destinations,
-    pub(crate) schedule: RetrySchedule,
-    pub(crate) main: Slots,
-    pub(crate) slow: Slots,
-    /// How many jobs are read, or recorded, at once.
-    pub(crate) batch: usize,
-    /// How long the ledger keeps a delivery.
-    pub(crate) keep: Duration,
-}
-
 /// The steps that run by themselves, with the channels in between.
 pub(crate) struct Pipeline {
     pub(crate) intake: Intake,
@@ -57,25 +41,29 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// `broken` is cancelled when a step panics that all jobs need.
     pub(crate) fn new(
-        parts: &Parts,
-        broker: &Broker,
-        publisher: &Publisher,
+        Running { ledger, broker, publisher, .. }: &Running,
+        settings: &Settings,
+        egress: Egress,
+        keys: SecretKeys,
         metrics: &Metrics,
         broken: &CancellationToken,
     ) -> Self {
-        let jobs = usize::from(parts.main.slots) + usize::from(parts.slow.slots);
+        let Settings { dispatcher, retry, retention, .. } = settings;
+        let slots =
+            |slots| Slots { slots, webhook_share: dispatcher.webhook_share, tenant_share: dispatcher.tenant_share };
+        let jobs = usize::from(dispatcher.max_in_flight) + usize::from(dispatcher.slow_in_flight);
         let ((attempts_sender, attempts), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
         let tasks = TaskTracker::new();
         let shared = Arc::new(Shared {
-            ledger: parts.ledger.clone(),
+            ledger: ledger.clone(),
             names: broker.names().clone(),
-            schedule: parts.schedule.clone(),
+            schedule: retry.schedule.clone(),
             in_flight: InFlight::new(metrics.in_flight.clone()),
             metrics: metrics.clone(),
-            keep: parts.keep,
+            keep: retention.keep,
             abandon: CancellationToken::new(),
         });
-        let lanes = Arc::new(Lanes::new(parts.main, parts.slow));
+        let lanes = Arc::new(Lanes::new(slots(dispatcher.max_in_flight), slots(dispatcher.slow_in_flight)));
         let stamps = Arc::new(Stamps::new(Arc::clone(&shared)));
         let settler = Arc::new(Settler { publisher: publisher.clone(), shared: Arc::clone(&shared) });
         let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler), broken: broken.clone() };
@@ -84,19 +72,16 @@ impl Pipeline {
             look_up: LookUp { shared: Arc::clone(&shared), stamps },
             lanes: Arc::clone(&lanes),
             suspects: Suspects::new(Arc::clone(&shared), tasks.clone()),
-            keys: Arc::clone(&parts.keys),
-            sender: Sender {
-                egress: parts.egress.clone(),
-                destinations: parts.destinations.clone(),
-                shared: Arc::clone(&shared),
-            },
+            keys,
+            sender: Sender { egress, destinations: settings.egress.destinations(), shared: Arc::clone(&shared) },
             attempts: attempts_sender,
             moves: moves_sender,
             settler,
             shared: Arc::clone(&shared),
         };
         let abandon = shared.abandon.clone();
-        let intake = Intake { shared, lanes, line: Arc::new(line), tasks: tasks.clone(), most: parts.batch };
+        let intake =
+            Intake { shared, lanes, line: Arc::new(line), tasks: tasks.clone(), most: dispatcher.batch.into() };
         Self { intake, recorder, attempts, mover, moves, tasks, abandon }
     }
 }

@@ -83,7 +83,7 @@ pub struct SchemaTooOld {
 ///
 /// # Errors
 /// [`SchemaTooOld`], at once: waiting does not help.
-pub async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), SchemaTooOld> {
+pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), SchemaTooOld> {
     let mut backoff = Backoff::default();
     loop {
         match ledger.schema_check().await {
@@ -95,12 +95,6 @@ pub async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> R
             return Ok(());
         }
     }
-}
-
-/// The checks of every service: `database` and `broker`. A service is not ready from the shutdown on.
-#[must_use]
-pub fn readiness(ledger: &Ledger, publisher: &Publisher, shutdown: CancellationToken) -> Readiness {
-    checked(Readiness::new(), ledger, publisher).draining(shutdown)
 }
 
 /// Adds the checks of every service: `database` and `broker`.

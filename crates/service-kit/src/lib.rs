@@ -16,6 +16,6 @@ pub mod shutdown;
 pub use database_watch::DatabaseWatch;
 pub use foundation::{Foundation, Running, StartError};
 pub use listen::{ListenError, listen};
-pub use ops::{OpsError, OpsServer};
+pub use ops::OpsServer;
 pub use readiness::Readiness;
 pub use settings::{Sensitive, Settings, SettingsError};

@@ -32,9 +32,6 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, most likely for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the server could not start.
-pub type OpsError = ListenError;
-
 /// A bound server of `/healthz`, `/readyz` and `/metrics`.
 #[derive(Debug)]
 pub struct OpsServer {
