@@ -70,9 +70,8 @@ impl App {
             Readiness::new().check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
         let running = foundation.start(registry, readiness, &shutdown).await?;
 
-        let broken = CancellationToken::new();
-        let Pipeline { intake, recorder, attempts, mover, moves, tasks, abandon } =
-            Pipeline::new(&running, &settings, egress, keys, &metrics, &broken);
+        let Pipeline { intake, recorder, attempts, mover, moves, tasks, shared } =
+            Pipeline::new(&running, &settings, egress, keys, &metrics);
         let depths = tokio::spawn(depths::show(running.broker.clone(), metrics, shutdown.clone()));
         let most = usize::from(settings.dispatcher.batch);
         let recording = tokio::spawn(recorder.run(attempts, most));
@@ -88,7 +87,7 @@ impl App {
         });
         let consuming = join_all(lanes);
         let closings = tokio::select! {
-            () = broken.cancelled() => return Err(AppError::Broken),
+            () = shared.broken.cancelled() => return Err(AppError::Broken),
             closings = consuming => closings,
         };
         // The intake holds the senders. Without them, recorder and mover end after the last job.
@@ -101,7 +100,7 @@ impl App {
         tokio::pin!(drained);
         if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {
             tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
-            abandon.cancel();
+            shared.abandon.cancel();
         }
         let _ = tokio::join!(join_all(closings.into_iter().map(Closing::close)), depths);
         Ok(())

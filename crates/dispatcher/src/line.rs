@@ -41,9 +41,10 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Takes a job all its way, and further duplicates of it that came meanwhile. A panic parks only this job. (A panic
-    /// in what all jobs share ends the process.)
+    /// Takes a job all its way, and duplicates of it that came meanwhile. A panic on the way parks only this job. A panic
+    /// while its end is settled ends the process, as one of recorder and mover does.
     pub(crate) async fn run(self: Arc<Self>, job: Job, mut receipt: Receipt, found: Found) {
+        let _alarm = self.shared.alarm();
         let mut found = Some(found);
         loop {
             // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::timeout};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use crate::{
-    alarm::Alarm,
     end::{End, Move},
     settle::Settler,
+    shared::Shared,
     stamps::Stamps,
 };
 
@@ -21,17 +21,16 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Moves a batch with one write to the ledger, one to the broker and one acknowledgement. Such jobs come in hundreds,
 /// and others would have to wait for each write.
 pub(crate) struct Mover {
+    pub(crate) shared: Arc<Shared>,
     pub(crate) stamps: Arc<Stamps>,
     pub(crate) settler: Arc<Settler>,
-    /// Cancelled when this panics.
-    pub(crate) broken: CancellationToken,
 }
 
 impl Mover {
     /// Moves jobs until all senders are gone. Returns when all are moved, or this was abandoned. Stamps their webhooks
     /// before they are in the slow lane.
     pub(crate) async fn run(self, mut moves: mpsc::Receiver<Move>) {
-        let _alarm = Alarm(self.broken.clone());
+        let _alarm = self.shared.alarm();
         let moving = TaskTracker::new();
         let mut batch = Vec::new();
         while moves.recv_many(&mut batch, MOST).await > 0 {
@@ -40,7 +39,7 @@ impl Mover {
                 break;
             }
             let ends: Vec<_> = batch.drain(..).map(|moved| (moved.job, End::OtherLane(moved))).collect();
-            let (alarm, settler) = (Alarm(self.broken.clone()), Arc::clone(&self.settler));
+            let (alarm, settler) = (self.shared.alarm(), Arc::clone(&self.settler));
             let published = moving.spawn(async move {
                 let _alarm = alarm;
                 settler.finish(ends).await;

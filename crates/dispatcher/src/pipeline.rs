@@ -34,19 +34,16 @@ pub(crate) struct Pipeline {
     pub(crate) moves: mpsc::Receiver<Move>,
     /// The jobs under way.
     pub(crate) tasks: TaskTracker,
-    /// Cancelled when the shutdown's deadline has passed.
-    pub(crate) abandon: CancellationToken,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Pipeline {
-    /// `broken` is cancelled when a step panics that all jobs need.
     pub(crate) fn new(
         Running { ledger, broker, publisher, .. }: &Running,
         settings: &Settings,
         egress: Egress,
         keys: SecretKeys,
         metrics: &Metrics,
-        broken: &CancellationToken,
     ) -> Self {
         let Settings { dispatcher, retry, retention, .. } = settings;
         let slots =
@@ -62,12 +59,13 @@ impl Pipeline {
             metrics: metrics.clone(),
             keep: retention.keep,
             abandon: CancellationToken::new(),
+            broken: CancellationToken::new(),
         });
         let lanes = Arc::new(Lanes::new(slots(dispatcher.max_in_flight), slots(dispatcher.slow_in_flight)));
         let stamps = Arc::new(Stamps::new(Arc::clone(&shared)));
         let settler = Arc::new(Settler { publisher: publisher.clone(), shared: Arc::clone(&shared) });
-        let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler), broken: broken.clone() };
-        let mover = Mover { stamps: Arc::clone(&stamps), settler: Arc::clone(&settler), broken: broken.clone() };
+        let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
+        let mover = Mover { shared: Arc::clone(&shared), stamps: Arc::clone(&stamps), settler: Arc::clone(&settler) };
         let line = Line {
             look_up: LookUp { shared: Arc::clone(&shared), stamps },
             lanes: Arc::clone(&lanes),
@@ -79,9 +77,13 @@ impl Pipeline {
             settler,
             shared: Arc::clone(&shared),
         };
-        let abandon = shared.abandon.clone();
-        let intake =
-            Intake { shared, lanes, line: Arc::new(line), tasks: tasks.clone(), most: dispatcher.batch.into() };
-        Self { intake, recorder, attempts, mover, moves, tasks, abandon }
+        let intake = Intake {
+            shared: Arc::clone(&shared),
+            lanes,
+            line: Arc::new(line),
+            tasks: tasks.clone(),
+            most: dispatcher.batch.into(),
+        };
+        Self { intake, recorder, attempts, mover, moves, tasks, shared }
     }
 }

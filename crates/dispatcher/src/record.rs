@@ -9,10 +9,9 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use crate::{
-    alarm::Alarm,
     end::End,
     metrics::size,
     settle::Settler,
@@ -30,14 +29,12 @@ const LONGEST: Duration = Duration::from_millis(60);
 pub(crate) struct Recorder {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settler: Arc<Settler>,
-    /// Cancelled when this panics: then no job can end.
-    pub(crate) broken: CancellationToken,
 }
 
 impl Recorder {
     /// Records results until all senders are gone. Returns when all jobs are acknowledged, or this was abandoned.
     pub(crate) async fn run(self, mut results: mpsc::Receiver<Attempted>, most: usize) {
-        let _alarm = Alarm(self.broken.clone());
+        let _alarm = self.shared.alarm();
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
         // A job keeps its place until it is recorded. Of few places, half are enough.
@@ -46,7 +43,7 @@ impl Recorder {
             let began = Instant::now();
             let Ok(ends) = self.record(std::mem::take(&mut batch)).await else { break };
             // The next batch is written while the retries of this one wait for their confirms.
-            let (alarm, settler) = (Alarm(self.broken.clone()), Arc::clone(&self.settler));
+            let (alarm, settler) = (self.shared.alarm(), Arc::clone(&self.settler));
             settling.spawn(async move {
                 let _alarm = alarm;
                 settle(&settler, ends).await;

@@ -8,7 +8,7 @@ use ledger::{Ledger, LedgerError};
 use service_kit::connections::persist;
 use tokio_util::sync::CancellationToken;
 
-use crate::{in_flight::InFlight, metrics::Metrics};
+use crate::{alarm::Alarm, in_flight::InFlight, metrics::Metrics};
 
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) keep: Duration,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
+    /// Cancelled when a task panics that jobs need to come to their end.
+    pub(crate) broken: CancellationToken,
 }
 
 /// The shutdown's deadline has passed. What was under way stays unacknowledged, and is redelivered.
@@ -27,6 +29,11 @@ pub(crate) struct Shared {
 pub(crate) struct Abandoned;
 
 impl Shared {
+    /// For a task that must not panic.
+    pub(crate) fn alarm(&self) -> Alarm {
+        Alarm(self.broken.clone())
+    }
+
     /// Asks the ledger until it answers, however long that takes.
     pub(crate) async fn persist<T, F>(&self, what: &str, step: impl FnMut() -> F) -> Result<T, Abandoned>
     where
