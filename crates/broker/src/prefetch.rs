@@ -75,10 +75,14 @@ impl Sizes {
         self.count > 0
     }
 
-    /// Counts a body and returns how many further messages may be handed out. All may once they fit into half of the
-    /// bytes, and until they exceed the bytes. So may half of them, by the same rule, if that is far above the usual
-    /// number. Else the usual number may, or none while the mean exceeds 1.5 times `longest`. After a decrease, the
-    /// number grows only once the messages handed out before are through.
+    /// Counts a body and returns how many further messages may be handed out, the first of these that fits the mean:
+    ///
+    /// 1. all, or half of them if that is far above the usual number: once they fit into half of the bytes, and then
+    ///    until they exceed the bytes;
+    /// 2. the usual number, unless the mean exceeds 1.5 times `longest`;
+    /// 3. none.
+    ///
+    /// After a decrease, the number grows only once the messages handed out before are through.
     pub(crate) fn count(&mut self, body: usize) -> u16 {
         self.count = (self.count + 1).min(MEMORY);
         self.mean += (body as f64 - self.mean) / f64::from(self.count);

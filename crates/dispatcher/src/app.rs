@@ -90,7 +90,7 @@ impl App {
             () = shared.broken.cancelled() => return Err(AppError::Broken),
             closings = consuming => closings,
         };
-        // The intake holds the senders. Without them, recorder and mover end after the last job.
+        // The intake and the jobs under way hold the senders. Without them, recorder and mover end after the last job.
         drop(intake);
         tasks.close();
         let drained = async {

@@ -2,6 +2,7 @@
 
 use domain::{Job, JobError, WebhookId};
 use time::OffsetDateTime;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     lane::{LaneKind, Refusal},
@@ -14,10 +15,9 @@ pub(crate) enum End {
     Done,
     /// The job of the next attempt is published, due then. Its duplicates are done with it.
     Retry(OffsetDateTime),
-    /// The message is not needed. A duplicate is judged by itself: it may stem from something that happened after this
-    /// judgement.
+    /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was read.
     Skipped,
-    /// The job is published once more, due then. A duplicate is judged by itself: it may be this very message.
+    /// The job is published once more, due then. A duplicate is judged by itself: it may be the copy just published.
     Later(OffsetDateTime),
     /// One message in the slow lane replaces the job's message and its duplicates.
     OtherLane(Move),
@@ -100,6 +100,8 @@ pub(crate) enum Dead {
         delivery_count: u32,
         /// How often its process died after it was begun.
         deaths: u16,
+        /// Its turn to begin. The next suspect, which may end this process, begins once this one is parked.
+        _turn: Option<OwnedSemaphorePermit>,
     },
 }
 
@@ -124,7 +126,7 @@ impl Dead {
                 "the ledger has no such delivery: it may have lost it, as in a failover".to_owned()
             }
             Self::Panicked => "its task panicked: the dispatcher's log says where".to_owned(),
-            Self::Poison { delivery_count, deaths } => format!(
+            Self::Poison { delivery_count, deaths, .. } => format!(
                 "handed out {delivery_count} times before; its dispatcher died {deaths} times after it was begun"
             ),
         }

@@ -55,8 +55,7 @@ impl Intake {
 
     fn start(&self, job: Job, receipt: Receipt, found: Found) {
         let Job { delivery, attempt } = job;
-        let lane = receipt.lane.as_str();
-        let span = tracing::info_span!("job", %delivery, attempt, lane, webhook = tracing::field::Empty);
+        let span = tracing::error_span!("job", %delivery, attempt, webhook = tracing::field::Empty);
         if let Found::Due(due) = &found {
             span.record("webhook", tracing::field::display(due.destination.webhook));
         }

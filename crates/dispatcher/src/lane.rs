@@ -34,7 +34,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// of an attempt. Hundreds that hang end together. Without this limit, hundreds that waited would begin together, and
 /// everybody would wait for their handshakes.
 const BEGINNING: u32 = 16;
-/// An attempt is beginning until it ends, but not for longer than this unless its tenant is near its share.
+/// How long an attempt counts as beginning, unless it ends before. If its tenant is near its share, it counts longer
+/// (`Lane::begun`).
 const BEGUN: Duration = Duration::from_millis(5);
 
 /// The fraction of the main lane's places that the bulk lane's jobs may hold. The rest is always there for others.

@@ -5,8 +5,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use bytes::Bytes;
 use domain::{Job, Verdict};
 use futures_util::FutureExt;
-use ledger::{Attempted, Due, SecretKeys, StoredBody, WebhookState};
-use signing::SigningSecret;
+use ledger::{Attempted, Due, SecretKeys, StoredBody, UnsealError, WebhookState};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 
@@ -24,7 +23,7 @@ use crate::{
 /// After this wait, a delivery is read again: its webhook may be paused or get another URL at any time.
 const REREAD_AFTER: Duration = Duration::from_millis(400);
 /// How long a job is delayed if its webhook's secret does not open. An operator has to configure the key.
-const UNTIL_KEYS_ARE_THERE: Duration = Duration::from_secs(60);
+const SEALED_DELAY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Line {
     pub(crate) shared: Arc<Shared>,
@@ -59,11 +58,12 @@ impl Line {
                     let _ = self.moves.send(moved).await;
                     return;
                 }
+                Ok(Err(End::JudgeAgain)) => continue,
                 Ok(Err(end)) => end,
                 Err(_) => End::Dead(Dead::Panicked),
             };
-            match Box::pin(self.settler.settle(job, receipt, end)).await {
-                Some(next) => receipt = next,
+            match Box::pin(self.settler.settle(job, end)).await {
+                Some(duplicate) => receipt = duplicate,
                 None => return,
             }
         }
@@ -78,8 +78,13 @@ impl Line {
         let (admission, turn, due) = self.admit(job, receipt, due).await?;
         self.suspects.note(job, receipt, turn).await?;
         let body = self.body(&due).await?;
-        let secret = self.secret(job, &due).await?;
-        Ok(admission.spend(self.sender.attempt(job, due, &secret, body)).await)
+        match self.keys.open(due.destination.webhook, &due.destination.secret) {
+            Ok(secret) => Ok(admission.spend(self.sender.attempt(job, due, &secret, body)).await),
+            Err(error) => {
+                drop(admission);
+                Err(self.wait_for_keys(&due, &error).await?)
+            }
+        }
     }
 
     /// Returns the delivery if the attempt is to be made now.
@@ -89,7 +94,7 @@ impl Line {
             Found::Unreadable(column) => return Err(End::Dead(Dead::Unreadable(column))),
             Found::Nothing => return Err(End::Unknown),
         };
-        match due.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule) {
+        match self.verdict(job, receipt, &due) {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.skip(Skip::Stale, End::Skipped)),
             Verdict::Early(at) => return Err(self.skip(Skip::Early, End::Later(at))),
@@ -100,6 +105,10 @@ impl Line {
             WebhookState::Paused => Err(self.hold(&due).await?),
             WebhookState::Deleted => Err(self.cancel(&due).await?),
         }
+    }
+
+    fn verdict(&self, job: Job, receipt: Receipt, due: &Due) -> Verdict {
+        due.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule)
     }
 
     /// Holds the job until its webhook is active again, unless it is active already.
@@ -115,7 +124,8 @@ impl Line {
         Ok(self.skip(Skip::Cancelled, End::Done))
     }
 
-    /// Waits for a suspect's turn, a slot and room for a long body, all within one `Patience`.
+    /// Waits for a suspect's turn, a slot and room for a long body, all within one `Patience`. Returns the delivery as it
+    /// is after a long wait.
     async fn admit(&self, job: Job, receipt: Receipt, due: Due) -> Result<(Admission, Option<Turn>, Due), End> {
         let suspicion = self.suspects.suspicion(job, receipt).await?;
         let (webhook, tenant) = (due.destination.webhook, due.destination.tenant);
@@ -130,8 +140,16 @@ impl Line {
         if patience.began().elapsed() < REREAD_AFTER {
             return Ok((admission, turn, due));
         }
-        let due = self.judge(job, receipt, self.look_up.one(job, receipt).await?).await?;
-        Ok((admission, turn, due))
+        match self.look_up.reread(job).await? {
+            Found::Due(due)
+                if due.destination.state == WebhookState::Active
+                    && self.verdict(job, receipt, &due) == Verdict::Attempt =>
+            {
+                Ok((admission, turn, *due))
+            }
+            // Without the admission: others wait for it.
+            _ => Err(End::JudgeAgain),
+        }
     }
 
     async fn body(&self, due: &Due) -> Result<Bytes, End> {
@@ -144,19 +162,15 @@ impl Line {
         }
     }
 
-    /// Opens the webhook's secret. If no key opens it, tells the ledger that the job is delayed, so that lost-job
-    /// detection does not take it for lost.
-    async fn secret(&self, job: Job, due: &Due) -> Result<SigningSecret, End> {
+    /// Delays the job of a webhook whose secret does not open. Tells the ledger first, so that lost-job detection does not
+    /// take the job for lost.
+    async fn wait_for_keys(&self, due: &Due, error: &UnsealError) -> Result<End, Abandoned> {
         let webhook = due.destination.webhook;
-        let error = match self.keys.open(webhook, &due.destination.secret) {
-            Ok(secret) => return Ok(secret),
-            Err(error) => error,
-        };
         tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
-        let until = OffsetDateTime::now_utc() + UNTIL_KEYS_ARE_THERE;
-        let postpone = || self.shared.ledger.delivery_postpone(job.delivery, due.progress.attempts, until);
+        let until = OffsetDateTime::now_utc() + SEALED_DELAY;
+        let postpone = || self.shared.ledger.delivery_postpone(due.id, due.progress.attempts, until);
         self.shared.persist("postponing a delivery", postpone).await?;
-        Err(self.skip(Skip::Sealed, End::Later(until)))
+        Ok(self.skip(Skip::Sealed, End::Later(until)))
     }
 
     /// Counts why a job is not attempted.

@@ -32,26 +32,36 @@ impl LookUp {
     ///
     /// Stamps the webhooks of jobs from the slow lane: more of their jobs may be in it.
     pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Result<Vec<Found>, Abandoned> {
-        let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
-        if ids.is_empty() {
+        if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        self.shared.metrics.read_batch.observe(size(ids.len()));
-        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.due_load(&ids)).await?;
-        let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
-        let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
-        found.extend(loaded.due.into_iter().map(|due| (due.id, Found::Due(Box::new(due)))));
-        let webhook = |(job, receipt): &(Job, Receipt)| match (receipt.lane, found.get(&job.delivery)?) {
+        self.shared.metrics.read_batch.observe(size(jobs.len()));
+        let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
+        let found = self.read(&ids).await?;
+        let webhook = |((_, receipt), found): (&(Job, Receipt), &Found)| match (receipt.lane, found) {
             (LaneKind::Slow, Found::Due(due)) => Some(due.destination.webhook),
             _ => None,
         };
-        let in_slow_lane: Vec<_> = jobs.iter().filter_map(webhook).collect();
+        let in_slow_lane: Vec<_> = jobs.iter().zip(&found).filter_map(webhook).collect();
         self.stamps.set(&in_slow_lane).await?;
-        Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
+        Ok(found)
     }
 
     /// The same for one job.
     pub(crate) async fn one(&self, job: Job, receipt: Receipt) -> Result<Found, Abandoned> {
         Ok(self.all(&[(job, receipt)]).await?.pop().unwrap_or(Found::Nothing))
+    }
+
+    /// Reads the delivery of a job again that was looked up before.
+    pub(crate) async fn reread(&self, job: Job) -> Result<Found, Abandoned> {
+        Ok(self.read(&[job.delivery]).await?.pop().unwrap_or(Found::Nothing))
+    }
+
+    async fn read(&self, ids: &[DeliveryId]) -> Result<Vec<Found>, Abandoned> {
+        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.due_load(ids)).await?;
+        let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
+        let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
+        found.extend(loaded.due.into_iter().map(|due| (due.id, Found::Due(Box::new(due)))));
+        Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
     }
 }

@@ -125,7 +125,8 @@ impl Metrics {
         self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }
 
-    pub(crate) fn made_way(&self, from: LaneKind, refusal: Refusal) {
+    /// A job went to the end of the slow lane.
+    pub(crate) fn moved(&self, from: LaneKind, refusal: Refusal) {
         let counters = match from {
             LaneKind::Main | LaneKind::Bulk => &self.moved,
             LaneKind::Slow => &self.put_back,

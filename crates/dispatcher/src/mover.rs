@@ -38,11 +38,16 @@ impl Mover {
             if self.stamps.set(&webhooks).await.is_err() {
                 break;
             }
-            let ends: Vec<_> = batch.drain(..).map(|moved| (moved.job, End::OtherLane(moved))).collect();
-            let (alarm, settler) = (self.shared.alarm(), Arc::clone(&self.settler));
+            let (moved, settler, shared) =
+                (std::mem::take(&mut batch), Arc::clone(&self.settler), Arc::clone(&self.shared));
             let published = moving.spawn(async move {
-                let _alarm = alarm;
-                settler.finish(ends).await;
+                let _alarm = shared.alarm();
+                let ends: Vec<_> = moved.iter().map(|one| (one.job, End::OtherLane(*one))).collect();
+                if settler.finish(ends).await.is_some() {
+                    for Move { from, refusal, .. } in moved {
+                        shared.metrics.moved(from, refusal);
+                    }
+                }
             });
             // A queue that refuses does not hold up the next batch.
             let _ = timeout(PATIENCE, published).await;

@@ -68,8 +68,8 @@ impl Recorder {
 
     /// Decides whether this job leaves the retry; when it is due was decided before. If the ledger took this attempt, it
     /// does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher
-    /// recorded the attempt, that one leaves the retry. But if this message was delivered before, it may be the one
-    /// that the other dispatcher has lost: then this job leaves the retry as well.
+    /// recorded the attempt, that one leaves the retry. If this message was delivered before, this job leaves it as
+    /// well: the other dispatcher may have lost its connection, and then publishes nothing.
     fn end(&self, Outcome { id, attempt, record }: Outcome) -> (Job, End) {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let end = match record {
@@ -105,6 +105,6 @@ async fn settle(settler: &Settler, ends: Vec<(Job, End)>) {
     let (unknown, recorded): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| matches!(end, End::Unknown));
     settler.finish(recorded).await;
     for unknown in unknown {
-        settler.finish([unknown]).await;
+        settler.finish(vec![unknown]).await;
     }
 }

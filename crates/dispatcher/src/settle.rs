@@ -8,7 +8,7 @@ use service_kit::publishing::{self, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
-    end::{Dead, End, Move, Skip},
+    end::{Dead, End, Skip},
     in_flight::Receipt,
     shared::{Abandoned, Shared},
     shared_ack::{FollowUp, Origin, SharedAck},
@@ -21,46 +21,39 @@ pub(crate) struct Settler {
 }
 
 impl Settler {
-    /// Acts on the end of one job. Returns the receipt with which the job is to be judged again, if it is: its own, or
-    /// that of a duplicate which takes its place.
-    pub(crate) async fn settle(&self, job: Job, receipt: Receipt, end: End) -> Option<Receipt> {
-        match end {
-            End::JudgeAgain => Some(receipt),
-            End::Skipped | End::Later(_) => {
-                let follow_up = self.follow_up(job, end).await.ok()?;
-                let (ack, duplicate) = self.shared.in_flight.pass(job)?;
-                self.publish(vec![(ack, follow_up)]).await;
-                duplicate
-            }
-            end => {
-                self.finish([(job, end)]).await;
-                None
-            }
+    /// Acts on the end of one job. Returns the receipt of a duplicate that takes its place, and is to be judged.
+    pub(crate) async fn settle(&self, job: Job, end: End) -> Option<Receipt> {
+        if !matches!(end, End::Skipped | End::Later(_)) {
+            self.finish(vec![(job, end)]).await;
+            return None;
         }
+        let follow_up = self.follow_up(job, &end).await.ok()?;
+        let (ack, duplicate) = self.shared.in_flight.pass(job)?;
+        self.publish(vec![(ack, follow_up)]).await;
+        duplicate
     }
 
     /// Acts on the ends of many jobs at once, and of their duplicates with them: these are of no use, and the first
     /// message's connection may be lost. Removes each job before its follow-up is published, as this same process may
-    /// take the follow-up.
-    pub(crate) async fn finish(&self, ends: impl IntoIterator<Item = (Job, End)>) {
+    /// take the follow-up. Keeps what the ends hold until all is acknowledged. Returns `None` when this was abandoned.
+    pub(crate) async fn finish(&self, ends: Vec<(Job, End)>) -> Option<()> {
         let mut parts = Vec::new();
-        for (job, end) in ends {
-            if let Ok(follow_up) = self.follow_up(job, end).await {
-                parts.extend(SharedAck::attach_follow_up(self.shared.in_flight.finish(job), follow_up));
+        for (job, end) in &ends {
+            if let Ok(follow_up) = self.follow_up(*job, end).await {
+                parts.extend(SharedAck::attach_follow_up(self.shared.in_flight.finish(*job), follow_up));
             }
         }
-        self.publish(parts).await;
+        self.publish(parts).await
     }
 
     /// The message that a job leaves, if any.
-    async fn follow_up(&self, job: Job, end: End) -> Result<Option<FollowUp>, Abandoned> {
+    async fn follow_up(&self, job: Job, end: &End) -> Result<Option<FollowUp>, Abandoned> {
         let delivery_count = || self.shared.in_flight.delivery_count(job);
         Ok(match end {
             End::Done | End::Skipped => None,
-            End::Retry(due) => Some(FollowUp::Retry(job.next(), due)),
-            End::Later(due) => Some(FollowUp::Republish(job, due, delivery_count())),
-            End::OtherLane(Move { from, refusal, .. }) => {
-                self.shared.metrics.made_way(from, refusal);
+            End::Retry(due) => Some(FollowUp::Retry(job.next(), *due)),
+            End::Later(due) => Some(FollowUp::Republish(job, *due, delivery_count())),
+            End::OtherLane(_) => {
                 let there = Outgoing { queue: self.shared.names.slow(), ..self.shared.names.job(job) };
                 Some(FollowUp::Message(there.carrying(delivery_count())))
             }
@@ -69,7 +62,7 @@ impl Settler {
                 None
             }
             End::Unknown => Some(self.dead_letter(job, &Dead::UnknownDelivery).await?),
-            End::Dead(dead) => Some(self.dead_letter(job, &dead).await?),
+            End::Dead(dead) => Some(self.dead_letter(job, dead).await?),
             End::JudgeAgain | End::Abandoned => return Err(Abandoned),
         })
     }
@@ -137,8 +130,8 @@ impl Settler {
 
 /// Whether a delivery is so old that retention may have deleted it. Its job is then a late duplicate.
 fn is_past(delivery: DeliveryId, now: OffsetDateTime, keep: Duration) -> bool {
-    let before = (now - keep).unix_timestamp_nanos() / 1_000_000;
-    i128::from(delivery.unix_millis()) < before
+    let before = now.checked_sub(keep.try_into().unwrap_or(time::Duration::MAX));
+    before.is_some_and(|before| i128::from(delivery.unix_millis()) < before.unix_timestamp_nanos() / 1_000_000)
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub(crate) struct Suspects {
 }
 
 /// A suspect's turn to begin. Dropping it gives it back.
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, and given back when dropped")] OwnedSemaphorePermit);
+pub(crate) type Turn = OwnedSemaphorePermit;
 
 impl Suspects {
     /// Notes are deleted by `tasks`.
@@ -77,7 +77,7 @@ impl Suspects {
             return Ok(None);
         }
         match timeout_at(end, Arc::clone(&self.turns).acquire_owned()).await {
-            Ok(Ok(turn)) => Ok(Some(Turn(turn))),
+            Ok(Ok(turn)) => Ok(Some(turn)),
             _ => Err(Refusal::Suspects),
         }
     }
@@ -98,7 +98,7 @@ impl Suspects {
             tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
-            return Err(End::Dead(Dead::Poison { delivery_count, deaths: tries - 1 }));
+            return Err(End::Dead(Dead::Poison { delivery_count, deaths: tries - 1, _turn: turn }));
         }
         let (shared, watched) = (Arc::clone(&self.shared), self.shared.in_flight.watch(job));
         self.tasks.spawn(async move {

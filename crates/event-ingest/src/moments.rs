@@ -6,8 +6,8 @@ use broker::Outgoing;
 use domain::Job;
 use service_kit::publishing::FollowUp;
 
-/// What to acknowledge, by the millisecond of its event. A delivery's id carries the millisecond of the event. Events
-/// of the same millisecond wait for one another.
+/// Acknowledgements by the millisecond of their events. A delivery's id carries that millisecond and not the event, so
+/// events of one millisecond are acknowledged together.
 pub(crate) struct Moments<A>(HashMap<u64, Vec<A>>);
 
 /// Messages with the events that wait for them.

@@ -104,6 +104,7 @@ fn history_is_kept_for_two_days_at_least() {
     assert_eq!(settings.reconcile.grace, Duration::from_secs(1));
     assert_eq!(settings.retention.keep, Duration::from_secs(2 * 24 * 60 * 60));
     assert!(refusal("WEBHOOKS__RETENTION__KEEP", "47h").contains("at least 2days"));
+    assert!(refusal("WEBHOOKS__RETENTION__KEEP", "101years").contains("at most 100years"));
     assert!(refusal("WEBHOOKS__RECONCILE__INTERVAL", "0s").contains("longer than zero"));
 }
 

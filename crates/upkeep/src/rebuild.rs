@@ -110,7 +110,11 @@ impl Reconciler<'_> {
         let mut backoff = Backoff::default();
         while !refused.is_empty() {
             backoff.pause().await;
-            refused = self.enqueue_once(leader, publisher, &refused, Order::Any).await?;
+            let still_refused = self.enqueue_once(leader, publisher, &refused, Order::Any).await?;
+            if still_refused.len() < refused.len() {
+                backoff = Backoff::default();
+            }
+            refused = still_refused;
         }
         Ok(())
     }

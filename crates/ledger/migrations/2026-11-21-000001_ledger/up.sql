@@ -1,4 +1,4 @@
--- The ledger (DESIGN 4.5). Partitions by day are made by the program; the default ones take what is odd.
+-- The ledger. Partitions by day are made by the program; the default ones take what is odd.
 
 CREATE TABLE webhooks (
     id              uuid PRIMARY KEY,

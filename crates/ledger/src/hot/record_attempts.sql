@@ -9,7 +9,8 @@
 -- would have an empty event type, which fails the statement in the end.
 --
 -- A delivery that was cancelled during the attempt stays cancelled. One that was resent during it keeps waiting for
--- its new run, which begins after this attempt. A run that was taken back during its first attempt stands.
+-- its new run, which begins after this attempt. If a resend is taken back while its first attempt is under way, the
+-- attempt is recorded as one of that run.
 , done AS (
     INSERT INTO deliveries AS d (
         id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, next_attempt_at

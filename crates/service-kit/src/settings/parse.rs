@@ -11,6 +11,8 @@ use serde::de::{Deserialize, Deserializer, Error};
 use url::Url;
 
 const SHORTEST_RETENTION: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+/// So that no date before it is out of range.
+const LONGEST_RETENTION: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
 /// Reads text and parses it; `what` completes "invalid …".
 fn parsed<'de, D, T, E>(deserializer: D, what: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, D::Error>
@@ -43,6 +45,7 @@ pub(super) fn positive_duration<'de, D: Deserializer<'de>>(deserializer: D) -> R
 pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
         Ok(keep) if keep < SHORTEST_RETENTION => Err("must be at least 2days".to_owned()),
+        Ok(keep) if keep > LONGEST_RETENTION => Err("must be at most 100years".to_owned()),
         other => other.map_err(|error| error.to_string()),
     })
 }
