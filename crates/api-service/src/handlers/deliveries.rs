@@ -41,10 +41,9 @@ pub(crate) async fn read(
     state: Data<State>,
     admin: Administrator,
     Id(webhook): Id<WebhookId>,
-    id: Result<Id<DeliveryId>, ApiError>,
+    Id(id): Id<DeliveryId>,
 ) -> Answer {
     let webhook = webhooks::known(&state, admin, webhook).await?;
-    let Id(id) = id?;
     let delivery = state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     let body = state.ledger.body_find(admin.tenant, &delivery).await?.ok_or(ApiError::NotFound)?;
     let attempts = state.ledger.attempt_list(id).await?;

@@ -67,10 +67,10 @@ pub(crate) async fn read(
     state: Data<State>,
     admin: Administrator,
     Id(webhook): Id<WebhookId>,
-    id: Result<Id<Uuid>, ApiError>,
+    Id(id): Id<Uuid>,
 ) -> Answer {
     let webhook = webhooks::known(&state, admin, webhook).await?;
-    let recovery = state.ledger.recovery_find(webhook, id?.0).await?.ok_or(ApiError::NotFound)?;
+    let recovery = state.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
 }
 

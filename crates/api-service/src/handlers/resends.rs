@@ -15,15 +15,15 @@ use crate::{
 /// Sends a delivery again, with the same id and body. The call is idempotent while the delivery waits for the first
 /// attempt of a run: two requests make one run. If the webhook is paused, the job is held. A delivery whose day ended
 /// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment. A faulty body counts before an
-/// unknown webhook, however its id is written.
+/// unknown webhook.
 pub(crate) async fn create(
     state: Data<State>,
     admin: Administrator,
-    webhook: Result<Id<WebhookId>, ApiError>,
+    Id(webhook): Id<WebhookId>,
     Id(id): Id<DeliveryId>,
     Body(()): Body<()>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, admin, webhook?.0).await?;
+    let webhook = webhooks::known(&state, admin, webhook).await?;
     state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     state.outbox.check().map_err(ApiError::BrokerAway)?;
     match state.ledger.delivery_resend(admin.tenant, webhook.id(), id, state.keep).await? {

@@ -4,16 +4,8 @@ SELECT found.id
 FROM event
 CROSS JOIN LATERAL (SELECT id AS webhook FROM webhooks WHERE tenant_id = event.tenant OFFSET 0) AS any_webhook
 CROSS JOIN LATERAL unnest(ARRAY[
-    encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
-        overlay(uuid_send(moment) PLACING substring(sha256(
-            uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')
-        ) FOR 10) FROM 7),
-        55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid,
-    encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
-        overlay(uuid_send(moment) PLACING substring(sha256(
-            uuid_send(webhook) || uuid_send(event_id)
-        ) FOR 10) FROM 7),
-        55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid
+    derived_id(moment, uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')),
+    derived_id(moment, uuid_send(webhook) || uuid_send(event_id))
 ]) AS candidate(id)
 CROSS JOIN LATERAL (
     SELECT id FROM deliveries

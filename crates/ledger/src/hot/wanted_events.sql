@@ -25,20 +25,14 @@
     ON CONFLICT DO NOTHING
 )
 
--- `id` is what `domain::DeliveryId::derive` makes: the milliseconds of `moment`, then bytes of a SHA-256, in which the
--- bits of the version (8) and the variant (RFC 9562) are set. `old_id` is the one without the event type.
+-- `id` is what `domain::DeliveryId::derive` makes; `old_id` is the one without the event type.
 , delivery AS (
     SELECT
-        encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
-            overlay(uuid_send(event.moment[n]) PLACING substring(sha256(
-                uuid_send(webhook) || uuid_send(event.event_id[n]) || convert_to(event_type, 'UTF8')
-            ) FOR 10) FROM 7),
-            55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid AS id,
-        encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
-            overlay(uuid_send(event.moment[n]) PLACING substring(sha256(
-                uuid_send(webhook) || uuid_send(event.event_id[n])
-            ) FOR 10) FROM 7),
-            55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid AS old_id,
+        derived_id(
+            event.moment[n],
+            uuid_send(webhook) || uuid_send(event.event_id[n]) || convert_to(event_type, 'UTF8')
+        ) AS id,
+        derived_id(event.moment[n], uuid_send(webhook) || uuid_send(event.event_id[n])) AS old_id,
         webhook, event.event_id[n] AS event_id, event_type
     FROM (
         SELECT *, unnest(webhooks) AS webhook

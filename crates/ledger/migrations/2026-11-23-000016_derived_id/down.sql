@@ -1,0 +1,1 @@
+DROP FUNCTION derived_id;
