@@ -1,12 +1,13 @@
 //! Imports between the files of a crate go one way: to read a file, nobody has to read those that use it.
 //!
-//! What counts is a path that begins with `crate` or `super`. A file may name the modules of its own folder by `self`,
-//! or bare: the folder is a part of the file.
+//! What counts is a path that begins with `crate` or `super`, and the file that defines what the path names, through
+//! whichever files it is re-exported. A file may name the modules of its own folder by `self`, or bare: the folder is a
+//! part of the file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use crate::root;
@@ -15,28 +16,47 @@ use crate::root;
 type Code = BTreeMap<String, String>;
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads the files below a folder, without comments and tests.
+/// The folder of each crate: the libraries, the programs, and the tests of several files.
+fn crates() -> impl Iterator<Item = PathBuf> {
+    let below = |folder: &str| fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let ours = below("crates").map(|folder| folder.join("src"));
+    ours.chain([root().join("tests/src")]).chain(below("tests/src/bin")).chain(below("tests/tests"))
+}
+
+/// Reads the files below a folder, without comments, tests and programs. `lib.rs` and `main.rs` are the crate itself.
 fn read(folder: &Path, module: &str, code: &mut Code) {
     for path in fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()) {
-        let name = format!("{module}::{}", path.file_stem().unwrap().display());
+        let name = match path.file_stem().unwrap().to_str().unwrap() {
+            "bin" | "tests" => continue,
+            "lib" | "main" => module.to_owned(),
+            stem => format!("{module}::{stem}"),
+        };
         if path.is_dir() {
             read(&path, &name, code);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !name.ends_with("::tests") {
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(path).unwrap();
             let production = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-            let lines: Vec<_> = production.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-            code.insert(name, lines.join("\n"));
+            let lines = production.lines().filter(|line| !line.trim_start().starts_with("//"));
+            code.entry(name).or_default().extend(lines.flat_map(|line| [line, "\n"]));
         }
     }
 }
 
-/// Every path of the tree that a text begins with, such as `a::{b, c::d}`, and what follows the tree.
-fn paths<'t>(prefix: &str, text: &'t str) -> (Vec<String>, &'t str) {
+/// A path, and the name by which it is known where it is imported.
+type Known = (String, String);
+
+/// Every path of the tree that a text begins with, such as `a::{b, c::d as e}`, and what follows the tree.
+fn paths<'t>(prefix: &str, text: &'t str) -> (Vec<Known>, &'t str) {
+    if text.starts_with('}') {
+        return (Vec::new(), text); // A comma ends the tree.
+    }
     let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let (segments, mut rest) = text.split_at(text.find(|c| !is_of_path(c)).unwrap_or(text.len()));
     let path = format!("{prefix}{segments}");
     if !rest.starts_with('{') {
-        return (vec![path], rest);
+        let alias = rest.strip_prefix(" as ").and_then(|alias| alias.split(|c| !is_of_path(c)).next());
+        let name = alias.or(path.rsplit("::").next()).unwrap_or_default().to_owned();
+        return (vec![(path, name)], rest);
     }
     let mut found = Vec::new();
     while rest.starts_with(['{', ',']) {
@@ -47,25 +67,41 @@ fn paths<'t>(prefix: &str, text: &'t str) -> (Vec<String>, &'t str) {
     (found, rest.strip_prefix('}').unwrap_or(rest))
 }
 
-/// The file that a path of another file leads to.
-fn target(path: &str, from: &str, code: &Code) -> Option<String> {
+/// The paths that begin with one of these words.
+fn paths_from(words: &[&str], text: &str) -> Vec<Known> {
+    let begins = words.iter().flat_map(|word| text.match_indices(word)).map(|(at, _)| at);
+    let whole = begins.filter(|at| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)));
+    whole.flat_map(|at| paths("", text[at..].trim_start_matches("use ")).0).collect()
+}
+
+/// A path of a file as seen from the crate.
+fn absolute(path: &str, from: &str) -> String {
     let (mut base, mut path) = (from, path);
-    while let Some(rest) = path.strip_prefix("super::") {
-        (base, path) = (base.rsplit_once("::")?.0, rest);
+    while let Some((parent, rest)) = base.rsplit_once("::").zip(path.strip_prefix("super::")) {
+        (base, path) = (parent.0, rest);
     }
-    let mut module = path.strip_prefix("crate").map_or_else(|| format!("{base}::{path}"), str::to_owned);
-    while !code.contains_key(&module) {
-        module.truncate(module.rfind("::")?);
+    if path.starts_with("crate::") { path.to_owned() } else { format!("{base}::{}", path.trim_start_matches("self::")) }
+}
+
+/// The file that defines what a path names: the way goes on where the file that the path leads to imports that name.
+fn target(path: &str, code: &Code) -> Option<String> {
+    let (mut path, mut seen) = (path.to_owned(), BTreeSet::new());
+    loop {
+        let mut file = path.as_str();
+        while !code.contains_key(file) {
+            file = file.rsplit_once("::")?.0;
+        }
+        let name = path[file.len()..].split("::").nth(1);
+        let mut imported = paths_from(&["use "], &code[file]).into_iter();
+        let origin = imported.find(|(_, known)| Some(known.as_str()) == name).filter(|_| seen.insert(path.clone()));
+        let Some((origin, _)) = origin else { return Some(file.to_owned()) };
+        path = absolute(&origin, file);
     }
-    Some(module)
 }
 
 fn imports_of(from: &str, code: &Code) -> BTreeSet<String> {
-    let text = &code[from];
-    let begins = ["crate::", "super::"].iter().flat_map(|word| text.match_indices(word)).map(|(at, _)| at);
-    let whole = begins.filter(|at| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)));
-    let found = whole.flat_map(|at| paths("", &text[at..]).0);
-    found.filter_map(|path| target(&path, from, code)).filter(|target| target != from).collect()
+    let found = paths_from(&["crate::", "super::"], &code[from]).into_iter().map(|(path, _)| absolute(&path, from));
+    found.filter_map(|path| target(&path, code)).filter(|target| target != from).collect()
 }
 
 /// All that a file imports, and all that these import.
@@ -89,22 +125,34 @@ fn circles(code: &Code) -> BTreeSet<String> {
 
 #[test]
 fn no_file_imports_in_a_circle() {
-    let mut faults = Vec::new();
-    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
-    for folder in crates.chain([root().join("tests")]) {
+    let (mut files, mut faults) = (0, Vec::new());
+    for folder in crates() {
         let mut code = Code::new();
-        read(&folder.join("src"), "", &mut code);
-        let name = folder.file_name().unwrap().display();
-        faults.extend(circles(&code).into_iter().map(|files| format!("{name}: {files}")));
+        read(&folder, "crate", &mut code);
+        files += code.len();
+        faults.extend(circles(&code).into_iter().map(|files| format!("{}: {files}", folder.display())));
     }
     assert!(faults.is_empty(), "{faults:#?}");
+    assert!(files > 300, "only {files} files were read");
 }
 
 #[test]
 fn a_circle_is_found_however_its_imports_are_written() {
     let circles_of = |files: [(&str, &str); 3]| circles(&files.map(|(file, text)| (file.into(), text.into())).into());
-    let below = ("::a::low", "use super::super::c::{self, C as D, d::*};");
-    assert!(circles_of([("::a", "use self::low::Low;"), below, ("::c", "use crate::*;")]).is_empty());
-    let found = circles_of([("::b", "crate::a::low::x()"), below, ("::c", "use crate::{x::X as Y, b::{y, B}};")]);
-    assert_eq!(found, BTreeSet::from(["::a::low ::b ::c".to_owned()]));
+    let below = ("crate::a::low", "use super::super::c::{self, C as D, d::*};");
+    let others = [("crate::a", "use self::low::Low;"), below, ("crate::c", "use crate::*;")];
+    assert!(circles_of(others).is_empty());
+    let circle = BTreeSet::from(["crate::a::low crate::b crate::c".to_owned()]);
+    let b = ("crate::b", "crate::a::low::x()");
+    assert_eq!(circles_of([b, below, ("crate::c", "use crate::{x::X as Y, b::{y, B}};")]), circle);
+}
+
+#[test]
+fn a_circle_is_found_through_whatever_re_exports_a_name() {
+    let files = |root| [("crate", root), ("crate::a", "use crate::{C, d::e};"), ("crate::c", "use crate::A;")];
+    let circles_of = |root| circles(&files(root).map(|(file, text)| (file.into(), text.into())).into());
+    let circle = BTreeSet::from(["crate::a crate::c".to_owned()]);
+    assert_eq!(circles_of("pub use a::{A, B};\npub(crate) use c::D as C;"), circle);
+    assert!(circles_of("pub use a::B;\npub use foreign::A;\nuse foreign::C as D;").is_empty());
+    assert!(circles_of("pub use c::A;").is_empty(), "the way ends though it leads back");
 }

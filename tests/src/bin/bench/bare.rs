@@ -3,10 +3,7 @@
 
 mod pipe;
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
 
 use lapin::{
     Connection, ConnectionProperties,
@@ -18,17 +15,10 @@ use service_kit::Settings;
 
 pub(crate) use pipe::run;
 
-use crate::{
-    bench::Bench,
-    child::Child,
-    latencies::Latencies,
-    load::Load,
-    round::{PATIENCE, Round},
-    sink::Sink,
-    usage::{Usage, of_process},
-};
+use crate::{child::Child, load::Load, round::PATIENCE, sink::Sink, usage::of_process};
 
-const GROUP: &str = "bare";
+/// The receivers of the pipe.
+pub(crate) const GROUP: &str = "bare";
 
 /// The pipe, in a process of its own.
 pub(crate) struct Bare {
@@ -65,42 +55,13 @@ impl Bare {
         Self { child, queue, _connection: connection }
     }
 
-    fn usage(&self, bench: &Bench) -> Usage {
-        let mut usage = Usage::default();
-        usage.add("pipe", of_process(self.child.pid()));
-        usage.add("rabbitmq", bench.rabbitmq_cpu());
-        usage
+    /// Ready bodies, straight into the queue of the pipe.
+    pub(crate) fn load(&self, size: usize) -> Load {
+        Load::of_bodies(&self.queue, size)
     }
 
-    /// Publishes as fast as possible until all have arrived.
-    pub(crate) async fn flood(&self, bench: &Bench, size: usize, count: u64) -> Round {
-        let load = Load::of_bodies(&self.queue, size);
-        let (before, usage, outside) = (bench.sink.seen(), self.usage(bench), bench.outside());
-        let began = Instant::now();
-        bench.flood(&load, count, 1).await;
-        let seconds = began.elapsed().as_secs_f64();
-        let (usage, outside) = (self.usage(bench).since(&usage), bench.outside().since(&outside));
-        let connections = bench.sink.seen().connections - before.connections;
-        bench.sink.take(GROUP);
-        Round { deliveries: count, seconds, usage, outside, connections }
-    }
-
-    pub(crate) async fn pace(&self, bench: &Bench, size: usize, per_second: f64, lasting: Duration) -> Latencies {
-        let load = Load::of_bodies(&self.queue, size);
-        bench.paced(&bench.publisher, load, GROUP, per_second, lasting).await
-    }
-
-    /// Like `pace`, with the CPU per message in microseconds.
-    pub(crate) async fn cost(
-        &self,
-        bench: &Bench,
-        size: usize,
-        per_second: f64,
-        lasting: Duration,
-    ) -> (Latencies, f64) {
-        let usage = self.usage(bench);
-        let latencies = self.pace(bench, size, per_second, lasting).await;
-        let usage = self.usage(bench).since(&usage);
-        (latencies, usage.sum() / (per_second * lasting.as_secs_f64()))
+    /// The CPU of the pipe's process.
+    pub(crate) fn cpu(&self) -> f64 {
+        of_process(self.child.pid())
     }
 }

@@ -4,6 +4,7 @@
 
 mod bare;
 mod bench;
+mod ceiling;
 mod child;
 mod depth;
 mod environment;

@@ -7,6 +7,7 @@ use end_to_end::wait::eventually;
 
 use crate::{
     bench::Bench,
+    ceiling,
     environment::{Environment, first_id_from_now},
     latencies::Latencies,
     latency::percentiles,
@@ -47,7 +48,7 @@ async fn few(environment: &Environment<'_>) -> Vec<Figure> {
     let load = environment.events(&tenants, SMALL.size);
     environment.warm_up(&load, 1).await;
     environment.pace(&load, FEW, Duration::from_secs(1)).await;
-    let (bare, bare_cpu) = environment.bench.bare.cost(environment.bench, SMALL.size, FEW, LASTING).await;
+    let (bare, bare_cpu) = ceiling::cost(environment.bench, SMALL.size, FEW, LASTING).await;
     let ours = cost(environment, &load, FEW, (1, 1)).await;
     let mut figures = vec![
         Figure::new("moderate_200_cpu", ours.cpu, "us/delivery"),

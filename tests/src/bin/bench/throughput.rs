@@ -1,6 +1,6 @@
 //! Deliveries a second and the cost of one, from publish to receiver, with ledger and history.
 
-use crate::{bench::Bench, environment::Environment, report::Figure, round::Round};
+use crate::{bench::Bench, ceiling, environment::Environment, report::Figure, round::Round};
 
 /// The bodies: their name, their bytes, and how many a round of the bare pipe and of the service has.
 // This many take seconds, also on a fast machine. The wait for a round's last deliveries is little beside that.
@@ -41,7 +41,7 @@ const CROWDS: [Crowd; 3] = [
 
 /// Rates, their ratio to the bare pipe's, CPU by process, and the largest resident sizes.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    bench.bare.flood(bench, SMALL.size, 2_000).await;
+    ceiling::flood(bench, SMALL.size, 2_000).await;
     let mut figures = Vec::new();
     for crowd in CROWDS {
         figures.extend(Environment::with(bench, &[], async |environment| of_crowd(environment, &crowd).await).await);
@@ -65,7 +65,7 @@ async fn of_crowd(environment: &Environment<'_>, crowd: &Crowd) -> Vec<Figure> {
             let name = format!("{}_{}_{dispatchers}dispatcher", crowd.name, body.name);
             let load = environment.events(&tenants, body.size);
             let bare = async || {
-                let round = environment.bench.bare.flood(environment.bench, body.size, body.bare).await;
+                let round = ceiling::flood(environment.bench, body.size, body.bare).await;
                 round.say("bare pipe");
                 round
             };

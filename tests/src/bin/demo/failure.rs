@@ -9,22 +9,27 @@ use std::{
 use end_to_end::wait::SOON;
 use tokio::time::Instant;
 
-use crate::services::NAMES;
-
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) what: String,
     pub(crate) expected: String,
     pub(crate) came: String,
-    /// The services whose logs may explain it.
-    pub(crate) logs: Vec<&'static str>,
+    blamed: Blamed,
+}
+
+/// The services whose logs may explain a failure.
+#[derive(Clone, Copy, Debug)]
+enum Blamed {
+    Any,
+    One(&'static str),
+    None,
 }
 
 pub(crate) type Checked<T = ()> = Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(what: impl Display, expected: impl Display, came: impl Display) -> Self {
-        Self { what: what.to_string(), expected: expected.to_string(), came: came.to_string(), logs: NAMES.to_vec() }
+        Self { what: what.to_string(), expected: expected.to_string(), came: came.to_string(), blamed: Blamed::Any }
     }
 
     /// A panic of the harness. Its message is a sentence about what did not hold.
@@ -34,13 +39,22 @@ impl Failure {
     }
 
     pub(crate) fn in_log_of(self, service: &'static str) -> Self {
-        Self { logs: vec![service], ..self }
+        Self { blamed: Blamed::One(service), ..self }
+    }
+
+    /// Whether the log of this service may explain it.
+    pub(crate) fn blames(&self, service: &str) -> bool {
+        match self.blamed {
+            Blamed::Any => true,
+            Blamed::One(blamed) => blamed == service,
+            Blamed::None => false,
+        }
     }
 
     /// Somebody interrupted the demonstration: no service is to blame.
     pub(crate) fn interrupted(signal: &str) -> Self {
         Self {
-            logs: Vec::new(),
+            blamed: Blamed::None,
             ..Self::new("the demonstration", "to run to its end", format!("{signal}: interrupted"))
         }
     }

@@ -52,7 +52,8 @@ async fn main() -> ExitCode {
         Err(failure) => {
             let code = lament(&failure);
             ended.iter().for_each(|ended| say!("          {ended}"));
-            page::show_logs(&environment.folder, &failure.logs);
+            let blamed = services::NAMES.into_iter().filter(|service| failure.blames(service));
+            page::show_logs(&environment.folder, blamed);
             left.iter().for_each(|left| say!("  perhaps left behind: {left}"));
             code
         }

@@ -28,7 +28,7 @@ pub(crate) fn short(text: &str, characters: usize) -> String {
 }
 
 /// Shows the end of the services' logs and their paths.
-pub(crate) fn show_logs(folder: &Path, services: &[&str]) {
+pub(crate) fn show_logs(folder: &Path, services: impl Iterator<Item = &'static str>) {
     for name in services {
         let path = folder.join(format!("{name}.log"));
         let Ok(text) = fs::read(&path) else { continue };
