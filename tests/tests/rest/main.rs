@@ -3,6 +3,7 @@
 mod answers;
 mod log;
 mod manage;
+mod order;
 mod pause;
 mod problems;
 mod recover;

@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
+use crate::order::assert_documented;
+
 /// Headers that may differ from run to run: of the connection, not of the answer.
 const OMITTED: [&str; 3] = ["connection", "content-length", "date"];
 
@@ -20,25 +22,29 @@ pub(crate) fn described() -> Value {
 /// The snapshots of one folder.
 pub(crate) struct Snapshots {
     folder: &'static str,
+    document: Value,
     compared: BTreeSet<String>,
 }
 
 impl Snapshots {
-    pub(crate) const fn of(folder: &'static str) -> Self {
-        Self { folder, compared: BTreeSet::new() }
+    pub(crate) fn of(folder: &'static str) -> Self {
+        Self { folder, document: described(), compared: BTreeSet::new() }
     }
 
     /// Compares an answer's status, headers and body with the snapshot of this name.
     pub(crate) fn compare(&mut self, name: &str, answer: &Answer) {
-        let is_json = answer.header("content-type").is_some_and(|media_type| media_type.ends_with("json"));
-        let body = if is_json { answer.json() } else { json!(answer.text) };
+        let body = if is_json(answer) { answer.json() } else { json!(answer.text) };
         self.compare_with(name, answer, &body);
     }
 
     /// The same with something else in the body's place.
     pub(crate) fn compare_with(&mut self, name: &str, answer: &Answer, body: &Value) {
-        let headers = answer.headers.iter().filter(|(name, _)| !OMITTED.contains(&name.as_str()));
-        let headers: Map<_, _> = headers.map(|(name, value)| (name.clone(), json!(value))).collect();
+        if is_json(answer) {
+            assert_documented(&self.document, name, answer);
+        }
+        let mut headers: Map<_, _> = answer.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        assert_eq!(headers.len(), answer.headers.len(), "each header is sent once: {:?}", answer.headers);
+        headers.retain(|name, _| !OMITTED.contains(&name.as_str()));
         let mut answer = json!({"status": answer.status, "headers": headers, "body": body});
         hide("", &mut answer);
         let mut settings = Settings::new();
@@ -58,6 +64,10 @@ impl Snapshots {
         let expected: BTreeSet<_> = self.compared.iter().map(|name| format!("{name}.snap").into()).collect();
         assert_eq!(files.collect::<BTreeSet<OsString>>(), expected);
     }
+}
+
+fn is_json(answer: &Answer) -> bool {
+    answer.header("content-type").is_some_and(|media_type| media_type.ends_with("json"))
 }
 
 /// Puts a placeholder in the place of what differs from run to run. Another shape fails the test. Null is shown.
