@@ -116,7 +116,9 @@ impl App {
             keep: settings.retention.keep,
         };
         let routes = Routes::new(State::new(&settings, ledger, outbox, keys), authentication, metrics);
-        serve(listener, routes, relay, &shutdown, settings.shutdown.deadline).await.map_err(AppError::Serve)
+        let served = serve(listener, routes, relay, &shutdown, settings.shutdown.deadline).await;
+        running.finish().await;
+        served.map_err(AppError::Serve)
     }
 }
 

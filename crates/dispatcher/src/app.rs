@@ -132,15 +132,11 @@ async fn consume(
 }
 
 fn egress(settings: &Settings) -> Result<Egress, SettingsError> {
-    let unusable = |error: &dyn std::fmt::Display| SettingsError::invalid("egress.extra_ca_file", error);
-    let pem = settings.egress.extra_ca_file.as_ref().map(|path| {
-        std::fs::read(path).map_err(|error| unusable(&format!("{} cannot be read: {error}", path.display())))
-    });
     let config = EgressConfig {
         timeout: settings.egress.timeout,
         destinations: settings.egress.destinations(),
         name_servers: settings.egress.name_servers.clone(),
-        extra_ca_pem: pem.transpose()?,
+        extra_ca_pem: settings.egress.extra_ca_pem()?,
         idle_timeout: settings.egress.idle_timeout,
         max_idle_per_host: settings.egress.max_idle_per_host,
         max_idle: settings.egress.max_idle,
@@ -148,7 +144,7 @@ fn egress(settings: &Settings) -> Result<Egress, SettingsError> {
     };
     let egress = Egress::new(config).map_err(|error| match error {
         EgressError::Resolver(_) => SettingsError::invalid("egress.name_servers", error),
-        error => unusable(&error),
+        error => SettingsError::invalid("egress.extra_ca_file", error),
     })?;
     if let Some(notice) = egress.notice() {
         tracing::warn!("{notice}");

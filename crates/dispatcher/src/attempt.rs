@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use domain::{Answer, Destinations, Job, OutcomeClass, WebhookUrl};
 use egress::{Egress, Post};
-use ledger::{Attempted, Due};
+use ledger::{Attempted, LoadedDelivery};
 use signing::{SigningSecret, sign};
 use time::OffsetDateTime;
 
@@ -20,8 +20,14 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body.
-    pub(crate) async fn attempt(&self, job: Job, due: Due, secret: &SigningSecret, body: Bytes) -> Attempted {
-        let Due { id, progress, occurred_at, event_type, destination, .. } = due;
+    pub(crate) async fn attempt(
+        &self,
+        job: Job,
+        delivery: LoadedDelivery,
+        secret: &SigningSecret,
+        body: Bytes,
+    ) -> Attempted {
+        let LoadedDelivery { id, progress, occurred_at, event_type, destination, .. } = delivery;
         let now = OffsetDateTime::now_utc();
         if progress.attempts == 0 {
             self.shared.metrics.first_attempt_seconds.observe((now - occurred_at).as_seconds_f64().max(0.0));

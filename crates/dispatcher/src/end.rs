@@ -9,7 +9,7 @@ use crate::{
     shared::Abandoned,
 };
 
-/// What is to be done with a job and its messages. `Settler` does it.
+/// What is to be done with a job and its messages.
 pub(crate) enum End {
     /// Nothing is left to do. Its duplicates are done with it.
     Done,

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use broker::{Acker, Outgoing, Received};
 use domain::Job;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
@@ -46,24 +47,24 @@ impl Intake {
                     self.shared.metrics.skipped(Skip::Duplicate.as_str());
                 }
             }
-            let Ok(found) = self.line.look_up.all(&begun).await else { return };
+            let Ok((found, read_at)) = self.line.look_up.all(&begun).await else { return };
             for ((job, receipt), found) in begun.into_iter().zip(found) {
-                self.start(job, receipt, found);
+                self.start(job, receipt, found, read_at);
             }
         }
     }
 
-    fn start(&self, job: Job, receipt: Receipt, found: Found) {
+    fn start(&self, job: Job, receipt: Receipt, found: Found, read_at: Instant) {
         let Job { delivery, attempt } = job;
         let span = tracing::error_span!("job", %delivery, attempt, webhook = tracing::field::Empty);
-        if let Found::Due(due) = &found {
-            span.record("webhook", tracing::field::display(due.destination.webhook));
+        if let Found::Delivery(loaded) = &found {
+            span.record("webhook", tracing::field::display(loaded.destination.webhook));
         }
-        self.tasks.spawn(Arc::clone(&self.line).run(job, receipt, found).instrument(span));
+        self.tasks.spawn(Arc::clone(&self.line).run(job, receipt, found, read_at).instrument(span));
     }
 
     /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often. Hands
-    /// what a job of the bulk lane has left on to that lane: every retry queue expires into the main one.
+    /// marked messages, which jobs of the bulk lane have left, from the main lane to the bulk lane.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
         let (mut opened, mut replaced, mut to_bulk) = (VecDeque::with_capacity(batch.len()), Vec::new(), 0);
         for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {

@@ -192,7 +192,7 @@ impl Lane {
     pub(crate) fn patience(&self, webhook: WebhookId, tenant: TenantId) -> Patience<'_> {
         let began = Instant::now();
         let last = self.tick(began + self.kind.longest_patience());
-        Patience { lane: self, webhook, tenant, began, end: self.tick(began + self.kind.patience()), last }
+        Patience { lane: self, webhook, tenant, end: self.tick(began + self.kind.patience()), last }
     }
 
     /// How long an attempt of a tenant counts as beginning. If the attempts nearly fill the tenant's share, they begin
@@ -215,16 +215,11 @@ pub(crate) struct Patience<'a> {
     lane: &'a Lane,
     webhook: WebhookId,
     tenant: TenantId,
-    began: Instant,
     end: Instant,
     last: Instant,
 }
 
 impl Patience<'_> {
-    pub(crate) const fn began(&self) -> Instant {
-        self.began
-    }
-
     /// When it ends, unless the attempts are short: then it is extended.
     pub(crate) const fn end(&self) -> Instant {
         self.end

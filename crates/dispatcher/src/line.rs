@@ -5,9 +5,9 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use bytes::Bytes;
 use domain::{Job, Verdict};
 use futures_util::FutureExt;
-use ledger::{Attempted, Due, SecretKeys, StoredBody, UnsealError, WebhookState};
+use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     attempt::Sender,
@@ -20,7 +20,8 @@ use crate::{
     suspects::{Suspects, Turn},
 };
 
-/// After this wait, a delivery is read again: its webhook may be paused or get another URL at any time.
+/// A delivery that was read longer ago is read again before it is sent: its webhook may be paused or get another URL at
+/// any time, and another process may take its job.
 const REREAD_AFTER: Duration = Duration::from_millis(400);
 /// How long a job is delayed if its webhook's secret does not open. An operator has to configure the key.
 const SEALED_DELAY: Duration = Duration::from_secs(60);
@@ -40,14 +41,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Takes a job all its way, and duplicates of it that came meanwhile. A panic on the way parks only this job. A panic
-    /// while its end is settled ends the process, as one of recorder and mover does.
-    pub(crate) async fn run(self: Arc<Self>, job: Job, mut receipt: Receipt, found: Found) {
+    /// Takes a job all its way, and duplicates of it that came meanwhile. `found` was read at `read_at`. A panic on the
+    /// way parks only this job. A panic while its end is settled ends the process, as one of recorder and mover does.
+    pub(crate) async fn run(self: Arc<Self>, job: Job, mut receipt: Receipt, found: Found, read_at: Instant) {
         let _alarm = self.shared.alarm();
-        let mut found = Some(found);
+        let mut read = Some((found, read_at));
         loop {
             // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
-            let way = Box::pin(self.way(job, receipt, found.take()));
+            let way = Box::pin(self.way(job, receipt, read.take()));
             let end = match AssertUnwindSafe(way).catch_unwind().await {
                 // If recorder and mover were abandoned, the message stays unacknowledged and is redelivered.
                 Ok(Ok(attempted)) => {
@@ -69,94 +70,110 @@ impl Line {
         }
     }
 
-    async fn way(&self, job: Job, receipt: Receipt, found: Option<Found>) -> Result<Attempted, End> {
-        let found = match found {
-            Some(found) => found,
+    async fn way(&self, job: Job, receipt: Receipt, read: Option<(Found, Instant)>) -> Result<Attempted, End> {
+        let (found, read_at) = match read {
+            Some(read) => read,
             None => self.look_up.one(job, receipt).await?,
         };
-        let due = self.judge(job, receipt, found).await?;
-        let (admission, turn, due) = self.admit(job, receipt, due).await?;
-        self.suspects.note(job, receipt, turn).await?;
-        let body = self.body(&due).await?;
-        match self.keys.open(due.destination.webhook, &due.destination.secret) {
-            Ok(secret) => Ok(admission.spend(self.sender.attempt(job, due, &secret, body)).await),
+        let delivery = self.judge(job, receipt, found).await?;
+        let tries = self.suspects.tries(job, receipt).await?;
+        let (admission, turn) = self.admit(job, receipt, tries, &delivery).await?;
+        self.suspects.note(job, receipt, tries, turn).await?;
+        let body = self.body(&delivery).await?;
+        let delivery = self.up_to_date(job, receipt, delivery, read_at).await?;
+        match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
+            Ok(secret) => Ok(admission.spend(self.sender.attempt(job, delivery, &secret, body)).await),
             Err(error) => {
                 drop(admission);
-                Err(self.wait_for_keys(&due, &error).await?)
+                Err(self.wait_for_keys(&delivery, &error).await?)
             }
         }
     }
 
     /// Returns the delivery if the attempt is to be made now.
-    async fn judge(&self, job: Job, receipt: Receipt, found: Found) -> Result<Due, End> {
-        let due = match found {
-            Found::Due(due) => *due,
+    async fn judge(&self, job: Job, receipt: Receipt, found: Found) -> Result<LoadedDelivery, End> {
+        let delivery = match found {
+            Found::Delivery(delivery) => *delivery,
             Found::Unreadable(column) => return Err(End::Dead(Dead::Unreadable(column))),
             Found::Nothing => return Err(End::Unknown),
         };
-        match self.verdict(job, receipt, &due) {
+        match self.verdict(job, receipt, &delivery) {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.skip(Skip::Stale, End::Skipped)),
             Verdict::Early(at) => return Err(self.skip(Skip::Early, End::Later(at))),
             Verdict::FollowUp(at) => return Err(self.skip(Skip::FollowUp, End::Retry(at))),
         }
-        match due.destination.state {
-            WebhookState::Active => Ok(due),
-            WebhookState::Paused => Err(self.hold(&due).await?),
-            WebhookState::Deleted => Err(self.cancel(&due).await?),
+        match delivery.destination.state {
+            WebhookState::Active => Ok(delivery),
+            WebhookState::Paused => Err(self.hold(&delivery).await?),
+            WebhookState::Deleted => Err(self.cancel(&delivery).await?),
         }
     }
 
-    fn verdict(&self, job: Job, receipt: Receipt, due: &Due) -> Verdict {
-        due.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule)
+    fn verdict(&self, job: Job, receipt: Receipt, delivery: &LoadedDelivery) -> Verdict {
+        delivery.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule)
     }
 
     /// Holds the job until its webhook is active again, unless it is active already.
-    async fn hold(&self, due: &Due) -> Result<End, Abandoned> {
-        let hold = || self.shared.ledger.job_hold(due.destination.webhook, due.id);
+    async fn hold(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
+        let hold = || self.shared.ledger.job_hold(delivery.destination.webhook, delivery.id);
         let is_held = self.shared.persist("holding a job", hold).await?;
         Ok(if is_held { self.skip(Skip::Held, End::Skipped) } else { End::JudgeAgain })
     }
 
-    async fn cancel(&self, due: &Due) -> Result<End, Abandoned> {
-        let ids = [due.id];
+    async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
+        let ids = [delivery.id];
         self.shared.persist("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
         Ok(self.skip(Skip::Cancelled, End::Done))
     }
 
-    /// Waits for a suspect's turn, a slot and room for a long body, all within one `Patience`. Returns the delivery as it
-    /// is after a long wait.
-    async fn admit(&self, job: Job, receipt: Receipt, due: Due) -> Result<(Admission, Option<Turn>, Due), End> {
-        let suspicion = self.suspects.suspicion(job, receipt).await?;
-        let (webhook, tenant) = (due.destination.webhook, due.destination.tenant);
-        let long_body = match due.body {
+    /// Waits for a suspect's turn, a slot, a turn to begin and room for a long body.
+    async fn admit(
+        &self,
+        job: Job,
+        receipt: Receipt,
+        tries: u16,
+        delivery: &LoadedDelivery,
+    ) -> Result<(Admission, Option<Turn>), End> {
+        let (webhook, tenant) = (delivery.destination.webhook, delivery.destination.tenant);
+        let long_body = match delivery.body {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
         };
         let mut patience = self.lanes.of(receipt.lane).patience(webhook, tenant);
         let refused = |refusal| End::OtherLane(Move { job, webhook, from: receipt.lane, refusal });
-        let turn = self.suspects.turn(suspicion, patience.end()).await.map_err(refused)?;
-        let admission = patience.admit(long_body).await.map_err(refused)?;
-        if patience.began().elapsed() < REREAD_AFTER {
-            return Ok((admission, turn, due));
+        let turn = self.suspects.turn(tries, patience.end()).await.map_err(refused)?;
+        Ok((patience.admit(long_body).await.map_err(refused)?, turn))
+    }
+
+    /// Returns the delivery as it is now if it was read long ago and this attempt is still expected.
+    async fn up_to_date(
+        &self,
+        job: Job,
+        receipt: Receipt,
+        delivery: LoadedDelivery,
+        read_at: Instant,
+    ) -> Result<LoadedDelivery, End> {
+        if read_at.elapsed() < REREAD_AFTER {
+            return Ok(delivery);
         }
         match self.look_up.reread(job).await? {
-            Found::Due(due)
-                if due.destination.state == WebhookState::Active
-                    && self.verdict(job, receipt, &due) == Verdict::Attempt =>
+            Found::Delivery(delivery)
+                if delivery.destination.state == WebhookState::Active
+                    && self.verdict(job, receipt, &delivery) == Verdict::Attempt =>
             {
-                Ok((admission, turn, *due))
+                Ok(*delivery)
             }
             // Without the admission: others wait for it.
             _ => Err(End::JudgeAgain),
         }
     }
 
-    async fn body(&self, due: &Due) -> Result<Bytes, End> {
-        match &due.body {
+    async fn body(&self, delivery: &LoadedDelivery) -> Result<Bytes, End> {
+        match &delivery.body {
             StoredBody::Here(body) => Ok(body.clone()),
             StoredBody::Long(_) => {
-                let load = || self.shared.ledger.body_load(due.id);
+                let load = || self.shared.ledger.body_load(delivery.id);
                 self.shared.persist("reading a body", load).await?.ok_or(End::Unknown)
             }
         }
@@ -164,11 +181,11 @@ impl Line {
 
     /// Delays the job of a webhook whose secret does not open. Tells the ledger first, so that lost-job detection does not
     /// take the job for lost.
-    async fn wait_for_keys(&self, due: &Due, error: &UnsealError) -> Result<End, Abandoned> {
-        let webhook = due.destination.webhook;
+    async fn wait_for_keys(&self, delivery: &LoadedDelivery, error: &UnsealError) -> Result<End, Abandoned> {
+        let webhook = delivery.destination.webhook;
         tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
         let until = OffsetDateTime::now_utc() + SEALED_DELAY;
-        let postpone = || self.shared.ledger.delivery_postpone(due.id, due.progress.attempts, until);
+        let postpone = || self.shared.ledger.delivery_postpone(delivery.id, delivery.progress.attempts, until);
         self.shared.persist("postponing a delivery", postpone).await?;
         Ok(self.skip(Skip::Sealed, End::Later(until)))
     }

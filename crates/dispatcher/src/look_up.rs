@@ -3,7 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use domain::{DeliveryId, Job};
-use ledger::Due;
+use ledger::LoadedDelivery;
+use tokio::time::Instant;
 
 use crate::{
     in_flight::Receipt,
@@ -16,7 +17,7 @@ use crate::{
 /// What the ledger has of a job's delivery.
 #[derive(Clone)]
 pub(crate) enum Found {
-    Due(Box<Due>),
+    Delivery(Box<LoadedDelivery>),
     /// This version cannot read a column of its row.
     Unreadable(&'static str),
     Nothing,
@@ -28,28 +29,30 @@ pub(crate) struct LookUp {
 }
 
 impl LookUp {
-    /// Reads the deliveries of jobs. Returns what was found, in the order of the jobs.
+    /// Reads the deliveries of jobs. Returns what was found, in the order of the jobs, and when it was read.
     ///
     /// Stamps the webhooks of jobs from the slow lane: more of their jobs may be in it.
-    pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Result<Vec<Found>, Abandoned> {
+    pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Result<(Vec<Found>, Instant), Abandoned> {
         if jobs.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Instant::now()));
         }
         self.shared.metrics.read_batch.observe(size(jobs.len()));
         let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
         let found = self.read(&ids).await?;
+        let read_at = Instant::now();
         let webhook = |((_, receipt), found): (&(Job, Receipt), &Found)| match (receipt.lane, found) {
-            (LaneKind::Slow, Found::Due(due)) => Some(due.destination.webhook),
+            (LaneKind::Slow, Found::Delivery(delivery)) => Some(delivery.destination.webhook),
             _ => None,
         };
         let in_slow_lane: Vec<_> = jobs.iter().zip(&found).filter_map(webhook).collect();
         self.stamps.set(&in_slow_lane).await?;
-        Ok(found)
+        Ok((found, read_at))
     }
 
     /// The same for one job.
-    pub(crate) async fn one(&self, job: Job, receipt: Receipt) -> Result<Found, Abandoned> {
-        Ok(self.all(&[(job, receipt)]).await?.pop().unwrap_or(Found::Nothing))
+    pub(crate) async fn one(&self, job: Job, receipt: Receipt) -> Result<(Found, Instant), Abandoned> {
+        let (mut found, read_at) = self.all(&[(job, receipt)]).await?;
+        Ok((found.pop().unwrap_or(Found::Nothing), read_at))
     }
 
     /// Reads the delivery of a job again that was looked up before.
@@ -58,10 +61,10 @@ impl LookUp {
     }
 
     async fn read(&self, ids: &[DeliveryId]) -> Result<Vec<Found>, Abandoned> {
-        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.due_load(ids)).await?;
+        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.deliveries_load(ids)).await?;
         let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
         let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
-        found.extend(loaded.due.into_iter().map(|due| (due.id, Found::Due(Box::new(due)))));
+        found.extend(loaded.deliveries.into_iter().map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));
         Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
     }
 }

@@ -33,8 +33,8 @@ impl Settler {
         duplicate
     }
 
-    /// Acts on the ends of many jobs at once, and of their duplicates with them: these are of no use, and the first
-    /// message's connection may be lost. Removes each job before its follow-up is published, as this same process may
+    /// Acts on the ends of many jobs at once. Their duplicates end with them: nobody needs these, and one of them can
+    /// still be acknowledged if the first message's connection is lost. Removes each job before its follow-up is published, as this same process may
     /// take the follow-up. Keeps what the ends hold until all is acknowledged. Returns `None` when this was abandoned.
     pub(crate) async fn finish(&self, ends: Vec<(Job, End)>) -> Option<()> {
         let mut parts = Vec::new();

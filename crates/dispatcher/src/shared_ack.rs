@@ -50,8 +50,8 @@ impl SharedAck {
         self.shared().acker.as_ref().is_some_and(Acker::is_usable)
     }
 
-    /// Gives a job's follow-up to one of its parts: the job has one in its own message and in each duplicate. It is the
-    /// first whose message can still be acknowledged: the follow-ups of the others are not published.
+    /// Gives a job's follow-up to one of its parts. It has a part in its own message and in each duplicate's. The first
+    /// whose message can still be acknowledged gets it: a message that cannot does not publish its follow-ups.
     pub(crate) fn attach_follow_up(
         parts: Vec<Self>,
         mut follow_up: Option<FollowUp>,

@@ -33,18 +33,9 @@ pub(crate) const fn must_be_split(delivery_count: u32) -> bool {
     delivery_count >= APART_AFTER
 }
 
-/// Whether a job is a suspect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suspicion {
-    /// Nothing is known against it.
-    None,
-    /// It was begun and has not ended. Its process may have died, of this job or of another one.
-    Suspect,
-}
-
 pub(crate) struct Suspects {
     shared: Arc<Shared>,
-    /// Of a suspect, to begin.
+    /// One permit: suspects begin one at a time.
     turns: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -58,22 +49,22 @@ impl Suspects {
         Self { shared, turns: Arc::new(Semaphore::new(1)), tasks }
     }
 
-    /// Asks the ledger whether a job is a suspect, if it was delivered several times before.
-    pub(crate) async fn suspicion(&self, job: Job, receipt: Receipt) -> Result<Suspicion, Abandoned> {
+    /// How often a job was begun and has not ended, if it was delivered several times before. If it ever was, it is a
+    /// suspect: its process may have died, of this job or of another one.
+    pub(crate) async fn tries(&self, job: Job, receipt: Receipt) -> Result<u16, Abandoned> {
         if receipt.delivery_count < NOTED_AFTER {
-            return Ok(Suspicion::None);
+            return Ok(0);
         }
         let read = || self.shared.ledger.suspect_tries(job.delivery);
-        let tries = self.shared.persist("reading what a job has done", read).await?;
-        Ok(if tries == 0 { Suspicion::None } else { Suspicion::Suspect })
+        self.shared.persist("reading what a job has done", read).await
     }
 
     /// Waits for a turn, if the job is a suspect.
     ///
     /// # Errors
     /// [`Refusal::Suspects`] when it does not come until `end`.
-    pub(crate) async fn turn(&self, suspicion: Suspicion, end: Instant) -> Result<Option<Turn>, Refusal> {
-        if suspicion == Suspicion::None {
+    pub(crate) async fn turn(&self, tries: u16, end: Instant) -> Result<Option<Turn>, Refusal> {
+        if tries == 0 {
             return Ok(None);
         }
         match timeout_at(end, Arc::clone(&self.turns).acquire_owned()).await {
@@ -82,17 +73,18 @@ impl Suspects {
         }
     }
 
-    /// Notes in the ledger that a job begins, if it was delivered several times before. Deletes the note when the job
-    /// ends. Deletes a suspect's note and gives its turn back after [`HARMLESS_AFTER`] at the latest.
+    /// Notes in the ledger that a job begins, if it was delivered several times before. It was begun `tries` times
+    /// already. Deletes the note when the job ends, a suspect's after [`HARMLESS_AFTER`] if that is sooner, and gives its
+    /// turn back then.
     ///
     /// # Errors
     /// [`Dead::Poison`] when it was begun too often.
-    pub(crate) async fn note(&self, job: Job, receipt: Receipt, turn: Option<Turn>) -> Result<(), End> {
+    pub(crate) async fn note(&self, job: Job, receipt: Receipt, tries: u16, turn: Option<Turn>) -> Result<(), End> {
         let Receipt { delivery_count, .. } = receipt;
         if delivery_count < NOTED_AFTER {
             return Ok(());
         }
-        let mark = || self.shared.ledger.suspect_mark(job.delivery);
+        let mark = || self.shared.ledger.suspect_mark(job.delivery, tries + 1);
         let tries = self.shared.persist("marking a suspect", mark).await?;
         if turn.is_some() {
             tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count, "a suspect job is begun alone");

@@ -134,7 +134,7 @@ impl Progress {
     }
 }
 
-/// The broker's `redelivered` flag.
+/// Whether a message was handed out before, also as the message that it was moved from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redelivered {
     /// Handed out already, and not acknowledged.

@@ -2,8 +2,8 @@
 
 pub(crate) mod attempts;
 pub(crate) mod bodies;
-pub(crate) mod due;
 pub(crate) mod intake;
+pub(crate) mod look_up;
 pub(crate) mod paused_jobs;
 pub(crate) mod slow;
 pub(crate) mod suspects;

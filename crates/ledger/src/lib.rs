@@ -26,8 +26,8 @@ pub use clock::ClockReading;
 pub use error::LedgerError;
 pub use hot::{
     attempts::{Attempted, Outcome, Record},
-    due::{Destination, Due, Loaded, StoredBody, Unreadable, WebhookState},
     intake::{NewEvent, Stored},
+    look_up::{Destination, Loaded, LoadedDelivery, StoredBody, Unreadable, WebhookState},
 };
 pub use keys::{KeyUse, Resealed, Unopened};
 pub use pool::{Ledger, LedgerConfig, PATIENCE};

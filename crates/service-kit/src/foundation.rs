@@ -8,6 +8,7 @@ use std::{
 use broker::{Broker, Publisher};
 use ledger::Ledger;
 use prometheus_client::registry::Registry;
+use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
@@ -48,7 +49,8 @@ pub struct Running {
     pub publisher: Publisher,
     /// Cancelled when this is dropped, to end whatever else runs beside the work.
     pub finished: CancellationToken,
-    _finish: DropGuard,
+    finish: DropGuard,
+    health: JoinHandle<()>,
 }
 
 impl Foundation {
@@ -92,8 +94,18 @@ impl Foundation {
         let database = DatabaseWatch::start(&ledger, &mut metrics, finished.clone());
         let publisher = broker.publisher(finished.clone());
         let readiness = connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone());
-        tokio::spawn(ops.serve(Arc::new(metrics), readiness, finished.clone()));
+        let health = tokio::spawn(ops.serve(Arc::new(metrics), readiness, finished.clone()));
         connections::wait_for_schema(&ledger, shutdown).await?;
-        Ok(Running { ledger, broker, database, publisher, finished, _finish: finish })
+        Ok(Running { ledger, broker, database, publisher, finished, finish, health })
+    }
+}
+
+impl Running {
+    /// Ends what runs beside the work. Waits until the operations port is closed: a second for an answer that is under
+    /// way.
+    pub async fn finish(self) {
+        let Self { finish, health, .. } = self;
+        drop(finish);
+        let _ = health.await;
     }
 }

@@ -8,7 +8,7 @@ use end_to_end::{
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
-use ledger::{Attempted, DeliveryFilter, Due, Ledger, Page};
+use ledger::{Attempted, DeliveryFilter, Ledger, LoadedDelivery, Page};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -17,12 +17,16 @@ use crate::twice::new_event;
 const DELIVERIES: usize = 5_000;
 const BATCH: u32 = 10;
 
-fn succeeded(due: Due) -> Attempted {
+fn succeeded(delivery: LoadedDelivery) -> Attempted {
     Attempted {
-        id: due.id,
-        webhook: due.destination.webhook,
-        progress: Progress { state: DeliveryState::Succeeded, attempts: due.progress.attempts + 1, ..due.progress },
-        url: due.destination.url,
+        id: delivery.id,
+        webhook: delivery.destination.webhook,
+        progress: Progress {
+            state: DeliveryState::Succeeded,
+            attempts: delivery.progress.attempts + 1,
+            ..delivery.progress
+        },
+        url: delivery.destination.url,
         signed_at: OffsetDateTime::UNIX_EPOCH,
         answer: Answer {
             class: OutcomeClass::Success,
@@ -52,11 +56,11 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
         let event = || [new_event(tenant)];
         system.sql("ANALYZE webhooks").await;
         // These statements are planned here, once for this connection.
-        ledger.due_load(&[DeliveryId::from(Uuid::now_v7())]).await.unwrap();
+        ledger.deliveries_load(&[DeliveryId::from(Uuid::now_v7())]).await.unwrap();
         ledger.events_store(&event()).await.unwrap();
         made(&system, tenant, &webhook.id, 1, "'pending'").await;
         let one = ids(&system, 1).await;
-        ledger.attempts_record(&[succeeded(due(&ledger, &one).await.remove(0))]).await.unwrap();
+        ledger.attempts_record(&[succeeded(load(&ledger, &one).await.remove(0))]).await.unwrap();
 
         made(&system, tenant, &webhook.id, DELIVERIES, "'pending'").await;
         let others = "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed) \
@@ -66,7 +70,7 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
         let ids = ids(&system, BATCH).await;
         let before = read(&system).await;
         assert_eq!(ledger.events_store(&event()).await.unwrap().deliveries.len(), 1);
-        let batch: Vec<_> = due(&ledger, &ids).await.into_iter().map(succeeded).collect();
+        let batch: Vec<_> = load(&ledger, &ids).await.into_iter().map(succeeded).collect();
         assert_eq!(ledger.attempts_record(&batch).await.unwrap().len(), ids.len());
         drop(ledger);
         let gone =
@@ -92,7 +96,7 @@ async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
         let ledger = system.ledger_as("plans", 1);
         made(&system, tenant, &webhook.id, 512, "'pending'").await;
         let ids = ids(&system, 512).await;
-        let batch: Vec<_> = due(&ledger, &ids).await.into_iter().map(succeeded).collect();
+        let batch: Vec<_> = load(&ledger, &ids).await.into_iter().map(succeeded).collect();
         assert_eq!(ledger.attempts_record(&batch).await.unwrap().len(), ids.len());
         drop(ledger);
         let updated = async |column: &str| {
@@ -110,10 +114,10 @@ async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
     .await;
 }
 
-async fn due(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<Due> {
-    let loaded = ledger.due_load(ids).await.unwrap();
-    assert_eq!(loaded.due.len(), ids.len());
-    loaded.due
+async fn load(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<LoadedDelivery> {
+    let loaded = ledger.deliveries_load(ids).await.unwrap();
+    assert_eq!(loaded.deliveries.len(), ids.len());
+    loaded.deliveries
 }
 
 /// The ids of the latest deliveries.

@@ -68,21 +68,15 @@ impl From<IntrospectionError> for ApiError {
 impl Introspection {
     /// Call it inside the runtime that will run the service.
     pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        let ca = "egress.extra_ca_file";
-        let unreadable = |path: &std::path::Path, error| {
-            SettingsError::invalid(ca, format_args!("{} cannot be read: {error}", path.display()))
-        };
-        let pem = settings.egress.extra_ca_file.as_deref();
-        let pem = pem.map(|path| std::fs::read(path).map_err(|error| unreadable(path, error)));
         let config = InternalConfig {
             url: settings.introspection_url()?.to_string(),
             timeout: settings.api.introspection_timeout,
-            extra_ca_pem: pem.transpose()?,
+            extra_ca_pem: settings.egress.extra_ca_pem()?,
             user_agent: concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned(),
         };
         let application = Internal::new(config).map_err(|error| match error {
             EgressError::Url => SettingsError::invalid("api.introspection_url", error),
-            other => SettingsError::invalid(ca, other),
+            other => SettingsError::invalid("egress.extra_ca_file", other),
         })?;
         Ok(Self {
             application,

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::{
     admin::webhooks::{Existence, OwnWebhook, Page},
     error::LedgerError,
-    hot::due::occurred_at,
+    hot::look_up::occurred_at,
     pool::Ledger,
     tables::{attempts, deliveries, events},
 };

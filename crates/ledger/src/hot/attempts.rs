@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::{
     batch::batch_statement,
     error::LedgerError,
-    hot::due::{ProgressRow, occurred_at, read_progress, read_state},
+    hot::look_up::{ProgressRow, occurred_at, read_progress, read_state},
     pool::Ledger,
     tables::deliveries,
 };

@@ -7,7 +7,7 @@ use domain::DeliveryId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, hot::due::occurred_at, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, hot::look_up::occurred_at, pool::Ledger};
 
 batch_statement! {
     LoadBodies -> (Binary,);

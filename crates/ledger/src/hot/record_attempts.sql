@@ -10,7 +10,7 @@
 --
 -- A delivery that was cancelled during the attempt stays cancelled. One that was resent during it keeps waiting for
 -- its new run, which begins after this attempt. If a resend is taken back while its first attempt is under way, the
--- attempt is recorded as one of that run.
+-- attempt is recorded as one of the resend's run.
 , done AS (
     INSERT INTO deliveries AS d (
         id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, next_attempt_at

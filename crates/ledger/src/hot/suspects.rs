@@ -10,10 +10,11 @@ use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, p
 // A mark that is over a day old does not count.
 batch_statement! {
     MarkSuspects -> (SmallInt,);
-    suspect { delivery: Uuid => SqlUuid };
-    "INSERT INTO suspect_jobs AS s (delivery_id, tries, marked_at) SELECT delivery, 1, now() FROM suspect \
+    suspect { delivery: Uuid => SqlUuid, tries: i16 => SmallInt };
+    "INSERT INTO suspect_jobs AS s (delivery_id, tries, marked_at) SELECT delivery, tries, now() FROM suspect \
       ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = NULL, \
-          tries = CASE WHEN s.marked_at < now() - interval '1 day' THEN 1 ELSE least(s.tries, 100) + 1 END \
+          tries = CASE WHEN s.marked_at < now() - interval '1 day' THEN excluded.tries \
+                  ELSE greatest(s.tries, excluded.tries) END \
       RETURNING tries"
 }
 
@@ -44,13 +45,14 @@ batch_statement! {
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 impl Ledger {
-    /// Marks a job that may crash this process, before it begins. Returns how often it has begun without coming to an
-    /// end, this time included.
+    /// Marks a job that may crash this process, before it begins for the `tries`th time. Returns how often it has begun
+    /// without coming to an end, this time included. Idempotent.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn suspect_mark(&self, delivery: DeliveryId) -> Result<u16, LedgerError> {
-        let statement = MarkSuspects { delivery: vec![delivery.as_uuid()] };
+    pub async fn suspect_mark(&self, delivery: DeliveryId, tries: u16) -> Result<u16, LedgerError> {
+        let tries = i16::try_from(tries).unwrap_or(i16::MAX);
+        let statement = MarkSuspects { delivery: vec![delivery.as_uuid()], tries: vec![tries] };
         let rows: Vec<(i16,)> = self.run(async |conn| statement.load(conn).await).await?;
         let (tries,) = rows.into_iter().next().unwrap_or((1,));
         u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })

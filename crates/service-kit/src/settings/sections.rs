@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use url::Url;
 
-use super::{Sensitive, parse};
+use super::{Sensitive, SettingsError, parse};
 
 /// `database`: PostgreSQL, the ledger.
 #[derive(Debug, Clone, Deserialize)]
@@ -144,6 +144,18 @@ impl Egress {
         Destinations::allowing(self.allowed_networks.clone())
             .with_ports(self.allowed_ports.clone())
             .without_hosts(self.denied_host_suffixes.clone())
+    }
+
+    /// Reads the authorities that are trusted beside the public ones.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn extra_ca_pem(&self) -> Result<Option<Vec<u8>>, SettingsError> {
+        let read = |path: &PathBuf| {
+            let unreadable = |error| format!("{} cannot be read: {error}", path.display());
+            std::fs::read(path).map_err(|error| SettingsError::invalid("egress.extra_ca_file", unreadable(error)))
+        };
+        self.extra_ca_file.as_ref().map(read).transpose()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::S
 
 /// A delivery with all that an attempt needs, as the ledger has it.
 #[derive(Clone, Debug)]
-pub struct Due {
+pub struct LoadedDelivery {
     /// The delivery.
     pub id: DeliveryId,
     /// How far it has come.
@@ -66,7 +66,7 @@ pub enum WebhookState {
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// Those that it knows.
-    pub due: Vec<Due>,
+    pub deliveries: Vec<LoadedDelivery>,
     /// Those whose rows this version cannot read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -81,20 +81,20 @@ pub struct Unreadable {
 }
 
 batch_statement! {
-    LoadDue -> (
+    LoadDeliveries -> (
         SqlUuid,
         (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
         (Timestamptz, Text, BigInt, Nullable<Binary>),
         (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
     );
     jobs as arrays { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
-    concat!(include_str!("load_due.sql"), include_str!("from_jobs.sql"))
+    concat!(include_str!("load_deliveries.sql"), include_str!("from_jobs.sql"))
 }
 
 /// A delivery's `state`, `attempts`, `run_base`, `first_failed_at` and `next_attempt_at`.
 pub(crate) type ProgressRow = (String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>);
 
-type DueRow = (
+type LoadedRow = (
     Uuid,
     ProgressRow,
     (OffsetDateTime, String, i64, Option<Vec<u8>>),
@@ -106,17 +106,17 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn due_load(&self, ids: &[DeliveryId]) -> Result<Loaded, LedgerError> {
+    pub async fn deliveries_load(&self, ids: &[DeliveryId]) -> Result<Loaded, LedgerError> {
         let mut delivery_id: Vec<_> = ids.iter().map(|id| id.as_uuid()).collect();
         delivery_id.sort_unstable();
         let occurred_at = delivery_id.iter().map(|id| occurred_at((*id).into())).collect();
-        let statement = LoadDue { delivery_id, occurred_at };
-        let rows: Vec<DueRow> = self.run(async |conn| statement.load(conn).await).await?;
+        let statement = LoadDeliveries { delivery_id, occurred_at };
+        let rows: Vec<LoadedRow> = self.run(async |conn| statement.load(conn).await).await?;
         let mut loaded = Loaded::default();
         for row in rows {
             let id = row.0.into();
-            match due(row) {
-                Ok(due) => loaded.due.push(due),
+            match read_delivery(row) {
+                Ok(delivery) => loaded.deliveries.push(delivery),
                 Err(column) => loaded.unreadable.push(Unreadable { id, column }),
             }
         }
@@ -132,7 +132,7 @@ pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
 }
 
 /// Reads a row. The error names the unreadable column.
-fn due((id, progress, event, webhook): DueRow) -> Result<Due, &'static str> {
+fn read_delivery((id, progress, event, webhook): LoadedRow) -> Result<LoadedDelivery, &'static str> {
     let (occurred_at, event_type, length, body) = event;
     let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
     let state = match (is_active, is_deleted) {
@@ -141,7 +141,7 @@ fn due((id, progress, event, webhook): DueRow) -> Result<Due, &'static str> {
         (true, false) => WebhookState::Active,
     };
     let length = usize::try_from(length).map_err(|_| "events.body")?;
-    Ok(Due {
+    Ok(LoadedDelivery {
         id: id.into(),
         progress: read_progress(progress)?,
         occurred_at,
