@@ -12,7 +12,7 @@ use end_to_end::{
     system::{Options, Service, System, metric, wait_ready},
     wait::{SOON, eventually},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use service_kit::Settings;
 use tokio::process::Command;
 use uuid::Uuid;
@@ -335,6 +335,50 @@ async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() 
                      AND next_attempt_at BETWEEN now() + interval '20 s' AND now() + interval '60 s'";
         assert_eq!(system.count(later).await, 1);
         assert_eq!(receiver.received().len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_that_is_written_twice_counts_once() {
+    System::prepared(Options::default(), async |system| {
+        let (ledger, delivery) = (system.ledger_as("test", 1), Uuid::now_v7().into());
+        for (tries, counted) in [(1, 1), (1, 1), (2, 2), (2, 2), (1, 2)] {
+            assert_eq!(ledger.suspect_mark(delivery, tries).await.unwrap(), counted);
+        }
+        assert_eq!(ledger.suspect_tries(delivery).await.unwrap(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_that_is_paused_while_its_job_is_noted_gets_nothing() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(LONG)));
+        let admin = system.admin(tenant).await;
+        let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        // A job that was delivered twice before is noted when it begins.
+        for killed in 1..=2 {
+            let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
+            receiver.wait_for(killed, LONG).await;
+            dispatcher.kill();
+        }
+        let lock = system.database_session("BEGIN; LOCK TABLE suspect_jobs").await;
+        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
+        system.wait_for_locked_out(1).await;
+        let pause = admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": false})).await;
+        assert_eq!(pause.status, 200);
+        // What it has read grows old.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(lock);
+        let held = r#"webhooks_jobs_skipped_total{reason="held"}"#;
+        eventually("the job is held", SOON, || async { (metric(dispatcher.ops, held).await == 1.0).then_some(()) })
+            .await;
+        assert_eq!(receiver.received().len(), 2);
     })
     .await;
 }
