@@ -56,7 +56,7 @@ impl Intake {
 
     fn start(&self, job: Job, receipt: Receipt, found: Found, read_at: Instant) {
         let Job { delivery, attempt } = job;
-        let span = tracing::error_span!("job", %delivery, attempt, webhook = tracing::field::Empty);
+        let span = tracing::debug_span!("job", %delivery, attempt, webhook = tracing::field::Empty);
         if let Found::Delivery(loaded) = &found {
             span.record("webhook", tracing::field::display(loaded.destination.webhook));
         }
