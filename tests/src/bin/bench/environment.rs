@@ -20,6 +20,7 @@ use crate::{
     latencies::Latencies,
     load::{Load, unix_micros},
     round::{PATIENCE, Round},
+    throughput::SMALL,
     usage::{Usage, of_process, peak, resident},
 };
 
@@ -92,6 +93,16 @@ impl Environment<'_> {
         for _ in 0..dispatchers {
             self.start("dispatcher").await;
         }
+    }
+
+    /// Starts one ingest and one dispatcher and lets them deliver for a while, at last at a moderate rate. Returns the
+    /// events of these tenants.
+    pub(crate) async fn start_warm(&self, tenants: &[Uuid]) -> Load {
+        self.start_all(1).await;
+        let load = self.events(tenants, SMALL.size);
+        self.warm_up(&load, 1).await;
+        self.pace(&load, 200.0, Duration::from_secs(1)).await;
+        load
     }
 
     /// Stops every process of a service gracefully.

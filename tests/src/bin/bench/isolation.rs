@@ -44,10 +44,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 async fn beside(environment: &Environment<'_>, trouble: &Trouble) -> Vec<Figure> {
     let healthy = environment.webhooks(1, 1, "/ok/ok").await;
     let hanging = environment.webhooks(1, trouble.webhooks, "/hang/hang").await;
-    environment.start_all(1).await;
-    let load = environment.events(&healthy, SMALL.size);
-    environment.warm_up(&load, 1).await;
-    environment.pace(&load, PER_SECOND, Duration::from_secs(1)).await;
+    let load = environment.start_warm(&healthy).await;
     let alone = environment.pace(&load, PER_SECOND, ALONE).await;
     let beside = with_trouble(environment, &load, &hanging, trouble.events_per_second).await;
     environment.bench.sink.take("hang");

@@ -14,10 +14,7 @@ const LASTING: Duration = Duration::from_secs(6);
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     Environment::with(bench, &[], async |environment| {
         let tenants = environment.webhooks(TENANTS, 1, "/ok/ok").await;
-        environment.start_all(1).await;
-        let load = environment.events(&tenants, SMALL.size);
-        environment.warm_up(&load, 1).await;
-        environment.pace(&load, 200.0, Duration::from_secs(1)).await;
+        let load = environment.start_warm(&tenants).await;
         let (bare, ours) = in_turns(environment, &load, 200.0).await;
         let mut figures = percentiles("latency_200", &ours);
         figures.extend(percentiles("latency_bare_200", &bare));

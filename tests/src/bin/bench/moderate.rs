@@ -44,10 +44,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 
 async fn few(environment: &Environment<'_>) -> Vec<Figure> {
     let tenants = environment.webhooks(20, 1, "/ok/ok").await;
-    environment.start_all(1).await;
-    let load = environment.events(&tenants, SMALL.size);
-    environment.warm_up(&load, 1).await;
-    environment.pace(&load, FEW, Duration::from_secs(1)).await;
+    let load = environment.start_warm(&tenants).await;
     let (bare, bare_cpu) = ceiling::cost(environment.bench, SMALL.size, FEW, LASTING).await;
     let ours = cost(environment, &load, FEW, (1, 1)).await;
     let mut figures = vec![

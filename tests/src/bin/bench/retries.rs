@@ -24,10 +24,7 @@ const GAP: Duration = Duration::from_secs(8 * 60 * 60);
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     Environment::with(bench, &[], async |environment| {
         let tenants = environment.webhooks(TENANTS, 1, "/ok/ok").await;
-        environment.start_all(1).await;
-        let load = environment.events(&tenants, SMALL.size);
-        environment.warm_up(&load, 1).await;
-        environment.pace(&load, 200.0, Duration::from_secs(1)).await;
+        let load = environment.start_warm(&tenants).await;
         let without = environment.pace(&load, 200.0, LASTING).await;
         let before = bench.rabbitmq_memory();
         fill(environment).await;
