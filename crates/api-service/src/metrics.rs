@@ -6,26 +6,23 @@ use actix_web::http::Method;
 use ledger::Running;
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
-use service_kit::buckets;
+use service_kit::metrics::{Counters, Gauges, Register, seconds};
 
-/// Shared by all clones.
+/// Shared by all clones. The label `task`, for work in steps, is `cancel`, `activate` or `recover`.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     requests: Family<Labels, Counter>,
     seconds: Family<RouteLabel, Histogram>,
-    tasks: Family<TaskLabel, Gauge>,
-    task_steps: Family<TaskLabel, Counter>,
-    task_deliveries: Family<TaskLabel, Counter>,
+    tasks: Gauges,
+    task_steps: Counters,
+    task_deliveries: Counters,
 }
 
 /// The label `route`.
 type RouteLabel = [(&'static str, String); 1];
-
-/// The label `task`, for work in steps: `cancel`, `activate` or `recover`.
-type TaskLabel = [(&'static str, &'static str); 1];
 
 /// The labels of a request and its answer, each from a closed set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -37,35 +34,30 @@ pub(crate) struct Labels {
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            requests: Family::default(),
-            seconds: Family::new_with_constructor(buckets::seconds as fn() -> _),
-            tasks: Family::default(),
-            task_steps: Family::default(),
-            task_deliveries: Family::default(),
-        };
-        registry.register("webhooks_api_requests", "Requests answered", metrics.requests.clone());
-        registry.register(
-            "webhooks_api_request_seconds",
-            "From the head of a request to the head of its answer",
-            metrics.seconds.clone(),
-        );
-        registry.register(
-            "webhooks_tasks",
-            "Webhooks whose deliveries are being cancelled, activated or recovered, by task; the same in every process",
-            metrics.tasks.clone(),
-        );
-        registry.register(
-            "webhooks_task_steps",
-            "Steps of tasks that this process has taken",
-            metrics.task_steps.clone(),
-        );
-        registry.register(
-            "webhooks_task_deliveries",
-            "Deliveries that this process has cancelled, activated or recovered, by task",
-            metrics.task_deliveries.clone(),
-        );
-        metrics
+        Self {
+            requests: registry.shown("webhooks_api_requests", "Requests answered", Family::default()),
+            seconds: registry.shown(
+                "webhooks_api_request_seconds",
+                "From the head of a request to the head of its answer",
+                Family::new_with_constructor(seconds as fn() -> _),
+            ),
+            tasks: registry.shown(
+                "webhooks_tasks",
+                "Webhooks whose deliveries are being cancelled, activated or recovered, by task; the same in every \
+                 process",
+                Gauges::default(),
+            ),
+            task_steps: registry.shown(
+                "webhooks_task_steps",
+                "Steps of tasks that this process has taken",
+                Counters::default(),
+            ),
+            task_deliveries: registry.shown(
+                "webhooks_task_deliveries",
+                "Deliveries that this process has cancelled, activated or recovered, by task",
+                Counters::default(),
+            ),
+        }
     }
 
     pub(crate) fn tasks(&self, running: Running) {

@@ -3,12 +3,10 @@
 
 mod tracker;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use lapin::{Channel, options::BasicAckOptions};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -44,17 +42,17 @@ impl Acks {
 
     /// Whether the channel is still open.
     pub(crate) fn is_usable(&self) -> bool {
-        self.lock().channel.as_ref().is_some_and(|channel| channel.status().connected())
+        self.state.lock().channel.as_ref().is_some_and(|channel| channel.status().connected())
     }
 
     /// Whether all messages up to a tag are acknowledged.
     pub(crate) fn are_done(&self, tag: u64) -> bool {
-        self.lock().tracker.are_done(tag)
+        self.state.lock().tracker.are_done(tag)
     }
 
     /// Lets the channel close. Nothing is acknowledged after that.
     pub(crate) fn end(&self) {
-        let channel = self.lock().channel.take();
+        let channel = self.state.lock().channel.take();
         drop(channel);
     }
 
@@ -62,7 +60,7 @@ impl Acks {
     /// error: the broker hands the message out again. Cancelling the call does not lose the acknowledgements that it
     /// has begun.
     pub(crate) async fn done(&self, tags: &[u64]) {
-        let channel = self.lock().channel.clone();
+        let channel = self.state.lock().channel.clone();
         let Some(channel) = channel else {
             self.stats.lost_acks.inc_by(number_of(tags));
             return;
@@ -83,16 +81,12 @@ impl Acks {
         channel: &'a Channel,
         tags: &[u64],
     ) -> Vec<(Ack, PolledOnce<impl Future<Output = lapin::Result<()>> + use<'a>>)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let queue = |ack: Ack| {
             let options = BasicAckOptions { multiple: ack.messages > 1 };
             let sent = poll_once(channel.basic_ack(ack.tag, options));
             (ack, sent)
         };
         state.tracker.done(tags).into_iter().map(queue).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

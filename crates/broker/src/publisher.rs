@@ -4,7 +4,7 @@ use std::{
     borrow::Borrow,
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use futures_util::future::join_all;
 use lapin::{Channel, Connection, ConnectionStatus, options::ConfirmSelectOptions};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout_at},
@@ -175,7 +176,7 @@ impl Publisher {
         }
         let exchange = self.broker.names().exchange();
         let queued = {
-            let _order = established.order.lock().unwrap_or_else(PoisonError::into_inner);
+            let _order = established.order.lock();
             queue(&established.channel, &exchange, window)
         };
         let mut confirms = match timeout_at(began + timeout, sent(queued)).await {
@@ -228,11 +229,11 @@ impl Established {
     }
 
     fn answers(&self) {
-        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.answered.lock() = Instant::now();
     }
 
     fn has_answered_since(&self, moment: Instant) -> bool {
-        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) >= moment
+        *self.answered.lock() >= moment
     }
 }
 

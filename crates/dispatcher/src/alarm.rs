@@ -3,9 +3,9 @@
 use tokio_util::sync::CancellationToken;
 
 /// Cancels the token when its task panics. Then no job can end, and the process has to make room for another.
-pub(crate) struct Alarm(pub(crate) CancellationToken);
+pub(crate) struct Alarm<'a>(pub(crate) &'a CancellationToken);
 
-impl Drop for Alarm {
+impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.cancel();

@@ -15,7 +15,8 @@ pub(crate) enum End {
     Done,
     /// The job of the next attempt is published, due then. Its duplicates are done with it.
     Retry(OffsetDateTime),
-    /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was read.
+    /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was
+    /// read.
     Skipped,
     /// The job is published once more, due then. A duplicate is judged by itself: it may be the copy just published.
     Later(OffsetDateTime),
@@ -24,7 +25,7 @@ pub(crate) enum End {
     /// The ledger does not have its delivery.
     Unknown,
     /// It is parked for an operator, with its duplicates.
-    Dead(Dead),
+    Dead(DeadReason),
     /// It is looked up and judged once more.
     JudgeAgain,
     Abandoned,
@@ -47,8 +48,9 @@ pub(crate) struct Move {
 }
 
 /// Why a job is not attempted, or not now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Skip {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum SkipReason {
     /// It is under way already.
     Duplicate,
     /// The ledger does not expect this attempt.
@@ -67,25 +69,9 @@ pub(crate) enum Skip {
     Expired,
 }
 
-impl Skip {
-    /// Its name in metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Duplicate => "duplicate",
-            Self::Stale => "stale",
-            Self::Early => "early",
-            Self::FollowUp => "follow_up",
-            Self::Held => "held",
-            Self::Cancelled => "cancelled",
-            Self::Sealed => "sealed",
-            Self::Expired => "expired",
-        }
-    }
-}
-
 /// Why a message is parked: the reason of a dead letter.
 #[derive(Debug)]
-pub(crate) enum Dead {
+pub(crate) enum DeadReason {
     /// The message holds no job.
     NoJob(JobError),
     /// This version cannot read a column of its delivery's row.
@@ -105,7 +91,7 @@ pub(crate) enum Dead {
     },
 }
 
-impl Dead {
+impl DeadReason {
     /// Its name in metrics and in the dead letter.
     pub(crate) const fn as_str(&self) -> &'static str {
         match self {

@@ -1,11 +1,9 @@
 //! The jobs that are under way in this process.
 
-use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, VecDeque, hash_map::Entry};
 
 use domain::{Job, Redelivered};
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
@@ -57,7 +55,7 @@ impl InFlight {
 
     /// Begins a job. Returns `false` when it is under way already: its message is kept there as a duplicate.
     pub(crate) fn begin(&self, job: Job, message: Message) -> bool {
-        match self.lock().entry(job) {
+        match self.jobs.lock().entry(job) {
             Entry::Occupied(mut entry) => {
                 entry.get_mut().messages.push_back(message);
                 false
@@ -74,7 +72,7 @@ impl InFlight {
     pub(crate) fn watch(&self, job: Job) -> CancellationToken {
         let token = CancellationToken::new();
         let guard = token.clone().drop_guard();
-        if let Some(entry) = self.lock().get_mut(&job) {
+        if let Some(entry) = self.jobs.lock().get_mut(&job) {
             entry.watched = Some(guard);
         }
         token
@@ -82,7 +80,7 @@ impl InFlight {
 
     /// How often a job was delivered before: the highest count of its messages.
     pub(crate) fn delivery_count(&self, job: Job) -> u32 {
-        let jobs = self.lock();
+        let jobs = self.jobs.lock();
         let messages = jobs.get(&job).into_iter().flat_map(|entry| &entry.messages);
         messages.map(|message| message.receipt.delivery_count).max().unwrap_or_default()
     }
@@ -94,7 +92,7 @@ impl InFlight {
 
     /// Removes a job. Returns its part of each of its messages: its own first, then those of its duplicates.
     pub(crate) fn finish(&self, job: Job) -> Vec<SharedAck> {
-        let messages = self.lock().remove(&job).map(|entry| entry.messages).unwrap_or_default();
+        let messages = self.jobs.lock().remove(&job).map(|entry| entry.messages).unwrap_or_default();
         if let Some(first) = messages.front() {
             self.gauge.of(first.receipt.lane).dec();
         }
@@ -104,7 +102,7 @@ impl InFlight {
     /// Removes the message of a job that was judged. Returns the job's part of it, and the receipt of a duplicate that
     /// came meanwhile: that takes the job's place.
     pub(crate) fn pass(&self, job: Job) -> Option<(SharedAck, Option<Receipt>)> {
-        let mut jobs = self.lock();
+        let mut jobs = self.jobs.lock();
         let entry = jobs.get_mut(&job)?;
         entry.watched = None;
         let Message { ack, receipt, place } = entry.messages.pop_front()?;
@@ -120,9 +118,5 @@ impl InFlight {
             }
         }
         Some((ack, duplicate))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Job, InFlightEntry>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::{
-    end::{Dead, Skip},
+    end::{DeadReason, SkipReason},
     in_flight::{Message, Receipt},
     lane::{LaneKind, Lanes},
     line::Line,
@@ -44,8 +44,11 @@ impl Intake {
                 if self.shared.in_flight.begin(job, Message { ack, receipt, place }) {
                     begun.push((job, receipt));
                 } else {
-                    self.shared.metrics.skipped(Skip::Duplicate.as_str());
+                    self.shared.metrics.skipped(SkipReason::Duplicate);
                 }
+            }
+            if begun.is_empty() {
+                continue;
             }
             let Ok((found, read_at)) = self.line.look_up.all(&begun).await else { return };
             for ((job, receipt), found) in begun.into_iter().zip(found) {
@@ -90,7 +93,7 @@ impl Intake {
                 }
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
-                    let dead = Dead::NoJob(error);
+                    let dead = DeadReason::NoJob(error);
                     self.shared.metrics.skipped(dead.as_str());
                     replaced.push((acker, origin, vec![self.line.settler.park(body, &dead)]));
                 }
@@ -100,8 +103,9 @@ impl Intake {
         opened
     }
 
-    /// Publishes other messages in place of each, then acknowledges it. If its connection is lost, publishes nothing: the
-    /// broker redelivers it. Runs in a task of its own, as a queue may refuse. Counts `to_bulk` of them as handed on.
+    /// Publishes other messages in place of each, then acknowledges it. If its connection is lost, publishes nothing:
+    /// the broker redelivers it. Runs in a task of its own, as a queue may refuse. Counts `to_bulk` of them as handed
+    /// on.
     fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>, to_bulk: u64) {
         if replaced.is_empty() {
             return;

@@ -30,13 +30,13 @@ pub(crate) struct Slots {
 /// broker a disk write, for which the others wait.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How many attempts of one tenant may be beginning at a time. To begin may take a TLS handshake, the most costly part
-/// of an attempt. Hundreds that hang end together. Without this limit, hundreds that waited would begin together, and
+/// How many attempts of one tenant may be starting at a time. A start may take a TLS handshake, the most costly part
+/// of an attempt. Hundreds that hang end together. Without this limit, hundreds that waited would start together, and
 /// everybody would wait for their handshakes.
-const BEGINNING: u32 = 16;
-/// How long an attempt counts as beginning, unless it ends before. If its tenant is near its share, it counts longer
-/// (`Lane::begun`).
-const BEGUN: Duration = Duration::from_millis(5);
+const MOST_STARTING: u32 = 16;
+/// How long an attempt counts as starting, unless it ends before. If its tenant is near its share, it counts longer
+/// (`Lane::starting_for`).
+const STARTING_FOR: Duration = Duration::from_millis(5);
 
 /// The fraction of the main lane's places that the bulk lane's jobs may hold. The rest is always there for others.
 const BULK: f64 = 0.75;
@@ -72,7 +72,7 @@ pub(crate) struct Lane {
     /// The places that jobs of this lane may hold, if not all.
     own_places: Option<Arc<Semaphore>>,
     slots: Limits,
-    beginning: Arc<Shares<TenantId>>,
+    starting: Arc<Shares<TenantId>>,
     bodies: Limits,
     /// The whole of which `bodies` are shares. Slots need none: a job that waits for one has a place.
     body_kib: Arc<Semaphore>,
@@ -93,8 +93,8 @@ struct Limits {
 
 /// The right to make an attempt. Dropping it gives it back.
 pub(crate) struct Admission {
-    beginning: Share<TenantId>,
-    begun: Duration,
+    starting: Share<TenantId>,
+    starting_for: Duration,
     slot: Held,
     _body: Option<(Held, OwnedSemaphorePermit)>,
 }
@@ -102,15 +102,15 @@ pub(crate) struct Admission {
 type Held = (Share<WebhookId>, Share<TenantId>);
 
 impl Admission {
-    /// Makes the attempt. It is beginning for `begun` at most.
+    /// Makes the attempt. It is starting for `starting_for` at most.
     pub(crate) async fn spend<T>(mut self, attempt: impl Future<Output = T>) -> T {
         self.begin();
-        let Self { beginning, begun, slot: _slot, _body } = self;
+        let Self { starting, starting_for, slot: _slot, _body } = self;
         tokio::pin!(attempt);
-        if let Ok(made) = timeout(begun, &mut attempt).await {
+        if let Ok(made) = timeout(starting_for, &mut attempt).await {
             return made;
         }
-        drop(beginning);
+        drop(starting);
         attempt.await
     }
 
@@ -135,7 +135,7 @@ impl Lane {
             places: Arc::new(Semaphore::new(slots.slots.into())),
             own_places: None,
             slots: limits(slots.slots.into()),
-            beginning: Shares::new(BEGINNING),
+            starting: Shares::new(MOST_STARTING),
             bodies: limits(all_body_kib),
             body_kib: Arc::new(Semaphore::new(usize::try_from(all_body_kib).unwrap_or(usize::MAX))),
             all_body_kib,
@@ -151,7 +151,7 @@ impl Lane {
             places: Arc::clone(&main.places),
             own_places: Some(Arc::new(Semaphore::new(usize::try_from(own_places).unwrap_or(usize::MAX)))),
             slots: main.slots.clone(),
-            beginning: Arc::clone(&main.beginning),
+            starting: Arc::clone(&main.starting),
             bodies: main.bodies.clone(),
             body_kib: Arc::clone(&main.body_kib),
             all_body_kib: main.all_body_kib,
@@ -195,12 +195,12 @@ impl Lane {
         Patience { lane: self, webhook, tenant, end: self.tick(began + self.kind.patience()), last }
     }
 
-    /// How long an attempt of a tenant counts as beginning. If the attempts nearly fill the tenant's share, they begin
+    /// How long an attempt of a tenant counts as starting. If the attempts nearly fill the tenant's share, they begin
     /// at twice the rate at which they can end. At a higher rate, they would gather to end, and begin, at once.
-    fn begun(&self, tenant: TenantId) -> Duration {
+    fn starting_for(&self, tenant: TenantId) -> Duration {
         let of_tenants = &self.slots.of_tenants;
         let longest = of_tenants.longest_when_crowded(tenant);
-        BEGUN.max(longest * BEGINNING / (2 * of_tenants.limit().max(BEGINNING)))
+        STARTING_FOR.max(longest * MOST_STARTING / (2 * of_tenants.limit().max(MOST_STARTING)))
     }
 
     /// The first tick at or after a moment.
@@ -225,19 +225,19 @@ impl Patience<'_> {
         self.end
     }
 
-    /// Waits for a slot, for a turn to begin, and for room if the body is long. The patience does not limit the wait
+    /// Waits for a slot, for a turn to start, and for room if the body is long. The patience does not limit the wait
     /// for the turn: a tenant at its share begins its attempts at its own pace.
     ///
     /// # Errors
     /// What the job did not get in time.
     pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Refusal> {
         let slot = self.held(&self.lane.slots, 1).await?;
-        let beginning = self.lane.beginning.acquire(self.tenant, 1).await;
+        let starting = self.lane.starting.acquire(self.tenant, 1).await;
         let body = match long_body {
             Some(bytes) => Some(self.room(bytes).await?),
             None => None,
         };
-        Ok(Admission { beginning, begun: self.lane.begun(self.tenant), slot, _body: body })
+        Ok(Admission { starting, starting_for: self.lane.starting_for(self.tenant), slot, _body: body })
     }
 
     async fn room(&mut self, bytes: usize) -> Result<(Held, OwnedSemaphorePermit), Refusal> {

@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     attempt::Sender,
-    end::{Dead, End, Move, Skip},
+    end::{DeadReason, End, Move, SkipReason},
     in_flight::Receipt,
     lane::{Admission, Lanes},
     look_up::{Found, LookUp},
@@ -48,8 +48,8 @@ impl Line {
         let mut read = Some((found, read_at));
         loop {
             // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
-            let way = Box::pin(self.way(job, receipt, read.take()));
-            let end = match AssertUnwindSafe(way).catch_unwind().await {
+            let steps = Box::pin(self.steps(job, receipt, read.take()));
+            let end = match AssertUnwindSafe(steps).catch_unwind().await {
                 // If recorder and mover were abandoned, the message stays unacknowledged and is redelivered.
                 Ok(Ok(attempted)) => {
                     let _ = self.attempts.send(attempted).await;
@@ -61,7 +61,7 @@ impl Line {
                 }
                 Ok(Err(End::JudgeAgain)) => continue,
                 Ok(Err(end)) => end,
-                Err(_) => End::Dead(Dead::Panicked),
+                Err(_) => End::Dead(DeadReason::Panicked),
             };
             match Box::pin(self.settler.settle(job, end)).await {
                 Some(duplicate) => receipt = duplicate,
@@ -70,7 +70,7 @@ impl Line {
         }
     }
 
-    async fn way(&self, job: Job, receipt: Receipt, read: Option<(Found, Instant)>) -> Result<Attempted, End> {
+    async fn steps(&self, job: Job, receipt: Receipt, read: Option<(Found, Instant)>) -> Result<Attempted, End> {
         let (found, read_at) = match read {
             Some(read) => read,
             None => self.look_up.one(job, receipt).await?,
@@ -94,14 +94,14 @@ impl Line {
     async fn judge(&self, job: Job, receipt: Receipt, found: Found) -> Result<LoadedDelivery, End> {
         let delivery = match found {
             Found::Delivery(delivery) => *delivery,
-            Found::Unreadable(column) => return Err(End::Dead(Dead::Unreadable(column))),
+            Found::Unreadable(column) => return Err(End::Dead(DeadReason::Unreadable(column))),
             Found::Nothing => return Err(End::Unknown),
         };
         match self.verdict(job, receipt, &delivery) {
             Verdict::Attempt => {}
-            Verdict::Stale => return Err(self.skip(Skip::Stale, End::Skipped)),
-            Verdict::Early(at) => return Err(self.skip(Skip::Early, End::Later(at))),
-            Verdict::FollowUp(at) => return Err(self.skip(Skip::FollowUp, End::Retry(at))),
+            Verdict::Stale => return Err(self.skip(SkipReason::Stale, End::Skipped)),
+            Verdict::Early(at) => return Err(self.skip(SkipReason::Early, End::Later(at))),
+            Verdict::FollowUp(at) => return Err(self.skip(SkipReason::FollowUp, End::Retry(at))),
         }
         match delivery.destination.state {
             WebhookState::Active => Ok(delivery),
@@ -118,16 +118,16 @@ impl Line {
     async fn hold(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
         let hold = || self.shared.ledger.job_hold(delivery.destination.webhook, delivery.id);
         let is_held = self.shared.persist("holding a job", hold).await?;
-        Ok(if is_held { self.skip(Skip::Held, End::Skipped) } else { End::JudgeAgain })
+        Ok(if is_held { self.skip(SkipReason::Held, End::Skipped) } else { End::JudgeAgain })
     }
 
     async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
         let ids = [delivery.id];
         self.shared.persist("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
-        Ok(self.skip(Skip::Cancelled, End::Done))
+        Ok(self.skip(SkipReason::Cancelled, End::Done))
     }
 
-    /// Waits for a suspect's turn, a slot, a turn to begin and room for a long body.
+    /// Waits for a suspect's turn, a slot, a turn to start and room for a long body.
     async fn admit(
         &self,
         job: Job,
@@ -157,7 +157,7 @@ impl Line {
         if read_at.elapsed() < REREAD_AFTER {
             return Ok(delivery);
         }
-        match self.look_up.reread(job).await? {
+        match self.look_up.one(job, receipt).await?.0 {
             Found::Delivery(delivery)
                 if delivery.destination.state == WebhookState::Active
                     && self.verdict(job, receipt, &delivery) == Verdict::Attempt =>
@@ -179,20 +179,20 @@ impl Line {
         }
     }
 
-    /// Delays the job of a webhook whose secret does not open. Tells the ledger first, so that lost-job detection does not
-    /// take the job for lost.
+    /// Delays the job of a webhook whose secret does not open. Tells the ledger first, so that lost-job detection does
+    /// not take the job for lost.
     async fn wait_for_keys(&self, delivery: &LoadedDelivery, error: &UnsealError) -> Result<End, Abandoned> {
         let webhook = delivery.destination.webhook;
         tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
         let until = OffsetDateTime::now_utc() + SEALED_DELAY;
         let postpone = || self.shared.ledger.delivery_postpone(delivery.id, delivery.progress.attempts, until);
         self.shared.persist("postponing a delivery", postpone).await?;
-        Ok(self.skip(Skip::Sealed, End::Later(until)))
+        Ok(self.skip(SkipReason::Sealed, End::Later(until)))
     }
 
     /// Counts why a job is not attempted.
-    fn skip(&self, why: Skip, end: End) -> End {
-        self.shared.metrics.skipped(why.as_str());
+    fn skip(&self, why: SkipReason, end: End) -> End {
+        self.shared.metrics.skipped(why);
         end
     }
 }

@@ -2,38 +2,44 @@
 
 use domain::{Answer, DeliveryState};
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use service_kit::buckets;
+use service_kit::metrics::{Counters, Gauges, Register, batch_sizes, seconds};
 
 use crate::lane::{LaneKind, Refusal};
 
 /// Labels of the queues that should be empty.
 const SHOULD_BE_EMPTY: [&str; 3] = ["rejected", "dead", "unroutable"];
 
-type ByWord = Family<[(&'static str, &'static str); 1], Counter>;
-
-#[derive(Clone, Default)]
-pub(crate) struct ByLane(Family<[(&'static str, &'static str); 1], Gauge>);
+#[derive(Clone)]
+pub(crate) struct ByLane(Gauges);
 
 impl ByLane {
+    fn shown(registry: &mut Registry, name: &str, help: &str) -> Self {
+        let lanes = Self(registry.shown(name, help, Gauges::default()));
+        for kind in LaneKind::ALL {
+            lanes.of(kind);
+        }
+        lanes
+    }
+
     pub(crate) fn of(&self, kind: LaneKind) -> Gauge {
-        self.0.get_or_create_owned(&[("lane", kind.as_str())])
+        self.0.get_or_create_owned(&[("lane", kind.into())])
     }
 }
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    attempts: ByWord,
-    finished: ByWord,
-    skipped: ByWord,
-    moved: ByWord,
+    attempts: Counters,
+    finished: Counters,
+    skipped: Counters,
+    moved: Counters,
     pub(crate) moved_to_bulk: Counter,
-    put_back: ByWord,
+    put_back: Counters,
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
-    queue_depth: Family<[(&'static str, &'static str); 1], Gauge>,
+    queue_depth: Gauges,
     attempt_seconds: Histogram,
     pub(crate) first_attempt_seconds: Histogram,
     pub(crate) read_batch: Histogram,
@@ -42,73 +48,56 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
+        let mut counters = |name, help| registry.shown(name, help, Counters::default());
         let metrics = Self {
-            attempts: ByWord::default(),
-            finished: ByWord::default(),
-            skipped: ByWord::default(),
-            moved: ByWord::default(),
-            moved_to_bulk: Counter::default(),
-            put_back: ByWord::default(),
-            in_flight: ByLane::default(),
-            depth: ByLane::default(),
-            queue_depth: Family::default(),
-            attempt_seconds: buckets::seconds(),
-            first_attempt_seconds: buckets::seconds(),
-            read_batch: buckets::batch_sizes(),
-            write_batch: buckets::batch_sizes(),
+            attempts: counters("webhooks_delivery_attempts", "Attempts, by outcome class"),
+            finished: counters("webhooks_deliveries_finished", "Deliveries that ended, by state"),
+            skipped: counters("webhooks_jobs_skipped", "Jobs that were not attempted, by reason"),
+            moved: counters(
+                "webhooks_jobs_moved_to_slow_lane",
+                "Jobs that left another lane for the slow one, by what they waited for in vain",
+            ),
+            put_back: counters(
+                "webhooks_jobs_put_back_in_slow_lane",
+                "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
+            ),
+            moved_to_bulk: registry.shown(
+                "webhooks_jobs_moved_to_bulk_lane",
+                "Messages that were handed on from the main lane to the bulk one, whose jobs left them",
+                Counter::default(),
+            ),
+            in_flight: ByLane::shown(registry, "webhooks_attempts_in_flight", "Jobs under way, by lane"),
+            depth: ByLane::shown(
+                registry,
+                "webhooks_lane_ready_jobs",
+                "Messages that wait on a lane's queue; one may hold up to eight jobs",
+            ),
+            queue_depth: registry.shown(
+                "webhooks_queue_depth",
+                "Messages on a queue that should be empty, as every dispatcher sees them",
+                Gauges::default(),
+            ),
+            attempt_seconds: registry.shown("webhooks_attempt_seconds", "How long attempts took", seconds()),
+            first_attempt_seconds: registry.shown(
+                "webhooks_first_attempt_delay_seconds",
+                "From the event's timestamp to the begin of the first attempt",
+                seconds(),
+            ),
+            read_batch: registry.shown(
+                "webhooks_ledger_read_batch_size",
+                "Jobs read from the ledger at a time",
+                batch_sizes(),
+            ),
+            write_batch: registry.shown(
+                "webhooks_ledger_write_batch_size",
+                "Outcomes written at a time",
+                batch_sizes(),
+            ),
         };
-        for kind in LaneKind::ALL {
-            metrics.in_flight.of(kind);
-            metrics.depth.of(kind);
-        }
         for queue in SHOULD_BE_EMPTY {
             metrics.queue_depth(queue);
         }
-        let seen = metrics.clone();
-        registry.register("webhooks_delivery_attempts", "Attempts, by outcome class", seen.attempts);
-        registry.register("webhooks_deliveries_finished", "Deliveries that ended, by state", seen.finished);
-        registry.register("webhooks_jobs_skipped", "Jobs that were not attempted, by reason", seen.skipped);
-        metrics.lanes(registry);
-        registry.register(
-            "webhooks_queue_depth",
-            "Messages on a queue that should be empty, as every dispatcher sees them",
-            seen.queue_depth,
-        );
-        registry.register("webhooks_attempt_seconds", "How long attempts took", seen.attempt_seconds);
-        registry.register(
-            "webhooks_first_attempt_delay_seconds",
-            "From the event's timestamp to the begin of the first attempt",
-            seen.first_attempt_seconds,
-        );
-        registry.register("webhooks_ledger_read_batch_size", "Jobs read from the ledger at a time", seen.read_batch);
-        registry.register("webhooks_ledger_write_batch_size", "Outcomes written at a time", seen.write_batch);
         metrics
-    }
-
-    /// Registers the metrics of the lanes.
-    fn lanes(&self, registry: &mut Registry) {
-        let seen = self.clone();
-        registry.register(
-            "webhooks_jobs_moved_to_slow_lane",
-            "Jobs that left another lane for the slow one, by what they waited for in vain",
-            seen.moved,
-        );
-        registry.register(
-            "webhooks_jobs_moved_to_bulk_lane",
-            "Messages that were handed on from the main lane to the bulk one, whose jobs left them",
-            seen.moved_to_bulk,
-        );
-        registry.register(
-            "webhooks_jobs_put_back_in_slow_lane",
-            "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
-            seen.put_back,
-        );
-        registry.register("webhooks_attempts_in_flight", "Jobs under way, by lane", seen.in_flight.0);
-        registry.register(
-            "webhooks_lane_ready_jobs",
-            "Messages that wait on a lane's queue; one may hold up to eight jobs",
-            seen.depth.0,
-        );
     }
 
     pub(crate) fn attempted(&self, answer: &Answer) {
@@ -131,11 +120,11 @@ impl Metrics {
             LaneKind::Main | LaneKind::Bulk => &self.moved,
             LaneKind::Slow => &self.put_back,
         };
-        counters.get_or_create(&[("reason", refusal.as_str())]).inc();
+        counters.get_or_create(&[("reason", refusal.into())]).inc();
     }
 
-    pub(crate) fn skipped(&self, reason: &'static str) {
-        self.skipped.get_or_create(&[("reason", reason)]).inc();
+    pub(crate) fn skipped(&self, reason: impl Into<&'static str>) {
+        self.skipped.get_or_create(&[("reason", reason.into())]).inc();
     }
 }
 

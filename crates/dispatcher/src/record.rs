@@ -41,11 +41,12 @@ impl Recorder {
         let enough = ENOUGH.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
-            let Ok(ends) = self.record(std::mem::take(&mut batch)).await else { break };
+            let Ok(ends) = self.record(&batch).await else { break };
+            batch.clear();
             // The next batch is written while the retries of this one wait for their confirms.
-            let (alarm, settler) = (self.shared.alarm(), Arc::clone(&self.settler));
+            let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
             settling.spawn(async move {
-                let _alarm = alarm;
+                let _alarm = shared.alarm();
                 settle(&settler, ends).await;
             });
             while began.elapsed() < LONGEST {
@@ -59,15 +60,15 @@ impl Recorder {
         settling.wait().await;
     }
 
-    async fn record(&self, batch: Vec<Attempted>) -> Result<Vec<(Job, End)>, Abandoned> {
+    async fn record(&self, batch: &[Attempted]) -> Result<Vec<(Job, End)>, Abandoned> {
         self.shared.metrics.write_batch.observe(size(batch.len()));
-        let write = || self.shared.ledger.attempts_record(&batch);
+        let write = || self.shared.ledger.attempts_record(batch);
         let outcomes = self.shared.persist("recording attempts", write).await?;
         Ok(outcomes.into_iter().map(|outcome| self.end(outcome)).collect())
     }
 
-    /// Decides whether this job leaves the retry; when it is due was decided before. If the ledger took this attempt, it
-    /// does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher
+    /// Decides whether this job leaves the retry; when it is due was decided before. If the ledger took this attempt,
+    /// it does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher
     /// recorded the attempt, that one leaves the retry. If this message was delivered before, this job leaves it as
     /// well: the other dispatcher may have lost its connection, and then publishes nothing.
     fn end(&self, Outcome { id, attempt, record }: Outcome) -> (Job, End) {

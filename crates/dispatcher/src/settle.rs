@@ -8,7 +8,7 @@ use service_kit::publishing::{self, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
-    end::{Dead, End, Skip},
+    end::{DeadReason, End, SkipReason},
     in_flight::Receipt,
     shared::{Abandoned, Shared},
     shared_ack::{FollowUp, Origin, SharedAck},
@@ -34,8 +34,9 @@ impl Settler {
     }
 
     /// Acts on the ends of many jobs at once. Their duplicates end with them: nobody needs these, and one of them can
-    /// still be acknowledged if the first message's connection is lost. Removes each job before its follow-up is published, as this same process may
-    /// take the follow-up. Keeps what the ends hold until all is acknowledged. Returns `None` when this was abandoned.
+    /// still be acknowledged if the first message's connection is lost. Removes each job before its follow-up is
+    /// published, as this same process may take the follow-up. Keeps what the ends hold until all is acknowledged.
+    /// Returns `None` when this was abandoned.
     pub(crate) async fn finish(&self, ends: Vec<(Job, End)>) -> Option<()> {
         let mut parts = Vec::new();
         for (job, end) in &ends {
@@ -58,17 +59,17 @@ impl Settler {
                 Some(FollowUp::Message(there.carrying(delivery_count())))
             }
             End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.shared.keep) => {
-                self.shared.metrics.skipped(Skip::Expired.as_str());
+                self.shared.metrics.skipped(SkipReason::Expired);
                 None
             }
-            End::Unknown => Some(self.dead_letter(job, &Dead::UnknownDelivery).await?),
+            End::Unknown => Some(self.dead_letter(job, &DeadReason::UnknownDelivery).await?),
             End::Dead(dead) => Some(self.dead_letter(job, dead).await?),
             End::JudgeAgain | End::Abandoned => return Err(Abandoned),
         })
     }
 
     /// Tells the ledger first, so that lost-job detection does not take the job for lost.
-    async fn dead_letter(&self, job: Job, dead: &Dead) -> Result<FollowUp, Abandoned> {
+    async fn dead_letter(&self, job: Job, dead: &DeadReason) -> Result<FollowUp, Abandoned> {
         let (reason, detail) = (dead.as_str(), dead.detail());
         tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead ones");
         self.shared.metrics.skipped(reason);
@@ -78,7 +79,7 @@ impl Settler {
     }
 
     /// The dead letter with a message's content.
-    pub(crate) fn park(&self, body: Vec<u8>, dead: &Dead) -> Outgoing {
+    pub(crate) fn park(&self, body: Vec<u8>, dead: &DeadReason) -> Outgoing {
         let headers = BTreeMap::from([
             ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
             ("x-dead-detail".to_owned(), dead.detail()),
@@ -102,15 +103,17 @@ impl Settler {
                 continue;
             }
             let source = Arc::new(acker);
-            let of_source = |left| publishing::FollowUp { sources: vec![Arc::clone(&source)], content: (left, origin) };
+            let of_source =
+                |left| publishing::Publication { sources: vec![Arc::clone(&source)], content: (left, origin) };
             follow_ups.extend(left.into_iter().map(of_source));
         }
         let Self { publisher, shared } = self;
         let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
-        let message = |publishing::FollowUp { sources, content }: &publishing::FollowUp<Acker, (FollowUp, Origin)>| {
-            let is_wanted = sources.iter().all(|acker| acker.is_usable());
-            is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
-        };
+        let message =
+            |publishing::Publication { sources, content }: &publishing::Publication<Acker, (FollowUp, Origin)>| {
+                let is_wanted = sources.iter().all(|acker| acker.is_usable());
+                is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
+            };
         publishing.all(follow_ups, ready, |follow_up| message(follow_up), Acker::ack_all).await
     }
 

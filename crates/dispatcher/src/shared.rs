@@ -30,8 +30,8 @@ pub(crate) struct Abandoned;
 
 impl Shared {
     /// For a task that must not panic.
-    pub(crate) fn alarm(&self) -> Alarm {
-        Alarm(self.broken.clone())
+    pub(crate) const fn alarm(&self) -> Alarm<'_> {
+        Alarm(&self.broken)
     }
 
     /// Asks the ledger until it answers, however long that takes.

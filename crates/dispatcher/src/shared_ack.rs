@@ -1,15 +1,17 @@
 //! The shared acknowledgement of a message that holds several jobs. The message is acknowledged when all its jobs are
 //! done. Their follow-ups are published just before that. If this process dies earlier, the message is redelivered
-//! unchanged, and no follow-up exists twice.
+//! unchanged, and no follow-up exists twice. A retry waits for the slowest job of its message before it is published,
+//! and is due on time all the same while that is less than the schedule's shortest delay.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use broker::{Acker, Outgoing};
 use domain::Job;
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
-pub(crate) struct SharedAck(Arc<Mutex<Shared>>);
+pub(crate) struct SharedAck(Arc<Mutex<OfMessage>>);
 
 /// Whether the jobs of a message belong to the bulk lane. What they leave is marked then, so that retries take it, too.
 #[derive(Clone, Copy)]
@@ -18,7 +20,7 @@ pub(crate) enum Origin {
     Other,
 }
 
-struct Shared {
+struct OfMessage {
     /// Taken when the last part is done.
     acker: Option<Acker>,
     origin: Origin,
@@ -40,14 +42,14 @@ pub(crate) enum FollowUp {
 impl SharedAck {
     /// The parts of a message, one for each job.
     pub(crate) fn of(acker: Acker, origin: Origin, jobs: usize) -> Vec<Self> {
-        let shared = Shared { acker: Some(acker), origin, undone: jobs, follow_ups: Vec::new() };
+        let shared = OfMessage { acker: Some(acker), origin, undone: jobs, follow_ups: Vec::new() };
         let shared = Arc::new(Mutex::new(shared));
         (0..jobs).map(|_| Self(Arc::clone(&shared))).collect()
     }
 
     /// Whether the message can still be acknowledged.
     pub(crate) fn is_usable(&self) -> bool {
-        self.shared().acker.as_ref().is_some_and(Acker::is_usable)
+        self.0.lock().acker.as_ref().is_some_and(Acker::is_usable)
     }
 
     /// Gives a job's follow-up to one of its parts. It has a part in its own message and in each duplicate's. The first
@@ -64,16 +66,12 @@ impl SharedAck {
     /// Notes that the job is done. The last part of a message returns the right to acknowledge it, and all its
     /// follow-ups.
     pub(crate) fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Origin, Vec<FollowUp>)> {
-        let mut shared = self.shared();
+        let mut shared = self.0.lock();
         shared.follow_ups.extend(follow_up);
         shared.undone -= 1;
         if shared.undone > 0 {
             return None;
         }
         Some((shared.acker.take()?, shared.origin, std::mem::take(&mut shared.follow_ups)))
-    }
-
-    fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

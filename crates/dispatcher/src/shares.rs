@@ -3,10 +3,11 @@
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -66,7 +67,7 @@ impl<K: Eq + Hash + Copy> Shares<K> {
 
     /// How long ago the first of the key's present holders began. Zero if none has.
     pub(crate) fn longest(&self, key: K) -> Duration {
-        self.lock().get(&key).map(Seats::longest).unwrap_or_default()
+        self.keys.lock().get(&key).map(Seats::longest).unwrap_or_default()
     }
 
     /// How long the key's holders take, as far as is known: the first of the present ones, or the last that ended. Zero
@@ -74,11 +75,11 @@ impl<K: Eq + Hash + Copy> Shares<K> {
     pub(crate) fn longest_when_crowded(&self, key: K) -> Duration {
         let crowded =
             |seats: &&Seats| seats.free.available_permits() * 4 < usize::try_from(self.limit).unwrap_or(usize::MAX);
-        self.lock().get(&key).filter(crowded).map(|seats| seats.longest().max(seats.last)).unwrap_or_default()
+        self.keys.lock().get(&key).filter(crowded).map(|seats| seats.longest().max(seats.last)).unwrap_or_default()
     }
 
     fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
-        let mut keys = self.lock();
+        let mut keys = self.keys.lock();
         let seats = keys.entry(key).or_insert_with(|| Seats {
             free: Arc::new(Semaphore::new(usize::try_from(self.limit).unwrap_or(usize::MAX))),
             users: 0,
@@ -88,10 +89,6 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         });
         seats.users += 1;
         (Seat { shares: Arc::clone(self), key, begun: None }, Arc::clone(&seats.free))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Seats>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,7 +102,7 @@ impl<K: Eq + Hash + Copy> Share<K> {
     /// Notes that the holder begins to use its part.
     pub(crate) fn begin(&mut self) {
         let Seat { shares, key, begun } = &mut self.seat;
-        if let Some(seats) = shares.lock().get_mut(key) {
+        if let Some(seats) = shares.keys.lock().get_mut(key) {
             seats.begun.insert(seats.next, Instant::now());
             *begun = Some(seats.next);
             seats.next += 1;
@@ -115,7 +112,7 @@ impl<K: Eq + Hash + Copy> Share<K> {
 
 impl<K: Eq + Hash + Copy> Drop for Seat<K> {
     fn drop(&mut self) {
-        let mut keys = self.shares.lock();
+        let mut keys = self.shares.keys.lock();
         if let Some(seats) = keys.get_mut(&self.key) {
             seats.users -= 1;
             if let Some(began) = self.begun.and_then(|begun| seats.begun.remove(&begun)) {

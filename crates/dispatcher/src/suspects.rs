@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{Dead, End},
+    end::{DeadReason, End},
     in_flight::Receipt,
     lane::Refusal,
     shared::{Abandoned, Shared},
@@ -23,7 +23,7 @@ const NOTED_AFTER: u32 = 2;
 /// The delivery count from which a message of several jobs is taken apart: one of them may be a suspect.
 const APART_AFTER: u32 = NOTED_AFTER + 1;
 /// How often a job is begun, at most, if its process dies each time: once among others, which may be the cause, and
-/// three times alone.
+/// three times alone. With the deliveries before the first note, a poisonous job ends six processes at most.
 const MOST_TRIES: u16 = 4;
 /// A suspect that does no harm for this long is cleared, and the next one may begin.
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
@@ -74,11 +74,11 @@ impl Suspects {
     }
 
     /// Notes in the ledger that a job begins, if it was delivered several times before. It was begun `tries` times
-    /// already. Deletes the note when the job ends, a suspect's after [`HARMLESS_AFTER`] if that is sooner, and gives its
-    /// turn back then.
+    /// already. Deletes the note when the job ends, a suspect's after [`HARMLESS_AFTER`] if that is sooner, and gives
+    /// its turn back then.
     ///
     /// # Errors
-    /// [`Dead::Poison`] when it was begun too often.
+    /// [`DeadReason::Poison`] when it was begun too often.
     pub(crate) async fn note(&self, job: Job, receipt: Receipt, tries: u16, turn: Option<Turn>) -> Result<(), End> {
         let Receipt { delivery_count, .. } = receipt;
         if delivery_count < NOTED_AFTER {
@@ -90,7 +90,7 @@ impl Suspects {
             tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
-            return Err(End::Dead(Dead::Poison { delivery_count, deaths: tries - 1, _turn: turn }));
+            return Err(End::Dead(DeadReason::Poison { delivery_count, deaths: tries - 1, _turn: turn }));
         }
         let (shared, watched) = (Arc::clone(&self.shared), self.shared.in_flight.watch(job));
         self.tasks.spawn(async move {

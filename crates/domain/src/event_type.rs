@@ -1,25 +1,32 @@
 //! The seven event types (specification, section 6).
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use strum::{Display, EnumString, IntoStaticStr};
 
 /// What happened in the tenant's account. There are exactly seven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Display, EnumString, IntoStaticStr)]
+#[strum(parse_err_fn = unknown, parse_err_ty = UnknownEventType)]
 pub enum EventType {
     /// A quote is closed (finalized and sent to the client).
+    #[strum(serialize = "quote.closed")]
     QuoteClosed,
     /// A client accepts a quote through the customer portal.
+    #[strum(serialize = "quote.accepted")]
     QuoteAccepted,
     /// A quote is cancelled.
+    #[strum(serialize = "quote.cancelled")]
     QuoteCancelled,
     /// A delivery note is created.
+    #[strum(serialize = "delivery_note.created")]
     DeliveryNoteCreated,
     /// A delivery note is marked as delivered.
+    #[strum(serialize = "delivery_note.marked_delivered")]
     DeliveryNoteMarkedDelivered,
     /// A stock receipt is completed.
+    #[strum(serialize = "stock_receipt.completed")]
     StockReceiptCompleted,
     /// A return note is created.
+    #[strum(serialize = "return_note.created")]
     ReturnNoteCreated,
 }
 
@@ -37,16 +44,8 @@ impl EventType {
 
     /// The dot-delimited name in every message, which is also the routing key.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QuoteClosed => "quote.closed",
-            Self::QuoteAccepted => "quote.accepted",
-            Self::QuoteCancelled => "quote.cancelled",
-            Self::DeliveryNoteCreated => "delivery_note.created",
-            Self::DeliveryNoteMarkedDelivered => "delivery_note.marked_delivered",
-            Self::StockReceiptCompleted => "stock_receipt.completed",
-            Self::ReturnNoteCreated => "return_note.created",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -57,18 +56,8 @@ impl EventType {
 )]
 pub struct UnknownEventType(pub String);
 
-impl FromStr for EventType {
-    type Err = UnknownEventType;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|known| known.as_str() == name).ok_or_else(|| UnknownEventType(name.to_owned()))
-    }
-}
-
-impl fmt::Display for EventType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+fn unknown(name: &str) -> UnknownEventType {
+    UnknownEventType(name.to_owned())
 }
 
 impl Serialize for EventType {

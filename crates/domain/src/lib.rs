@@ -25,7 +25,7 @@ pub use event_type::{EventType, UnknownEventType};
 pub use ids::{DeliveryId, EventId, TenantId, WebhookId};
 pub use job::{Job, JobError};
 pub use outcome::OutcomeClass;
-pub use progress::{DeliveryState, Progress, Redelivered, UnknownState, Verdict};
+pub use progress::{DeliveryState, Progress, Redelivered, Verdict};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use shortened::shortened;
 pub use timestamp::Timestamp;

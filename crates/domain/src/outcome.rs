@@ -1,9 +1,10 @@
 //! The outcome class of an attempt (specification, sections 3, 7 and 8).
 
-use std::fmt;
+use strum::{Display, IntoStaticStr};
 
 /// Why an attempt succeeded or failed. A closed set, fit for a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum OutcomeClass {
     /// The receiver answered 2xx.
     Success,
@@ -38,17 +39,8 @@ impl OutcomeClass {
 
     /// The name that the ledger, the metrics and the API use.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Status => "status",
-            Self::Timeout => "timeout",
-            Self::Connect => "connect",
-            Self::Dns => "dns",
-            Self::Tls => "tls",
-            Self::RefusedAddress => "refused_address",
-            Self::Protocol => "protocol",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// The class of an HTTP status: any 2xx is a success (specification, section 4.4).
@@ -61,11 +53,5 @@ impl OutcomeClass {
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success)
-    }
-}
-
-impl fmt::Display for OutcomeClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -1,13 +1,13 @@
 //! How far a delivery has come, and what a job or an outcome means for it (crates/README.md, invariants 3 and 4).
 
-use std::{fmt, str::FromStr};
-
+use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
 
 use crate::{Job, OutcomeClass, RetrySchedule};
 
 /// The state of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum DeliveryState {
     /// No attempt has been made.
     Pending,
@@ -27,39 +27,14 @@ impl DeliveryState {
 
     /// The name in the ledger and in the API.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Retrying => "retrying",
-            Self::Succeeded => "succeeded",
-            Self::Dropped => "dropped",
-            Self::Cancelled => "cancelled",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether an attempt is still to be made.
     #[must_use]
     pub const fn is_waiting(self) -> bool {
         matches!(self, Self::Pending | Self::Retrying)
-    }
-}
-
-/// A name that is not a delivery state.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown delivery state {0:?}")]
-pub struct UnknownState(pub String);
-
-impl FromStr for DeliveryState {
-    type Err = UnknownState;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|state| state.as_str() == name).ok_or_else(|| UnknownState(name.to_owned()))
-    }
-}
-
-impl fmt::Display for DeliveryState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

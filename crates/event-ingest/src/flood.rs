@@ -2,11 +2,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use domain::TenantId;
+use parking_lot::Mutex;
 
 /// How long a job counts, about. The level of a tenant with a steady rate is its number of jobs in this time.
 const MEMORY: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ impl Flood {
 
     /// Counts a batch's jobs by tenant. Returns those of the tenants that flood.
     pub(crate) fn count(&self, jobs: &HashMap<TenantId, u32>, now: Instant) -> Vec<TenantId> {
-        let mut levels = self.lock();
+        let mut levels = self.levels.lock();
         levels.sweep(now);
         let mut high = Vec::new();
         for (tenant, jobs) in jobs {
@@ -61,10 +62,6 @@ impl Flood {
             });
         }
         high
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Levels> {
-        self.levels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,6 +151,6 @@ mod tests {
         let flood = Flood::above(1_000, now);
         batches(&flood, &mut now, 1, &[(1, 5_000), (2, 10)]);
         batches(&flood, &mut now, 2_000, &[(3, 1)]);
-        assert_eq!(flood.lock().tenants.len(), 1);
+        assert_eq!(flood.levels.lock().tenants.len(), 1);
     }
 }

@@ -1,9 +1,8 @@
 //! Whether the load is high: many jobs a second (`ingest.rush`).
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
+
+use parking_lot::Mutex;
 
 /// A level that rises with every job and falls by `per_second` a second. The load is high while the level is
 /// `per_second` or more. A burst of fewer jobs is not high load; a rate that stays above `per_second` soon is.
@@ -25,7 +24,7 @@ impl HighLoad {
 
     /// Counts jobs. Returns whether the load is high. High load ends about a second after the last job at the latest.
     pub(crate) fn count(&self, jobs: usize, now: Instant) -> bool {
-        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut level = self.level.lock();
         let fallen = self.per_second * now.saturating_duration_since(level.at).as_secs_f64();
         let risen = (level.jobs - fallen).max(0.0) + f64::from(u32::try_from(jobs).unwrap_or(u32::MAX));
         *level = Level { jobs: risen.min(2.0 * self.per_second), at: now };

@@ -2,18 +2,19 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use broker::{Acker, Names, Publisher, Received};
 use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
+use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
     DatabaseWatch,
     connections::persist,
-    publishing::{FollowUp, Publishing},
+    publishing::{Publication, Publishing},
 };
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,9 +25,9 @@ use crate::{
     flood::Flood,
     high_load::HighLoad,
     metrics::Metrics,
-    moments::{FollowUps, Moments, content},
     plan::{Plan, Usable, rejected},
     turns::Turn,
+    waiting_events::{Publications, WaitingEvents, content},
 };
 
 /// Events in a query for untried deliveries. It looks for those to all webhooks that their tenants ever had.
@@ -66,7 +67,7 @@ impl Intake {
                     self.metrics.event("rejected");
                     let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
                     let content = rejected(queue, body, routing_key, &rejection, now);
-                    unusable.push(FollowUp { sources: vec![Arc::new(vec![acker])], content });
+                    unusable.push(Publication { sources: vec![Arc::new(vec![acker])], content });
                 }
             }
         }
@@ -75,7 +76,7 @@ impl Intake {
     }
 
     /// Publishes unusable events to the queue of rejected ones. Runs beside `deliver`, as that queue may refuse.
-    async fn reject(&self, unusable: FollowUps<Acker>, under_way: Arc<UnderWay>) {
+    async fn reject(&self, unusable: Publications<Acker>, under_way: Arc<UnderWay>) {
         if !unusable.is_empty() {
             self.publish("rejecting events", unusable, Vec::new(), Some(under_way)).await;
         }
@@ -111,16 +112,16 @@ impl Intake {
         };
         let Some(Jobs { main, bulk }) = stored else { return };
         drop((plan, storing));
-        let mut moments = Moments::default();
+        let mut waiting = WaitingEvents::default();
         for (event, acker) in usable {
-            moments.add(event.unix_millis(), acker);
+            waiting.add(event.unix_millis(), acker);
         }
         let in_bulk = self.names.jobs_in_bulk(&bulk);
         let (jobs, ready) = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
-            true => moments.follow_ups(self.names.jobs_together(&main).chain(in_bulk)),
+            true => waiting.publications(self.names.jobs_together(&main).chain(in_bulk)),
             false => {
                 let alone = main.iter().map(|job| (self.names.job(*job), std::slice::from_ref(job)));
-                moments.follow_ups(alone.chain(in_bulk))
+                waiting.publications(alone.chain(in_bulk))
             }
         };
         self.publish("publishing jobs", jobs, ready, under_way).await;
@@ -131,13 +132,13 @@ impl Intake {
     async fn publish(
         &self,
         what: &'static str,
-        messages: FollowUps<Acker>,
+        messages: Publications<Acker>,
         ready: Vec<Vec<Acker>>,
         under_way: Option<Arc<UnderWay>>,
     ) {
         let under_way = Mutex::new(under_way);
         let acknowledge = |sources: Vec<Vec<Acker>>| {
-            drop(under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(under_way.lock().take());
             self.acks.add(sources.into_iter().flatten().collect())
         };
         let publishing = Publishing { what, publisher: &self.publisher, abandon: &self.abandon };
@@ -173,7 +174,8 @@ impl Intake {
         Some(Tries { stored, is_doubtful: tries > 1 || tried == Tried::InVain })
     }
 
-    /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored.
+    /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored. Untried ones take
+    /// the main lane, even if their tenant floods.
     async fn jobs(&self, plan: &Plan, stored: Stored, is_doubtful: bool) -> Option<Jobs> {
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);

@@ -6,8 +6,8 @@ mod flood;
 mod high_load;
 mod intake;
 mod metrics;
-mod moments;
 mod plan;
 mod turns;
+mod waiting_events;
 
 pub use app::App;

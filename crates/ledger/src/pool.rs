@@ -1,12 +1,6 @@
 //! Connections to the database.
 
-use std::{
-    error::Error as _,
-    io,
-    str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{error::Error as _, io, str::FromStr, sync::Arc, time::Duration};
 
 use diesel::{
     ConnectionError,
@@ -19,6 +13,7 @@ use diesel_async::{
         deadpool::{Object, Pool, PoolError as NotHad},
     },
 };
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Config, NoTls, config::TargetSessionAttrs};
@@ -85,7 +80,7 @@ impl Ledger {
 
     fn among(config: LedgerConfig, pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>) -> Result<Self, LedgerError> {
         let pool = make_pool(&config)?;
-        pools.lock().unwrap_or_else(PoisonError::into_inner).push(pool.clone());
+        pools.lock().push(pool.clone());
         Ok(Self { pool, config, pools, ids_without_types_until: Arc::default() })
     }
 
@@ -105,7 +100,7 @@ impl Ledger {
             LedgerError::Timeout(_) => drop(Object::take(conn)),
             LedgerError::ReadOnly => {
                 drop(Object::take(conn));
-                for pool in self.pools.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                for pool in self.pools.lock().iter() {
                     pool.retain(|_, _| false);
                 }
             }

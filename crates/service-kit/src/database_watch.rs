@@ -14,6 +14,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Register;
+
 /// How often the clock is read.
 const EVERY: Duration = Duration::from_secs(5);
 /// The clocks of two well-kept machines differ by less.
@@ -32,11 +34,10 @@ impl DatabaseWatch {
     /// far the local clock is off. Warns once when that is more than five seconds.
     #[must_use]
     pub fn start(ledger: &Ledger, registry: &mut Registry, stop: CancellationToken) -> Self {
-        let offset = Gauge::<f64, AtomicU64>::default();
-        registry.register(
+        let offset = registry.shown(
             "webhooks_database_clock_offset_seconds",
             "This machine's time less the database's",
-            offset.clone(),
+            Gauge::default(),
         );
         let (sender, last) = watch::channel(None);
         let clock = Clock { ledger: ledger.clone(), offset, sender, is_off: false };

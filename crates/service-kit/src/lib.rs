@@ -1,11 +1,11 @@
 #![doc = include_str!("../README.md")]
 
-pub mod buckets;
 pub mod connections;
 mod database_watch;
 mod foundation;
 mod listen;
 pub mod logs;
+pub mod metrics;
 pub mod ops;
 pub mod process;
 pub mod publishing;

@@ -12,7 +12,7 @@ const TOGETHER: Duration = Duration::from_millis(500);
 
 /// A message to be published, and the sources that wait for its confirm. A source is the right to acknowledge. It is
 /// done when the last follow-up that holds it is confirmed.
-pub struct FollowUp<S, T> {
+pub struct Publication<S, T> {
     /// The sources that wait for it, if any.
     pub sources: Vec<Arc<S>>,
     /// What the message is made of.
@@ -42,17 +42,18 @@ impl Publishing<'_> {
     /// Returns `None` when it was abandoned. What was not given to `done` must then not be acknowledged.
     pub async fn all<S, T, F: Future<Output = ()>>(
         &self,
-        follow_ups: Vec<FollowUp<S, T>>,
+        publications: Vec<Publication<S, T>>,
         mut ready: Vec<S>,
-        message: impl for<'t> Fn(&'t FollowUp<S, T>) -> Option<Cow<'t, Outgoing>>,
+        message: impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
         done: impl Fn(Vec<S>) -> F,
     ) -> Option<()> {
-        let mut queues = HashMap::<String, Vec<FollowUp<S, T>>>::new();
-        for follow_up in follow_ups {
-            let Some(queue) = message(&follow_up).map(|message| message.queue.clone()) else { continue };
-            queues.entry(queue).or_default().push(follow_up);
+        let mut queues = HashMap::<String, Vec<Publication<S, T>>>::new();
+        for publication in publications {
+            let Some(queue) = message(&publication).map(|message| message.queue.clone()) else { continue };
+            queues.entry(queue).or_default().push(publication);
         }
-        let part = |(_, follow_ups)| Part { follow_ups, confirmed: Vec::new(), tries: 0, backoff: Backoff::default() };
+        let part =
+            |(_, publications)| Part { publications, confirmed: Vec::new(), tries: 0, backoff: Backoff::default() };
         let mut tries: FuturesUnordered<_> = queues.into_iter().map(|queue| self.one(part(queue), &message)).collect();
         let (mut is_held_up, together) = (false, Instant::now() + TOGETHER);
         loop {
@@ -61,9 +62,9 @@ impl Publishing<'_> {
                 () = self.abandon.cancelled() => return None,
                 tried = tries.next() => match tried {
                     Some(mut part) => {
-                        let sources = part.confirmed.drain(..).flat_map(|follow_up| follow_up.sources);
+                        let sources = part.confirmed.drain(..).flat_map(|publication| publication.sources);
                         ready.extend(sources.filter_map(Arc::into_inner));
-                        if !part.follow_ups.is_empty() {
+                        if !part.publications.is_empty() {
                             is_held_up = true;
                             tries.push(self.one(part, &message));
                         }
@@ -85,13 +86,13 @@ impl Publishing<'_> {
     async fn one<S, T>(
         &self,
         mut part: Part<S, T>,
-        message: &impl for<'t> Fn(&'t FollowUp<S, T>) -> Option<Cow<'t, Outgoing>>,
+        message: &impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
     ) -> Part<S, T> {
         if part.tries > 0 {
             part.backoff.pause().await;
         }
         part.tries += 1;
-        let wanted = part.follow_ups.iter().enumerate().filter_map(|(place, one)| Some((place, message(one)?)));
+        let wanted = part.publications.iter().enumerate().filter_map(|(place, one)| Some((place, message(one)?)));
         let (places, messages): (Vec<_>, Vec<_>) = wanted.unzip();
         let left = match self.publisher.publish_patiently(&messages).await {
             Ok(()) => Vec::new(),
@@ -104,10 +105,10 @@ impl Publishing<'_> {
             }
         };
         drop(messages);
-        for (place, follow_up) in std::mem::take(&mut part.follow_ups).into_iter().enumerate() {
+        for (place, publication) in std::mem::take(&mut part.publications).into_iter().enumerate() {
             match places.binary_search(&place) {
-                Ok(at) if left.binary_search(&at).is_ok() => part.follow_ups.push(follow_up),
-                Ok(_) => part.confirmed.push(follow_up),
+                Ok(at) if left.binary_search(&at).is_ok() => part.publications.push(publication),
+                Ok(_) => part.confirmed.push(publication),
                 Err(_) => {}
             }
         }
@@ -122,9 +123,9 @@ impl Publishing<'_> {
 
 /// The follow-ups that went to one queue at the first try.
 struct Part<S, T> {
-    follow_ups: Vec<FollowUp<S, T>>,
+    publications: Vec<Publication<S, T>>,
     /// Those that the last try confirmed.
-    confirmed: Vec<FollowUp<S, T>>,
+    confirmed: Vec<Publication<S, T>>,
     tries: u32,
     backoff: Backoff,
 }

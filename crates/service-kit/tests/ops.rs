@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use service_kit::{OpsServer, Readiness, buckets};
+use service_kit::{OpsServer, Readiness, metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -28,7 +28,7 @@ async fn serve(readiness: Readiness) -> Running {
     let counter: Counter = Counter::default();
     counter.inc_by(3);
     registry.register("events", "Events seen", counter);
-    let durations = buckets::seconds();
+    let durations = metrics::seconds();
     durations.observe(0.3);
     registry.register("attempt_seconds", "Time of an attempt", durations);
     let server = OpsServer::bind(ANYWHERE.parse().unwrap()).await.unwrap();

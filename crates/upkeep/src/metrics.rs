@@ -1,9 +1,6 @@
 //! The names of upkeep's metrics.
 
-use std::{
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -24,7 +21,7 @@ pub struct Metrics {
 }
 
 /// Shows that this process leads, until it is dropped.
-pub(crate) struct Leading(Arc<Metrics>);
+pub(crate) struct Leading(Metrics);
 
 impl Metrics {
     /// Registers them in the process's metrics.
@@ -46,7 +43,7 @@ impl Metrics {
 
     pub(crate) fn lead(&self) -> Leading {
         self.leader.set(1);
-        Leading(Arc::new(self.clone()))
+        Leading(self.clone())
     }
 
     pub(crate) fn passed(&self, result: &'static str) {

@@ -6,13 +6,11 @@
 //! | 200 with a session that has expired; 401, 403, 404 | is not logged in (401) |
 //! | anything else, or nothing in time | may or may not be logged in (503) |
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use egress::{EgressError, Internal, InternalAnswer, InternalConfig, InternalError};
 use ledger::{Session, SessionHash};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use service_kit::{Settings, SettingsError};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -110,22 +108,18 @@ impl Introspection {
         let Some((session, left)) = found else { return Ok(None) };
         if !self.believed_for.is_zero() {
             let until = asked + left.min(self.believed_for);
-            self.confirmed().insert(hash.clone(), Confirmed { session: session.clone(), until });
+            self.confirmed.lock().insert(hash.clone(), Confirmed { session: session.clone(), until });
         }
         Ok(Some(session))
     }
 
     fn remembered(&self, hash: &SessionHash, now: Instant) -> Option<Session> {
-        let mut confirmed = self.confirmed();
+        let mut confirmed = self.confirmed.lock();
         let session = confirmed.get(hash).filter(|known| known.until > now).map(|known| known.session.clone());
         if session.is_none() {
             confirmed.remove(hash);
         }
         session
-    }
-
-    fn confirmed(&self) -> MutexGuard<'_, Recent<Confirmed>> {
-        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,9 @@
 //! The rate limit of a session's requests (settings `api.rate_limit_per_minute` and `api.rate_limit_burst`).
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use ledger::SessionHash;
+use parking_lot::Mutex;
 use service_kit::settings;
 
 use super::recent::Recent;
@@ -34,7 +32,7 @@ impl RateLimit {
 
     /// Takes a token. If there is none, returns how long it takes until there is one.
     pub(super) fn take(&self, session: &SessionHash, now: Instant) -> Result<(), Duration> {
-        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full = self.full.lock();
         let missing = full.get(session).map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         match missing.checked_sub(self.slack) {
             Some(wait) if !wait.is_zero() => Err(wait),

@@ -3,12 +3,10 @@
 //! A flood of random session ids must neither hold all of the ledger's connections nor keep the business application
 //! busy. A session that this process has confirmed is known, and its look-up needs no turn.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use ledger::SessionHash;
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -46,7 +44,7 @@ impl Strangers {
     /// # Errors
     /// [`ApiError::Crowded`] when none was free in time.
     pub(super) async fn turn(&self, session: &SessionHash) -> Result<Turn, ApiError> {
-        if self.known().get(session).is_some() {
+        if self.known.lock().get(session).is_some() {
             return Ok(Turn(None));
         }
         match timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await {
@@ -58,14 +56,10 @@ impl Strangers {
     /// Remembers whether the look-up has found the session.
     pub(super) fn answered(&self, session: &SessionHash, exists: bool) {
         if exists {
-            self.known().insert(session.clone(), ());
+            self.known.lock().insert(session.clone(), ());
         } else {
-            self.known().remove(session);
+            self.known.lock().remove(session);
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Recent<()>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

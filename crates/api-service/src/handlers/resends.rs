@@ -14,8 +14,8 @@ use crate::{
 
 /// Sends a delivery again, with the same id and body. The call is idempotent while the delivery waits for the first
 /// attempt of a run: two requests make one run. If the webhook is paused, the job is held. A delivery whose day ended
-/// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment. A faulty body counts before an
-/// unknown webhook.
+/// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment. A faulty body counts before
+/// an unknown webhook.
 pub(crate) async fn create(
     state: Data<State>,
     admin: Administrator,

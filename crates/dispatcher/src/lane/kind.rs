@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use broker::Names;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum LaneKind {
     /// For jobs that need no other lane. Retries come back over it.
     Main,
@@ -16,15 +17,6 @@ pub(crate) enum LaneKind {
 
 impl LaneKind {
     pub(crate) const ALL: [Self; 3] = [Self::Main, Self::Bulk, Self::Slow];
-
-    /// Its name in metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Main => "main",
-            Self::Bulk => "bulk",
-            Self::Slow => "slow",
-        }
-    }
 
     pub(crate) fn queue(self, names: &Names) -> String {
         match self {
@@ -64,26 +56,19 @@ impl LaneKind {
 }
 
 /// Why a job is refused admission: what it did not get in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
     /// Its webhook is at its share.
+    #[strum(serialize = "webhook_share")]
     Webhook,
     /// Its tenant is at its share.
+    #[strum(serialize = "tenant_share")]
     Tenant,
     /// Too many long bodies are in memory.
+    #[strum(serialize = "body_bytes")]
     Bodies,
     /// It is a suspect, and it is another suspect's turn.
+    #[strum(serialize = "suspect")]
     Suspects,
-}
-
-impl Refusal {
-    /// Its name in metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook_share",
-            Self::Tenant => "tenant_share",
-            Self::Bodies => "body_bytes",
-            Self::Suspects => "suspect",
-        }
-    }
 }

@@ -104,12 +104,12 @@ async fn a_burst_waits_while_attempts_are_short_and_is_moved_once_one_takes_long
 async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
     let lane = Lane::new(LaneKind::Main, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
     let mut attempts = JoinSet::new();
-    let few = usize::try_from(BEGINNING).unwrap();
+    let few = usize::try_from(MOST_STARTING).unwrap();
     assert_eq!(begin(&lane, &mut attempts, few, Duration::from_secs(10)).await, 0);
     let began = Instant::now();
     drop(admit(&lane, ids(2, 2), None).await.ok().unwrap());
     assert_eq!(began, Instant::now(), "another tenant does not wait");
-    assert_eq!(begin(&lane, &mut attempts, 1, Duration::from_secs(10)).await, BEGUN.as_millis());
+    assert_eq!(begin(&lane, &mut attempts, 1, Duration::from_secs(10)).await, STARTING_FOR.as_millis());
 }
 
 #[tokio::test(start_paused = true)]

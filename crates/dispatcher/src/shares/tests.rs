@@ -93,7 +93,7 @@ proptest! {
         }
         model.held.clear();
         model.waiting.clear();
-        prop_assert!(shares.lock().is_empty(), "a key that nobody uses is forgotten");
+        prop_assert!(shares.keys.lock().is_empty(), "a key that nobody uses is forgotten");
     }
 }
 

@@ -1,13 +1,9 @@
 //! A cache of recent answers, so that a busy host is not looked up for every connection.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use hickory_resolver::proto::rr::Name;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Found, LookupError};
@@ -34,7 +30,7 @@ struct Remembered {
 
 impl Recent {
     pub(super) fn get(&self, name: &Name, now: Instant) -> Option<Addresses> {
-        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.0.lock();
         names.get(name).filter(|known| now < known.until).map(|known| known.addresses.clone())
     }
 
@@ -47,7 +43,7 @@ impl Recent {
         };
         // Times to live are whole seconds: of 0 nothing is left, of 1 almost all.
         if !lasts.is_zero() {
-            let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut names = self.0.lock();
             make_room(&mut names, now);
             names.insert(name, Remembered { addresses: Addresses::clone(&addresses), until: now + lasts });
         }
@@ -108,9 +104,9 @@ mod tests {
         for number in 0..2 * MOST {
             let _ = recent.remember(name(&format!("{number}.example.")), found(2), now);
         }
-        assert_eq!(recent.0.lock().unwrap().len(), MOST);
+        assert_eq!(recent.0.lock().len(), MOST);
         assert!(recent.get(&long, now).is_some());
         let _ = recent.remember(name("late.example."), found(2), now + Duration::from_secs(3));
-        assert_eq!(recent.0.lock().unwrap().len(), 2, "what has lapsed goes first");
+        assert_eq!(recent.0.lock().len(), 2, "what has lapsed goes first");
     }
 }

@@ -5,11 +5,12 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use hickory_resolver::{TokioResolver, net::NetError, proto::rr::Name, system_conf::parse_resolv_conf};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{client, name_server};
@@ -62,7 +63,7 @@ impl System {
 
     /// The configuration in use. Reads the files again once [`INTERVAL`] has passed.
     pub(super) fn current(&self, now: Instant) -> Arc<Current> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if now.saturating_duration_since(last.read_at) >= INTERVAL {
             last.read_at = now;
             let texts = read(&self.resolv_conf, &self.hosts);
@@ -77,7 +78,7 @@ impl System {
     }
 
     pub(super) fn notice(&self) -> Option<String> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).current.notice.clone()
+        self.last.lock().current.notice.clone()
     }
 }
 

@@ -12,7 +12,9 @@ use uuid::Uuid;
 use crate::{error::LedgerError, pool::Ledger, tables::deliveries};
 
 /// The states of deliveries that wait.
-const WAITING: [&str; 2] = [DeliveryState::Pending.as_str(), DeliveryState::Retrying.as_str()];
+fn waiting() -> impl Iterator<Item = &'static str> {
+    DeliveryState::ALL.into_iter().filter(|state| state.is_waiting()).map(DeliveryState::as_str)
+}
 
 impl Ledger {
     /// Makes the next attempt of a delivery due later. `attempts` is the number of those made so far. Returns `false`
@@ -27,7 +29,7 @@ impl Ledger {
         until: OffsetDateTime,
     ) -> Result<bool, LedgerError> {
         let made = deliveries::attempts.eq(i16::try_from(attempts).unwrap_or(i16::MAX));
-        let is_waiting = made.and(deliveries::state.eq_any(WAITING));
+        let is_waiting = made.and(deliveries::state.eq_any(waiting()));
         let postpone = diesel::update(deliveries::table.find(delivery.as_uuid()).filter(is_waiting))
             .set(deliveries::next_attempt_at.eq(until));
         self.run(async |conn| Ok(postpone.execute(conn).await? > 0)).await
@@ -46,7 +48,7 @@ impl Ledger {
 /// Locks the waiting ones of the deliveries in the order of ids, as recording attempts does, so that neither deadlocks.
 async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
     deliveries::table
-        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(WAITING)))
+        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(waiting())))
         .order(deliveries::id)
         .select((deliveries::id, deliveries::attempts))
         .for_update()

@@ -4,46 +4,46 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use broker::Outgoing;
 use domain::Job;
-use service_kit::publishing::FollowUp;
+use service_kit::publishing::Publication;
 
 /// Acknowledgements by the millisecond of their events. A delivery's id carries that millisecond and not the event, so
 /// events of one millisecond are acknowledged together.
-pub(crate) struct Moments<A>(HashMap<u64, Vec<A>>);
+pub(crate) struct WaitingEvents<A>(HashMap<u64, Vec<A>>);
 
 /// Messages with the events that wait for them.
-pub(crate) type FollowUps<A> = Vec<FollowUp<Vec<A>, Outgoing>>;
+pub(crate) type Publications<A> = Vec<Publication<Vec<A>, Outgoing>>;
 
-impl<A> Default for Moments<A> {
+impl<A> Default for WaitingEvents<A> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<A> Moments<A> {
+impl<A> WaitingEvents<A> {
     pub(crate) fn add(&mut self, unix_millis: u64, acker: A) {
         self.0.entry(unix_millis).or_default().push(acker);
     }
 
     /// The messages with the events that wait for them, and the events that wait for no message.
-    pub(crate) fn follow_ups<'j>(
+    pub(crate) fn publications<'j>(
         self,
         messages: impl Iterator<Item = (Outgoing, &'j [Job])>,
-    ) -> (FollowUps<A>, Vec<Vec<A>>) {
+    ) -> (Publications<A>, Vec<Vec<A>>) {
         let shared: HashMap<_, _> = self.0.into_iter().map(|(moment, ackers)| (moment, Arc::new(ackers))).collect();
-        let follow_up = |(content, jobs): (Outgoing, &[Job])| {
+        let publication = |(content, jobs): (Outgoing, &[Job])| {
             let mut moments: Vec<_> = jobs.iter().map(|job| job.delivery.unix_millis()).collect();
             moments.sort_unstable();
             moments.dedup();
             let sources = moments.iter().filter_map(|moment| shared.get(moment)).map(Arc::clone).collect();
-            FollowUp { sources, content }
+            Publication { sources, content }
         };
-        let follow_ups = messages.map(follow_up).collect();
-        (follow_ups, shared.into_values().filter_map(Arc::into_inner).collect())
+        let publications = messages.map(publication).collect();
+        (publications, shared.into_values().filter_map(Arc::into_inner).collect())
     }
 }
 
-pub(crate) const fn content<S>(follow_up: &FollowUp<S, Outgoing>) -> Option<Cow<'_, Outgoing>> {
-    Some(Cow::Borrowed(&follow_up.content))
+pub(crate) const fn content<S>(publication: &Publication<S, Outgoing>) -> Option<Cow<'_, Outgoing>> {
+    Some(Cow::Borrowed(&publication.content))
 }
 
 #[cfg(test)]
@@ -59,19 +59,19 @@ mod tests {
 
     #[test]
     fn an_event_waits_for_every_message_that_has_a_job_of_its_millisecond_and_one_without_jobs_for_none() {
-        let mut moments = Moments::default();
+        let mut events = WaitingEvents::default();
         for (moment, acker) in [(1, "a"), (2, "b"), (2, "c"), (3, "d")] {
-            moments.add(moment, acker);
+            events.add(moment, acker);
         }
         let jobs = [[job(1, 1), job(1, 2)], [job(1, 3), job(2, 1)]];
         let messages = jobs.iter().map(|jobs| (Outgoing::default(), jobs.as_slice()));
-        let (follow_ups, ready) = moments.follow_ups(messages);
+        let (publications, ready) = events.publications(messages);
         assert_eq!(ready, [["d"]]);
         let sources: Vec<Vec<_>> =
-            follow_ups.iter().map(|one| one.sources.iter().map(|s| s.to_vec()).collect()).collect();
+            publications.iter().map(|one| one.sources.iter().map(|s| s.to_vec()).collect()).collect();
         assert_eq!(sources, [vec![vec!["a"]], vec![vec!["a"], vec!["b", "c"]]]);
         let mut done =
-            follow_ups.into_iter().map(|one| one.sources.into_iter().filter_map(Arc::into_inner).collect::<Vec<_>>());
+            publications.into_iter().map(|one| one.sources.into_iter().filter_map(Arc::into_inner).collect::<Vec<_>>());
         assert_eq!(done.next().unwrap(), Vec::<Vec<&str>>::new(), "one more message waits for its confirm");
         assert_eq!(done.next().unwrap(), [vec!["a"], vec!["b", "c"]]);
     }
