@@ -21,7 +21,7 @@ pub(crate) enum End {
     /// The job is published once more, due then. A duplicate is judged by itself: it may be the copy just published.
     Later(OffsetDateTime),
     /// One message in the slow lane replaces the job's message and its duplicates.
-    OtherLane(Move),
+    ToSlowLane(Move),
     /// The ledger does not have its delivery.
     Unknown,
     /// It is parked for an operator, with its duplicates.
@@ -58,7 +58,8 @@ pub(crate) enum SkipReason {
     /// The ledger expects this attempt later.
     Early,
     /// This attempt is recorded, and its retry may not have been published.
-    FollowUp,
+    #[strum(serialize = "follow_up")]
+    PublishRetry,
     /// Its webhook is paused. The ledger keeps it.
     Held,
     /// Its webhook is deleted.

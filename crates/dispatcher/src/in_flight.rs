@@ -99,9 +99,9 @@ impl InFlight {
         messages.into_iter().map(|message| message.ack).collect()
     }
 
-    /// Removes the message of a job that was judged. Returns the job's part of it, and the receipt of a duplicate that
-    /// came meanwhile: that takes the job's place.
-    pub(crate) fn pass(&self, job: Job) -> Option<(SharedAck, Option<Receipt>)> {
+    /// Ends the first message of a job. Returns the job's part of it, and the receipt of a duplicate that came meanwhile:
+    /// then the job goes on with that.
+    pub(crate) fn finish_message(&self, job: Job) -> Option<(SharedAck, Option<Receipt>)> {
         let mut jobs = self.jobs.lock();
         let entry = jobs.get_mut(&job)?;
         entry.watched = None;

@@ -95,7 +95,7 @@ impl Intake {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
                     let dead = DeadReason::NoJob(error);
                     self.shared.metrics.skipped(dead.as_str());
-                    replaced.push((acker, origin, vec![self.line.settler.park(body, &dead)]));
+                    replaced.push((acker, origin, vec![self.line.settler.dead_letter_of(body, &dead)]));
                 }
             }
         }

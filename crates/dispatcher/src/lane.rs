@@ -95,11 +95,11 @@ struct Limits {
 pub(crate) struct Admission {
     starting: Share<TenantId>,
     starting_for: Duration,
-    slot: Held,
-    _body: Option<(Held, OwnedSemaphorePermit)>,
+    slot: SlotShares,
+    _body: Option<(SlotShares, OwnedSemaphorePermit)>,
 }
 
-type Held = (Share<WebhookId>, Share<TenantId>);
+type SlotShares = (Share<WebhookId>, Share<TenantId>);
 
 impl Admission {
     /// Makes the attempt. It is starting for `starting_for` at most.
@@ -191,12 +191,13 @@ impl Lane {
     /// The patience of a job that begins to wait now.
     pub(crate) fn patience(&self, webhook: WebhookId, tenant: TenantId) -> Patience<'_> {
         let began = Instant::now();
-        let last = self.tick(began + self.kind.longest_patience());
-        Patience { lane: self, webhook, tenant, end: self.tick(began + self.kind.patience()), last }
+        let latest_deadline = self.tick(began + self.kind.longest_patience());
+        Patience { lane: self, webhook, tenant, deadline: self.tick(began + self.kind.patience()), latest_deadline }
     }
 
-    /// How long an attempt of a tenant counts as starting. If the attempts nearly fill the tenant's share, they begin
-    /// at twice the rate at which they can end. At a higher rate, they would gather to end, and begin, at once.
+    /// How long an attempt of a tenant counts as starting. Of these, [`MOST_STARTING`] are under way at a time. While the
+    /// tenant holds more than three quarters of its share, this time grows with the length of its attempts. So they
+    /// begin at most twice as fast as they end, and do not gather to hang, end and begin together.
     fn starting_for(&self, tenant: TenantId) -> Duration {
         let of_tenants = &self.slots.of_tenants;
         let longest = of_tenants.longest_when_crowded(tenant);
@@ -215,14 +216,14 @@ pub(crate) struct Patience<'a> {
     lane: &'a Lane,
     webhook: WebhookId,
     tenant: TenantId,
-    end: Instant,
-    last: Instant,
+    deadline: Instant,
+    latest_deadline: Instant,
 }
 
 impl Patience<'_> {
     /// When it ends, unless the attempts are short: then it is extended.
-    pub(crate) const fn end(&self) -> Instant {
-        self.end
+    pub(crate) const fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Waits for a slot, for a turn to start, and for room if the body is long. The patience does not limit the wait
@@ -231,7 +232,7 @@ impl Patience<'_> {
     /// # Errors
     /// What the job did not get in time.
     pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Refusal> {
-        let slot = self.held(&self.lane.slots, 1).await?;
+        let slot = self.acquire_shares(&self.lane.slots, 1).await?;
         let starting = self.lane.starting.acquire(self.tenant, 1).await;
         let body = match long_body {
             Some(bytes) => Some(self.room(bytes).await?),
@@ -240,34 +241,36 @@ impl Patience<'_> {
         Ok(Admission { starting, starting_for: self.lane.starting_for(self.tenant), slot, _body: body })
     }
 
-    async fn room(&mut self, bytes: usize) -> Result<(Held, OwnedSemaphorePermit), Refusal> {
+    async fn room(&mut self, bytes: usize) -> Result<(SlotShares, OwnedSemaphorePermit), Refusal> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
-        let share = self.held(&self.lane.bodies, kib).await?;
+        let share = self.acquire_shares(&self.lane.bodies, kib).await?;
         let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
-        match self.wait(Refusal::Bodies, room).await? {
+        match self.wait_for(Refusal::Bodies, room).await? {
             Ok(room) => Ok((share, room)),
             Err(_) => unreachable!("the room is never closed"),
         }
     }
 
-    async fn held(&mut self, limits: &Limits, amount: u32) -> Result<Held, Refusal> {
-        let webhook = self.wait(Refusal::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
-        let tenant = self.wait(Refusal::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
+    async fn acquire_shares(&mut self, limits: &Limits, amount: u32) -> Result<SlotShares, Refusal> {
+        let webhook = self.wait_for(Refusal::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
+        let tenant = self.wait_for(Refusal::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
         Ok((webhook, tenant))
     }
 
-    async fn wait<T>(&mut self, refusal: Refusal, thing: impl Future<Output = T>) -> Result<T, Refusal> {
+    /// Waits until the deadline. Extends it, up to the latest one, while no attempt of the webhook or the tenant takes
+    /// long.
+    async fn wait_for<T>(&mut self, refusal: Refusal, thing: impl Future<Output = T>) -> Result<T, Refusal> {
         tokio::pin!(thing);
         loop {
-            if let Ok(had) = timeout_at(self.end, &mut thing).await {
+            if let Ok(had) = timeout_at(self.deadline, &mut thing).await {
                 return Ok(had);
             }
             let Limits { of_webhooks, of_tenants } = &self.lane.slots;
             let longest = of_webhooks.longest(self.webhook).max(of_tenants.longest(self.tenant));
-            if self.end >= self.last || longest >= SLOW {
+            if self.deadline >= self.latest_deadline || longest >= SLOW {
                 return Err(refusal);
             }
-            self.end = self.last.min(self.end + self.lane.kind.patience());
+            self.deadline = self.latest_deadline.min(self.deadline + self.lane.kind.patience());
         }
     }
 }

@@ -33,10 +33,8 @@ pub(crate) struct Line {
     pub(crate) suspects: Suspects,
     pub(crate) keys: SecretKeys,
     pub(crate) sender: Sender,
-    /// To the recorder.
-    pub(crate) attempts: mpsc::Sender<Attempted>,
-    /// To the mover.
-    pub(crate) moves: mpsc::Sender<Move>,
+    pub(crate) recorder: mpsc::Sender<Attempted>,
+    pub(crate) mover: mpsc::Sender<Move>,
     pub(crate) settler: Arc<Settler>,
 }
 
@@ -52,18 +50,18 @@ impl Line {
             let end = match AssertUnwindSafe(steps).catch_unwind().await {
                 // If recorder and mover were abandoned, the message stays unacknowledged and is redelivered.
                 Ok(Ok(attempted)) => {
-                    let _ = self.attempts.send(attempted).await;
+                    let _ = self.recorder.send(attempted).await;
                     return;
                 }
-                Ok(Err(End::OtherLane(moved))) => {
-                    let _ = self.moves.send(moved).await;
+                Ok(Err(End::ToSlowLane(moved))) => {
+                    let _ = self.mover.send(moved).await;
                     return;
                 }
                 Ok(Err(End::JudgeAgain)) => continue,
                 Ok(Err(end)) => end,
                 Err(_) => End::Dead(DeadReason::Panicked),
             };
-            match Box::pin(self.settler.settle(job, end)).await {
+            match Box::pin(self.settler.end_one(job, end)).await {
                 Some(duplicate) => receipt = duplicate,
                 None => return,
             }
@@ -101,7 +99,7 @@ impl Line {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.skip(SkipReason::Stale, End::Skipped)),
             Verdict::Early(at) => return Err(self.skip(SkipReason::Early, End::Later(at))),
-            Verdict::FollowUp(at) => return Err(self.skip(SkipReason::FollowUp, End::Retry(at))),
+            Verdict::PublishRetry(at) => return Err(self.skip(SkipReason::PublishRetry, End::Retry(at))),
         }
         match delivery.destination.state {
             WebhookState::Active => Ok(delivery),
@@ -141,8 +139,8 @@ impl Line {
             StoredBody::Long(bytes) => Some(bytes),
         };
         let mut patience = self.lanes.of(receipt.lane).patience(webhook, tenant);
-        let refused = |refusal| End::OtherLane(Move { job, webhook, from: receipt.lane, refusal });
-        let turn = self.suspects.turn(tries, patience.end()).await.map_err(refused)?;
+        let refused = |refusal| End::ToSlowLane(Move { job, webhook, from: receipt.lane, refusal });
+        let turn = self.suspects.turn(tries, patience.deadline()).await.map_err(refused)?;
         Ok((patience.admit(long_body).await.map_err(refused)?, turn))
     }
 
@@ -157,7 +155,7 @@ impl Line {
         if read_at.elapsed() < REREAD_AFTER {
             return Ok(delivery);
         }
-        match self.look_up.one(job, receipt).await?.0 {
+        match self.look_up.reread(job).await? {
             Found::Delivery(delivery)
                 if delivery.destination.state == WebhookState::Active
                     && self.verdict(job, receipt, &delivery) == Verdict::Attempt =>

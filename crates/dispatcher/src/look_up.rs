@@ -35,12 +35,8 @@ impl LookUp {
     pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Result<(Vec<Found>, Instant), Abandoned> {
         self.shared.metrics.read_batch.observe(size(jobs.len()));
         let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
-        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.deliveries_load(&ids)).await?;
+        let found = self.read(&ids).await?;
         let read_at = Instant::now();
-        let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
-        let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
-        found.extend(loaded.deliveries.into_iter().map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));
-        let found: Vec<_> = ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect();
         let webhook = |((_, receipt), found): (&(Job, Receipt), &Found)| match (receipt.lane, found) {
             (LaneKind::Slow, Found::Delivery(delivery)) => Some(delivery.destination.webhook),
             _ => None,
@@ -54,5 +50,18 @@ impl LookUp {
     pub(crate) async fn one(&self, job: Job, receipt: Receipt) -> Result<(Found, Instant), Abandoned> {
         let (mut found, read_at) = self.all(&[(job, receipt)]).await?;
         Ok((found.pop().unwrap_or(Found::Nothing), read_at))
+    }
+
+    /// Reads the delivery of a job again that was looked up before. Waits for nothing else: what it returns is fresh.
+    pub(crate) async fn reread(&self, job: Job) -> Result<Found, Abandoned> {
+        Ok(self.read(&[job.delivery]).await?.pop().unwrap_or(Found::Nothing))
+    }
+
+    async fn read(&self, ids: &[DeliveryId]) -> Result<Vec<Found>, Abandoned> {
+        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.deliveries_load(ids)).await?;
+        let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
+        let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
+        found.extend(loaded.deliveries.into_iter().map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));
+        Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
     }
 }

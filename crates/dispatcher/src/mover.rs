@@ -42,8 +42,8 @@ impl Mover {
                 (std::mem::take(&mut batch), Arc::clone(&self.settler), Arc::clone(&self.shared));
             let published = moving.spawn(async move {
                 let _alarm = shared.alarm();
-                let ends: Vec<_> = moved.iter().map(|one| (one.job, End::OtherLane(*one))).collect();
-                if settler.finish(ends).await.is_some() {
+                let ends: Vec<_> = moved.iter().map(|one| (one.job, End::ToSlowLane(*one))).collect();
+                if settler.end_all(ends).await.is_some() {
                     for Move { from, refusal, .. } in moved {
                         shared.metrics.moved(from, refusal);
                     }

@@ -72,8 +72,8 @@ impl Pipeline {
             suspects: Suspects::new(Arc::clone(&shared), tasks.clone()),
             keys,
             sender: Sender { egress, destinations: settings.egress.destinations(), shared: Arc::clone(&shared) },
-            attempts: attempts_sender,
-            moves: moves_sender,
+            recorder: attempts_sender,
+            mover: moves_sender,
             settler,
             shared: Arc::clone(&shared),
         };

@@ -47,7 +47,7 @@ impl Recorder {
             let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
             settling.spawn(async move {
                 let _alarm = shared.alarm();
-                settle(&settler, ends).await;
+                end_recorded(&settler, ends).await;
             });
             while began.elapsed() < LONGEST {
                 sleep(PACE).await;
@@ -64,14 +64,14 @@ impl Recorder {
         self.shared.metrics.write_batch.observe(size(batch.len()));
         let write = || self.shared.ledger.attempts_record(batch);
         let outcomes = self.shared.persist("recording attempts", write).await?;
-        Ok(outcomes.into_iter().map(|outcome| self.end(outcome)).collect())
+        Ok(outcomes.into_iter().map(|outcome| self.end_of(outcome)).collect())
     }
 
-    /// Decides whether this job leaves the retry; when it is due was decided before. If the ledger took this attempt,
-    /// it does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher
-    /// recorded the attempt, that one leaves the retry. If this message was delivered before, this job leaves it as
-    /// well: the other dispatcher may have lost its connection, and then publishes nothing.
-    fn end(&self, Outcome { id, attempt, record }: Outcome) -> (Job, End) {
+    /// Decides whether this job publishes the retry. (When that is due is decided already.) If the ledger took this
+    /// attempt, it does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another
+    /// dispatcher recorded the attempt, that one publishes the retry. If this message was delivered before, this job
+    /// publishes it as well: the other dispatcher may have lost its connection, and then publishes nothing.
+    fn end_of(&self, Outcome { id, attempt, record }: Outcome) -> (Job, End) {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
@@ -84,7 +84,7 @@ impl Recorder {
             Record::Superseded(progress) => {
                 tracing::debug!(delivery = %id, attempt, "another dispatcher recorded this attempt");
                 match progress.judge(job, self.shared.in_flight.redelivered(job), now, &self.shared.schedule) {
-                    Verdict::FollowUp(due) => End::Retry(due),
+                    Verdict::PublishRetry(due) => End::Retry(due),
                     _ => End::Done,
                 }
             }
@@ -102,10 +102,10 @@ impl Recorder {
 }
 
 /// Jobs of unknown deliveries come last, one by one: each may wait for the ledger.
-async fn settle(settler: &Settler, ends: Vec<(Job, End)>) {
+async fn end_recorded(settler: &Settler, ends: Vec<(Job, End)>) {
     let (unknown, recorded): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| matches!(end, End::Unknown));
-    settler.finish(recorded).await;
+    settler.end_all(recorded).await;
     for unknown in unknown {
-        settler.finish(vec![unknown]).await;
+        settler.end_all(vec![unknown]).await;
     }
 }

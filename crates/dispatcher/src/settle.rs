@@ -22,22 +22,23 @@ pub(crate) struct Settler {
 
 impl Settler {
     /// Acts on the end of one job. Returns the receipt of a duplicate that takes its place, and is to be judged.
-    pub(crate) async fn settle(&self, job: Job, end: End) -> Option<Receipt> {
+    pub(crate) async fn end_one(&self, job: Job, end: End) -> Option<Receipt> {
         if !matches!(end, End::Skipped | End::Later(_)) {
-            self.finish(vec![(job, end)]).await;
+            self.end_all(vec![(job, end)]).await;
             return None;
         }
         let follow_up = self.follow_up(job, &end).await.ok()?;
-        let (ack, duplicate) = self.shared.in_flight.pass(job)?;
+        let (ack, duplicate) = self.shared.in_flight.finish_message(job)?;
         self.publish(vec![(ack, follow_up)]).await;
         duplicate
     }
 
     /// Acts on the ends of many jobs at once. Their duplicates end with them: nobody needs these, and one of them can
     /// still be acknowledged if the first message's connection is lost. Removes each job before its follow-up is
-    /// published, as this same process may take the follow-up. Keeps what the ends hold until all is acknowledged.
+    /// published, as this same process may take the follow-up. Keeps the ends until all is acknowledged: one may
+    /// hold a suspect's turn.
     /// Returns `None` when this was abandoned.
-    pub(crate) async fn finish(&self, ends: Vec<(Job, End)>) -> Option<()> {
+    pub(crate) async fn end_all(&self, ends: Vec<(Job, End)>) -> Option<()> {
         let mut parts = Vec::new();
         for (job, end) in &ends {
             if let Ok(follow_up) = self.follow_up(*job, end).await {
@@ -54,7 +55,7 @@ impl Settler {
             End::Done | End::Skipped => None,
             End::Retry(due) => Some(FollowUp::Retry(job.next(), *due)),
             End::Later(due) => Some(FollowUp::Republish(job, *due, delivery_count())),
-            End::OtherLane(_) => {
+            End::ToSlowLane(_) => {
                 let there = Outgoing { queue: self.shared.names.slow(), ..self.shared.names.job(job) };
                 Some(FollowUp::Message(there.carrying(delivery_count())))
             }
@@ -75,11 +76,11 @@ impl Settler {
         self.shared.metrics.skipped(reason);
         let park = || self.shared.ledger.job_park(job.delivery, reason);
         self.shared.persist("noting a dead job", park).await?;
-        Ok(FollowUp::Message(self.park(job.to_bytes(), dead)))
+        Ok(FollowUp::Message(self.dead_letter_of(job.to_bytes(), dead)))
     }
 
     /// The dead letter with a message's content.
-    pub(crate) fn park(&self, body: Vec<u8>, dead: &DeadReason) -> Outgoing {
+    pub(crate) fn dead_letter_of(&self, body: Vec<u8>, dead: &DeadReason) -> Outgoing {
         let headers = BTreeMap::from([
             ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
             ("x-dead-detail".to_owned(), dead.detail()),

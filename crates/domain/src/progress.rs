@@ -63,7 +63,7 @@ pub enum Verdict {
     /// The ledger expects this attempt later. Publish it as a retry that is due then.
     Early(OffsetDateTime),
     /// This attempt is recorded as failed, but its retry may not have been published. Publish the retry, due then.
-    FollowUp(OffsetDateTime),
+    PublishRetry(OffsetDateTime),
 }
 
 impl Progress {
@@ -83,7 +83,7 @@ impl Progress {
             Some(due) if is_next && due > now + schedule.early_tolerance() => Verdict::Early(due),
             _ if is_next => Verdict::Attempt,
             due if job.attempt > 0 && job.attempt == self.attempts && redelivered == Redelivered::Yes => {
-                Verdict::FollowUp(due.unwrap_or(now))
+                Verdict::PublishRetry(due.unwrap_or(now))
             }
             _ => Verdict::Stale,
         }
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(judge(&progress, job(3), Redelivered::Yes, NOW), Verdict::Attempt);
         assert_eq!(judge(&progress, job(1), Redelivered::Yes, NOW), Verdict::Stale);
         assert_eq!(judge(&progress, job(2), Redelivered::No, NOW), Verdict::Stale);
-        assert_eq!(judge(&progress, job(2), Redelivered::Yes, NOW), Verdict::FollowUp(due));
+        assert_eq!(judge(&progress, job(2), Redelivered::Yes, NOW), Verdict::PublishRetry(due));
         assert_eq!(judge(&progress, job(4), Redelivered::No, NOW), Verdict::Stale);
         assert_eq!(judge(&Progress::NEW, job(1), Redelivered::No, NOW), Verdict::Attempt);
         assert_eq!(judge(&Progress::NEW, job(0), Redelivered::Yes, NOW), Verdict::Stale);

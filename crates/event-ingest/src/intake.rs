@@ -30,8 +30,8 @@ use crate::{
     waiting_events::{Publications, WaitingEvents, content},
 };
 
-/// Events in a query for untried deliveries. It looks for those to all webhooks that their tenants ever had.
-const UNTRIED: usize = 16;
+/// Events in one query for untried deliveries. Such a query looks at every webhook that their tenants ever had.
+const EVENTS_OF_A_QUERY: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct Intake {
@@ -72,7 +72,10 @@ impl Intake {
             }
         }
         let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
-        tokio::join!(self.deliver(usable, Some(Arc::clone(&under_way)), storing), self.reject(unusable, under_way));
+        tokio::join!(
+            self.deliver(usable, Size::Whole, Some(Arc::clone(&under_way)), storing),
+            self.reject(unusable, under_way)
+        );
     }
 
     /// Publishes unusable events to the queue of rejected ones. Runs beside `deliver`, as that queue may refuse.
@@ -82,7 +85,7 @@ impl Intake {
         }
     }
 
-    /// Stores usable events and publishes their jobs. Returns the store permit once they are stored. There is one under
+    /// Stores usable events and publishes their jobs. Releases the store permit once they are stored. There is one under
     /// high load only.
     ///
     /// A batch that cannot be stored is halved, and neither half waits for the other. So what is too much for one
@@ -91,6 +94,7 @@ impl Intake {
     async fn deliver(
         &self,
         mut usable: Vec<(Usable, Acker)>,
+        size: Size,
         under_way: Option<Arc<UnderWay>>,
         storing: Option<OwnedSemaphorePermit>,
     ) {
@@ -98,37 +102,37 @@ impl Intake {
             return;
         }
         let plan = Plan::new(usable.iter().map(|(event, _)| event));
-        let tried = if under_way.is_some() { Tried::Never } else { Tried::InVain };
-        let stored = match self.store(&plan, tried).await {
-            Some(Tries { stored: Some(stored), is_doubtful }) => self.jobs(&plan, stored, is_doubtful).await,
+        let jobs = match self.store(&plan, size).await {
+            Some(StoreResult { stored: Some(stored), may_be_older }) => self.jobs(&plan, stored, may_be_older).await,
             Some(_) => {
                 drop((plan, under_way, storing));
                 let other = usable.split_off(usable.len() / 2);
-                let [one, other] = [usable, other].map(|half| Box::pin(self.deliver(half, None, None)));
+                let [one, other] = [usable, other].map(|half| Box::pin(self.deliver(half, Size::Part, None, None)));
                 tokio::join!(one, other);
                 return;
             }
             None => None,
         };
-        let Some(Jobs { main, bulk }) = stored else { return };
+        let Some(Jobs { main, bulk }) = jobs else { return };
         drop((plan, storing));
         let mut waiting = WaitingEvents::default();
         for (event, acker) in usable {
             waiting.add(event.unix_millis(), acker);
         }
         let in_bulk = self.names.jobs_in_bulk(&bulk);
-        let (jobs, ready) = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
+        let (messages, ready) = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
             true => waiting.publications(self.names.jobs_together(&main).chain(in_bulk)),
             false => {
                 let alone = main.iter().map(|job| (self.names.job(*job), std::slice::from_ref(job)));
                 waiting.publications(alone.chain(in_bulk))
             }
         };
-        self.publish("publishing jobs", jobs, ready, under_way).await;
+        self.publish("publishing jobs", messages, ready, under_way).await;
     }
 
-    /// Publishes messages and acknowledges the events that wait for them. Returns the permit once nothing is left to do
-    /// but to acknowledge, or to wait for a queue that refuses. The prefetch bounds what waits for such a queue.
+    /// Publishes messages and acknowledges the events that wait for them. Drops `under_way` once nothing is left to do
+    /// but to acknowledge, or to wait for a queue that refuses: `Publishing::all` calls back then, possibly with no event
+    /// to acknowledge. The prefetch bounds what waits for such a queue.
     async fn publish(
         &self,
         what: &'static str,
@@ -146,15 +150,15 @@ impl Intake {
     }
 
     /// Stores events and deliveries. Tries again until it succeeds, or until it fails where fewer events may be stored.
-    async fn store(&self, plan: &Plan, tried: Tried) -> Option<Tries> {
+    async fn store(&self, plan: &Plan, size: Size) -> Option<StoreResult> {
         let mut tries = 0_u32;
         let store = || {
             tries += 1;
             async {
                 // Parts of failed batches take turns: the other batches need the ledger's connections.
-                let _turn = match tried {
-                    Tried::Never => None,
-                    Tried::InVain => self.turns.acquire().await.ok(),
+                let _turn = match size {
+                    Size::Whole => None,
+                    Size::Part => self.turns.acquire().await.ok(),
                 };
                 match self.ledger.events_store(&plan.events).await {
                     Err(error) if plan.events.len() > 1 && may_be_less(&error) => {
@@ -171,12 +175,12 @@ impl Intake {
             }
         };
         let stored = persist("storing events", &self.abandon, store).await?;
-        Some(Tries { stored, is_doubtful: tries > 1 || tried == Tried::InVain })
+        Some(StoreResult { stored, may_be_older: tries > 1 || size == Size::Part })
     }
 
     /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored. Untried ones take
     /// the main lane, even if their tenant floods.
-    async fn jobs(&self, plan: &Plan, stored: Stored, is_doubtful: bool) -> Option<Jobs> {
+    async fn jobs(&self, plan: &Plan, stored: Stored, may_be_older: bool) -> Option<Jobs> {
         for outcome in plan.outcomes(&stored) {
             self.metrics.event(outcome);
         }
@@ -184,8 +188,8 @@ impl Intake {
         let of_floods = self.of_floods(plan, &stored);
         let mut due: HashSet<DeliveryId> = stored.deliveries.into_iter().map(|(_, id)| id).collect();
         // A try whose answer was lost may have stored what the last try found there already.
-        let doubtful: Vec<&NewEvent> = if is_doubtful { plan.events.iter().collect() } else { plan.again() };
-        for some in doubtful.chunks(UNTRIED) {
+        let doubtful: Vec<&NewEvent> = if may_be_older { plan.events.iter().collect() } else { plan.redelivered() };
+        for some in doubtful.chunks(EVENTS_OF_A_QUERY) {
             let find = || self.ledger.deliveries_untried(some);
             due.extend(persist("finding untried deliveries", &self.abandon, find).await?);
         }
@@ -232,19 +236,21 @@ struct Jobs {
     bulk: Vec<Job>,
 }
 
-/// Whether storing these events has failed already, in a larger batch.
+/// What is being stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tried {
-    Never,
-    InVain,
+enum Size {
+    /// A whole batch.
+    Whole,
+    /// A part of a batch that could not be stored at once.
+    Part,
 }
 
 /// The result of storing events.
-struct Tries {
+struct StoreResult {
     /// `None` when it failed, and fewer events may be stored.
     stored: Option<Stored>,
-    /// Whether a failed call may have stored something.
-    is_doubtful: bool,
+    /// Whether an earlier call, which failed, may have stored them.
+    may_be_older: bool,
 }
 
 /// Whether fewer events may be stored after this error. Without a connection, none can be.

@@ -38,11 +38,11 @@ impl Usable {
 pub(crate) struct Plan {
     /// The events, without duplicates.
     pub(crate) events: Vec<NewEvent>,
-    asked: Vec<Asked>,
+    messages: Vec<EventMessage>,
 }
 
 /// One message of the batch.
-struct Asked {
+struct EventMessage {
     redelivered: Redelivered,
     /// The index of its event.
     event: usize,
@@ -57,7 +57,7 @@ impl Plan {
             let identity = (event.tenant, event.event_type, event.id, event.timestamp.unix_millis());
             let next = plan.events.len();
             let index = *known.entry(identity).or_insert(next);
-            plan.asked.push(Asked { redelivered: *redelivered, event: index, is_repeated: index != next });
+            plan.messages.push(EventMessage { redelivered: *redelivered, event: index, is_repeated: index != next });
             if index == next {
                 plan.events.push(event.clone());
             }
@@ -66,10 +66,14 @@ impl Plan {
     }
 
     /// Redelivered events. Deliveries of theirs may be stored without a job, even to webhooks that no longer want them.
-    pub(crate) fn again(&self) -> Vec<&NewEvent> {
-        let again: BTreeSet<_> =
-            self.asked.iter().filter(|asked| asked.redelivered == Redelivered::Yes).map(|asked| asked.event).collect();
-        again.into_iter().map(|index| &self.events[index]).collect()
+    pub(crate) fn redelivered(&self) -> Vec<&NewEvent> {
+        let redelivered: BTreeSet<_> = self
+            .messages
+            .iter()
+            .filter(|message| message.redelivered == Redelivered::Yes)
+            .map(|message| message.event)
+            .collect();
+        redelivered.into_iter().map(|index| &self.events[index]).collect()
     }
 
     /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: in a batch that
@@ -77,11 +81,11 @@ impl Plan {
     pub(crate) fn outcomes(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
         let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
         let new: HashSet<_> = stored.deliveries.iter().map(|(event, id)| (*event, id.unix_millis())).collect();
-        self.asked.iter().map(move |asked| {
-            let event = &self.events[asked.event];
+        self.messages.iter().map(move |message| {
+            let event = &self.events[message.event];
             match () {
-                () if unwanted.contains(&asked.event) => "unwanted",
-                () if !asked.is_repeated && new.contains(&(event.id, event.timestamp.unix_millis())) => "accepted",
+                () if unwanted.contains(&message.event) => "unwanted",
+                () if !message.is_repeated && new.contains(&(event.id, event.timestamp.unix_millis())) => "accepted",
                 () => "duplicate",
             }
         })

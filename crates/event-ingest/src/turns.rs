@@ -7,12 +7,11 @@ use tokio::{
     time::sleep,
 };
 
-/// Batches under way at a time. An event then need not wait for the disk and the confirms of the batch before it. More
-/// batches would be smaller. Under high load only one of them is being stored while the other waits for its confirms,
-/// and the next one gathers what comes meanwhile.
+/// Two batches are under way at a time, so one can be stored while the other waits for its confirms. With more, each
+/// batch would be smaller. Under high load only one is being stored, and the next one gathers what comes meanwhile.
 const BATCHES: usize = 2;
-/// Further batches while a whole batch of events waits. Batches are no smaller for them, and events do not pile up.
-const FURTHER: usize = 2;
+/// Two more may begin while a full batch of events waits: those are full, so they make no batch smaller.
+const EXTRA_BATCHES: usize = 2;
 /// How often to look whether a whole batch waits.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -20,21 +19,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(crate) struct Turns {
     batches: Arc<Semaphore>,
     storing: Arc<Semaphore>,
-    further: Arc<Semaphore>,
+    extra: Arc<Semaphore>,
 }
 
 /// The right to take a batch.
 pub(crate) struct Turn {
     /// Held until nothing is left to do but to acknowledge.
     pub(crate) under_way: OwnedSemaphorePermit,
-    /// The store permit, held until it is stored. Further batches have none, and others have one under high load only.
+    /// The store permit, held until the batch is stored. Extra batches have none, and others have one under high load only.
     pub(crate) storing: Option<OwnedSemaphorePermit>,
 }
 
 impl Turns {
     pub(crate) fn new() -> Self {
         let permits = |count| Arc::new(Semaphore::new(count));
-        Self { batches: permits(BATCHES), storing: permits(1), further: permits(FURTHER) }
+        Self { batches: permits(BATCHES), storing: permits(1), extra: permits(EXTRA_BATCHES) }
     }
 
     /// Waits until a batch may be taken. `is_full` tells whether a whole batch waits.
@@ -44,8 +43,8 @@ impl Turns {
             let storing = if is_high_load() { Some(acquire(&self.storing).await) } else { None };
             Turn { under_way, storing }
         };
-        let further = async {
-            let under_way = acquire(&self.further).await;
+        let extra = async {
+            let under_way = acquire(&self.extra).await;
             while !is_full() {
                 sleep(LOOK_EVERY).await;
             }
@@ -54,7 +53,7 @@ impl Turns {
         tokio::select! {
             biased;
             turn = usual => turn,
-            turn = further => turn,
+            turn = extra => turn,
         }
     }
 }
@@ -91,10 +90,10 @@ mod tests {
         assert!(second.storing.is_some());
         assert!(next().now_or_never().is_none());
         full.set(true);
-        let further = [next().await, next().await];
-        assert!(further.iter().all(|turn| turn.storing.is_none()));
+        let extra = [next().await, next().await];
+        assert!(extra.iter().all(|turn| turn.storing.is_none()));
         assert!(next().now_or_never().is_none(), "not more than these");
-        drop((first, second, further));
+        drop((first, second, extra));
         assert!(next().now_or_never().is_some());
     }
 }

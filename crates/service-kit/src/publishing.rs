@@ -1,4 +1,4 @@
-//! Publishes the follow-ups of messages before the messages are acknowledged.
+//! Publishes messages before those that they come from, their sources, are acknowledged.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 const TOGETHER: Duration = Duration::from_millis(500);
 
 /// A message to be published, and the sources that wait for its confirm. A source is the right to acknowledge. It is
-/// done when the last follow-up that holds it is confirmed.
+/// done when the last publication that holds it is confirmed.
 pub struct Publication<S, T> {
     /// The sources that wait for it, if any.
     pub sources: Vec<Arc<S>>,
@@ -19,7 +19,7 @@ pub struct Publication<S, T> {
     pub content: T,
 }
 
-/// Publishes follow-ups until the broker has confirmed each.
+/// Publishes messages until the broker has confirmed each.
 pub struct Publishing<'a> {
     /// What is published, for the log.
     pub what: &'static str,
@@ -30,11 +30,11 @@ pub struct Publishing<'a> {
 }
 
 impl Publishing<'_> {
-    /// Publishes follow-ups, and tries unconfirmed ones again, for as long as it takes. A queue that refuses holds up
+    /// Publishes messages, and tries unconfirmed ones again, for as long as it takes. A queue that refuses holds up
     /// only the sources of its own messages. A confirmed message is not sent again.
     ///
-    /// `message` makes the message at each try, or returns `None` when nobody wants it any more. Then the follow-up is
-    /// dropped.
+    /// `message` makes the message at each try, or returns `None` when nobody wants it any more. Then the publication
+    /// is dropped.
     ///
     /// `done` takes the sources that are done, with `ready`, which are done from the beginning. It is called once with
     /// all. When something is held up, it is called with those done by then, possibly none, and again as others come.
@@ -121,7 +121,7 @@ impl Publishing<'_> {
     }
 }
 
-/// The follow-ups that went to one queue at the first try.
+/// The publications that went to one queue at the first try.
 struct Part<S, T> {
     publications: Vec<Publication<S, T>>,
     /// Those that the last try confirmed.

@@ -18,9 +18,8 @@ use uuid::Uuid;
 use crate::{
     bench::Bench,
     latencies::Latencies,
-    load::{Load, unix_micros},
+    load::{Load, SMALL, unix_micros},
     round::{PATIENCE, Round},
-    throughput::SMALL,
     usage::{Usage, of_process, peak, resident},
 };
 
@@ -99,7 +98,7 @@ impl Environment<'_> {
     /// events of these tenants.
     pub(crate) async fn start_warm(&self, tenants: &[Uuid]) -> Load {
         self.start_all(1).await;
-        let load = self.events(tenants, SMALL.size);
+        let load = self.events(tenants, SMALL);
         self.warm_up(&load, 1).await;
         self.pace(&load, 200.0, Duration::from_secs(1)).await;
         load

@@ -8,8 +8,14 @@ use end_to_end::wait::eventually;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bench::Bench, environment::Environment, latencies::Latencies, latency::percentiles, load::Load,
-    publisher::Publisher, report::Figure, round::PATIENCE, throughput::SMALL,
+    bench::Bench,
+    environment::Environment,
+    latencies::Latencies,
+    latency::percentiles,
+    load::{Load, SMALL},
+    publisher::Publisher,
+    report::Figure,
+    round::PATIENCE,
 };
 
 /// The rate of the other tenant.
@@ -118,7 +124,7 @@ async fn started(environment: &Environment<'_>, path: &str) -> (Load, Load) {
     let flooded = environment.webhooks(1, 1, path).await;
     let others = environment.webhooks(1, 1, "/ok/ok").await;
     environment.start_all(1).await;
-    (environment.events(&flooded, SMALL.size), environment.events(&others, SMALL.size))
+    (environment.events(&flooded, SMALL), environment.events(&others, SMALL))
 }
 
 /// The same, warmed up.

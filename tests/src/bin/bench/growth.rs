@@ -7,7 +7,7 @@ pub(crate) use backlog::measure as with_backlog;
 
 use uuid::Uuid;
 
-use crate::{bench::Bench, environment::Environment, report::Figure, round::Round, throughput::SMALL};
+use crate::{bench::Bench, environment::Environment, load::SMALL, report::Figure, round::Round};
 
 const ROWS: u32 = 1_000_000;
 pub(crate) const FEW: usize = 10;
@@ -55,7 +55,7 @@ pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
 pub(crate) async fn ready(environment: &Environment<'_>, webhooks: usize) -> Vec<Uuid> {
     let tenants = environment.webhooks(webhooks, 1, "/ok/ok").await;
     environment.start_all(1).await;
-    environment.warm_up(&environment.events(&tenants, SMALL.size), 1).await;
+    environment.warm_up(&environment.events(&tenants, SMALL), 1).await;
     tenants
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn in_turns<const N: usize>(sides: [(&Environment<'_>, &[Uuid])
     let mut rounds = [const { Vec::<Round>::new() }; N];
     for _ in 0..TURNS {
         for (((environment, tenants), rounds), name) in sides.iter().zip(&mut rounds).zip(names) {
-            let round = environment.round(&environment.events(tenants, SMALL.size), DELIVERIES, 1).await;
+            let round = environment.round(&environment.events(tenants, SMALL), DELIVERIES, 1).await;
             round.say(name);
             rounds.push(round);
         }

@@ -10,9 +10,9 @@ use crate::{
     environment::Environment,
     latencies::Latencies,
     latency::{percentiles, ratio},
+    load::{Load, SMALL},
     publisher::Publisher,
     report::Figure,
-    throughput::SMALL,
 };
 
 const PER_SECOND: f64 = 200.0;
@@ -56,15 +56,10 @@ async fn beside(environment: &Environment<'_>, trouble: &Trouble) -> Vec<Figure>
     figures
 }
 
-async fn with_trouble(
-    environment: &Environment<'_>,
-    load: &crate::load::Load,
-    hanging: &[Uuid],
-    per_second: f64,
-) -> Latencies {
+async fn with_trouble(environment: &Environment<'_>, load: &Load, hanging: &[Uuid], per_second: f64) -> Latencies {
     // A connection of its own, so that the troubled tenant does not hold up the other's publishing.
     let other = Publisher::connect(&environment.bench.servers().amqp_url).await;
-    let trouble = other.pace(environment.events(hanging, SMALL.size), per_second, BESIDE);
+    let trouble = other.pace(environment.events(hanging, SMALL), per_second, BESIDE);
     let latencies = environment.pace(load, PER_SECOND, BESIDE).await;
     trouble.await.expect("publishing does not panic");
     latencies

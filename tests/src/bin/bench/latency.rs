@@ -3,7 +3,14 @@
 
 use std::time::Duration;
 
-use crate::{bench::Bench, ceiling, environment::Environment, latencies::Latencies, report::Figure, throughput::SMALL};
+use crate::{
+    bench::Bench,
+    ceiling,
+    environment::Environment,
+    latencies::Latencies,
+    load::{Load, SMALL},
+    report::Figure,
+};
 
 const TENANTS: usize = 20;
 /// How many events show the highest rate, half of which is then used.
@@ -33,13 +40,13 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 }
 
 /// The service twice, the bare pipe before, between and after: both share whatever else this machine does.
-async fn in_turns(environment: &Environment<'_>, load: &crate::load::Load, per_second: f64) -> (Latencies, Latencies) {
+async fn in_turns(environment: &Environment<'_>, load: &Load, per_second: f64) -> (Latencies, Latencies) {
     let (mut bare, mut ours) = (Latencies::default(), Latencies::default());
     for _ in 0..2 {
-        bare = bare.and(ceiling::pace(environment.bench, SMALL.size, per_second, LASTING / 2).await);
+        bare = bare.and(ceiling::pace(environment.bench, SMALL, per_second, LASTING / 2).await);
         ours = ours.and(environment.pace(load, per_second, LASTING).await);
     }
-    (bare.and(ceiling::pace(environment.bench, SMALL.size, per_second, LASTING / 2).await), ours)
+    (bare.and(ceiling::pace(environment.bench, SMALL, per_second, LASTING / 2).await), ours)
 }
 
 /// The 50th, 99th and 99.9th percentiles.

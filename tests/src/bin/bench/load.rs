@@ -9,6 +9,8 @@ use domain::EventType;
 use end_to_end::events::Event;
 use uuid::Uuid;
 
+/// The bytes of a usual body.
+pub(crate) const SMALL: usize = 614;
 /// The bytes of a body without its `data`.
 const ENVELOPE: usize = 147;
 const SENT: &str = r#"{"sent":"#;

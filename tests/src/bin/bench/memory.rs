@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::{
     bench::Bench,
     environment::{Environment, first_id_from_now},
+    load::SMALL,
     report::Figure,
     round::PATIENCE,
-    throughput::SMALL,
 };
 
 /// About the largest that an event's `data` may be, with room for what surrounds it.
@@ -45,7 +45,7 @@ async fn hanging(environment: &Environment<'_>) -> Vec<Figure> {
     let tenants = environment.webhooks(200, 1, "/hang/hang").await;
     let slots = u64::from(environment.system.settings().dispatcher.max_in_flight);
     environment.start_all(1).await;
-    environment.bench.publisher.flood(&environment.events(&tenants, SMALL.size), slots * 2).await;
+    environment.bench.publisher.flood(&environment.events(&tenants, SMALL), slots * 2).await;
     let (mut most, began) = (0, Instant::now());
     while began.elapsed() < HANGING {
         most = most.max(environment.bench.sink.seen().unanswered);

@@ -11,10 +11,9 @@ use crate::{
     environment::{Environment, first_id_from_now},
     latencies::Latencies,
     latency::percentiles,
-    load::Load,
+    load::{Load, SMALL},
     report::Figure,
     round::PATIENCE,
-    throughput::SMALL,
 };
 
 const FEW: f64 = 200.0;
@@ -45,7 +44,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 async fn few(environment: &Environment<'_>) -> Vec<Figure> {
     let tenants = environment.webhooks(20, 1, "/ok/ok").await;
     let load = environment.start_warm(&tenants).await;
-    let (bare, bare_cpu) = ceiling::cost(environment.bench, SMALL.size, FEW, LASTING).await;
+    let (bare, bare_cpu) = ceiling::cost(environment.bench, SMALL, FEW, LASTING).await;
     let ours = cost(environment, &load, FEW, (1, 1)).await;
     let mut figures = vec![
         Figure::new("moderate_200_cpu", ours.cpu, "us/delivery"),
@@ -65,7 +64,7 @@ async fn many(environment: &Environment<'_>) -> Vec<Figure> {
         tenants.extend(environment.webhooks(count, webhooks, "/ok/ok").await);
     }
     environment.start_all(1).await;
-    let load = environment.events(&tenants, SMALL.size);
+    let load = environment.events(&tenants, SMALL);
     cost(environment, &load, MANY, FAN_OUT).await;
     let Cost { cpu, latencies } = cost(environment, &load, MANY, FAN_OUT).await;
     let mut figures = vec![Figure::new("moderate_1500_cpu", cpu, "us/delivery").at_most(MOST_CPU)];

@@ -10,9 +10,8 @@ use crate::{
     bench::Bench,
     environment::Environment,
     latency::{percentiles, ratio},
-    load::{Load, unix_micros},
+    load::{Load, SMALL, unix_micros},
     report::Figure,
-    throughput::SMALL,
 };
 
 const RETRIES: u32 = 100_000;
@@ -70,7 +69,7 @@ async fn fill(environment: &Environment<'_>) {
     let load = Load {
         exchange: environment.system.names.exchange(),
         routing_key: environment.system.names.retry(GAP),
-        ..environment.events(&[Uuid::nil()], SMALL.size)
+        ..environment.events(&[Uuid::nil()], SMALL)
     };
     let id = |n: u32| (u128::from(first + u64::from(n)) << 80) | (8 << 76) | (8 << 60) | u128::from(n);
     let job = |n: u32| Job { delivery: Uuid::from_u128(id(n)).into(), attempt: 7 }.to_bytes();

@@ -2,7 +2,13 @@
 
 use std::time::Instant;
 
-use crate::{bench::Bench, environment::Environment, load::Load, report::Figure, round::PATIENCE, throughput::SMALL};
+use crate::{
+    bench::Bench,
+    environment::Environment,
+    load::{Load, SMALL},
+    report::Figure,
+    round::PATIENCE,
+};
 
 const SLOTS: u32 = 128;
 /// Enough tenants that none needs more than its share of the slots.
@@ -19,7 +25,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     Environment::with(bench, &[("DISPATCHER__MAX_IN_FLIGHT", &slots)], async |environment| {
         let tenants = environment.webhooks(TENANTS, 1, "/late/500/ok").await;
         environment.start_all(1).await;
-        let load = environment.events(&tenants, SMALL.size);
+        let load = environment.events(&tenants, SMALL);
         let one = rate(environment, &load, 1).await;
         environment.start("dispatcher").await;
         let two = rate(environment, &load, 2).await;

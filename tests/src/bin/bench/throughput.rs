@@ -1,10 +1,10 @@
 //! Deliveries a second and the cost of one, from publish to receiver, with ledger and history.
 
-use crate::{bench::Bench, ceiling, environment::Environment, report::Figure, round::Round};
+use crate::{bench::Bench, ceiling, environment::Environment, load::SMALL, report::Figure, round::Round};
 
 /// The bodies: their name, their bytes, and how many a round of the bare pipe and of the service has.
 // This many take seconds, also on a fast machine. The wait for a round's last deliveries is little beside that.
-pub(crate) const SMALL: Body = Body { name: "600b", size: 614, bare: 40_000, deliveries: 40_000 };
+const SHORT: Body = Body { name: "600b", size: SMALL, bare: 40_000, deliveries: 40_000 };
 // This many fill the broker's log (512 MB), which it then sorts out. Each round pays for that about once.
 const LARGE: Body = Body { name: "20k", size: 20_480, bare: 25_000, deliveries: 25_000 };
 
@@ -41,7 +41,7 @@ const CROWDS: [Crowd; 3] = [
 
 /// Rates, their ratio to the bare pipe's, CPU by process, and the largest resident sizes.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    ceiling::flood(bench, SMALL.size, 2_000).await;
+    ceiling::flood(bench, SMALL, 2_000).await;
     let mut figures = Vec::new();
     for crowd in CROWDS {
         figures.extend(Environment::with(bench, &[], async |environment| of_crowd(environment, &crowd).await).await);
@@ -57,9 +57,9 @@ async fn of_crowd(environment: &Environment<'_>, crowd: &Crowd) -> Vec<Figure> {
         if dispatchers > 1 {
             environment.start("dispatcher").await;
         }
-        environment.warm_up(&environment.events(&tenants, SMALL.size), crowd.fan_out).await;
-        for body in [SMALL, LARGE] {
-            if crowd.name == "one_webhook" && body.size != SMALL.size {
+        environment.warm_up(&environment.events(&tenants, SMALL), crowd.fan_out).await;
+        for body in [SHORT, LARGE] {
+            if crowd.name == "one_webhook" && body.size != SMALL {
                 continue;
             }
             let name = format!("{}_{}_{dispatchers}dispatcher", crowd.name, body.name);

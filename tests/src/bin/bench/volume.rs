@@ -23,7 +23,13 @@ use std::{
 use end_to_end::api::Api;
 use uuid::Uuid;
 
-use crate::{bench::Bench, environment::Environment, load::Load, outcome::Outcome, report::Figure, throughput::SMALL};
+use crate::{
+    bench::Bench,
+    environment::Environment,
+    load::{Load, SMALL},
+    outcome::Outcome,
+    report::Figure,
+};
 use seed::Seeded;
 use size::Size;
 use statements::Statements;
@@ -88,7 +94,7 @@ impl<'s> Volume<'s> {
         environment.start_all(1).await;
         environment.start_api().await;
         let admin = environment.system.session(seeded.large, "admin", SESSION).await;
-        let load = environment.events(&[seeded.other], SMALL.size);
+        let load = environment.events(&[seeded.other], SMALL);
         environment.warm_up(&load, 1).await;
         Self { environment, size, seeded, statements, load, admin }
     }

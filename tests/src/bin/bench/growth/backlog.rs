@@ -9,9 +9,9 @@ use super::MOST;
 use crate::{
     bench::Bench,
     environment::{Environment, first_id_from_now},
+    load::SMALL,
     report::Figure,
     round::PATIENCE,
-    throughput::SMALL,
 };
 
 const JOBS: u64 = 200_000;
@@ -57,7 +57,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 /// Ingest makes all jobs, then a dispatcher does some of them.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 async fn halves(environment: &Environment<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
-    let load = environment.events(tenants, SMALL.size);
+    let load = environment.events(tenants, SMALL);
     environment.start("event-ingest").await;
     let (first, usage, began) = (first_id_from_now(), environment.usage(), Instant::now());
     environment.bench.publisher.flood(&load, jobs / FAN_OUT).await;

@@ -4,8 +4,8 @@ use super::Volume;
 use crate::{
     environment::Environment,
     growth::{FEW, MOST, in_turns},
+    load::SMALL,
     report::Figure,
-    throughput::SMALL,
 };
 
 /// Measures in turns, on the same servers. Both instances run the same services. The other tenant is quiet meanwhile.
@@ -15,7 +15,7 @@ pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
         empty.start_all(1).await;
         empty.start_api().await;
         for (environment, tenants) in [(empty, &tenants), (volume.environment, &volume.seeded.few)] {
-            environment.warm_up(&environment.events(tenants, SMALL.size), 1).await;
+            environment.warm_up(&environment.events(tenants, SMALL), 1).await;
         }
         let sides = [(empty, &tenants[..]), (volume.environment, &volume.seeded.few[..])];
         let [empty, full] = in_turns(sides, ["an empty ledger", "the full ledger"]).await;

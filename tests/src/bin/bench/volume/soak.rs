@@ -12,9 +12,9 @@ use crate::{
     environment::Environment,
     latencies::Latencies,
     latency::{percentiles, ratio},
+    load::SMALL,
     publisher::Publisher,
     report::Figure,
-    throughput::SMALL,
     usage::Usage,
 };
 
@@ -54,7 +54,7 @@ async fn soaked(environment: &Environment<'_>, lasting: Duration) -> Vec<Figure>
     }
     environment.start_all(1).await;
     let publisher = Publisher::connect(&environment.bench.servers().amqp_url).await;
-    let (load, began, span) = (environment.events(&tenants, SMALL.size), Instant::now(), lasting / PARTS);
+    let (load, began, span) = (environment.events(&tenants, SMALL), Instant::now(), lasting / PARTS);
     let publishing = publisher.pace(load, EVENTS, lasting);
     let mut spans = Vec::new();
     for part in 0..PARTS {
