@@ -6,7 +6,10 @@ use bytes::Bytes;
 use domain::{Answer, Destinations, Job, OutcomeClass, WebhookUrl};
 use egress::{Egress, Post};
 use ledger::{Attempted, LoadedDelivery};
-use signing::{SigningSecret, sign};
+use signing::{
+    SIGNATURE_HEADER, STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, SigningSecret, sign,
+    sign_standard,
+};
 use time::OffsetDateTime;
 
 use crate::{fault, shared::Shared};
@@ -15,6 +18,8 @@ use crate::{fault, shared::Shared};
 pub(crate) struct Sender {
     pub(crate) egress: Egress,
     pub(crate) destinations: Destinations,
+    /// Whether attempts also carry the headers of Standard Webhooks.
+    pub(crate) standard_webhooks: bool,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -35,18 +40,24 @@ impl Sender {
         fault::at_attempt(&destination.url);
         let t = now.unix_timestamp();
         let signature = sign(secret, &body, t);
+        let standard = self.standard_webhooks.then(|| sign_standard(secret, &id.to_string(), t, &body)).flatten();
         let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
-                let headers = vec![
+                let mut headers = vec![
                     ("X-Service-Webhook-Id", id.to_string()),
                     ("X-Service-Event", event_type.to_string()),
-                    ("X-Service-Signature", signature.clone()),
+                    (SIGNATURE_HEADER, signature.clone()),
                 ];
+                if let Some(standard) = &standard {
+                    headers.push((STANDARD_ID_HEADER, id.to_string()));
+                    headers.push((STANDARD_TIMESTAMP_HEADER, t.to_string()));
+                    headers.push((STANDARD_SIGNATURE_HEADER, standard.clone()));
+                }
                 self.egress.post(Post { url, headers, body }).await
             }
             Err(refused) => refusal(format!("the URL {refused}"), now),
         };
-        hide_digest(&mut answer.head, &signature);
+        hide_digests(&mut answer.head, &signature, standard.as_deref());
         self.shared.metrics.attempted(&answer);
         tracing::debug!(
             delivery = %id,
@@ -84,9 +95,21 @@ fn refusal(error: String, now: OffsetDateTime) -> Answer {
 /// Fewer digits of a digest than this reveal nothing.
 const DIGITS: usize = 8;
 
-/// Masks the signature in an answer: a receiver may echo it, and it must not be stored.
-fn hide_digest(head: &mut [u8], signature: &str) {
-    let digest = signature.rsplit('=').next().unwrap_or_default().as_bytes();
+/// Masks the signatures in an answer: a receiver may echo them, and they must not be stored.
+fn hide_digests(head: &mut [u8], signature: &str, standard: Option<&str>) {
+    if head.is_empty() {
+        return;
+    }
+    hide(head, signature.rsplit('=').next().unwrap_or_default());
+    if let Some((_, digest)) = standard.and_then(|standard| standard.split_once(',')) {
+        hide(head, digest);
+        // As some write JSON.
+        hide(head, &digest.replace('/', "\\/"));
+    }
+}
+
+fn hide(head: &mut [u8], digest: &str) {
+    let digest = digest.as_bytes();
     while let Some(at) = head.windows(digest.len().max(1)).position(|part| part == digest) {
         head[at..at + digest.len()].fill(b'*');
     }
@@ -102,16 +125,25 @@ fn hide_digest(head: &mut [u8], signature: &str) {
 mod tests {
     use super::*;
 
+    const SIGNED: &str = "t=1772357400,v1=abcdef0123";
+
     #[test]
     fn an_answer_that_repeats_the_signature_is_kept_without_it() {
         let mut head = b"v1=abcdef0123, again abcdef0123, abcdef01.".to_vec();
-        hide_digest(&mut head, "t=1772357400,v1=abcdef0123");
+        hide_digests(&mut head, SIGNED, None);
         assert_eq!(head, b"v1=**********, again **********, abcdef01.");
         let mut short = b"ok".to_vec();
-        hide_digest(&mut short, "t=1772357400,v1=abcdef0123");
+        hide_digests(&mut short, SIGNED, None);
         assert_eq!(short, b"ok");
         let mut cut = b"v1=abcdef012".to_vec();
-        hide_digest(&mut cut, "t=1772357400,v1=abcdef0123");
+        hide_digests(&mut cut, SIGNED, None);
         assert_eq!(cut, b"v1=*********");
+    }
+    #[test]
+    fn neither_signature_is_kept_however_it_is_written() {
+        let mut head = br#"{"a":"v1,ab/defgh+k=","b":"v1,ab\/defgh+k=","c":"v1=abcdef0123"}, v1,ab/defgh"#.to_vec();
+        hide_digests(&mut head, SIGNED, Some("v1,ab/defgh+k="));
+        let kept = String::from_utf8(head).unwrap();
+        assert_eq!(kept, r#"{"a":"v1,***********","b":"v1,************","c":"v1=**********"}, v1,********"#);
     }
 }

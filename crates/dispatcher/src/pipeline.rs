@@ -71,7 +71,12 @@ impl Pipeline {
             lanes: Arc::clone(&lanes),
             suspects: Suspects::new(Arc::clone(&shared), tasks.clone()),
             keys,
-            sender: Sender { egress, destinations: settings.egress.destinations(), shared: Arc::clone(&shared) },
+            sender: Sender {
+                egress,
+                destinations: settings.egress.destinations(),
+                standard_webhooks: settings.signing.standard_webhooks,
+                shared: Arc::clone(&shared),
+            },
             recorder: attempts_sender,
             mover: moves_sender,
             settler,

@@ -19,7 +19,7 @@ use url::Url;
 pub use error::{Key, SettingsError};
 pub use sections::{
     Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Reconcile, Retention, Retry,
-    Secrets, SessionBackEnd, Shutdown,
+    Secrets, SessionBackEnd, Shutdown, Signing,
 };
 pub use sensitive::Sensitive;
 
@@ -33,6 +33,7 @@ pub struct Settings {
     pub api: Api,
     pub ops: Ops,
     pub secrets: Secrets,
+    pub signing: Signing,
     pub retry: Retry,
     pub egress: Egress,
     pub dispatcher: Dispatcher,

@@ -67,6 +67,7 @@ fn two_urls_are_enough() {
     assert_eq!((settings.api.rate_limit_per_minute, settings.api.rate_limit_burst), (0, 60));
     assert_eq!(settings.ops.listen, None);
     assert!(settings.secrets.keys.is_none());
+    assert!(settings.signing.standard_webhooks);
     assert_eq!(settings.retry.schedule, domain::RetrySchedule::default());
     assert_eq!(settings.egress.timeout, Duration::from_secs(10));
     assert_eq!(settings.egress.extra_ca_file, None);
@@ -124,6 +125,7 @@ fn every_other_setting_can_come_from_the_environment() {
         ("WEBHOOKS__API__RATE_LIMIT_BURST", "1"),
         ("WEBHOOKS__OPS__LISTEN", "0.0.0.0:9100"),
         ("WEBHOOKS__SECRETS__KEYS", "k1:00ff"),
+        ("WEBHOOKS__SIGNING__STANDARD_WEBHOOKS", "false"),
         ("WEBHOOKS__RETRY__SCHEDULE", "500ms, 2s"),
         ("WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT", "65535"),
         ("WEBHOOKS__DISPATCHER__BATCH", "1"),
@@ -150,6 +152,7 @@ fn every_other_setting_can_come_from_the_environment() {
     assert_eq!((settings.api.rate_limit_per_minute, settings.api.rate_limit_burst), (120, 1));
     assert_eq!(settings.ops.listen, Some("0.0.0.0:9100".parse().unwrap()));
     assert_eq!(settings.secret_keys().unwrap(), "k1:00ff");
+    assert!(!settings.signing.standard_webhooks);
     assert_eq!(settings.retry.schedule, "500ms,2s".parse().unwrap());
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (65_535, 1));
     assert_eq!(settings.ingest.batch, 2);
@@ -247,6 +250,7 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("api.rate_limit_per_minute", "-1", "number"),
         ("api.rate_limit_burst", "0", "number"),
         ("ops.listen", "9090", "address"),
+        ("signing.standard_webhooks", "yes", "value"),
         ("retry.schedule", "5m,60s", "schedule"),
         ("retry.schedule", "", "schedule"),
         ("egress.allowed_networks", "10.0.0.0/8,nowhere", "networks"),
@@ -300,7 +304,7 @@ fn an_unknown_key_is_refused_with_those_there_are() {
 
 #[test]
 fn no_section_takes_an_unknown_key() {
-    let sections = "database broker api ops secrets retry egress dispatcher ingest limits shutdown log";
+    let sections = "database broker api ops secrets signing retry egress dispatcher ingest limits shutdown log";
     for section in sections.split(' ') {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");
@@ -430,7 +434,7 @@ fn a_sensitive_value_is_never_shown() {
 fn the_list_of_settings_is_complete() {
     let listed = include_str!("../src/settings/defaults.toml");
     let sections: Vec<_> = listed.split("\n[").skip(1).map(|text| text.split_once(']').unwrap()).collect();
-    assert_eq!(sections.len(), 14);
+    assert_eq!(sections.len(), 15);
     for (section, text) in sections {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");

@@ -2,10 +2,15 @@
 
 mod digest;
 mod secret;
+mod standard;
 mod verify;
 
 pub use digest::sign;
 pub use secret::{NoRandomness, SigningSecret};
+pub use standard::{
+    STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, StandardHeaders, sign_standard,
+    verify_standard,
+};
 pub use verify::{MAX_TOLERANCE_SECONDS, VerifyError, verify};
 
 /// The name of the header that carries the signature (specification, section 4.4).

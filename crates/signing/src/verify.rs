@@ -16,9 +16,12 @@ pub enum VerifyError {
     /// The header has no `t`.
     #[error("the signature has no timestamp t")]
     MissingTimestamp,
-    /// `t` is not a number of seconds, or occurs more than once.
-    #[error("the signature's timestamp t is not one whole number of seconds")]
+    /// `t` or `webhook-timestamp` is not a number of seconds, or `t` occurs more than once.
+    #[error("the signature's timestamp is not one whole number of seconds")]
     BadTimestamp,
+    /// The receiver's own mistake: what follows `whsec_` in the secret is not base64. Standard Webhooks only.
+    #[error("the secret is not base64")]
+    BadSecret,
     /// The header has no `v1`.
     #[error("the signature has no digest v1")]
     MissingDigest,
@@ -59,13 +62,20 @@ pub fn verify(
         return Err(VerifyError::ToleranceTooLarge(tolerance_seconds));
     }
     let signature = parse(header)?;
-    let distance_seconds = now_unix.abs_diff(signature.unix_seconds);
-    if distance_seconds > u64::from(tolerance_seconds) {
-        return Err(VerifyError::OutsideTolerance { distance_seconds, tolerance_seconds });
-    }
+    in_time(signature.unix_seconds, now_unix, tolerance_seconds)?;
     let key = digest::key(secret);
     let matches = |digest: &Vec<u8>| hmac::verify(&key, body, digest).is_ok();
     if signature.digests.iter().any(matches) { Ok(()) } else { Err(VerifyError::Mismatch) }
+}
+
+/// # Errors
+/// [`VerifyError::OutsideTolerance`] when the two times are further apart.
+pub(crate) fn in_time(unix_seconds: i64, now_unix: i64, tolerance_seconds: u32) -> Result<(), VerifyError> {
+    let distance_seconds = now_unix.abs_diff(unix_seconds);
+    if distance_seconds > u64::from(tolerance_seconds) {
+        return Err(VerifyError::OutsideTolerance { distance_seconds, tolerance_seconds });
+    }
+    Ok(())
 }
 
 fn parse(header: &str) -> Result<Signature, VerifyError> {
@@ -86,7 +96,7 @@ fn parse(header: &str) -> Result<Signature, VerifyError> {
     if digests.is_empty() { Err(VerifyError::MissingDigest) } else { Ok(Signature { unix_seconds, digests }) }
 }
 
-fn parse_time(seconds: &str) -> Result<i64, VerifyError> {
+pub(crate) fn parse_time(seconds: &str) -> Result<i64, VerifyError> {
     // Only digits: `parse` would take a sign.
     let digits = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
     let seconds = if digits { seconds.parse().ok() } else { None };

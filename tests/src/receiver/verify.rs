@@ -1,5 +1,6 @@
 //! Checks a delivery against the specification, without our crates.
 
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use ring::hmac;
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -21,6 +22,9 @@ pub fn verify(received: &Received, secret: &str) -> Result<(), String> {
     let id = only_header(received, "x-service-webhook-id")?;
     ensure(is_uuid(id), || format!("X-Service-Webhook-Id {id:?} is not a UUID"))?;
     verify_signature(received, secret)?;
+    if received.header("webhook-signature").is_some() {
+        verify_standard(received, secret, id)?;
+    }
     verify_envelope(&received.body, only_header(received, "x-service-event")?)
 }
 
@@ -50,6 +54,22 @@ fn verify_signature(received: &Received, secret: &str) -> Result<(), String> {
     let digest = hex::decode(digits).map_err(|error| error.to_string())?;
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     hmac::verify(&key, &received.body, &digest).map_err(|_| "the signature does not match the body".to_owned())
+}
+
+/// The three headers of Standard Webhooks 1.0, which sign the id and the time as well.
+fn verify_standard(received: &Received, secret: &str, delivery: &str) -> Result<(), String> {
+    let id = only_header(received, "webhook-id")?;
+    ensure(id == delivery, || format!("webhook-id is {id:?}, X-Service-Webhook-Id {delivery:?}"))?;
+    let timestamp = only_header(received, "webhook-timestamp")?;
+    let same = only_header(received, "x-service-signature")?.starts_with(&format!("t={timestamp},"));
+    ensure(same, || format!("webhook-timestamp is {timestamp}, which is not t"))?;
+    let signature = only_header(received, "webhook-signature")?;
+    let digest = signature.strip_prefix("v1,").and_then(|digest| BASE64.decode(digest).ok());
+    let digest = digest.ok_or_else(|| format!("webhook-signature {signature:?} is not v1,<base64>"))?;
+    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret)).map_err(|error| error.to_string())?;
+    let content = [id.as_bytes(), b".", timestamp.as_bytes(), b".", &received.body].concat();
+    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &key), &content, &digest)
+        .map_err(|_| "webhook-signature does not match".to_owned())
 }
 
 fn verify_envelope(body: &[u8], event: &str) -> Result<(), String> {

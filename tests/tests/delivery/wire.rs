@@ -37,6 +37,9 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
             "content-type",
             "host",
             "user-agent",
+            "webhook-id",
+            "webhook-signature",
+            "webhook-timestamp",
             "x-service-event",
             "x-service-signature",
             "x-service-webhook-id",
@@ -50,6 +53,18 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
         let signature = one.header("x-service-signature").unwrap();
         let t: i64 = signature.strip_prefix("t=").unwrap().split_once(',').unwrap().0.parse().unwrap();
         assert!((0..=10).contains(&(before - t)), "signed {} s before it arrived", before - t);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_setting_only_the_headers_of_the_specification_are_sent() {
+    let settings = vec![("SIGNING__STANDARD_WEBHOOKS", "false".to_owned())];
+    System::run(Options { settings, ..Options::default() }, async |system| {
+        let event = Event::now(EventType::QuoteClosed, Uuid::new_v4());
+        let (one, _, secret) = deliver(&system, &event).await;
+        assert!(one.headers.iter().all(|(name, _)| !name.starts_with("webhook-")), "{:?}", one.headers);
+        verify(&one, &secret).unwrap();
     })
     .await;
 }

@@ -375,6 +375,24 @@ mod schemas {
     }
 
     #[test]
+    fn the_test_vectors_of_both_signatures_are_what_we_sign_and_verify() {
+        let vectors: Vec<Value> = serde_json::from_str(&text("signatures.json")).unwrap();
+        assert!(vectors.len() >= 3);
+        for vector in vectors {
+            let part = |member: &str| vector[member].as_str().unwrap();
+            let header = |name: &str| vector["headers"][name].as_str().unwrap();
+            let secret = signing::SigningSecret::from(part("signing_secret").to_owned());
+            let (id, body, timestamp) = (header("webhook-id"), part("body").as_bytes(), header("webhook-timestamp"));
+            let t = timestamp.parse().unwrap();
+            assert_eq!(signing::sign(&secret, body, t), header("X-Service-Signature"));
+            assert_eq!(signing::sign_standard(&secret, id, t, body).unwrap(), header("webhook-signature"));
+            signing::verify(&secret, header("X-Service-Signature"), body, t, 300).unwrap();
+            let headers = signing::StandardHeaders { id, timestamp, signature: header("webhook-signature") };
+            signing::verify_standard(&secret, headers, body, t, 300).unwrap();
+        }
+    }
+
+    #[test]
     fn asyncapi_names_every_channel_and_header_and_refers_to_every_schema() {
         let asyncapi = text("asyncapi.yaml");
         for part in [
@@ -387,6 +405,9 @@ mod schemas {
             "[x-rejected-reason, x-rejected-detail, x-rejected-at, x-rejected-routing-key]",
             "enum: [malformed_json, invalid_member, data_too_large, timestamp_out_of_range]",
             "[Content-Type, X-Service-Webhook-Id, X-Service-Event, X-Service-Signature]",
+            "          webhook-id:\n",
+            "          webhook-timestamp:\n",
+            "          webhook-signature:\n",
         ] {
             assert!(asyncapi.contains(part), "{part}");
         }

@@ -50,6 +50,11 @@ pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Du
     })
 }
 
+/// `true` or `false`.
+pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    parsed(deserializer, "value", |text| text.parse::<bool>().map_err(|_| "expected true or false"))
+}
+
 /// A whole number that may be zero.
 pub(super) fn number<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     parsed(deserializer, "number", |text| text.parse().map_err(|_| "expected a whole number"))

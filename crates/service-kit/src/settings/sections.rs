@@ -96,6 +96,15 @@ pub struct Secrets {
     pub keys: Option<Sensitive>,
 }
 
+/// `signing`: what signs a delivery besides `X-Service-Signature`, which always does.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signing {
+    /// Whether attempts also carry the headers of Standard Webhooks.
+    #[serde(deserialize_with = "parse::flag")]
+    pub standard_webhooks: bool,
+}
+
 /// `retry`: when failed attempts are tried again.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
