@@ -19,14 +19,39 @@ pub(super) fn render(document: &Value) -> String {
          <link rel=\"stylesheet\" href=\"{base}/docs/style.css\">\n</head>\n<body>\n\
          <nav aria-label=\"Contents\">\n{}</nav>\n<main>\n<header>\n<h1>{title}</h1>\n<p class=\"lead\">{}</p>\n\
          <p class=\"facts\">Version {} · base path <code>{base}</code> · OpenAPI {}: \
-         <a href=\"{base}/openapi.json\">openapi.json</a></p>\n</header>\n{}{}{}</main>\n</body>\n</html>\n",
+         <a href=\"{base}/openapi.json\">openapi.json</a></p>\n</header>\n{}{}{}{}</main>\n</body>\n</html>\n",
         page.contents(),
         inline(str(&info["summary"])),
         escape(str(&info["version"])),
         escape(str(&document["openapi"])),
         page.introduction(),
+        receivers(),
         page.chapters(),
         page.schemas(),
+    )
+}
+
+/// Code that receives deliveries: the very files that the tests run.
+const RECEIVERS: [(&str, &str); 8] = [
+    ("Python", include_str!("../../../../proto-schemas/receivers/receiver.py")),
+    ("Python, Standard Webhooks", include_str!("../../../../proto-schemas/receivers/receiver_standard.py")),
+    ("Node", include_str!("../../../../proto-schemas/receivers/receiver.mjs")),
+    ("Node, Standard Webhooks", include_str!("../../../../proto-schemas/receivers/receiver_standard.mjs")),
+    ("Go", include_str!("../../../../proto-schemas/receivers/receiver.go")),
+    ("PHP", include_str!("../../../../proto-schemas/receivers/receiver.php")),
+    ("Rust", include_str!("../../../../proto-schemas/receivers/receiver.rs")),
+    ("Rust, Standard Webhooks", include_str!("../../../../proto-schemas/receivers/receiver_standard.rs")),
+];
+
+fn receivers() -> String {
+    let code = |(language, code): (&str, &str)| {
+        format!("<details>\n<summary>{language}</summary>\n<pre>{}</pre>\n</details>\n", escape(code))
+    };
+    let files: String = RECEIVERS.into_iter().map(code).collect();
+    format!(
+        "<section id=\"receivers\">\n<h2>Receivers</h2>\n<p class=\"lead\">Programs that receive deliveries: they verify \
+         a signature, refuse an old one, and take each delivery once. Without a library they verify \
+         <code>X-Service-Signature</code>.</p>\n{files}</section>\n"
     )
 }
 
@@ -54,7 +79,9 @@ impl<'a> Page<'a> {
     }
 
     fn contents(&self) -> String {
-        let mut nav = "<a class=\"home\" href=\"#introduction\">Introduction</a>\n".to_owned();
+        let mut nav = "<a class=\"home\" href=\"#introduction\">Introduction</a>\n\
+                       <a class=\"home\" href=\"#receivers\">Receivers</a>\n"
+            .to_owned();
         for tag in self.tags() {
             nav += &format!("<h2>{}</h2>\n<ul>\n", escape(str(&tag["name"])));
             for Entry { method, call, .. } in self.entries(tag) {
