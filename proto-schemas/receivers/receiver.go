@@ -14,14 +14,23 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Seconds between the signature's time and our clock; more is not permitted.
-const tolerance = 300
+const (
+	tolerance   = 300         // seconds between the signature's time and our clock; more is not permitted
+	longestBody = 1024 * 1024 // bytes
+)
+
+// Put your own code here. If it returns an error, the delivery is answered with 500 and comes again.
+func process(body []byte) error {
+	log.Println("processed", len(body), "bytes")
+	return nil
+}
 
 // Checks the header's value against the body, byte by byte as it came.
 func verify(secret, signature string, body []byte, now int64) error {
@@ -57,23 +66,56 @@ func verify(secret, signature string, body []byte, now int64) error {
 	return errors.New("the signature does not match")
 }
 
-func main() {
-	// In production: a unique key in your database, written in the transaction that processes the delivery.
-	var seen sync.Map
-	receive := func(answer http.ResponseWriter, request *http.Request) {
-		body, err := io.ReadAll(request.Body)
-		if err == nil {
-			err = verify(os.Getenv("SIGNING_SECRET"), request.Header.Get("X-Service-Signature"), body, time.Now().Unix())
-		}
-		if err != nil {
-			http.Error(answer, err.Error(), http.StatusBadRequest)
-			return
-		}
-		if _, again := seen.LoadOrStore(request.Header.Get("X-Service-Webhook-Id"), true); again {
-			io.WriteString(answer, "seen before") // 2xx, or it comes again
-			return
-		}
-		io.WriteString(answer, "received") // only now parse the body and process it
+type receiver struct {
+	secret string
+	// In production: a unique key in your database, written in the transaction of the processing.
+	seen       map[string]bool
+	oneAtATime sync.Mutex
+}
+
+func (r *receiver) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(answer, request.Body, longestBody))
+	if err != nil {
+		http.Error(answer, "the body is too long, or broke off", http.StatusRequestEntityTooLarge)
+		return
 	}
-	log.Fatal(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), http.HandlerFunc(receive)))
+	delivery := request.Header.Get("X-Service-Webhook-Id")
+	err = verify(r.secret, request.Header.Get("X-Service-Signature"), body, time.Now().Unix())
+	if err == nil && delivery == "" {
+		err = errors.New("X-Service-Webhook-Id is missing")
+	}
+	if err != nil {
+		http.Error(answer, err.Error(), http.StatusBadRequest)
+		return
+	}
+	r.oneAtATime.Lock()
+	defer r.oneAtATime.Unlock()
+	if r.seen[delivery] {
+		io.WriteString(answer, "seen before") // 2xx, or it comes again
+		return
+	}
+	if err := process(body); err != nil {
+		log.Println("processing failed:", err)
+		http.Error(answer, "processing failed", http.StatusInternalServerError)
+		return
+	}
+	r.seen[delivery] = true // only now: what failed has to come again
+	io.WriteString(answer, "received")
+}
+
+func main() {
+	secret, port := os.Getenv("SIGNING_SECRET"), os.Getenv("PORT")
+	if !regexp.MustCompile("^whsec_[0-9a-f]{64}$").MatchString(secret) {
+		log.Fatal("SIGNING_SECRET is missing, or is not what was shown: whsec_ and 64 characters")
+	}
+	if port == "" {
+		port = "8000"
+	}
+	log.Println("listening on port", port)
+	server := http.Server{
+		Addr:        "127.0.0.1:" + port,
+		Handler:     &receiver{secret: secret, seen: map[string]bool{}},
+		ReadTimeout: 10 * time.Second,
+	}
+	log.Fatal(server.ListenAndServe())
 }

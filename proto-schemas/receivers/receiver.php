@@ -3,12 +3,18 @@
 //
 //     SIGNING_SECRET=whsec_… php -S 127.0.0.1:8000 receiver.php
 //
-// It speaks HTTP on the loopback interface: put a proxy that speaks TLS in front of it.
+// It speaks HTTP on the loopback interface: put a server that speaks TLS in front of it.
 
 declare(strict_types=1);
 
 /** Seconds between the signature's time and our clock; more is not permitted. */
 const TOLERANCE = 300;
+
+/** Put your own code here. If it throws, the delivery is answered with 500 and comes again. */
+function process(string $body): void
+{
+    error_log('processed ' . strlen($body) . ' bytes');
+}
 
 /** Checks the header's value against the body, byte by byte as it came. Returns what is wrong, or null. */
 function fault(string $secret, string $signature, string $body, int $now): ?string
@@ -39,29 +45,56 @@ function fault(string $secret, string $signature, string $body, int $now): ?stri
 }
 
 /**
- * Whether a delivery was seen before. Each request of PHP begins anew, so this keeps a file for each id. In production:
- * a unique key in your database, written in the transaction that processes the delivery.
+ * Processes a delivery unless that was done before. Returns whether it did. Each request of PHP begins anew, so a file
+ * for each id says what is done, in the folder SEEN. In production: a unique key in your database, written in the
+ * transaction of the processing.
  */
-function seen(string $delivery): bool
+function once(string $delivery, string $body): bool
 {
     $folder = getenv('SEEN') ?: sys_get_temp_dir() . '/seen-deliveries';
-    if (!is_dir($folder) && !mkdir($folder, 0700)) {
-        throw new RuntimeException('no folder for the ids'); // 500: it comes again
+    if (!is_dir($folder) && !@mkdir($folder, 0700) && !is_dir($folder)) {
+        throw new RuntimeException("no folder $folder");
     }
-    return @fopen($folder . '/' . hash('sha256', $delivery), 'x') === false;
+    $file = fopen($folder . '/' . hash('sha256', $delivery), 'c+');
+    if ($file === false || !flock($file, LOCK_EX)) {
+        throw new RuntimeException("cannot write to $folder");
+    }
+    if (fread($file, 4) === 'done') {
+        return false;
+    }
+    process($body);
+    if (fwrite($file, 'done') !== 4 || !fflush($file)) { // only now: what failed has to come again
+        throw new RuntimeException("cannot write to $folder");
+    }
+    return true;
 }
 
-$why = fault(
-    (string) getenv('SIGNING_SECRET'),
-    $_SERVER['HTTP_X_SERVICE_SIGNATURE'] ?? '',
-    (string) file_get_contents('php://input'),
-    time(),
-);
-if ($why !== null) {
-    http_response_code(400);
-    echo $why;
-} elseif (seen($_SERVER['HTTP_X_SERVICE_WEBHOOK_ID'] ?? '')) {
-    echo 'seen before'; // 2xx, or it comes again
-} else {
-    echo 'received'; // only now parse the body and process it
+/** Returns the status and the text of the answer. */
+function receive(): array
+{
+    $secret = (string) getenv('SIGNING_SECRET');
+    if (preg_match('/^whsec_[0-9a-f]{64}$/D', $secret) !== 1) {
+        throw new RuntimeException('SIGNING_SECRET is missing, or is not what was shown: whsec_ and 64 characters');
+    }
+    $body = (string) file_get_contents('php://input');
+    $delivery = $_SERVER['HTTP_X_SERVICE_WEBHOOK_ID'] ?? '';
+    $why = fault($secret, $_SERVER['HTTP_X_SERVICE_SIGNATURE'] ?? '', $body, time());
+    if ($why === null && $delivery === '') {
+        $why = 'X-Service-Webhook-Id is missing';
+    }
+    if ($why !== null) {
+        return [400, $why];
+    }
+    return once($delivery, $body) ? [200, 'received'] : [200, 'seen before']; // 2xx, or it comes again
 }
+
+ini_set('display_errors', '0');
+http_response_code(500); // until we know better
+try {
+    [$status, $text] = receive();
+} catch (Throwable $error) {
+    error_log((string) $error);
+    [$status, $text] = [500, 'processing failed'];
+}
+http_response_code($status);
+echo $text;

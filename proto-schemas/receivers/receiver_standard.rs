@@ -9,7 +9,7 @@ use standardwebhooks::{Webhook, WebhookError};
 /// Receives the deliveries of one webhook.
 pub struct Receiver {
     webhook: Webhook,
-    /// In production: a unique key in your database, written in the transaction that processes the delivery.
+    /// In production: a unique key in your database, written in the transaction of the processing.
     seen: HashSet<String>,
 }
 
@@ -22,15 +22,25 @@ impl Receiver {
         Ok(Self { webhook: Webhook::new(signing_secret)?, seen: HashSet::new() })
     }
 
-    /// Returns the status and the text of the answer.
-    pub fn receive(&mut self, headers: &HeaderMap, body: &[u8]) -> (u16, String) {
+    /// Returns the status and the text of the answer. `process` is your own code. If it fails, the delivery comes again.
+    pub fn receive<E>(
+        &mut self,
+        headers: &HeaderMap,
+        body: &[u8],
+        process: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> (u16, String) {
         if let Err(why) = self.webhook.verify(body, headers) {
             return (400, why.to_string());
         }
-        let delivery = headers.get("webhook-id").map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
-        if !self.seen.insert(delivery.unwrap_or_default()) {
+        let id = headers.get("webhook-id").and_then(|id| id.to_str().ok()); // it is signed, so it is there
+        let delivery = id.unwrap_or_default();
+        if self.seen.contains(delivery) {
             return (200, "seen before".to_owned()); // 2xx, or it comes again
         }
-        (200, "received".to_owned()) // now process it
+        if process(body).is_err() {
+            return (500, "processing failed".to_owned());
+        }
+        self.seen.insert(delivery.to_owned()); // only now: what failed has to come again
+        (200, "received".to_owned())
     }
 }

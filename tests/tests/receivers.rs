@@ -25,7 +25,11 @@ use end_to_end::{
     system::{Options, System},
     wait::{SOON, eventually},
 };
-use tokio::process::{Child, Command};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    process::{Child, Command},
+};
 use uuid::Uuid;
 
 /// Which signature a receiver verifies.
@@ -73,6 +77,11 @@ fn earlier(unix_seconds: &str) -> String {
     (unix_seconds.parse::<u64>().expect("it is whole seconds") - 310).to_string()
 }
 
+/// The same in the future.
+fn later(unix_seconds: &str) -> String {
+    (unix_seconds.parse::<u64>().expect("it is whole seconds") + 310).to_string()
+}
+
 /// What a receiver must refuse, and why.
 fn bad(post: &Post, signature: Signature) -> Vec<(&'static str, Post)> {
     let body: Vec<u8> = [&post.body[..post.body.len() - 1], b" }"].concat();
@@ -82,14 +91,23 @@ fn bad(post: &Post, signature: Signature) -> Vec<(&'static str, Post)> {
             let parts = post.header("x-service-signature").strip_prefix("t=").and_then(|rest| rest.split_once(','));
             let (time, digest) = parts.expect("the header is t=…,v1=…");
             let old = earlier(time);
-            bad.push(("an old t", post.with("x-service-signature", &format!("t={old},{digest}"))));
-            bad.push(("no t", post.with("x-service-signature", digest)));
-            bad.push(("no digest", post.with("x-service-signature", &format!("t={time}"))));
+            let signed = |header: &str| post.with("x-service-signature", header);
+            bad.push(("an old t", signed(&format!("t={old},{digest}"))));
+            bad.push(("a t to come", signed(&format!("t={},{digest}", later(time)))));
+            bad.push(("two t", signed(&format!("t={time},t={time},{digest}"))));
+            bad.push(("a t of 5,000 digits", signed(&format!("t={},{digest}", "1".repeat(5_000)))));
+            bad.push(("no t", signed(digest)));
+            bad.push(("no digest", signed(&format!("t={time}"))));
+            bad.push(("garbage", signed("t,v1,=,,v1")));
             bad.push(("no signature", post.without("x-service-signature")));
+            bad.push(("no id", post.without("x-service-webhook-id")));
         }
         Signature::Standard => {
             let old = earlier(post.header("webhook-timestamp"));
+            let to_come = later(post.header("webhook-timestamp"));
             bad.push(("an old time", post.with("webhook-timestamp", &old)));
+            bad.push(("a time to come", post.with("webhook-timestamp", &to_come)));
+            bad.push(("garbage", post.with("webhook-signature", "v1,abc v1")));
             bad.push(("another id", post.with("webhook-id", &Uuid::new_v4().to_string())));
             bad.push(("no signature", post.without("webhook-signature")));
         }
@@ -119,79 +137,97 @@ fn libraries() -> PathBuf {
 struct Program {
     file: &'static str,
     signature: Signature,
-    /// What it does not run without.
+    /// What it does not run without: a program in the path, or a folder.
     needs: PathBuf,
+    /// What its author replaces by own code, and code that fails.
+    process: (&'static str, &'static str),
     start: fn(&Path, u16) -> Command,
 }
 
 fn programs() -> Vec<Program> {
-    let (service, standard) = (Signature::Service, Signature::Standard);
-    let python = libraries().join("venv/lib");
-    let node = libraries().join("node_modules/standardwebhooks");
+    let python = (r#"print("processed", len(body), "bytes", flush=True)"#, r#"raise RuntimeError("out of order")"#);
+    let node = (r#"console.log("processed", body.length, "bytes")"#, r#"throw new Error("out of order")"#);
+    let with = |file, signature, needs: PathBuf, process, start| Program { file, signature, needs, process, start };
     vec![
-        Program {
-            file: "receiver.py",
-            signature: service,
-            needs: "python3".into(),
-            start: |file, _| run("python3", file),
-        },
-        Program { file: "receiver.mjs", signature: service, needs: "node".into(), start: |file, _| run("node", file) },
-        Program {
-            file: "receiver.go",
-            signature: service,
-            needs: "go".into(),
-            start: |file, _| run(built(file), Path::new("")),
-        },
-        Program {
-            file: "receiver.php",
-            signature: service,
-            needs: "php".into(),
-            start: |file, port| {
+        with("receiver.py", Signature::Service, "python3".into(), python, |file, _| run("python3", file)),
+        with("receiver.mjs", Signature::Service, "node".into(), node, |file, _| run("node", file)),
+        with(
+            "receiver.go",
+            Signature::Service,
+            "go".into(),
+            ("return nil\n}\n\n// Checks", "return errors.New(\"out of order\")\n}\n\n// Checks"),
+            |file, _| Command::new(file.with_extension("")),
+        ),
+        with(
+            "receiver.php",
+            Signature::Service,
+            "php".into(),
+            ("error_log('processed ' . strlen($body) . ' bytes')", "throw new RuntimeException('out of order')"),
+            |file, port| {
                 let mut php = Command::new("php");
                 php.args(["-S", &format!("127.0.0.1:{port}")]).arg(file);
                 php
             },
-        },
-        Program {
-            file: "receiver_standard.py",
-            signature: standard,
-            needs: python,
-            start: |file, _| run(libraries().join("venv/bin/python"), file),
-        },
-        Program {
-            file: "receiver_standard.mjs",
-            signature: standard,
-            needs: node,
-            // Node looks for libraries beside the file.
-            start: |file, _| {
-                let beside = libraries().join("receiver_standard.mjs");
-                std::fs::copy(file, &beside).expect("the folder takes it");
-                run("node", &beside)
-            },
-        },
+        ),
+        with("receiver_standard.py", Signature::Standard, libraries().join("venv/lib"), python, |file, _| {
+            run(libraries().join("venv/bin/python"), file)
+        }),
+        with(
+            "receiver_standard.mjs",
+            Signature::Standard,
+            libraries().join("node_modules/standardwebhooks"),
+            node,
+            |file, _| run("node", file),
+        ),
     ]
 }
 
 fn run(program: impl AsRef<OsStr>, file: &Path) -> Command {
     let mut command = Command::new(program);
-    if file.is_file() {
-        command.arg(file);
-    }
+    command.arg(file);
     command
-}
-
-fn built(file: &Path) -> PathBuf {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("receiver-go");
-    let mut build = std::process::Command::new("go");
-    build.env("CGO_ENABLED", "0").args(["build", "-o"]).arg(&program).arg(file);
-    assert!(build.status().is_ok_and(|status| status.success()), "go builds it");
-    program
 }
 
 /// Whether a program of that name is in the path, or that folder is there.
 fn is_there(needed: &Path) -> bool {
     let in_path = || std::env::split_paths(&std::env::var_os("PATH")?).find(|folder| folder.join(needed).is_file());
     if needed.components().count() > 1 { needed.is_dir() } else { in_path().is_some() }
+}
+
+/// A folder of the test's own, below the libraries: Node looks for these there. Removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = libraries().join(format!("test-{}", Uuid::new_v4()));
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        Self(folder)
+    }
+
+    /// Copies a program, and one of the same whose processing fails. Builds what has to be built.
+    fn take(&self, program: &Program) -> [PathBuf; 2] {
+        let source = repository().join("proto-schemas/receivers").join(program.file);
+        let text = std::fs::read_to_string(source).expect("the file is there");
+        let (process, failing) = program.process;
+        assert_eq!(text.matches(process).count(), 1, "{}: {process}", program.file);
+        let broken = text.replace(process, failing);
+        [(format!("good_{}", program.file), text), (format!("broken_{}", program.file), broken)].map(|(name, text)| {
+            let file = self.0.join(name);
+            std::fs::write(&file, text).expect("the folder takes it");
+            if file.extension() == Some(OsStr::new("go")) {
+                let mut go = std::process::Command::new("go");
+                go.env("CGO_ENABLED", "0").args(["build", "-o"]).arg(file.with_extension("")).arg(&file);
+                assert!(go.status().is_ok_and(|status| status.success()), "go builds it");
+            }
+            file
+        })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A program that runs, until it is dropped.
@@ -201,19 +237,27 @@ struct Running {
 }
 
 impl Running {
-    async fn start(program: &Program, secret: &str) -> Self {
-        let address = free_address();
-        let seen = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("seen-{}", Uuid::new_v4()));
-        let file =
-            repository().join("proto-schemas/receivers").join(program.file).canonicalize().expect("the file is there");
-        let mut command = (program.start)(&file, address.port());
+    async fn start(program: &Program, file: &Path, secret: &str) -> Self {
+        let (address, seen) = (free_address(), file.with_extension(Uuid::new_v4().to_string()));
+        let mut command = (program.start)(file, address.port());
         command.env("PORT", address.port().to_string()).env("SIGNING_SECRET", secret).env("SEEN", seen);
-        let quiet = || Stdio::null();
-        let child =
-            command.stdin(quiet()).stdout(quiet()).stderr(quiet()).kill_on_drop(true).spawn().expect("it starts");
-        let listens = || async { tokio::net::TcpStream::connect(address).await.ok() };
-        eventually(&format!("{} listens", program.file), SOON, listens).await;
+        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program.file).with_extension("log");
+        let errors = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("it can be written");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).kill_on_drop(true);
+        let mut child = command.spawn().expect("it starts");
+        eventually(&format!("{} listens", program.file), SOON, || {
+            assert!(matches!(child.try_wait(), Ok(None)), "{} has ended: {}", program.file, log.display());
+            async move { TcpStream::connect(address).await.ok() }
+        })
+        .await;
         Self { api: Api { address, session: None }, _child: child }
+    }
+
+    /// Begins a request and hangs up.
+    async fn hang_up(&self) {
+        let mut stream = TcpStream::connect(self.api.address).await.expect("it listens");
+        let begun = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc";
+        stream.write_all(begun).await.expect("it reads");
     }
 
     async fn answer(&self, post: &Post) -> (u16, String) {
@@ -226,22 +270,32 @@ impl Running {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_program_takes_a_real_delivery_once_and_refuses_what_is_not_one() {
     System::run(Options::default(), async |system| {
+        let (there, missing): (Vec<_>, Vec<_>) = programs().into_iter().partition(|program| is_there(&program.needs));
+        for Program { file, needs, .. } in missing {
+            // Past the test's captured output: nobody shall think that it was tested.
+            let _ = writeln!(std::io::stderr(), "{file} was not tested: {} is missing", needs.display());
+        }
+        let folder = Folder::new();
+        // Before the delivery is made: what is signed must not wait for a compiler.
+        let files: Vec<_> = there.iter().map(|program| folder.take(program)).collect();
         let (good, secret) = delivery(&system).await;
-        for program in programs() {
-            let Program { file, signature, needs, .. } = &program;
-            if !is_there(needs) {
-                // Past the test's captured output: nobody shall think that it was tested.
-                let _ = writeln!(std::io::stderr(), "{file} was not tested: {} is missing", needs.display());
-                continue;
+        let received = (200, "received".to_owned());
+        for (program, [file, broken]) in there.iter().zip(files) {
+            let name = program.file;
+            let receiver = Running::start(program, &file, &secret).await;
+            receiver.hang_up().await;
+            for (what, post) in bad(&good, program.signature) {
+                assert_eq!(receiver.answer(&post).await.0, 400, "{name}: {what}");
             }
-            let receiver = Running::start(&program, &secret).await;
-            for (what, post) in bad(&good, *signature) {
-                assert_eq!(receiver.answer(&post).await.0, 400, "{file}: {what}");
+            assert_eq!(receiver.answer(&good).await, received, "{name}");
+            assert_eq!(receiver.answer(&good).await, (200, "seen before".to_owned()), "{name}");
+
+            let wrong = Running::start(program, &file, &format!("whsec_{}", "0123456789abcdef".repeat(4))).await;
+            assert_eq!(wrong.answer(&good).await.0, 400, "{name}: a wrong secret");
+            let broken = Running::start(program, &broken, &secret).await;
+            for _ in 0..2 {
+                assert_eq!(broken.answer(&good).await.0, 500, "{name}: its processing fails, so it has to come again");
             }
-            assert_eq!(receiver.answer(&good).await, (200, "received".to_owned()), "{file}");
-            assert_eq!(receiver.answer(&good).await, (200, "seen before".to_owned()), "{file}");
-            let other = Running::start(&program, &format!("whsec_{}", "0123456789abcdef".repeat(4))).await;
-            assert_eq!(other.answer(&good).await.0, 400, "{file}: a wrong secret");
         }
     })
     .await;
@@ -253,28 +307,33 @@ async fn the_receivers_in_rust_do_the_same() {
         let (good, secret) = delivery(&system).await;
         let wrong = format!("whsec_{}", "0123456789abcdef".repeat(4));
         let now = || time::OffsetDateTime::now_utc().unix_timestamp();
-        let service = |receiver: &mut rust::Receiver, post: &Post| {
-            receiver.receive(post.header("x-service-signature"), post.header("x-service-webhook-id"), &post.body, now())
+        let service = |receiver: &mut rust::Receiver, post: &Post, processed: Result<(), ()>| {
+            let headers = (post.header("x-service-signature"), post.header("x-service-webhook-id"));
+            receiver.receive(headers, &post.body, now(), |_| processed)
         };
-        let standard = |receiver: &mut rust_standard::Receiver, post: &Post| {
+        let standard = |receiver: &mut rust_standard::Receiver, post: &Post, processed: Result<(), ()>| {
             let headers = post.headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            receiver.receive(&headers.collect(), &post.body)
+            receiver.receive(&headers.collect(), &post.body, |_| processed)
         };
         let (received, seen) = ((200, "received".to_owned()), (200, "seen before".to_owned()));
 
         let mut receiver = rust::Receiver::new(&secret);
         for (what, post) in bad(&good, Signature::Service) {
-            assert_eq!(service(&mut receiver, &post).0, 400, "{what}");
+            assert_eq!(service(&mut receiver, &post, Ok(())).0, 400, "{what}");
         }
-        assert_eq!([service(&mut receiver, &good), service(&mut receiver, &good)], [received.clone(), seen.clone()]);
-        assert_eq!(service(&mut rust::Receiver::new(&wrong), &good).0, 400);
+        assert_eq!(service(&mut receiver, &good, Err(())).0, 500, "it comes again");
+        assert_eq!(service(&mut receiver, &good, Ok(())), received);
+        assert_eq!(service(&mut receiver, &good, Ok(())), seen);
+        assert_eq!(service(&mut rust::Receiver::new(&wrong), &good, Ok(())).0, 400);
 
         let mut receiver = rust_standard::Receiver::new(&secret).unwrap();
         for (what, post) in bad(&good, Signature::Standard) {
-            assert_eq!(standard(&mut receiver, &post).0, 400, "{what}");
+            assert_eq!(standard(&mut receiver, &post, Ok(())).0, 400, "{what}");
         }
-        assert_eq!([standard(&mut receiver, &good), standard(&mut receiver, &good)], [received, seen]);
-        assert_eq!(standard(&mut rust_standard::Receiver::new(&wrong).unwrap(), &good).0, 400);
+        assert_eq!(standard(&mut receiver, &good, Err(())).0, 500, "it comes again");
+        assert_eq!(standard(&mut receiver, &good, Ok(())), received);
+        assert_eq!(standard(&mut receiver, &good, Ok(())), seen);
+        assert_eq!(standard(&mut rust_standard::Receiver::new(&wrong).unwrap(), &good, Ok(())).0, 400);
     })
     .await;
 }

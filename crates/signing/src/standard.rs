@@ -59,9 +59,8 @@ pub fn verify_standard(
     }
     let key = key(secret).ok_or(VerifyError::BadSecret)?;
     let content = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body].concat();
-    let matches = |digest: Vec<u8>| hmac::verify(&key, &content, &digest).is_ok();
-    let is_signed = digests.into_iter().filter_map(|digest| STANDARD.decode(digest).ok()).any(matches);
-    if is_signed { Ok(()) } else { Err(VerifyError::Mismatch) }
+    let digests: Vec<_> = digests.into_iter().filter_map(|digest| STANDARD.decode(digest).ok()).collect();
+    crate::verify::matches(&key, &content, &digests)
 }
 
 fn key(secret: &SigningSecret) -> Option<hmac::Key> {

@@ -63,9 +63,16 @@ pub fn verify(
     }
     let signature = parse(header)?;
     in_time(signature.unix_seconds, now_unix, tolerance_seconds)?;
-    let key = digest::key(secret);
-    let matches = |digest: &Vec<u8>| hmac::verify(&key, body, digest).is_ok();
-    if signature.digests.iter().any(matches) { Ok(()) } else { Err(VerifyError::Mismatch) }
+    matches(&digest::key(secret), body, &signature.digests)
+}
+
+/// Whether one of the digests is that of `content`. Reads `content` once, however many digests a stranger sends, and
+/// compares them in constant time.
+pub(crate) fn matches(key: &hmac::Key, content: &[u8], digests: &[Vec<u8>]) -> Result<(), VerifyError> {
+    let expected = hmac::sign(key, content);
+    let of_expected = hmac::sign(key, expected.as_ref());
+    let is_expected = |digest: &Vec<u8>| hmac::verify(key, digest, of_expected.as_ref()).is_ok();
+    if digests.iter().any(is_expected) { Ok(()) } else { Err(VerifyError::Mismatch) }
 }
 
 /// # Errors

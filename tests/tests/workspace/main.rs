@@ -144,8 +144,10 @@ fn every_dependency_is_named_in_the_code() {
     let mut unused = Vec::new();
     for package in &ours().packages {
         let folder = package.manifest_path.parent().unwrap();
-        let code: String =
-            ["src", "tests", "examples"].iter().map(|below| code_below(folder.join(below).as_std_path())).collect();
+        let code: String = ["src", "tests", "examples", "../proto-schemas/receivers"]
+            .iter()
+            .map(|below| code_below(folder.join(below).as_std_path()))
+            .collect();
         for dependency in &package.dependencies {
             let name = dependency.name.replace('-', "_");
             let names_it = |(at, _): (usize, &str)| {

@@ -24,7 +24,7 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["WebhookChange"] = closed(object(&changes), &[]);
     all["Webhook"] = whole(&webhook(limits));
     let mut created = webhook(limits);
-    let secret = "The key that signs its deliveries: the whole text, prefix included. Shown here and never again.";
+    let secret = "What signs its deliveries. The key of `X-Service-Signature` is the whole text, prefix included; that of `webhook-signature` is what the text after the prefix decodes to as base64, as libraries of Standard Webhooks take it. Shown here and never again.";
     created
         .push(("signing_secret", json!({"type": "string", "pattern": "^whsec_[0-9a-f]{64}$", "description": secret})));
     all["CreatedWebhook"] = whole(&created);
@@ -34,7 +34,8 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["Nothing"] = closed(json!({"type": "object"}), &[]);
     all["Delivery"] = whole(&delivery());
     let mut detail = delivery();
-    let request = "What every attempt sends. The signature is each attempt's own, and is not kept.";
+    let request =
+        "What every attempt sends. Signatures and their time are each attempt's own, and signatures are not kept.";
     detail.push(("request", described("SentRequest", request)));
     let log = json!({"type": "array", "items": reference("Attempt"), "description": "Every attempt, first to last."});
     detail.push(("attempt_log", log));
@@ -96,7 +97,7 @@ fn webhook(limits: &Limits) -> Members {
 fn delivery() -> Members {
     let states = DeliveryState::ALL.map(DeliveryState::as_str);
     vec![
-        ("id", uuid("Its id, sent as `X-Service-Webhook-Id` on every attempt.")),
+        ("id", uuid("Its id, sent as `X-Service-Webhook-Id` and `webhook-id` on every attempt.")),
         ("webhook_id", uuid("The webhook.")),
         ("event_id", uuid("The event, as its publisher named it.")),
         ("event_type", reference("EventType")),
@@ -144,7 +145,12 @@ fn attempt() -> Members {
         ),
         ("error", nullable("The failure in words, or null.")),
         ("response_body", text("The first KiB of the answer's body. What is not UTF-8 in it is replaced.")),
-        ("signed_at", time("The `t` of the header `X-Service-Signature` that was sent, in whole seconds.")),
+        (
+            "signed_at",
+            time(
+                "The `t` of the header `X-Service-Signature`, and the `webhook-timestamp`, that was sent, in whole seconds.",
+            ),
+        ),
     ]
 }
 
