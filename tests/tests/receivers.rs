@@ -33,7 +33,7 @@ use tokio::{
 use uuid::Uuid;
 
 /// Which signature a receiver verifies.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Signature {
     Service,
     Standard,
@@ -72,14 +72,17 @@ impl Post {
     }
 }
 
-/// A time that is too far from now.
-fn earlier(unix_seconds: &str) -> String {
-    (unix_seconds.parse::<u64>().expect("it is whole seconds") - 310).to_string()
+/// More than the 300 seconds that are permitted.
+const TOO_FAR: i64 = 310;
+
+/// A time that many seconds later.
+fn shifted(unix_seconds: &str, by: i64) -> String {
+    (unix_seconds.parse::<i64>().expect("it is whole seconds") + by).to_string()
 }
 
-/// The same in the future.
-fn later(unix_seconds: &str) -> String {
-    (unix_seconds.parse::<u64>().expect("it is whole seconds") + 310).to_string()
+/// A secret of the right form, of no webhook.
+fn wrong_secret() -> String {
+    format!("whsec_{}", "0123456789abcdef".repeat(4))
 }
 
 /// What a receiver must refuse, and why.
@@ -90,10 +93,10 @@ fn bad(post: &Post, signature: Signature) -> Vec<(&'static str, Post)> {
         Signature::Service => {
             let parts = post.header("x-service-signature").strip_prefix("t=").and_then(|rest| rest.split_once(','));
             let (time, digest) = parts.expect("the header is t=…,v1=…");
-            let old = earlier(time);
+            let old = shifted(time, -TOO_FAR);
             let signed = |header: &str| post.with("x-service-signature", header);
             bad.push(("an old t", signed(&format!("t={old},{digest}"))));
-            bad.push(("a t to come", signed(&format!("t={},{digest}", later(time)))));
+            bad.push(("a t to come", signed(&format!("t={},{digest}", shifted(time, TOO_FAR)))));
             bad.push(("two t", signed(&format!("t={time},t={time},{digest}"))));
             bad.push(("a t of 5,000 digits", signed(&format!("t={},{digest}", "1".repeat(5_000)))));
             bad.push(("no t", signed(digest)));
@@ -103,8 +106,8 @@ fn bad(post: &Post, signature: Signature) -> Vec<(&'static str, Post)> {
             bad.push(("no id", post.without("x-service-webhook-id")));
         }
         Signature::Standard => {
-            let old = earlier(post.header("webhook-timestamp"));
-            let to_come = later(post.header("webhook-timestamp"));
+            let old = shifted(post.header("webhook-timestamp"), -TOO_FAR);
+            let to_come = shifted(post.header("webhook-timestamp"), TOO_FAR);
             bad.push(("an old time", post.with("webhook-timestamp", &old)));
             bad.push(("a time to come", post.with("webhook-timestamp", &to_come)));
             bad.push(("garbage", post.with("webhook-signature", "v1,abc v1")));
@@ -290,7 +293,7 @@ async fn each_program_takes_a_real_delivery_once_and_refuses_what_is_not_one() {
             assert_eq!(receiver.answer(&good).await, received, "{name}");
             assert_eq!(receiver.answer(&good).await, (200, "seen before".to_owned()), "{name}");
 
-            let wrong = Running::start(program, &file, &format!("whsec_{}", "0123456789abcdef".repeat(4))).await;
+            let wrong = Running::start(program, &file, &wrong_secret()).await;
             assert_eq!(wrong.answer(&good).await.0, 400, "{name}: a wrong secret");
             let broken = Running::start(program, &broken, &secret).await;
             for _ in 0..2 {
@@ -305,7 +308,7 @@ async fn each_program_takes_a_real_delivery_once_and_refuses_what_is_not_one() {
 async fn the_receivers_in_rust_do_the_same() {
     System::run(Options::default(), async |system| {
         let (good, secret) = delivery(&system).await;
-        let wrong = format!("whsec_{}", "0123456789abcdef".repeat(4));
+        let wrong = wrong_secret();
         let now = || time::OffsetDateTime::now_utc().unix_timestamp();
         let service = |receiver: &mut rust::Receiver, post: &Post, processed: Result<(), ()>| {
             let headers = (post.header("x-service-signature"), post.header("x-service-webhook-id"));

@@ -38,18 +38,18 @@ impl Sender {
             self.shared.metrics.first_attempt_seconds.observe((now - occurred_at).as_seconds_f64().max(0.0));
         }
         fault::at_attempt(&destination.url);
-        let t = now.unix_timestamp();
+        let (t, id_text) = (now.unix_timestamp(), id.to_string());
         let signature = sign(secret, &body, t);
-        let standard = self.standard_webhooks.then(|| sign_standard(secret, &id.to_string(), t, &body)).flatten();
+        let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
         let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let mut headers = vec![
-                    ("X-Service-Webhook-Id", id.to_string()),
+                    ("X-Service-Webhook-Id", id_text.clone()),
                     ("X-Service-Event", event_type.to_string()),
                     (SIGNATURE_HEADER, signature.clone()),
                 ];
                 if let Some(standard) = &standard {
-                    headers.push((STANDARD_ID_HEADER, id.to_string()));
+                    headers.push((STANDARD_ID_HEADER, id_text));
                     headers.push((STANDARD_TIMESTAMP_HEADER, t.to_string()));
                     headers.push((STANDARD_SIGNATURE_HEADER, standard.clone()));
                 }

@@ -18,6 +18,14 @@ apt-get -q -o DPkg::Lock::Timeout=300 update
 apt-get -q -y -o DPkg::Lock::Timeout=300 --no-install-recommends install "$@"
 '
 
+# root_without_question: how to become root, in as_root; fails when that takes a question.
+root_without_question() {
+  as_root=()
+  [ "$(id -u)" -eq 0 ] && return 0
+  as_root=(sudo -n)
+  sudo -n true 2>/dev/null
+}
+
 # install_missing DATABASE_URL AMQP_URL: a server whose URL is given is not needed here.
 install_missing() {
   local packages=() as_root=()
@@ -29,14 +37,9 @@ install_missing() {
   on Debian or Ubuntu: apt-get install --no-install-recommends ${packages[*]}
   or give running servers in DATABASE_URL and AMQP_URL"
   command -v apt-get >/dev/null || die "$advice"
-  if [ "$(id -u)" -ne 0 ]; then
-    if sudo -n true 2>/dev/null; then
-      as_root=(sudo -n)
-    elif [ -t 0 ] && command -v sudo >/dev/null; then
-      as_root=(sudo)
-    else
-      die "$advice"
-    fi
+  if ! root_without_question; then
+    if [ ! -t 0 ] || ! command -v sudo >/dev/null; then die "$advice"; fi
+    as_root=(sudo)
   fi
 
   say "installing ${packages[*]}"
