@@ -7,7 +7,10 @@ mod rate_limit;
 mod recent;
 mod strangers;
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::Deref,
+    time::{Duration, Instant},
+};
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
@@ -16,8 +19,7 @@ use actix_web::{
     middleware::Next,
     web::Data,
 };
-use domain::TenantId;
-use ledger::{Ledger, Session, SessionHash};
+use ledger::{Actor, Ledger, Session, SessionHash};
 use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd};
 use time::OffsetDateTime;
 
@@ -47,10 +49,16 @@ enum Sessions {
     Known(std::collections::HashMap<&'static str, Session>),
 }
 
-/// Proof that an administrator is calling. Handlers get the tenant only from here.
-#[derive(Clone, Copy)]
-pub(crate) struct Administrator {
-    pub(crate) tenant: TenantId,
+/// Proof that an administrator is calling. Handlers get the tenant and the user only from here.
+#[derive(Clone)]
+pub(crate) struct Administrator(Actor);
+
+impl Deref for Administrator {
+    type Target = Actor;
+
+    fn deref(&self) -> &Actor {
+        &self.0
+    }
 }
 
 /// Behind [`admins_only`] there is always one.
@@ -59,7 +67,7 @@ impl FromRequest for Administrator {
     type Future = std::future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        std::future::ready(request.extensions().get::<Self>().copied().ok_or(ApiError::NotLoggedIn))
+        std::future::ready(request.extensions().get::<Self>().cloned().ok_or(ApiError::NotLoggedIn))
     }
 }
 
@@ -101,7 +109,7 @@ impl Authentication {
         if !request.method().is_safe() {
             cross_site::check(request.headers())?;
         }
-        Ok(Administrator { tenant: session.tenant })
+        Ok(Administrator(Actor { tenant: session.tenant, user: session.user }))
     }
 }
 

@@ -17,13 +17,16 @@ pub enum DeliveryState {
     Succeeded,
     /// Every attempt of the schedule failed.
     Dropped,
-    /// The webhook was deleted while the delivery waited.
+    /// The webhook was deleted while the delivery waited, or its administrator cancelled what waited.
     Cancelled,
+    /// The webhook was paused when the event came. There is no job.
+    Skipped,
 }
 
 impl DeliveryState {
     /// Every state.
-    pub const ALL: [Self; 5] = [Self::Pending, Self::Retrying, Self::Succeeded, Self::Dropped, Self::Cancelled];
+    pub const ALL: [Self; 6] =
+        [Self::Pending, Self::Retrying, Self::Succeeded, Self::Dropped, Self::Cancelled, Self::Skipped];
 
     /// The name in the ledger and in the API.
     #[must_use]

@@ -1,6 +1,7 @@
 //! What administrators ask for.
 
 pub(crate) mod deliveries;
+pub(crate) mod history;
 pub(crate) mod outbox;
 pub(crate) mod recoveries;
 pub(crate) mod resends;

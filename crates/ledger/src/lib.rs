@@ -14,6 +14,7 @@ mod upkeep;
 
 pub use admin::{
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
+    history::{Action, Actor, HistoryEntry},
     outbox::{LEASE, OutboxBatch},
     recoveries::Recovery,
     resends::{BegunResend, Resend},

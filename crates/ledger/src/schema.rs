@@ -58,11 +58,12 @@ impl Ledger {
             tokio::time::sleep(LOOK).await;
         }
         let (mut conn, mut applied) = run_migrations(conn, |version| version < NEEDS_KEY)?;
-        build_events_key(&mut conn).await?;
+        EVENTS_KEY.build(&mut conn).await?;
         let (mut conn, more) = run_migrations(conn, |version| version < NEEDS_UNSUCCESSFUL)?;
         unsuccessful::fill(&mut conn).await?;
         let (mut conn, rest) = run_migrations(conn, |_| true)?;
         applied.extend(more.into_iter().chain(rest));
+        EVENTS_BY_ID.build(&mut conn).await?;
         let today = now(&mut conn).await?.date();
         make_partitions(&mut conn, around(today)).await?;
         Ok(applied)
@@ -118,32 +119,52 @@ fn run_migrations(
     Ok((harness.into_inner(), applied))
 }
 
-/// A partition of `events` whose index is not attached to `events_key`. It may be missing, unfinished or built.
+/// An index of `events` that was added after partitions had been made.
+struct EventsIndex {
+    name: &'static str,
+    /// The end of the indexes' names on those partitions.
+    suffix: &'static str,
+    kind: &'static str,
+    columns: &'static str,
+}
+
+const EVENTS_KEY: EventsIndex = EventsIndex {
+    name: "events_key",
+    suffix: "_event_type_key",
+    kind: "UNIQUE INDEX",
+    columns: "occurred_at, id, tenant_id, event_type",
+};
+const EVENTS_BY_ID: EventsIndex = EventsIndex { name: "events_by_id", suffix: "_by_id", kind: "INDEX", columns: "id" };
+
+/// A partition of `events` whose index is missing, unfinished, or built but not attached.
 #[derive(QueryableByName)]
-struct Unkeyed {
+struct Unindexed {
     #[diesel(sql_type = Text)]
     partition: String,
     #[diesel(sql_type = Bool)]
     is_built: bool,
 }
 
-/// Builds the indexes of `events_key`, one partition after another. Each build reads its partition twice. Nobody waits.
-async fn build_events_key(conn: &mut AsyncPgConnection) -> Result<(), LedgerError> {
-    let unkeyed: Vec<Unkeyed> = diesel::sql_query(include_str!("unkeyed_partitions.sql")).load(conn).await?;
-    for Unkeyed { partition, is_built } in unkeyed {
-        let index = format!("{partition}_event_type_key");
-        if !is_built {
-            conn.batch_execute(&format!("DROP INDEX IF EXISTS {index}")).await?;
-            let columns = "occurred_at, id, tenant_id, event_type";
-            conn.batch_execute(&format!("CREATE UNIQUE INDEX CONCURRENTLY {index} ON {partition} ({columns})")).await?;
+impl EventsIndex {
+    /// Builds the index on one partition after another. Each build reads its partition twice. Nobody waits.
+    async fn build(&self, conn: &mut AsyncPgConnection) -> Result<(), LedgerError> {
+        let Self { name, suffix, kind, columns } = self;
+        let find = diesel::sql_query(include_str!("unindexed_partitions.sql"));
+        let unindexed: Vec<Unindexed> = find.bind::<Text, _>(*name).bind::<Text, _>(*suffix).load(conn).await?;
+        for Unindexed { partition, is_built } in unindexed {
+            let index = format!("{partition}{suffix}");
+            if !is_built {
+                conn.batch_execute(&format!("DROP INDEX IF EXISTS {index}")).await?;
+                conn.batch_execute(&format!("CREATE {kind} CONCURRENTLY {index} ON {partition} ({columns})")).await?;
+            }
+            // Tries again while somebody who planned a read of the partition meanwhile has locked the index.
+            conn.batch_execute(&format!(
+                "DO $$ BEGIN SET LOCAL lock_timeout = '500ms'; \
+                   LOOP BEGIN ALTER INDEX {name} ATTACH PARTITION {index}; EXIT; \
+                        EXCEPTION WHEN lock_not_available THEN PERFORM pg_sleep(0.5); END; END LOOP; END $$"
+            ))
+            .await?;
         }
-        // Tries again while somebody who planned a read of the partition meanwhile has locked the index.
-        conn.batch_execute(&format!(
-            "DO $$ BEGIN SET LOCAL lock_timeout = '500ms'; \
-               LOOP BEGIN ALTER INDEX events_key ATTACH PARTITION {index}; EXIT; \
-                    EXCEPTION WHEN lock_not_available THEN PERFORM pg_sleep(0.5); END; END LOOP; END $$"
-        ))
-        .await?;
+        Ok(())
     }
-    Ok(())
 }

@@ -76,6 +76,8 @@ diesel::table! {
         tenant_id -> Uuid,
         event_type -> Text,
         body -> Binary,
+        received_at -> Timestamptz,
+        traceparent -> Nullable<Text>,
     }
 }
 
@@ -104,6 +106,8 @@ diesel::table! {
         resent -> Integer,
         reached -> Uuid,
         leased_until -> Timestamptz,
+        states -> Array<Text>,
+        until -> Nullable<Timestamptz>,
     }
 }
 
@@ -121,5 +125,31 @@ diesel::table! {
         task -> Text,
         cursor -> Uuid,
         leased_until -> Timestamptz,
+        until -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    notices (id) {
+        id -> Uuid,
+        webhook_id -> Uuid,
+        tenant_id -> Uuid,
+        #[sql_name = "type"]
+        notice_type -> Text,
+        details -> Json,
+        created_at -> Timestamptz,
+        leased_until -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    history (id) {
+        id -> Uuid,
+        tenant_id -> Uuid,
+        webhook_id -> Uuid,
+        user_id -> Text,
+        action -> Text,
+        details -> Json,
+        created_at -> Timestamptz,
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn list(
     Id(webhook): Id<WebhookId>,
     query: Result<Query<DeliveryId, DeliveryFilter>, ApiError>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, admin, webhook).await?;
+    let webhook = webhooks::known(&state, &admin, webhook).await?;
     let Query(page, filter) = query?;
     let page = state.ledger.delivery_list(webhook, filter, page, BUDGET).await?;
     let next_cursor = page.next.map(|last| cursor_after(last.as_uuid()));
@@ -43,7 +43,7 @@ pub(crate) async fn read(
     Id(webhook): Id<WebhookId>,
     Id(id): Id<DeliveryId>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, admin, webhook).await?;
+    let webhook = webhooks::known(&state, &admin, webhook).await?;
     let delivery = state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     let body = state.ledger.body_find(admin.tenant, &delivery).await?.ok_or(ApiError::NotFound)?;
     let attempts = state.ledger.attempt_list(id).await?;

@@ -69,7 +69,7 @@ pub(crate) async fn read(
     Id(webhook): Id<WebhookId>,
     Id(id): Id<Uuid>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, admin, webhook).await?;
+    let webhook = webhooks::known(&state, &admin, webhook).await?;
     let recovery = state.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
 }

@@ -23,7 +23,7 @@ pub(crate) async fn create(
     Id(id): Id<DeliveryId>,
     Body(()): Body<()>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, admin, webhook).await?;
+    let webhook = webhooks::known(&state, &admin, webhook).await?;
     state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     state.outbox.check().map_err(ApiError::BrokerAway)?;
     match state.ledger.delivery_resend(admin.tenant, webhook.id(), id, state.keep).await? {

@@ -54,7 +54,7 @@ pub(crate) async fn create(
         return Err(ApiError::BrokerAway(error));
     }
     tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %admin.tenant, "a test is sent");
-    accepted(&state, webhooks::known(&state, admin, id).await?, begun.delivery).await
+    accepted(&state, webhooks::known(&state, &admin, id).await?, begun.delivery).await
 }
 
 /// The requested type, else the webhook's first.

@@ -86,6 +86,6 @@ pub(crate) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<
 }
 
 /// The tenant's webhook, deleted or not.
-pub(super) async fn known(state: &State, admin: Administrator, id: WebhookId) -> Result<OwnWebhook, ApiError> {
+pub(super) async fn known(state: &State, admin: &Administrator, id: WebhookId) -> Result<OwnWebhook, ApiError> {
     state.ledger.webhook_known(admin.tenant, id).await?.ok_or(ApiError::NotFound)
 }

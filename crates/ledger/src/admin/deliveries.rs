@@ -314,14 +314,14 @@ impl Source {
 /// Where to search, and which states to match there. A deleted webhook's waiting deliveries count as cancelled, whether
 /// or not they are marked so yet. `None` when nothing can match.
 fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source, Option<&'static [&'static str]>)> {
-    use DeliveryState::{Cancelled, Dropped, Pending, Retrying, Succeeded};
+    use DeliveryState::{Cancelled, Dropped, Pending, Retrying, Skipped, Succeeded};
     Some(match (existence, state) {
         (_, None) => (Source::Log, None),
         (Existence::Cancelling | Existence::Deleted, Some(Pending | Retrying)) => return None,
         (Existence::Cancelling, Some(Cancelled)) => (Source::Log, Some(&["pending", "retrying", "cancelled"])),
         (_, Some(Pending)) => (Source::Log, Some(&["pending"])),
         (_, Some(Succeeded)) => (Source::Log, Some(&["succeeded"])),
-        (_, Some(state @ (Retrying | Dropped | Cancelled))) => (Source::Unsuccessful(state), None),
+        (_, Some(state @ (Retrying | Dropped | Cancelled | Skipped))) => (Source::Unsuccessful(state), None),
     })
 }
 
