@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use actix_web::http::Method;
+use domain::Notice;
 use ledger::Running;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -19,6 +20,7 @@ pub(crate) struct Metrics {
     tasks: Gauges,
     task_steps: Counters,
     task_deliveries: Counters,
+    notices: Counters,
 }
 
 /// The label `route`.
@@ -57,6 +59,11 @@ impl Metrics {
                 "Deliveries that this process has cancelled, activated or recovered, by task",
                 Counters::default(),
             ),
+            notices: registry.shown(
+                "webhooks_notices",
+                "Notices that this process has published, by type",
+                Counters::default(),
+            ),
         }
     }
 
@@ -70,6 +77,12 @@ impl Metrics {
     pub(crate) fn task_step(&self, task: &'static str, deliveries: usize) {
         self.task_steps.get_or_create(&[("task", task)]).inc();
         self.task_deliveries.get_or_create(&[("task", task)]).inc_by(u64::try_from(deliveries).unwrap_or_default());
+    }
+
+    pub(crate) fn notices(&self, published: &[&Notice]) {
+        for notice in published {
+            self.notices.get_or_create(&[("type", notice.notice_type)]).inc();
+        }
     }
 
     pub(crate) fn observe(&self, labels: Labels, took: Duration) {

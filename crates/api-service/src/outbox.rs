@@ -5,7 +5,8 @@ pub(crate) mod relay;
 use std::{error::Error, sync::Arc};
 
 use broker::{Broker, Names, Outgoing, PublishError, Publisher};
-use ledger::{Ledger, OutboxBatch};
+use domain::Notice;
+use ledger::{Ledger, LedgerError, OutboxBatch};
 use tokio::sync::Notify;
 
 /// Shared by the handlers and the outbox relay.
@@ -64,5 +65,29 @@ impl Outbox {
             tracing::warn!(error = &error as &dyn Error, "published jobs could not be deleted from the outbox");
         }
         unconfirmed.map_or(Ok(()), |unconfirmed| Err(*unconfirmed.error))
+    }
+
+    /// Publishes notices and notes those that the broker has confirmed, which it returns. The others are published when
+    /// their lease ends.
+    ///
+    /// # Errors
+    /// When what the broker has confirmed could not be noted.
+    pub(crate) async fn publish_notices<'n>(&self, notices: &'n [Notice]) -> Result<Vec<&'n Notice>, LedgerError> {
+        let messages: Vec<Outgoing> = notices.iter().map(|notice| self.names.notice(notice)).collect();
+        let unconfirmed = match self.publisher.publish_patiently(&messages).await {
+            Ok(()) => Vec::new(),
+            Err(unconfirmed) => {
+                tracing::warn!(
+                    error = &unconfirmed as &dyn Error,
+                    "notices could not be published; they will be later"
+                );
+                unconfirmed.places
+            }
+        };
+        let is_confirmed = |(place, _): &(usize, &Notice)| !unconfirmed.contains(place);
+        let published: Vec<&Notice> = notices.iter().enumerate().filter(is_confirmed).map(|(_, one)| one).collect();
+        let ids: Vec<_> = published.iter().map(|notice| notice.notice_id).collect();
+        self.ledger.notices_published(&ids).await?;
+        Ok(published)
     }
 }

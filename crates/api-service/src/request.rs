@@ -8,6 +8,6 @@ mod path;
 pub(crate) use self::{
     fields::{Checked, Fields, boolean, event_type, keep, string, timestamp, violation, wrong_type},
     json::{Members, Need, PATIENCE, members},
-    page::{DEFAULT_LIMIT, Filter, LONGEST_QUERY, List, MAX_LIMIT, Query, cursor_after, cut},
+    page::{DEFAULT_LIMIT, Filter, LONGEST_QUERY, List, MAX_LIMIT, Parameters, Query, cursor_after, cut, moment},
     path::Id,
 };

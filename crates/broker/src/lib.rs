@@ -9,6 +9,7 @@ mod error;
 mod jobs;
 mod link;
 mod message;
+mod notices;
 mod parking;
 mod polled_once;
 mod prefetch;

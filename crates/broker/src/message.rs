@@ -8,6 +8,7 @@ use lapin::{
     message::Delivery,
     types::{AMQPValue, FieldTable},
 };
+use uuid::Uuid;
 
 use crate::acks::Acks;
 
@@ -24,8 +25,10 @@ const BULK: &str = "x-bulk";
 /// A message to publish to the service's own exchange. It is always persistent.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
-    /// The queue it goes to.
+    /// The queue it goes to, or another routing key that the service's own exchange knows.
     pub queue: String,
+    /// An id by which a consumer tells a repeated message.
+    pub id: Option<Uuid>,
     /// The body.
     pub body: Vec<u8>,
     /// Headers with text values. Only the first 1,000 characters of a value are sent.
@@ -59,6 +62,10 @@ impl Outgoing {
         }
         let properties = BasicProperties::default().with_delivery_mode(2).with_content_type("application/json".into());
         let properties = if self.headers.is_empty() { properties } else { properties.with_headers(headers) };
+        let properties = match self.id {
+            Some(id) => properties.with_message_id(id.to_string().into()).with_type(self.queue.as_str().into()),
+            None => properties,
+        };
         match self.expires_in {
             Some(wait) => properties.with_expiration(wait.as_millis().to_string().into()),
             None => properties,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use domain::{EventType, gap_name};
+use domain::{EventType, NoticeType, gap_name};
 use lapin::{
     Channel, ExchangeKind as AmqpKind,
-    options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
 use uuid::Uuid;
@@ -38,6 +38,8 @@ pub struct Exchange {
     pub kind: ExchangeKind,
     /// The exchange that takes messages which no queue takes.
     pub alternate: Option<String>,
+    /// The exchange and the keys that feed it, if one does.
+    pub bindings: Vec<(String, String)>,
 }
 
 /// A durable quorum queue.
@@ -51,6 +53,8 @@ pub struct Queue {
     pub dead_letters_to: Option<String>,
     /// How long a message waits at most.
     pub time_to_live: Option<Duration>,
+    /// The most messages. The oldest give way to newer ones.
+    pub most: Option<u32>,
     /// The exchange and the keys that feed it.
     pub bindings: Vec<(String, String)>,
 }
@@ -67,6 +71,8 @@ pub struct Topology {
 const REDELIVERIES: u32 = 1_000;
 /// For queues that only operators read: reading a message must never use it up.
 const UNLIMITED: u32 = 1_000_000_000;
+/// Notices that are kept while nobody consumes them: some 50 MB.
+const MOST_NOTICES: u32 = 100_000;
 
 impl Names {
     /// The names under a prefix.
@@ -130,6 +136,17 @@ impl Names {
         format!("{}.dead", self.prefix)
     }
 
+    /// The topic exchange for notices. The queue of the same name keeps those that no other queue takes.
+    #[must_use]
+    pub fn notices(&self) -> String {
+        format!("{}.notices", self.prefix)
+    }
+
+    /// The exchange that takes notices which no queue of others takes.
+    fn untaken_notices(&self) -> String {
+        format!("{}.notices.untaken", self.prefix)
+    }
+
     /// Messages that matched no queue. The exchange that takes them there has the same name.
     #[must_use]
     pub fn unroutable(&self) -> String {
@@ -141,21 +158,29 @@ impl Topology {
     /// The topology for a retry schedule with these delays.
     #[must_use]
     pub fn new(names: &Names, gaps: &[Duration]) -> Self {
-        let exchange = |name: String, kind, alternate| Exchange { name, kind, alternate };
+        let exchange = |name: String, kind, alternate| Exchange { name, kind, alternate, bindings: Vec::new() };
+        let notices = NoticeType::ALL.map(|notice| (names.exchange(), notice.to_string()));
         let exchanges = vec![
             exchange(names.unroutable(), ExchangeKind::Fanout, None),
             exchange(names.exchange(), ExchangeKind::Direct, Some(names.unroutable())),
             exchange(names.events_exchange.clone(), ExchangeKind::Topic, None),
+            exchange(names.untaken_notices(), ExchangeKind::Fanout, None),
+            Exchange {
+                bindings: notices.into(),
+                ..exchange(names.notices(), ExchangeKind::Topic, Some(names.untaken_notices()))
+            },
         ];
         let own = |name: String, delivery_limit, dead_letters_to| {
             let bindings = vec![(names.exchange(), name.clone())];
-            Queue { name, delivery_limit, dead_letters_to, time_to_live: None, bindings }
+            Queue { name, delivery_limit, dead_letters_to, time_to_live: None, most: None, bindings }
         };
         let mut events = own(names.events(), REDELIVERIES, Some(names.rejected()));
         let business = |event_type: EventType| (names.events_exchange.clone(), event_type.to_string());
         events.bindings.extend(EventType::ALL.map(business));
         let mut unroutable = own(names.unroutable(), UNLIMITED, None);
         unroutable.bindings = vec![(names.unroutable(), String::new())];
+        let mut notices = Queue { most: Some(MOST_NOTICES), ..own(names.notices(), UNLIMITED, None) };
+        notices.bindings = vec![(names.untaken_notices(), String::new())];
         let mut queues = vec![
             events,
             own(names.rejected(), UNLIMITED, None),
@@ -164,6 +189,7 @@ impl Topology {
             own(names.slow(), REDELIVERIES, Some(names.dead())),
             own(names.dead(), UNLIMITED, None),
             unroutable,
+            notices,
         ];
         queues.extend(gaps.iter().map(|gap| Queue {
             time_to_live: Some(*gap),
@@ -181,6 +207,11 @@ impl Topology {
             let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
             let kind = exchange.kind.as_amqp();
             channel.exchange_declare(exchange.name.as_str().into(), kind, options, exchange.arguments()).await?;
+            for (source, key) in &exchange.bindings {
+                let (name, source, key) = (exchange.name.as_str(), source.as_str(), key.as_str());
+                let options = ExchangeBindOptions::default();
+                channel.exchange_bind(name.into(), source.into(), key.into(), options, FieldTable::default()).await?;
+            }
         }
         for queue in &self.queues {
             let options = QueueDeclareOptions { durable: true, ..Default::default() };
@@ -232,6 +263,10 @@ impl Queue {
             arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
             arguments.insert("x-overflow".into(), text("reject-publish"));
         }
+        if let Some(most) = self.most {
+            arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(most.into()));
+            arguments.insert("x-overflow".into(), text("drop-head"));
+        }
         if let Some(time_to_live) = self.time_to_live {
             let millis = i64::try_from(time_to_live.as_millis()).unwrap_or(i64::MAX);
             arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
@@ -273,13 +308,15 @@ mod tests {
             "webhooks.deliveries.slow",
             "webhooks.dead",
             "webhooks.unroutable",
+            "webhooks.notices",
         ];
-        assert_eq!(names[..7], fixed);
+        assert_eq!(names[..8], fixed);
         for queue in topology().queues {
             let arguments = queue.arguments("webhooks");
             assert!(!queue.bindings.is_empty() && queue.delivery_limit > 0);
             let keys: Vec<_> = arguments.inner().keys().map(lapin::types::ShortString::as_str).collect();
             assert!(keys.contains(&"x-queue-type"));
+            assert_eq!(keys.contains(&"x-max-length"), queue.name == "webhooks.notices");
             if queue.dead_letters_to.is_some() {
                 assert!(keys.contains(&"x-dead-letter-strategy") && keys.contains(&"x-overflow"), "{keys:?}");
             }

@@ -85,7 +85,7 @@ impl Settler {
             ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
             ("x-dead-detail".to_owned(), dead.detail()),
         ]);
-        Outgoing { queue: self.shared.names.dead(), body, headers, expires_in: None }
+        Outgoing { queue: self.shared.names.dead(), body, headers, ..Default::default() }
     }
 
     /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are

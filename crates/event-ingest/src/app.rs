@@ -8,8 +8,9 @@ use std::{
 };
 
 use broker::{Attachment, BatchLimit, Prefetch, Subscription};
+use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
-use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections};
+use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections, settings::Notices};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
@@ -68,6 +69,7 @@ impl App {
             interval: settings.reconcile.interval,
             grace: settings.reconcile.grace,
             keep: settings.retention.keep,
+            failing: failing(&settings.notices),
             metrics: upkeep_metrics,
         };
         tokio::spawn(upkeep.run(running.finished.clone()));
@@ -81,6 +83,14 @@ impl App {
         let intake = intake(&running, &settings, prefetch, metrics);
         consume(subscription, intake, ingest.batch, settings.shutdown.deadline, shutdown).await;
         Ok(())
+    }
+}
+
+fn failing(notices: &Notices) -> FailingThresholds {
+    FailingThresholds {
+        after: notices.failing_after,
+        attempts: notices.failing_attempts.into(),
+        again_after: notices.failing_again_after.clone(),
     }
 }
 

@@ -80,7 +80,8 @@ impl Plan {
     /// has them of two tenants or types, each counts as accepted when one of them is.
     pub(crate) fn outcomes(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
         let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
-        let new: HashSet<_> = stored.deliveries.iter().map(|(event, id)| (*event, id.unix_millis())).collect();
+        let new: HashSet<_> =
+            stored.deliveries.iter().chain(&stored.skipped).map(|(event, id)| (*event, id.unix_millis())).collect();
         self.messages.iter().map(move |message| {
             let event = &self.events[message.event];
             match () {
@@ -106,7 +107,7 @@ pub(crate) fn rejected(
         ("x-rejected-at".to_owned(), now.format(&Rfc3339).unwrap_or_default()),
         ("x-rejected-routing-key".to_owned(), routing_key),
     ]);
-    Outgoing { queue, body, headers, expires_in: None }
+    Outgoing { queue, body, headers, ..Default::default() }
 }
 
 #[cfg(test)]
@@ -136,10 +137,12 @@ mod tests {
         assert_eq!(types, [EventType::QuoteAccepted, EventType::QuoteClosed]);
         let closed = &plan.events[1];
         let id = DeliveryId::derive(Uuid::from_u128(3).into(), closed.id, closed.event_type, closed.timestamp);
-        let mut stored = Stored { deliveries: vec![(closed.id, id)], unwanted: vec![0] };
+        let mut stored = Stored { deliveries: vec![(closed.id, id)], skipped: Vec::new(), unwanted: vec![0] };
         let outcomes = |stored: &Stored| plan.outcomes(stored).collect::<Vec<_>>();
         assert_eq!(outcomes(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
-        stored.deliveries.clear();
+        stored.skipped = std::mem::take(&mut stored.deliveries);
+        assert_eq!(outcomes(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
+        stored.skipped.clear();
         assert_eq!(outcomes(&stored), ["unwanted", "duplicate", "duplicate", "unwanted"]);
     }
 }

@@ -2,10 +2,12 @@
 
 pub(crate) mod deliveries;
 pub(crate) mod history;
+pub(crate) mod notices;
 pub(crate) mod outbox;
 pub(crate) mod recoveries;
 pub(crate) mod resends;
 pub(crate) mod sessions;
+pub(crate) mod stats;
 pub(crate) mod tasks;
 pub(crate) mod test_deliveries;
 pub(crate) mod webhooks;

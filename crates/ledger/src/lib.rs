@@ -19,9 +19,10 @@ pub use admin::{
     recoveries::Recovery,
     resends::{BegunResend, Resend},
     sessions::{NewSession, Session, SessionHash},
+    stats::{StatsStep, Tally},
     tasks::{Running, Step, Task},
     test_deliveries::{BegunTest, TestDelivery},
-    webhooks::{Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
+    webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
 };
 pub use clock::ClockReading;
 pub use error::LedgerError;
@@ -35,6 +36,7 @@ pub use pool::{Ledger, LedgerConfig, PATIENCE};
 pub use schema::SchemaState;
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
 pub use upkeep::{
+    failing::FailingThresholds,
     generation::Generation,
     leader::{Candidate, Leader},
     leftovers::{Cleared, retained_tables},

@@ -21,6 +21,9 @@ diesel::table! {
         webhook_id -> Uuid,
         last_success_at -> Nullable<Timestamptz>,
         failure_count -> Integer,
+        failing_since -> Nullable<Timestamptz>,
+        last_failure_at -> Nullable<Timestamptz>,
+        last_failure -> Nullable<Text>,
     }
 }
 

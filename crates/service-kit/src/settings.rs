@@ -18,8 +18,8 @@ use url::Url;
 
 pub use error::{Key, SettingsError};
 pub use sections::{
-    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Ops, Reconcile, Retention, Retry,
-    Secrets, SessionBackEnd, Shutdown, Signing,
+    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Notices, Ops, Reconcile, Retention,
+    Retry, Secrets, SessionBackEnd, Shutdown, Signing,
 };
 pub use sensitive::Sensitive;
 
@@ -40,6 +40,7 @@ pub struct Settings {
     pub ingest: Ingest,
     pub reconcile: Reconcile,
     pub retention: Retention,
+    pub notices: Notices,
     pub limits: Limits,
     pub shutdown: Shutdown,
     pub log: Log,

@@ -34,6 +34,7 @@ enum Work {
     Drop(Finished),
     Clean(Cleaning),
     Leftovers,
+    Stats,
 }
 
 impl<'a> Retention<'a> {
@@ -60,6 +61,7 @@ impl<'a> Retention<'a> {
                 Work::Drop(finished) => self.drop_day(leader, finished).await?,
                 Work::Clean(cleaning) => self.clean(leader, &cleaning).await?,
                 Work::Leftovers => self.clear(leader).await?,
+                Work::Stats => self.clear_stats(leader).await?,
             };
             pace.spend(rows);
             pause(began.elapsed()).await;
@@ -105,6 +107,14 @@ impl<'a> Retention<'a> {
         Ok(cleared.map(|cleared| cleared.looked).unwrap_or_default())
     }
 
+    async fn clear_stats(&mut self, leader: &mut Leader) -> Result<u32, LedgerError> {
+        let gone = tolerate("deleting old statistics", leader.stats_clear().await)?.unwrap_or_default();
+        if gone > 0 {
+            self.rest.push(Work::Stats);
+        }
+        Ok(u32::try_from(gone).unwrap_or(u32::MAX))
+    }
+
     /// Makes partitions, notes what to search, drop and clean, and deletes expired sessions. Returns whether making
     /// partitions and looking for odd days succeeded.
     async fn begin(&mut self, leader: &mut Leader) -> Result<bool, LedgerError> {
@@ -112,7 +122,7 @@ impl<'a> Retention<'a> {
         self.before = now - self.keep;
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
         // `rest` is a stack: the last entry is done first.
-        self.rest.push(Work::Leftovers);
+        self.rest.extend([Work::Leftovers, Work::Stats]);
         let undropped = std::mem::take(&mut self.undropped);
         let old = leader.days_old(now, self.keep).await?;
         let is_unsearched = |day: &Day| undropped.iter().all(|finished| finished.day() != *day);
@@ -130,7 +140,7 @@ impl<'a> Retention<'a> {
 }
 
 /// Passes on that the database is away. Logs any other error, such as a lock that somebody else holds.
-fn tolerate<T>(what: &str, result: Result<T, LedgerError>) -> Result<Option<T>, LedgerError> {
+pub(crate) fn tolerate<T>(what: &str, result: Result<T, LedgerError>) -> Result<Option<T>, LedgerError> {
     match result {
         Ok(done) => Ok(Some(done)),
         Err(error) if error.is_unavailable() => Err(error),

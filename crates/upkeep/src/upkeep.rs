@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use broker::Broker;
 use domain::RetrySchedule;
-use ledger::{Leader, Ledger, LedgerError};
+use ledger::{FailingThresholds, Leader, Ledger, LedgerError};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     metrics::Metrics,
     reconciler::{Reconciler, Trouble},
-    retention::Retention,
+    retention::{Retention, tolerate},
 };
 
 /// The longest pause between two tries to take the leader's lock. Once it is free, the ledger is without a leader for
@@ -32,6 +32,8 @@ pub struct Upkeep {
     pub grace: Duration,
     /// How long history is kept.
     pub keep: Duration,
+    /// When administrators are told that a webhook is failing.
+    pub failing: FailingThresholds,
     /// Where it shows what it does.
     pub metrics: Metrics,
 }
@@ -90,7 +92,20 @@ impl Upkeep {
                     tracing::warn!(error, "comparing the ledger with the queues failed; trying again");
                 }
             }
+            self.tell_failing(&mut leader).await?;
             retention.step(&mut leader).await?;
         }
+    }
+
+    /// Adds the notices about webhooks that have been failing for long.
+    ///
+    /// # Errors
+    /// When the database is away. Other failures are logged and tried again.
+    async fn tell_failing(&self, leader: &mut Leader) -> Result<(), LedgerError> {
+        let told = tolerate("looking for failing webhooks", leader.failing_tell(&self.failing).await)?;
+        if let Some(webhooks @ 1..) = told {
+            tracing::info!(webhooks, "webhooks have been failing for long: their administrators are told");
+        }
+        Ok(())
     }
 }

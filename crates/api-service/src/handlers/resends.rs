@@ -26,7 +26,7 @@ pub(crate) async fn create(
     let webhook = webhooks::known(&state, &admin, webhook).await?;
     state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     state.outbox.check().map_err(ApiError::BrokerAway)?;
-    match state.ledger.delivery_resend(admin.tenant, webhook.id(), id, state.keep).await? {
+    match state.ledger.delivery_resend(&admin, webhook.id(), id, state.keep).await? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
         Resend::Waiting => {}

@@ -43,7 +43,7 @@ pub(crate) async fn create(
     let event_type = subscribed(wish, &webhook.events)?;
     state.outbox.check().map_err(ApiError::BrokerAway)?;
     let event = sample(event_type, admin.tenant)?;
-    let begun = match state.ledger.test_create(&event, id).await? {
+    let begun = match state.ledger.test_create(&admin, &event, id).await? {
         TestDelivery::NotFound => return Err(ApiError::NotFound),
         TestDelivery::Paused => return Err(ApiError::WebhookInactive),
         TestDelivery::Begun(begun) => begun,

@@ -31,8 +31,8 @@ pub(crate) async fn create(
     let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
     let secret =
         state.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
-    let new = NewWebhook { id, tenant, name, url: url.as_str().to_owned(), events, secret };
-    let webhook = match state.ledger.webhook_create(&new, state.most).await? {
+    let new = NewWebhook { id, name, url: url.as_str().to_owned(), events, secret };
+    let webhook = match state.ledger.webhook_create(&admin, &new, state.most).await? {
         ledger::Registration::Made(webhook) => webhook,
         ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(state.most.webhooks)),
         ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(state.most.deleted)),
@@ -67,7 +67,7 @@ pub(crate) async fn change(
     Id(id): Id<WebhookId>,
     Body(change): Body<WebhookChange>,
 ) -> Answer {
-    let webhook = state.ledger.webhook_change(admin.tenant, id, &change).await?.ok_or(ApiError::NotFound)?;
+    let webhook = state.ledger.webhook_change(&admin, id, &change).await?.ok_or(ApiError::NotFound)?;
     if change.is_active == Some(true) {
         state.outbox.activations.notify_one();
     }
@@ -77,7 +77,7 @@ pub(crate) async fn change(
 
 /// Deletes a webhook. Its waiting deliveries count as cancelled at once, and its history stays readable.
 pub(crate) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>) -> Answer {
-    if !state.ledger.webhook_delete(admin.tenant, id).await? {
+    if !state.ledger.webhook_delete(&admin, id).await? {
         return Err(ApiError::NotFound);
     }
     state.outbox.cancellations.notify_one();

@@ -1,5 +1,5 @@
-//! The outbox relay. It publishes jobs of the outbox that the request which added them did not publish. It takes the
-//! steps of cancellations, activations and recoveries. Any number of replicas can run it at once.
+//! The outbox relay. It publishes jobs of the outbox that the request which added them did not publish, and notices. It
+//! takes the steps of cancellations, activations and recoveries. Any number of replicas can run it at once.
 
 use std::{error::Error, time::Duration};
 
@@ -37,6 +37,7 @@ impl Relay {
         let working = async {
             tokio::join!(
                 self.publish_outbox(shutdown),
+                self.publish_notices(shutdown),
                 self.steps(Work::Recover, &self.outbox.recoveries, shutdown),
                 self.steps(Work::Activate, &self.outbox.activations, shutdown),
                 self.steps(Work::Cancel, &self.outbox.cancellations, shutdown),
@@ -62,6 +63,25 @@ impl Relay {
                     break;
                 };
                 self.publish(&batch).await;
+            }
+        }
+    }
+
+    async fn publish_notices(&self, shutdown: &CancellationToken) {
+        let mut health = Health::default();
+        while shutdown.run_until_cancelled(sleep(LOOK)).await.is_some() {
+            while self.outbox.is_open() && !shutdown.is_cancelled() {
+                let leased = self.ledger.notices_lease(BATCH).await;
+                let Some(notices) = health.of("notices", leased).filter(|notices| !notices.is_empty()) else {
+                    break;
+                };
+                match self.outbox.publish_notices(&notices).await {
+                    Ok(published) => self.metrics.notices(&published),
+                    Err(error) => {
+                        let error = &error as &dyn Error;
+                        tracing::warn!(error, "published notices could not be noted; they will be published again");
+                    }
+                }
             }
         }
     }

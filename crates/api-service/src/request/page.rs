@@ -3,8 +3,10 @@
 use std::{collections::HashSet, future};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
+use domain::Timestamp;
 use ledger::Page;
 use serde::Serialize;
+use time::OffsetDateTime;
 use url::form_urlencoded;
 use uuid::Uuid;
 
@@ -53,21 +55,49 @@ impl<Key: From<Uuid>, F: Filter> FromRequest for Query<Key, F> {
 impl<Key: From<Uuid>, F: Filter> Query<Key, F> {
     pub(crate) fn read(query: &str) -> Result<Self, Vec<Violation>> {
         let (mut page, mut filter) = (Page { after: None, limit: DEFAULT_LIMIT }, F::default());
-        let (mut violations, mut seen) = (Vec::new(), HashSet::new());
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            if !seen.insert(name.clone()) {
-                violations.push(Violation::new(&*name, "repeated_parameter", "is given more than once"));
-                continue;
-            }
-            let taken = match &*name {
-                "limit" => limit(&value).map(|limit| page.limit = limit),
-                "cursor" => cursor(&value).map(|after| page.after = Some(after.into())),
-                _ => filter.take(&name, &value).unwrap_or_else(|| Err(unknown::<F>(&name))),
-            };
-            violations.extend(taken.err());
-        }
-        if violations.is_empty() { Ok(Self(page, filter)) } else { Err(violations) }
+        each(query, |name, value| match name {
+            "limit" => limit(value).map(|limit| page.limit = limit),
+            "cursor" => cursor(value).map(|after| page.after = Some(after.into())),
+            _ => filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))),
+        })?;
+        Ok(Self(page, filter))
     }
+}
+
+/// The parameters of a call that is no list.
+pub(crate) struct Parameters<F>(pub(crate) F);
+
+impl<F: Filter> FromRequest for Parameters<F> {
+    type Error = ApiError;
+    type Future = future::Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        future::ready(match request.query_string() {
+            query if query.len() > LONGEST_QUERY => Err(ApiError::QueryTooLong(LONGEST_QUERY)),
+            query => Self::read(query).map_err(ApiError::Parameters),
+        })
+    }
+}
+
+impl<F: Filter> Parameters<F> {
+    pub(crate) fn read(query: &str) -> Result<Self, Vec<Violation>> {
+        let mut filter = F::default();
+        each(query, |name, value| filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))))?;
+        Ok(Self(filter))
+    }
+}
+
+/// Reads each parameter of a query string. All violations are reported at once.
+fn each(query: &str, mut take: impl FnMut(&str, &str) -> Result<(), Violation>) -> Result<(), Vec<Violation>> {
+    let (mut violations, mut seen) = (Vec::new(), HashSet::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        if !seen.insert(name.clone()) {
+            violations.push(Violation::new(&*name, "repeated_parameter", "is given more than once"));
+            continue;
+        }
+        violations.extend(take(&name, &value).err());
+    }
+    if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
 /// A list's answer.
@@ -91,6 +121,13 @@ pub(crate) fn cut<T>(mut entries: Vec<T>, limit: u16, key: impl FnOnce(&T) -> Uu
 /// The cursor of the page after this entry. It is opaque to clients: its form may change.
 pub(crate) fn cursor_after(key: Uuid) -> String {
     key.simple().to_string()
+}
+
+/// Reads a parameter that is a time.
+pub(crate) fn moment(name: &str, text: &str) -> Result<OffsetDateTime, Violation> {
+    let moment = text.parse::<Timestamp>().map(Timestamp::as_datetime);
+    let hint = "in a URL, + is written %2B";
+    moment.map_err(|wrong| Violation::new(name, "invalid_timestamp", format!("is {wrong} ({hint})")))
 }
 
 fn unknown<F: Filter>(name: &str) -> Violation {

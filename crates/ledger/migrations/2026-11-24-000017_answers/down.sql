@@ -2,7 +2,7 @@ DROP TRIGGER health_inserted ON webhook_health;
 DROP TRIGGER health_updated ON webhook_health;
 DROP FUNCTION add_health_notices;
 DROP TABLE history, notices, webhook_stats;
-DROP FUNCTION ordered_id;
+DROP FUNCTION ordered_id, rfc3339;
 ALTER TABLE webhook_health
     DROP COLUMN failing_since,
     DROP COLUMN last_failure_at,

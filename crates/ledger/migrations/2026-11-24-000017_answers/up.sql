@@ -97,6 +97,10 @@ CREATE TABLE history (
 
 CREATE INDEX history_by_webhook ON history (webhook_id, id);
 
+-- A time as the API writes it.
+CREATE FUNCTION rfc3339(moment timestamptz) RETURNS text LANGUAGE sql STABLE
+RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+
 -- Adds the notices of a webhook that drops its first delivery in a failing period, or that has its first success after
 -- one of which administrators were told something, or should have been.
 CREATE FUNCTION add_health_notices() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -111,8 +115,8 @@ BEGIN
     IF is_recovered THEN
         INSERT INTO notices (webhook_id, tenant_id, type, details)
         VALUES (NEW.webhook_id, tenant, 'webhook.recovered', json_build_object(
-            'failing_since', OLD.failing_since,
-            'succeeded_at', NEW.last_success_at,
+            'failing_since', rfc3339(OLD.failing_since),
+            'succeeded_at', rfc3339(NEW.last_success_at),
             'dropped', NEW.last_dropped,
             'first_dropped', CASE WHEN NEW.last_dropped > 0 THEN NEW.first_dropped END
         ));
@@ -120,7 +124,7 @@ BEGIN
     IF NEW.dropped > 0 AND (TG_OP = 'INSERT' OR OLD.dropped = 0 OR is_recovered) THEN
         INSERT INTO notices (webhook_id, tenant_id, type, details)
         VALUES (NEW.webhook_id, tenant, 'webhook.dropping', json_build_object(
-            'failing_since', NEW.failing_since,
+            'failing_since', rfc3339(NEW.failing_since),
             'delivery_id', NEW.first_dropped,
             'last_failure', NEW.last_failure
         ));

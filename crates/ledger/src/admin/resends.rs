@@ -7,12 +7,14 @@ use diesel::{
     sql_types::{Nullable, Timestamptz},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
+use domain::{DeliveryId, DeliveryState, WebhookId};
+use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     admin::{
+        history::{Action, Actor, add_history, remove_history},
         outbox::{OutboxBatch, add_to_outbox, share, take_back},
         webhooks::lock,
     },
@@ -41,6 +43,8 @@ pub struct BegunResend {
     /// The first job of the fresh run.
     pub batch: OutboxBatch,
     before: Before,
+    /// Its entry in the webhook's history.
+    history: Uuid,
 }
 
 /// A delivery before its resend.
@@ -63,7 +67,7 @@ impl Ledger {
     /// When the database does not answer. Then all of it has happened, or nothing.
     pub async fn delivery_resend(
         &self,
-        tenant: TenantId,
+        actor: &Actor,
         webhook: WebhookId,
         id: DeliveryId,
         keep: Duration,
@@ -74,7 +78,7 @@ impl Ledger {
             .for_update();
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                if lock(conn, tenant, webhook).await?.is_none() {
+                if lock(conn, actor.tenant, webhook).await?.is_none() {
                     return Ok(Resend::NotFound);
                 }
                 let Some(before) = query.first(conn).await.optional()? else { return Ok(Resend::NotFound) };
@@ -87,7 +91,9 @@ impl Ledger {
                 }
                 begin(conn, &[before.id]).await?;
                 let batch = add_to_outbox(conn, &[(before.id, before.attempts)]).await?;
-                Ok(Resend::Begun(BegunResend { batch, before }))
+                let details = json!({"delivery_id": before.id, "state": before.state});
+                let history = add_history(conn, actor, webhook, Action::Resent, details).await?;
+                Ok(Resend::Begun(BegunResend { batch, before, history }))
             })
             .await
         })
@@ -121,6 +127,7 @@ impl Ledger {
                     return Ok(false);
                 }
                 diesel::update(deliveries::table.find(id)).set(restored).execute(conn).await?;
+                remove_history(conn, begun.history).await?;
                 Ok(true)
             })
             .await

@@ -3,9 +3,12 @@
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, WebhookId};
+use serde_json::json;
+use uuid::Uuid;
 
 use crate::{
     admin::{
+        history::{Action, Actor, add_history, remove_history},
         outbox::{OutboxBatch, add_to_outbox, take_back},
         webhooks::{Active, lock},
     },
@@ -33,17 +36,24 @@ pub struct BegunTest {
     pub delivery: DeliveryId,
     /// Its job.
     pub batch: OutboxBatch,
+    /// Its entry in the webhook's history.
+    history: Uuid,
 }
 
 impl Ledger {
-    /// Stores a test delivery: an event of the tenant, its delivery to one webhook, and the job in the outbox.
+    /// Stores a test delivery: an event of the actor's tenant, its delivery to one webhook, and the job in the outbox.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn test_create(&self, event: &NewEvent, webhook: WebhookId) -> Result<TestDelivery, LedgerError> {
-        match self.run(async |conn| create(conn, event, webhook).await).await {
+    pub async fn test_create(
+        &self,
+        actor: &Actor,
+        event: &NewEvent,
+        webhook: WebhookId,
+    ) -> Result<TestDelivery, LedgerError> {
+        match self.run(async |conn| create(conn, actor, event, webhook).await).await {
             Err(error) if self.days_made(&error, &[milliseconds(event.timestamp)]).await? => {
-                self.run(async |conn| create(conn, event, webhook).await).await
+                self.run(async |conn| create(conn, actor, event, webhook).await).await
             }
             done => done,
         }
@@ -68,6 +78,7 @@ impl Ledger {
                 }
                 let cancel = diesel::update(deliveries::table.find(id)).set(deliveries::state.eq("cancelled"));
                 cancel.execute(conn).await?;
+                remove_history(conn, begun.history).await?;
                 Ok(true)
             })
             .await
@@ -76,10 +87,15 @@ impl Ledger {
     }
 }
 
-async fn create(conn: &mut AsyncPgConnection, event: &NewEvent, webhook: WebhookId) -> QueryResult<TestDelivery> {
+async fn create(
+    conn: &mut AsyncPgConnection,
+    actor: &Actor,
+    event: &NewEvent,
+    webhook: WebhookId,
+) -> QueryResult<TestDelivery> {
     let delivery = DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
     conn.transaction(async |conn| {
-        match lock(conn, event.tenant, webhook).await? {
+        match lock(conn, actor.tenant, webhook).await? {
             None => return Ok(TestDelivery::NotFound),
             Some(Active::No) => return Ok(TestDelivery::Paused),
             Some(Active::Yes) => {}
@@ -87,7 +103,9 @@ async fn create(conn: &mut AsyncPgConnection, event: &NewEvent, webhook: Webhook
         insert_event(conn, event).await?;
         insert_delivery(conn, delivery, webhook, event).await?;
         let batch = add_to_outbox(conn, &[(delivery.as_uuid(), 0)]).await?;
-        Ok(TestDelivery::Begun(BegunTest { delivery, batch }))
+        let details = json!({"delivery_id": delivery, "event_type": event.event_type});
+        let history = add_history(conn, actor, webhook, Action::Tested, details).await?;
+        Ok(TestDelivery::Begun(BegunTest { delivery, batch, history }))
     })
     .await
 }

@@ -1,17 +1,23 @@
 //! Registered webhooks (specification, section 2.1). Every query names the tenant.
 
+mod backlog;
 mod changes;
 mod ownership;
 
 use diesel::{prelude::*, sql_types::BigInt};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{EventType, TenantId, WebhookId};
+use domain::{EventType, NoticeType, TenantId, WebhookId};
+use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub(crate) use self::ownership::{Active, Existence, lock};
-pub use self::{changes::WebhookChange, ownership::OwnWebhook};
+pub use self::{backlog::Backlog, changes::WebhookChange, ownership::OwnWebhook};
 use crate::{
+    admin::{
+        history::{Action, Actor, add_history},
+        notices::add_notice,
+    },
     error::LedgerError,
     pool::Ledger,
     secrets::SealedSecret,
@@ -39,14 +45,18 @@ pub struct Webhook {
     pub last_success_at: Option<OffsetDateTime>,
     /// Failed attempts since then.
     pub failure_count: i32,
+    /// When the first of them ended.
+    pub failing_since: Option<OffsetDateTime>,
+    /// When the last failed attempt ended, and its failure message.
+    pub last_failure: Option<(OffsetDateTime, String)>,
+    /// What waits, and what did not arrive.
+    pub backlog: Backlog,
 }
 
 /// A webhook to be registered.
 pub struct NewWebhook {
     /// Its id.
     pub id: WebhookId,
-    /// The tenant that owns it.
-    pub tenant: TenantId,
     /// The label.
     pub name: String,
     /// The destination.
@@ -99,11 +109,14 @@ struct Row {
 }
 
 /// A webhook's health. There is none before the first outcome of an attempt.
-#[derive(Queryable, Selectable)]
+#[derive(Default, Queryable, Selectable)]
 #[diesel(table_name = webhook_health, check_for_backend(diesel::pg::Pg))]
 struct HealthRow {
     last_success_at: Option<OffsetDateTime>,
     failure_count: i32,
+    failing_since: Option<OffsetDateTime>,
+    last_failure_at: Option<OffsetDateTime>,
+    last_failure: Option<String>,
 }
 
 impl Ledger {
@@ -111,30 +124,40 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn webhook_create(&self, new: &NewWebhook, most: Most) -> Result<Registration, LedgerError> {
+    pub async fn webhook_create(
+        &self,
+        actor: &Actor,
+        new: &NewWebhook,
+        most: Most,
+    ) -> Result<Registration, LedgerError> {
+        let tenant = actor.tenant;
         let made = self
             .run(async |conn| {
                 conn.transaction(async |conn| {
                     // One registration per tenant at a time, so that the counts stay true.
-                    diesel::select(advisory_lock(tenant_key(new.tenant))).execute(conn).await?;
-                    let mine = webhooks::table.filter(of(new.tenant));
+                    diesel::select(advisory_lock(tenant_key(tenant))).execute(conn).await?;
+                    let mine = webhooks::table.filter(of(tenant));
                     if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {
                         return Ok(Err(Registration::TooMany));
                     }
-                    let id = new.tenant.as_uuid();
+                    let id = tenant.as_uuid();
                     let gone =
                         webhooks::table.filter(webhooks::tenant_id.eq(id).and(webhooks::deleted_at.is_not_null()));
                     if gone.count().get_result::<i64>(conn).await? >= i64::from(most.deleted) {
                         return Ok(Err(Registration::TooManyDeleted));
                     }
-                    let insert = diesel::insert_into(webhooks::table).values(NewRow::from(new));
-                    insert.returning(Row::as_returning()).get_result(conn).await.map(Ok)
+                    let insert = diesel::insert_into(webhooks::table).values(NewRow::of(tenant, new));
+                    let row = insert.returning(Row::as_returning()).get_result(conn).await?;
+                    let details = json!({"name": new.name, "url": new.url, "events": names(&new.events)});
+                    add_history(conn, actor, new.id, Action::Created, details).await?;
+                    add_notice(conn, actor, new.id, NoticeType::Created, &[]).await?;
+                    Ok(Ok(row))
                 })
                 .await
             })
             .await?;
         match made {
-            Ok(row) => row.read(None).map(Registration::Made),
+            Ok(row) => row.read(None, Backlog::default()).map(Registration::Made),
             Err(refused) => Ok(refused),
         }
     }
@@ -145,19 +168,18 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn webhook_list(&self, tenant: TenantId, page: Page<WebhookId>) -> Result<Vec<Webhook>, LedgerError> {
         let after = page.after.map_or(Uuid::nil(), WebhookId::as_uuid);
-        let rows: Vec<(Row, Option<HealthRow>)> = self
-            .run(async |conn| {
-                webhooks::table
-                    .left_join(webhook_health::table)
-                    .filter(of(tenant).and(webhooks::id.gt(after)))
-                    .order(webhooks::id)
-                    .limit(page.limit.into())
-                    .select((Row::as_select(), Option::<HealthRow>::as_select()))
-                    .load(conn)
-                    .await
-            })
-            .await?;
-        rows.into_iter().map(|(row, health)| row.read(health)).collect()
+        let query = webhooks::table
+            .left_join(webhook_health::table)
+            .filter(of(tenant).and(webhooks::id.gt(after)))
+            .order(webhooks::id)
+            .limit(page.limit.into())
+            .select((Row::as_select(), Option::<HealthRow>::as_select()));
+        let rows = self.run(async |conn| {
+            let found = query.load(conn).await?;
+            with_backlogs(conn, found).await
+        });
+        let rows = rows.await?;
+        rows.into_iter().map(|(row, health, backlog)| row.read(health, backlog)).collect()
     }
 
     /// One of the tenant's webhooks.
@@ -165,23 +187,31 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn webhook_find(&self, tenant: TenantId, id: WebhookId) -> Result<Option<Webhook>, LedgerError> {
-        self.run(async |conn| shown(conn, tenant, id).await).await?.map(|(row, health)| row.read(health)).transpose()
+        let found = self.run(async |conn| shown(conn, tenant, id).await).await?;
+        found.map(|(row, health, backlog)| row.read(health, backlog)).transpose()
     }
 }
 
-/// One of the tenant's webhooks, with its health.
-async fn shown(
-    conn: &mut AsyncPgConnection,
-    tenant: TenantId,
-    id: WebhookId,
-) -> QueryResult<Option<(Row, Option<HealthRow>)>> {
-    webhooks::table
+type Shown = (Row, Option<HealthRow>, Backlog);
+
+/// One of the tenant's webhooks, with its health and what waits.
+async fn shown(conn: &mut AsyncPgConnection, tenant: TenantId, id: WebhookId) -> QueryResult<Option<Shown>> {
+    let query = webhooks::table
         .left_join(webhook_health::table)
         .filter(of(tenant).and(webhooks::id.eq(id.as_uuid())))
-        .select((Row::as_select(), Option::<HealthRow>::as_select()))
-        .first(conn)
-        .await
-        .optional()
+        .select((Row::as_select(), Option::<HealthRow>::as_select()));
+    let found = query.load(conn).await?;
+    Ok(with_backlogs(conn, found).await?.pop())
+}
+
+async fn with_backlogs(conn: &mut AsyncPgConnection, rows: Vec<(Row, Option<HealthRow>)>) -> QueryResult<Vec<Shown>> {
+    let ids: Vec<Uuid> = rows.iter().map(|(row, _)| row.id).collect();
+    let mut backlogs = backlog::of(conn, &ids).await?;
+    let with = |(row, health): (Row, Option<HealthRow>)| {
+        let backlog = backlogs.remove(&row.id).unwrap_or_default();
+        (row, health, backlog)
+    };
+    Ok(rows.into_iter().map(with).collect())
 }
 
 /// The tenant's webhooks that are not deleted.
@@ -213,24 +243,29 @@ struct NewRow<'a> {
     secret_sealed: &'a [u8],
 }
 
-impl<'a> From<&'a NewWebhook> for NewRow<'a> {
-    fn from(new: &'a NewWebhook) -> Self {
+impl<'a> NewRow<'a> {
+    fn of(tenant: TenantId, new: &'a NewWebhook) -> Self {
         Self {
             id: new.id.as_uuid(),
-            tenant_id: new.tenant.as_uuid(),
+            tenant_id: tenant.as_uuid(),
             name: &new.name,
             url: &new.url,
-            events: new.events.iter().map(|event| event.as_str()).collect(),
+            events: names(&new.events),
             secret_key_id: &new.secret.key_id,
             secret_sealed: &new.secret.sealed,
         }
     }
 }
 
+fn names(events: &[EventType]) -> Vec<&'static str> {
+    events.iter().map(|event| event.as_str()).collect()
+}
+
 impl Row {
-    fn read(self, health: Option<HealthRow>) -> Result<Webhook, LedgerError> {
+    fn read(self, health: Option<HealthRow>, backlog: Backlog) -> Result<Webhook, LedgerError> {
         let unreadable = |_| LedgerError::Unreadable { column: "webhooks.events" };
         let events = self.events.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(unreadable)?;
+        let health = health.unwrap_or_default();
         Ok(Webhook {
             id: self.id.into(),
             name: self.name,
@@ -239,8 +274,12 @@ impl Row {
             is_active: self.is_active,
             created_at: self.created_at,
             updated_at: self.updated_at,
-            last_success_at: health.as_ref().and_then(|health| health.last_success_at),
-            failure_count: health.map_or(0, |health| health.failure_count),
+            last_success_at: health.last_success_at,
+            failure_count: health.failure_count,
+            failing_since: health.failing_since.filter(|_| health.failure_count > 0),
+            last_failure: health.last_failure_at.zip(health.last_failure),
+            // Nothing is attempted while it is paused.
+            backlog: Backlog { next_attempt_at: backlog.next_attempt_at.filter(|_| self.is_active), ..backlog },
         })
     }
 }

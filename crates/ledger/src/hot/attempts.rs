@@ -10,7 +10,7 @@ use diesel::{
     sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
-use domain::{Answer, DeliveryId, DeliveryState, Progress, WebhookId};
+use domain::{Answer, DeliveryId, DeliveryState, DurationBucket, Progress, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -74,7 +74,7 @@ batch_statement! {
         first_failed_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         next_attempt_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         started_at: OffsetDateTime => Timestamptz, finished_at: OffsetDateTime => Timestamptz,
-        duration_us: i64 => BigInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
+        duration_us: i64 => BigInt, bucket: i16 => SmallInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
         answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
         url: String => Text, signed_at: OffsetDateTime => Timestamptz,
     };
@@ -223,6 +223,7 @@ impl RecordAttempts {
         self.started_at.push(answer.started_at);
         self.finished_at.push(answer.finished_at());
         self.duration_us.push(microseconds(answer.elapsed));
+        self.bucket.push(DurationBucket::of(answer.elapsed).number().into());
         self.outcome.push(answer.class.to_string());
         self.status.push(answer.status.and_then(|status| i16::try_from(status).ok()));
         self.answer_head.push(answer.head.clone());

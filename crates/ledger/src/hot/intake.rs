@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use diesel::{
     QueryableByName,
-    sql_types::{Binary, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Binary, Bool, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp};
@@ -34,16 +34,18 @@ pub struct NewEvent {
 /// What became of a batch of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// The new deliveries and their events. A duplicate makes none.
+    /// The new deliveries that need a job, and their events. A duplicate makes none.
     pub deliveries: Vec<(EventId, DeliveryId)>,
-    /// Indexes of the events that no active webhook of their tenant wants. They are not stored.
+    /// The new deliveries to paused webhooks, and their events: they are skipped.
+    pub skipped: Vec<(EventId, DeliveryId)>,
+    /// Indexes of the events that no webhook of their tenant wants. They are not stored.
     pub unwanted: Vec<usize>,
 }
 
 macro_rules! store_events {
     ($name:ident, $sql:literal) => {
         batch_statement! {
-            $name -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Int4>, Nullable<Int4>);
+            $name -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Bool>, Nullable<Int4>, Nullable<Int4>);
             pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
             event as arrays {
                 occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
@@ -70,8 +72,9 @@ enum Store {
     Old(StoreOldEvents),
 }
 
-/// A new delivery and its event, or the first and last number of a pair's events that no webhook wants.
-type StoredRow = (Option<Uuid>, Option<Uuid>, Option<i32>, Option<i32>);
+/// A new delivery, its event and whether it is skipped; or the first and last number of a pair's events that no webhook
+/// wants.
+type StoredRow = (Option<Uuid>, Option<Uuid>, Option<bool>, Option<i32>, Option<i32>);
 
 batch_statement! {
     FindUntried -> (SqlUuid,);
@@ -168,8 +171,9 @@ fn numbered(events: &[NewEvent]) -> (Vec<usize>, StoreEvents) {
 fn stored(rows: Vec<StoredRow>, numbered: &[usize]) -> Stored {
     let mut stored = Stored::default();
     for row in rows {
-        if let (Some(id), Some(event), ..) = row {
-            stored.deliveries.push((event.into(), id.into()));
+        if let (Some(id), Some(event), is_skipped, ..) = row {
+            let new = if is_skipped == Some(true) { &mut stored.skipped } else { &mut stored.deliveries };
+            new.push((event.into(), id.into()));
         } else if let (.., Some(first), Some(last)) = row {
             let places = (first..=last).filter_map(|number| usize::try_from(number - 1).ok());
             stored.unwanted.extend(places.filter_map(|place| numbered.get(place).copied()));

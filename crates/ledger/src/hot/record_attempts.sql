@@ -1,8 +1,9 @@
 -- Records attempts, a row of `made` each. Returns the deliveries that expected them.
 --
--- Deliveries are locked first, then health, both in the order of ids. So dispatchers that record at the same time wait
--- for one another and never deadlock. Health is best written last, to lock its rows for little more than a commit. So
--- `shown` stands before `logged`: of CTEs that nothing reads, the server runs the last one first (without a promise).
+-- Deliveries are locked first, then statistics, then health, each in the order of keys. So dispatchers that record at the same time wait
+-- for one another and never deadlock. The rows that many attempts share, of statistics and of health, are best written
+-- last, to be locked for little more than a commit. So they stand before `logged`: of CTEs that nothing reads, the server
+-- runs the last one first (without a promise).
 
 -- The statement "inserts" deliveries, and the conflict updates them. That finds each row's partition and place by its
 -- id alone, even with a plan made while the tables were empty. A delivery that is gone must not be created: its row
@@ -32,40 +33,79 @@
 
 -- Only attempts that the ledger expects count: the delivery's counter was one lower.
 , counted AS MATERIALIZED (
-    SELECT * FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE
+    SELECT *, (delivery_id IN (SELECT id FROM done WHERE state = 'dropped')) IS TRUE AS is_dropped
+    FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE
 )
 
 -- Health (specification, section 2.3) is "inserted" in the same way. A failure older than the last success does not
 -- count. A success older than the last one changes nothing. A success recorded after younger failures leaves those
--- standing: the times of the latest 64 (or of a first batch) are kept for that.
+-- standing: the times of the latest 64 (or of a first batch) are kept for that. A failing period begins with the first
+-- failure since the last success. Triggers make notices of its first drop and of its end.
 , health AS (
     SELECT
         webhook_id,
         max(finished_at) FILTER (WHERE outcome = 'success') AS success_at,
-        array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures
+        array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures,
+        max(finished_at) FILTER (WHERE outcome <> 'success') AS failure_at,
+        (array_agg(error ORDER BY finished_at DESC) FILTER (WHERE outcome <> 'success'))[1] AS failure,
+        array_agg(finished_at) FILTER (WHERE is_dropped) AS drops,
+        (array_agg(delivery_id ORDER BY delivery_id) FILTER (WHERE is_dropped))[1] AS first_dropped
     FROM counted GROUP BY webhook_id ORDER BY webhook_id
 )
 , shown AS (
-    INSERT INTO webhook_health AS h (webhook_id, last_success_at, failure_count, recent_failures)
-    SELECT webhook_id, success_at, coalesce(cardinality(since), 0), since
+    INSERT INTO webhook_health AS h (
+        webhook_id, last_success_at, failure_count, recent_failures, failing_since, last_failure_at, last_failure,
+        dropped, last_dropped, first_dropped
+    )
+    SELECT
+        webhook_id, success_at, coalesce(cardinality(since), 0), since, failing_since, failure_at, failure,
+        dropped, coalesce(cardinality(drops), 0) - dropped, first_dropped
     FROM health
     CROSS JOIN LATERAL (
-        SELECT array_agg(at) AS since FROM unnest(failures) AS at WHERE at > coalesce(success_at, '-infinity')
+        SELECT array_agg(at) AS since, min(at) AS failing_since
+        FROM unnest(failures) AS at WHERE at > coalesce(success_at, '-infinity')
     ) AS failed
+    CROSS JOIN LATERAL (
+        SELECT count(*)::integer AS dropped FROM unnest(drops) AS at WHERE at > coalesce(success_at, '-infinity')
+    ) AS lost
     ON CONFLICT (webhook_id) DO UPDATE SET
         last_success_at = greatest(h.last_success_at, excluded.last_success_at),
-        (failure_count, recent_failures) = (
+        (failure_count, recent_failures, failing_since) = (
             SELECT
                 CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN count(*)
                     ELSE h.failure_count + count(*) FILTER (WHERE failure.is_new) END,
-                (array_agg(failure.at ORDER BY failure.at DESC))[1:64]
+                (array_agg(failure.at ORDER BY failure.at DESC))[1:64],
+                CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN min(failure.at)
+                    ELSE least(h.failing_since, min(failure.at)) END
             FROM (
                 SELECT unnest(excluded.recent_failures), true
                 UNION ALL
                 SELECT unnest(h.recent_failures), false
             ) AS failure(at, is_new)
             WHERE failure.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity')
-        )
+        ),
+        last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at),
+        last_failure = CASE WHEN excluded.last_failure_at >= coalesce(h.last_failure_at, '-infinity')
+            THEN excluded.last_failure ELSE h.last_failure END,
+        failing_notices = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
+            THEN 0 ELSE h.failing_notices END,
+        dropped = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
+            THEN excluded.dropped ELSE h.dropped + excluded.dropped END,
+        last_dropped = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
+            THEN h.dropped + excluded.last_dropped ELSE h.last_dropped END,
+        first_dropped = CASE WHEN h.dropped = 0
+            THEN excluded.first_dropped ELSE least(h.first_dropped, excluded.first_dropped) END
+)
+
+-- What administrators see by hour.
+, tallied AS (
+    INSERT INTO webhook_stats AS s (webhook_id, hour, outcome, bucket, attempts, dropped)
+    SELECT
+        webhook_id, date_trunc('hour', finished_at, 'UTC') AS hour, outcome, bucket,
+        count(*), count(*) FILTER (WHERE is_dropped)
+    FROM counted GROUP BY webhook_id, hour, outcome, bucket ORDER BY webhook_id, hour, outcome, bucket
+    ON CONFLICT (webhook_id, hour, outcome, bucket) DO UPDATE SET
+        attempts = s.attempts + excluded.attempts, dropped = s.dropped + excluded.dropped
 )
 
 , logged AS (

@@ -1,9 +1,9 @@
--- Returns the new deliveries, and the numbers of events that no webhook wants.
+-- Returns the new deliveries with whether they are skipped, and the numbers of events that no webhook wants.
 , made AS (
-    INSERT INTO deliveries (id, webhook_id, event_id, event_type)
-    SELECT id, webhook, event_id, event_type FROM delivery
-    ON CONFLICT DO NOTHING RETURNING id, event_id
+    INSERT INTO deliveries (id, webhook_id, event_id, event_type, state)
+    SELECT id, webhook, event_id, event_type, state FROM delivery
+    ON CONFLICT DO NOTHING RETURNING id, event_id, state
 )
-SELECT id, event_id, NULL, NULL FROM made
+SELECT id, event_id, state = 'skipped', NULL, NULL FROM made
 UNION ALL
-SELECT NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'
+SELECT NULL, NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'

@@ -5,16 +5,21 @@
 -- Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same events wait for one
 -- another and do not deadlock: set-returning functions in lists of columns leave the planner no other order.
 
--- The webhooks that want a pair's events. The OFFSET leaves the planner no other way than to look a pair up.
+-- The webhooks that want a pair's events, and which of them are paused: those skip the events. The OFFSET leaves the
+-- planner no other way than to look a pair up.
 , wanted AS MATERIALIZED (
-    SELECT pair.*, ARRAY(
-        SELECT id FROM (
-            SELECT id FROM webhooks
-            WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND is_active AND pair.event_type = ANY (events)
-            OFFSET 0
-        ) AS found ORDER BY id
-    ) AS webhooks
+    SELECT pair.*, found.*
     FROM pair
+    CROSS JOIN LATERAL (
+        SELECT
+            coalesce(array_agg(id ORDER BY id), '{}') AS webhooks,
+            coalesce(array_agg(id) FILTER (WHERE NOT is_active), '{}') AS paused
+        FROM (
+            SELECT id, is_active FROM webhooks
+            WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND pair.event_type = ANY (events)
+            OFFSET 0
+        ) AS subscribed
+    ) AS found
 )
 
 , stored AS (
@@ -33,7 +38,8 @@
             uuid_send(webhook) || uuid_send(event.event_id[n]) || convert_to(event_type, 'UTF8')
         ) AS id,
         derived_id(event.moment[n], uuid_send(webhook) || uuid_send(event.event_id[n])) AS old_id,
-        webhook, event.event_id[n] AS event_id, event_type
+        webhook, event.event_id[n] AS event_id, event_type,
+        CASE WHEN webhook = ANY (paused) THEN 'skipped' ELSE 'pending' END AS state
     FROM (
         SELECT *, unnest(webhooks) AS webhook
         FROM (SELECT *, generate_series(first, last) AS n FROM wanted) AS numbered

@@ -34,7 +34,7 @@ const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.w
 
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
 // (a gone one may not). So nothing is deleted that somebody is about to rely on.
-const WALKS: [Walk; 9] = [
+const WALKS: [Walk; 11] = [
     // Their rows in other tables follow in later walks.
     Walk {
         table: "webhooks",
@@ -64,10 +64,27 @@ const WALKS: [Walk; 9] = [
     Walk { table: "recoveries", key: &["id"], chunk: CHUNK, is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})" },
     Walk { table: "slow_webhooks", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
     Walk { table: "webhook_health", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
+    Walk {
+        table: "notices",
+        key: &["id"],
+        chunk: CHUNK,
+        is_leftover: "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL",
+    },
+    // A webhook's history is kept with it, and for 90 days after its deletion, however early its row is deleted.
+    Walk {
+        table: "history",
+        key: &["id"],
+        chunk: CHUNK,
+        is_leftover: "t.created_at < now() - interval '90 days' \
+             AND NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id AND w.deleted_at IS NULL) \
+             AND NOT EXISTS (SELECT FROM history AS h WHERE h.webhook_id = t.webhook_id AND h.action = 'deleted' \
+                 AND h.created_at >= now() - interval '90 days')",
+    },
 ];
 
 /// Tables that something else keeps from growing for ever, each with the reason.
-const OTHERS: [(&str, &str); 8] = [
+const OTHERS: [(&str, &str); 9] = [
+    ("webhook_stats", "after 90 days (`Leader::stats_clear`)"),
     ("webhook_tasks", "when they are done"),
     ("events", "by day"),
     ("deliveries", "by day"),

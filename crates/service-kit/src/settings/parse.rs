@@ -12,7 +12,7 @@ use url::Url;
 
 const SHORTEST_RETENTION: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// So that no date before it is out of range.
-const LONGEST_RETENTION: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+const LONGEST_TIME: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
 /// Reads text and parses it; `what` completes "invalid …".
 fn parsed<'de, D, T, E>(deserializer: D, what: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, D::Error>
@@ -45,9 +45,33 @@ pub(super) fn positive_duration<'de, D: Deserializer<'de>>(deserializer: D) -> R
 pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
         Ok(keep) if keep < SHORTEST_RETENTION => Err("must be at least 2days".to_owned()),
-        Ok(keep) if keep > LONGEST_RETENTION => Err("must be at most 100years".to_owned()),
+        Ok(keep) if keep > LONGEST_TIME => Err("must be at most 100years".to_owned()),
         other => other.map_err(|error| error.to_string()),
     })
+}
+
+/// A time to wait for: longer than zero, and not so long that no date is that far.
+pub(super) fn threshold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parsed(deserializer, "duration", threshold_of)
+}
+
+/// Several of them, comma separated; there may be none.
+pub(super) fn thresholds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Duration>, D::Error> {
+    parsed(deserializer, "list of durations", |text| {
+        text.split(',')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty())
+            .map(threshold_of)
+            .collect::<Result<Vec<_>, _>>()
+    })
+}
+
+fn threshold_of(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
+        Ok(after) if after > LONGEST_TIME => Err("must be at most 100years".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    }
 }
 
 /// `true` or `false`.

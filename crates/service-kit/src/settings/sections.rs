@@ -231,6 +231,21 @@ pub struct Retention {
     pub keep: Duration,
 }
 
+/// `notices`: when administrators are told that a webhook is failing.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Notices {
+    /// The age of the first failure since the last success; longer than zero.
+    #[serde(deserialize_with = "parse::threshold")]
+    pub failing_after: Duration,
+    /// Failed attempts since then, at least 1.
+    #[serde(deserialize_with = "parse::small_count")]
+    pub failing_attempts: u16,
+    /// For how long it has been failing when they are told again.
+    #[serde(deserialize_with = "parse::thresholds")]
+    pub failing_again_after: Vec<Duration>,
+}
+
 /// `limits`: the most that tenants and events may ask for, each at least 1.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

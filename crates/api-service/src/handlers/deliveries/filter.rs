@@ -1,10 +1,12 @@
 //! The filters of the delivery log.
 
-use domain::{DeliveryState, Timestamp};
+use domain::DeliveryState;
 use ledger::DeliveryFilter;
-use time::OffsetDateTime;
 
-use crate::{request::Filter, violation::Violation};
+use crate::{
+    request::{Filter, moment},
+    violation::Violation,
+};
 
 /// `state`, `event_type`, `created_after` (at this time or later) and `created_before`.
 impl Filter for DeliveryFilter {
@@ -28,12 +30,6 @@ impl Filter for DeliveryFilter {
 fn state(text: &str) -> Result<DeliveryState, Violation> {
     let known = DeliveryState::ALL.map(DeliveryState::as_str).join(", ");
     text.parse().map_err(|_| Violation::new("state", "unknown_state", format!("must be one of {known}")))
-}
-
-fn moment(name: &str, text: &str) -> Result<OffsetDateTime, Violation> {
-    let moment = text.parse::<Timestamp>().map(Timestamp::as_datetime);
-    let hint = "in a URL, + is written %2B";
-    moment.map_err(|wrong| Violation::new(name, "invalid_timestamp", format!("is {wrong} ({hint})")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Webhooks as JSON (specification, section 2.1).
 
 use domain::{EventType, WebhookId};
-use ledger::Webhook;
+use ledger::{Backlog, Webhook};
 use serde::Serialize;
 use time::{OffsetDateTime, serde::rfc3339};
 
@@ -20,6 +20,29 @@ pub(super) struct WebhookView<'a> {
     #[serde(with = "rfc3339::option")]
     last_success_at: Option<OffsetDateTime>,
     failure_count: i32,
+    /// When the first of these failures ended.
+    #[serde(with = "rfc3339::option")]
+    failing_since: Option<OffsetDateTime>,
+    last_failure: Option<FailureView<'a>>,
+    #[serde(with = "rfc3339::option")]
+    next_attempt_at: Option<OffsetDateTime>,
+    deliveries: BacklogView,
+}
+
+/// The last failed attempt, which a later success leaves as it is.
+#[derive(Serialize)]
+struct FailureView<'a> {
+    #[serde(with = "rfc3339")]
+    at: OffsetDateTime,
+    error: &'a str,
+}
+
+/// Counts that stop at 1,000.
+#[derive(Serialize)]
+struct BacklogView {
+    waiting: i64,
+    dropped: i64,
+    skipped: i64,
 }
 
 /// The answer to a registration.
@@ -32,6 +55,7 @@ pub(super) struct CreatedView<'a> {
 
 impl<'a> WebhookView<'a> {
     pub(super) fn of(webhook: &'a Webhook) -> Self {
+        let Backlog { waiting, dropped, skipped, next_attempt_at } = webhook.backlog;
         Self {
             id: webhook.id,
             name: &webhook.name,
@@ -42,6 +66,10 @@ impl<'a> WebhookView<'a> {
             updated_at: webhook.updated_at,
             last_success_at: webhook.last_success_at,
             failure_count: webhook.failure_count,
+            failing_since: webhook.failing_since,
+            last_failure: webhook.last_failure.as_ref().map(|(at, error)| FailureView { at: *at, error }),
+            next_attempt_at,
+            deliveries: BacklogView { waiting, dropped, skipped },
         }
     }
 }
@@ -64,6 +92,14 @@ mod tests {
             updated_at: datetime!(2026-03-01 09:30:00 UTC),
             last_success_at: None,
             failure_count: 2,
+            failing_since: Some(datetime!(2026-03-01 09:31 UTC)),
+            last_failure: Some((datetime!(2026-03-01 09:32 UTC), "answered 500".to_owned())),
+            backlog: Backlog {
+                waiting: 1,
+                dropped: 1_000,
+                skipped: 0,
+                next_attempt_at: Some(datetime!(2026-03-01 09:36 UTC)),
+            },
         }
     }
 
@@ -73,7 +109,9 @@ mod tests {
             "id": "0192f0c1-0000-7000-8000-0000000000ab", "name": "orders", "url": "https://example.com/in",
             "events": ["quote.closed", "return_note.created"], "is_active": true,
             "created_at": "2026-03-01T09:30:00.123456Z", "updated_at": "2026-03-01T09:30:00Z",
-            "last_success_at": null, "failure_count": 2,
+            "last_success_at": null, "failure_count": 2, "failing_since": "2026-03-01T09:31:00Z",
+            "last_failure": {"at": "2026-03-01T09:32:00Z", "error": "answered 500"},
+            "next_attempt_at": "2026-03-01T09:36:00Z", "deliveries": {"waiting": 1, "dropped": 1000, "skipped": 0},
         });
         assert_eq!(serde_json::to_value(WebhookView::of(&webhook())).unwrap(), expected);
     }

@@ -1,14 +1,19 @@
 //! Changes and deletions by administrators.
 
 use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
-use diesel_async::{AsyncConnection, RunQueryDsl};
-use domain::{EventType, TenantId, WebhookId};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use domain::{EventType, NoticeType, WebhookId};
+use serde_json::{Value, json};
 
-use super::{Webhook, of, shown};
+use super::{Webhook, names, of, shown};
 #[cfg(doc)]
 use crate::Task;
 use crate::{
-    admin::tasks::{begin_activation, begin_cancellation},
+    admin::{
+        history::{Action, Actor, add_history},
+        notices::add_notice,
+        tasks::{begin_activation, begin_cancellation},
+    },
     error::LedgerError,
     pool::Ledger,
     tables::webhooks,
@@ -36,6 +41,16 @@ struct ChangeRow<'a> {
     is_active: Option<bool>,
 }
 
+/// A webhook before its change.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = webhooks, check_for_backend(diesel::pg::Pg))]
+struct Before {
+    name: String,
+    url: String,
+    events: Vec<String>,
+    is_active: bool,
+}
+
 const END_RECOVERIES: &str = "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 
 impl Ledger {
@@ -45,21 +60,24 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn webhook_change(
         &self,
-        tenant: TenantId,
+        actor: &Actor,
         id: WebhookId,
         change: &WebhookChange,
     ) -> Result<Option<Webhook>, LedgerError> {
+        let tenant = actor.tenant;
         if *change == WebhookChange::default() {
             return self.webhook_find(tenant, id).await;
         }
-        let row = self
+        let found = self
             .run(async |conn| {
                 conn.transaction(async |conn| {
                     let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid())));
+                    let before = one.select(Before::as_select()).for_no_key_update();
+                    let before: Option<Before> = before.first(conn).await.optional()?;
+                    let Some(before) = before else { return Ok(None) };
                     let update = diesel::update(one).set((change.row(), webhooks::updated_at.eq(diesel::dsl::now)));
-                    if update.execute(conn).await? == 0 {
-                        return Ok(None);
-                    }
+                    update.execute(conn).await?;
+                    change.tell(conn, actor, id, &before).await?;
                     if change.is_active == Some(true) {
                         begin_activation(conn, id.as_uuid()).await?;
                     }
@@ -68,7 +86,7 @@ impl Ledger {
                 .await
             })
             .await?;
-        row.map(|(row, health)| row.read(health)).transpose()
+        found.map(|(row, health, backlog)| row.read(health, backlog)).transpose()
     }
 
     /// Deletes one of the tenant's webhooks. It gets nothing more. Its waiting deliveries count as cancelled, and
@@ -76,16 +94,18 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn webhook_delete(&self, tenant: TenantId, id: WebhookId) -> Result<bool, LedgerError> {
+    pub async fn webhook_delete(&self, actor: &Actor, id: WebhookId) -> Result<bool, LedgerError> {
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid())));
+                let one = webhooks::table.filter(of(actor.tenant).and(webhooks::id.eq(id.as_uuid())));
                 let gone = (webhooks::deleted_at.eq(diesel::dsl::now), webhooks::is_active.eq(false));
                 if diesel::update(one).set(gone).execute(conn).await? == 0 {
                     return Ok(false);
                 }
                 diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
                 begin_cancellation(conn, id.as_uuid()).await?;
+                add_history(conn, actor, id, Action::Deleted, json!({})).await?;
+                add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;
                 Ok(true)
             })
             .await
@@ -96,12 +116,47 @@ impl Ledger {
 
 impl WebhookChange {
     fn row(&self) -> ChangeRow<'_> {
-        let names = |events: &Vec<EventType>| events.iter().map(|event| event.as_str()).collect();
         ChangeRow {
             name: self.name.as_deref(),
             url: self.url.as_deref(),
-            events: self.events.as_ref().map(names),
+            events: self.events.as_ref().map(|events| names(events)),
             is_active: self.is_active,
+        }
+    }
+
+    /// Adds what has really changed to the history, and the notices of it.
+    async fn tell(
+        &self,
+        conn: &mut AsyncPgConnection,
+        actor: &Actor,
+        id: WebhookId,
+        before: &Before,
+    ) -> QueryResult<()> {
+        let events = self.events.as_ref().map(|events| json!(names(events)));
+        let after = [
+            ("name", json!(before.name), self.name.as_ref().map(|name| json!(name))),
+            ("url", json!(before.url), self.url.as_ref().map(|url| json!(url))),
+            ("events", json!(before.events), events),
+            ("is_active", json!(before.is_active), self.is_active.map(|is_active| json!(is_active))),
+        ];
+        let changed = after.into_iter().filter_map(|(name, from, to)| {
+            let to = to.filter(|to| *to != from)?;
+            Some((name, json!({"from": from, "to": to})))
+        });
+        let changed: Vec<_> = changed.collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let mut members: Vec<_> = changed.iter().map(|(name, _)| *name).collect();
+        let details = changed.into_iter().map(|(name, change)| (name.to_owned(), change)).collect();
+        add_history(conn, actor, id, Action::Changed, Value::Object(details)).await?;
+        if members.pop_if(|last| *last == "is_active").is_some() {
+            let activity = if before.is_active { NoticeType::Paused } else { NoticeType::Activated };
+            add_notice(conn, actor, id, activity, &[]).await?;
+        }
+        match members.is_empty() {
+            true => Ok(()),
+            false => add_notice(conn, actor, id, NoticeType::Changed, &members).await,
         }
     }
 }

@@ -1,0 +1,66 @@
+//! `/api/v1/webhooks/{id}/history/` and `…/notices/`: who changed what, and what administrators were told.
+
+use actix_web::{HttpResponse, web::Data};
+use domain::WebhookId;
+use ledger::{HistoryEntry, Page};
+use serde::Serialize;
+use serde_json::Value;
+use time::{OffsetDateTime, serde::rfc3339};
+use uuid::Uuid;
+
+use super::webhooks;
+use crate::{
+    authentication::Administrator,
+    problem::{Answer, ApiError},
+    request::{Id, List, Query, cut},
+    state::State,
+};
+
+/// An entry of a webhook's history.
+#[derive(Serialize)]
+struct HistoryView {
+    id: Uuid,
+    #[serde(with = "rfc3339")]
+    created_at: OffsetDateTime,
+    user: String,
+    action: String,
+    details: Value,
+}
+
+/// What administrators did to a webhook, newest first. It is there for longer than the webhook's log.
+pub(crate) async fn list(
+    state: Data<State>,
+    admin: Administrator,
+    Id(webhook): Id<WebhookId>,
+    query: Result<Query<Uuid>, ApiError>,
+) -> Answer {
+    let page = query.as_ref().map_or(FIRST, |Query(page, ())| Page { limit: page.limit + 1, ..*page });
+    let entries = state.ledger.history_list(admin.tenant, webhook, page).await?.ok_or(ApiError::NotFound)?;
+    let Query(page, ()) = query?;
+    let (entries, next_cursor) = cut(entries, page.limit, |entry| entry.id);
+    Ok(HttpResponse::Ok().json(List { data: entries.into_iter().map(HistoryView::of).collect(), next_cursor }))
+}
+
+/// What administrators were told of a webhook, newest first.
+pub(crate) async fn notices(
+    state: Data<State>,
+    admin: Administrator,
+    Id(webhook): Id<WebhookId>,
+    query: Result<Query<Uuid>, ApiError>,
+) -> Answer {
+    let webhook = webhooks::known(&state, &admin, webhook).await?;
+    let Query(page, ()) = query?;
+    let notices = state.ledger.notice_list(webhook, Page { limit: page.limit + 1, ..page }).await?;
+    let (data, next_cursor) = cut(notices, page.limit, |notice| notice.notice_id);
+    Ok(HttpResponse::Ok().json(List { data, next_cursor }))
+}
+
+/// What is read when the query is faulty: an unknown webhook counts before that.
+const FIRST: Page<Uuid> = Page { after: None, limit: 1 };
+
+impl HistoryView {
+    fn of(entry: HistoryEntry) -> Self {
+        let HistoryEntry { id, user, action, details, created_at } = entry;
+        Self { id, created_at, user, action, details }
+    }
+}

@@ -1,0 +1,260 @@
+//! Notices: what the business application is told about webhooks, so that it can tell their administrators.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use strum::{Display, EnumString, IntoStaticStr};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339, serde::rfc3339};
+use uuid::Uuid;
+
+use crate::{DeliveryId, TenantId, WebhookId};
+
+/// What a notice is about; also its routing key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+pub enum NoticeType {
+    /// Attempts have failed for long, and none has succeeded.
+    #[strum(serialize = "webhook.failing")]
+    Failing,
+    /// The first delivery was dropped since the last success.
+    #[strum(serialize = "webhook.dropping")]
+    Dropping,
+    /// The first success after either.
+    #[strum(serialize = "webhook.recovered")]
+    Recovered,
+    /// A user registered it.
+    #[strum(serialize = "webhook.created")]
+    Created,
+    /// A user changed its name, URL or events.
+    #[strum(serialize = "webhook.changed")]
+    Changed,
+    /// A user paused it.
+    #[strum(serialize = "webhook.paused")]
+    Paused,
+    /// A user activated it.
+    #[strum(serialize = "webhook.activated")]
+    Activated,
+    /// A user deleted it.
+    #[strum(serialize = "webhook.deleted")]
+    Deleted,
+}
+
+impl NoticeType {
+    /// Every type.
+    pub const ALL: [Self; 8] = [
+        Self::Failing,
+        Self::Dropping,
+        Self::Recovered,
+        Self::Created,
+        Self::Changed,
+        Self::Paused,
+        Self::Activated,
+        Self::Deleted,
+    ];
+
+    /// The name in the ledger, in messages and in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// A notice, as its message and the API show it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Notice {
+    /// Tells notices apart: a notice may be published more than once.
+    pub notice_id: Uuid,
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub notice_type: &'static str,
+    /// When it happened.
+    #[serde(with = "rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The webhook.
+    pub webhook_id: WebhookId,
+    /// The webhook's name.
+    pub webhook_name: String,
+    /// One or two sentences for people.
+    pub summary: String,
+    /// What the type has beside these.
+    pub details: Value,
+}
+
+/// A notice as the ledger has it.
+#[derive(Clone, Debug)]
+pub struct StoredNotice {
+    /// Its id.
+    pub id: Uuid,
+    /// What it is about.
+    pub notice_type: NoticeType,
+    /// When it happened.
+    pub created_at: OffsetDateTime,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// The webhook's name now.
+    pub webhook_name: String,
+    /// What the type has beside these.
+    pub details: Value,
+}
+
+impl Notice {
+    /// The message's content.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl From<StoredNotice> for Notice {
+    fn from(stored: StoredNotice) -> Self {
+        let details = details(&stored);
+        Self {
+            notice_id: stored.id,
+            notice_type: stored.notice_type.as_str(),
+            created_at: stored.created_at,
+            tenant_id: stored.tenant,
+            webhook_id: stored.webhook,
+            summary: summary(stored.notice_type, &stored.webhook_name, &details),
+            webhook_name: stored.webhook_name,
+            details,
+        }
+    }
+}
+
+/// The ledger's details. Of a recovered webhook, also the request that sends again what was dropped.
+fn details(StoredNotice { notice_type, webhook, details, .. }: &StoredNotice) -> Value {
+    let mut details = details.as_object().cloned().unwrap_or_default();
+    if *notice_type == NoticeType::Recovered {
+        let first = details.remove("first_dropped");
+        let since = first.and_then(|id| id.as_str()?.parse::<DeliveryId>().ok()).and_then(occurred_at);
+        let request = since.map(|since| {
+            json!({
+                "method": "POST",
+                "path": format!("/api/v1/webhooks/{webhook}/recover/"),
+                "body": {"since": since, "states": ["dropped"]},
+            })
+        });
+        details.insert("recover".to_owned(), request.unwrap_or_default());
+    }
+    Value::Object(details)
+}
+
+/// When the event of a delivery fired.
+fn occurred_at(id: DeliveryId) -> Option<String> {
+    let nanos = i128::from(id.unix_millis()) * 1_000_000;
+    OffsetDateTime::from_unix_timestamp_nanos(nanos).ok()?.format(&Rfc3339).ok()
+}
+
+fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
+    let text = |member: &str| details[member].as_str().unwrap_or("?");
+    let last_failure =
+        details["last_failure"].as_str().map(|words| format!(" The last failure: {}.", words.trim_end_matches('.')));
+    let last_failure = last_failure.unwrap_or_default();
+    let user = text("user");
+    match notice_type {
+        NoticeType::Failing => format!(
+            "The webhook \"{name}\" has been failing since {}: {} attempts failed and none succeeded.{last_failure}",
+            text("failing_since"),
+            details["failed_attempts"],
+        ),
+        NoticeType::Dropping => format!(
+            "The webhook \"{name}\" lost a delivery for the first time since its last success: every attempt of \
+             delivery {} failed.{last_failure}",
+            text("delivery_id"),
+        ),
+        NoticeType::Recovered => {
+            let dropped = match details["dropped"].as_u64().unwrap_or_default() {
+                0 => "No delivery was dropped meanwhile.".to_owned(),
+                1 => "One delivery was dropped meanwhile. A recovery sends it again.".to_owned(),
+                more => format!("{more} deliveries were dropped meanwhile. A recovery sends them again."),
+            };
+            format!("The webhook \"{name}\" works again. {dropped}")
+        }
+        NoticeType::Created => format!("{user} registered the webhook \"{name}\"."),
+        NoticeType::Changed => {
+            let members = details["changed"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let names: Vec<&str> = members.iter().filter_map(Value::as_str).collect();
+            format!("{user} changed the webhook \"{name}\": {}.", names.join(", "))
+        }
+        NoticeType::Paused => format!("{user} paused the webhook \"{name}\"."),
+        NoticeType::Activated => format!("{user} activated the webhook \"{name}\"."),
+        NoticeType::Deleted => format!("{user} deleted the webhook \"{name}\"."),
+    }
+}
+
+/// The details of what a user did.
+#[must_use]
+pub fn notice_by(user: &str, changed: &[&str]) -> Value {
+    let mut details = Map::from_iter([("user".to_owned(), Value::from(user))]);
+    if !changed.is_empty() {
+        details.insert("changed".to_owned(), Value::from(changed.to_vec()));
+    }
+    Value::Object(details)
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn notice(notice_type: NoticeType, details: Value) -> Notice {
+        Notice::from(StoredNotice {
+            id: Uuid::from_u128(1),
+            notice_type,
+            created_at: datetime!(2026-03-01 09:30 UTC),
+            tenant: Uuid::from_u128(2).into(),
+            webhook: Uuid::from_u128(3).into(),
+            webhook_name: "orders".into(),
+            details,
+        })
+    }
+
+    #[test]
+    fn the_names_are_read_back() {
+        for notice_type in NoticeType::ALL {
+            assert_eq!(notice_type.as_str().parse(), Ok(notice_type));
+        }
+    }
+
+    #[test]
+    fn a_recovered_webhook_s_notice_says_how_to_send_again_what_was_dropped() {
+        let first = DeliveryId::from(DeliveryId::bound_at_millis(1_772_357_400_123));
+        let details = json!({"failing_since": "2026-03-01T09:30:00Z", "dropped": 2, "first_dropped": first});
+        let notice = notice(NoticeType::Recovered, details);
+        let request = &notice.details["recover"];
+        assert_eq!(request["body"], json!({"since": "2026-03-01T09:30:00.123Z", "states": ["dropped"]}));
+        assert_eq!(request["path"], "/api/v1/webhooks/00000000-0000-0000-0000-000000000003/recover/");
+        assert!(notice.details.get("first_dropped").is_none());
+        assert!(notice.summary.contains("2 deliveries were dropped"), "{}", notice.summary);
+    }
+
+    #[test]
+    fn without_a_drop_there_is_nothing_to_recover() {
+        let notice = notice(NoticeType::Recovered, json!({"dropped": 0, "first_dropped": null}));
+        assert_eq!(notice.details["recover"], Value::Null);
+        assert!(notice.summary.ends_with("No delivery was dropped meanwhile."), "{}", notice.summary);
+    }
+
+    #[test]
+    fn each_summary_names_the_webhook_and_who_or_why() {
+        let of_user = notice_by("u-1", &["url", "events"]);
+        for (notice_type, details, words) in [
+            (NoticeType::Created, of_user.clone(), "u-1 registered the webhook \"orders\"."),
+            (NoticeType::Changed, of_user.clone(), "u-1 changed the webhook \"orders\": url, events."),
+            (NoticeType::Paused, of_user.clone(), "u-1 paused the webhook \"orders\"."),
+            (NoticeType::Activated, of_user.clone(), "u-1 activated the webhook \"orders\"."),
+            (NoticeType::Deleted, of_user, "u-1 deleted the webhook \"orders\"."),
+            (
+                NoticeType::Failing,
+                json!({"failing_since": "2026-03-01T09:30:00Z", "failed_attempts": 7, "last_failure": "answered 500"}),
+                "The webhook \"orders\" has been failing since 2026-03-01T09:30:00Z: 7 attempts failed and none \
+                 succeeded. The last failure: answered 500.",
+            ),
+        ] {
+            assert_eq!(notice(notice_type, details).summary, words);
+        }
+    }
+}

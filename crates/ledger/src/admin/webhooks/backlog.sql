@@ -1,0 +1,34 @@
+-- How many deliveries of each webhook in $1 wait, were dropped and were skipped, each up to $2. One that waits for its
+-- retry may also be held, and counts once. The order and the range leave the planner only the index on all three columns.
+SELECT
+    w.id AS webhook_id, least(retrying.count + held.count, $2) AS waiting,
+    dropped.count AS dropped, skipped.count AS skipped, retrying.next_attempt_at
+FROM unnest($1) AS w(id)
+CROSS JOIN LATERAL (
+    SELECT count(*), min(next_attempt_at) AS next_attempt_at FROM (
+        SELECT next_attempt_at FROM unsuccessful_deliveries
+        WHERE webhook_id = w.id AND state = 'retrying' ORDER BY webhook_id, state, delivery_id LIMIT $2
+    ) AS u
+) AS retrying
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM held_jobs AS h
+        WHERE h.webhook_id = w.id AND NOT EXISTS (
+            SELECT FROM unsuccessful_deliveries AS u
+            WHERE u.delivery_id = h.delivery_id AND u.state = 'retrying' OFFSET 0
+        )
+        LIMIT $2
+    ) AS h
+) AS held
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM unsuccessful_deliveries
+        WHERE webhook_id = w.id AND state = 'dropped' ORDER BY webhook_id, state, delivery_id LIMIT $2
+    ) AS u
+) AS dropped
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM unsuccessful_deliveries
+        WHERE webhook_id = w.id AND state = 'skipped' ORDER BY webhook_id, state, delivery_id LIMIT $2
+    ) AS u
+) AS skipped
