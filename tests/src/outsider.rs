@@ -7,7 +7,7 @@ use lapin::{
     message::BasicGetMessage,
     options::{
         BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions,
-        QueueDeclareOptions, QueueDeleteOptions,
+        QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
     },
     types::FieldTable,
 };
@@ -119,6 +119,17 @@ impl Outsider {
             .await
             .expect("it exists")
             .consumer_count()
+    }
+
+    /// Declares a queue of this connection's own, and binds it to an exchange.
+    ///
+    /// # Panics
+    /// When there is no such exchange.
+    pub async fn bind_own_queue(&self, queue: &str, exchange: &str, key: &str) {
+        let own = QueueDeclareOptions { exclusive: true, ..Default::default() };
+        self.channel.queue_declare(queue.into(), own, FieldTable::default()).await.expect("the broker answers");
+        let (options, table) = (QueueBindOptions::default(), FieldTable::default());
+        self.channel.queue_bind(queue.into(), exchange.into(), key.into(), options, table).await.expect("it exists");
     }
 
     /// Takes a message from a queue, if there is one, and acknowledges it.

@@ -47,6 +47,7 @@ impl fmt::Display for Report {
         line("  delivered", counts.delivered, "")?;
         line("  dropped by schedule", counts.dropped, "")?;
         line("  cancelled with their webhook", counts.cancelled, "")?;
+        line("  skipped during a pause", counts.skipped, "")?;
         line("tests and resends by administrators", counts.asked_for, "")?;
         line("POSTs in all", counts.posts, "")?;
         line("attempts recorded", counts.attempts, "those that met no HTTP receiver included")?;

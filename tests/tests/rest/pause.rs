@@ -10,7 +10,7 @@ use end_to_end::{
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
-use ledger::WebhookChange;
+use ledger::{Actor, WebhookChange};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -43,16 +43,30 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         other.wait_for(2, SOON).await;
         let log = api.log(&webhook.id, "").await;
-        assert_eq!(log["data"].as_array().unwrap().len(), 1, "no new deliveries while it is paused");
-        assert_eq!(log["data"][0]["state"], "retrying");
+        let states: Vec<_> = log["data"].as_array().unwrap().iter().map(|one| one["state"].clone()).collect();
+        assert_eq!(states, ["skipped", "retrying"], "what comes while it is paused is skipped");
         assert_eq!(receiver.received().len(), 1);
 
         set_active(&api, &webhook, true).await;
         let received = receiver.wait_for(2, SOON).await;
         assert_eq!(received[0].header("x-service-webhook-id"), received[1].header("x-service-webhook-id"));
-        api.newest_in(&webhook.id, "succeeded").await;
+        eventually("the one that was held succeeds", SOON, || async {
+            let log = api.log(&webhook.id, "?state=succeeded").await;
+            (log["data"].as_array().unwrap().len() == 1).then_some(())
+        })
+        .await;
         held(&system, 0).await;
         assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+
+        let skipped = api.log(&webhook.id, "?state=skipped").await["data"][0].clone();
+        assert_eq!((&skipped["attempts"], &skipped["next_attempt_at"]), (&json!(0), &json!(null)));
+        let id = skipped["id"].as_str().unwrap();
+        let resend = format!("/api/v1/webhooks/{}/deliveries/{id}/resend/", webhook.id);
+        assert_eq!(api.post(&resend, &json!({})).await.status, 202);
+        let received = receiver.wait_for(3, SOON).await;
+        assert_eq!(received[2].header("x-service-webhook-id"), Some(id));
+        let answer = api.webhook(&webhook.id).await;
+        assert_eq!(answer["deliveries"], json!({"waiting": 0, "dropped": 0, "skipped": 0}));
     })
     .await;
 }
@@ -83,7 +97,8 @@ async fn meets(system: Arc<System>, first: First) {
         let (ledger, id) = (system.ledger_as("activation", 1), webhook.id.parse::<Uuid>().expect("it is an id"));
         let change = WebhookChange { is_active: Some(true), ..WebhookChange::default() };
         tokio::spawn(async move {
-            ledger.webhook_change(tenant.into(), id.into(), &change).await.expect("the ledger answers")
+            let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
+            ledger.webhook_change(&actor, id.into(), &change).await.expect("the ledger answers")
         })
     };
     let activation = match first {

@@ -9,7 +9,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use lapin::types::AMQPValue;
-use ledger::{NewEvent, TestDelivery};
+use ledger::{Actor, NewEvent, TestDelivery};
 use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -212,8 +212,13 @@ async fn the_job_of_a_test_that_was_taken_back_is_stale() {
             body: b"{}"[..].into(),
         };
         let webhook: Uuid = setting.webhook.parse().unwrap();
-        let TestDelivery::Begun(begun) = ledger.test_create(&event, webhook.into()).await.unwrap() else { panic!() };
+        let actor = Actor { tenant: event.tenant, user: "somebody".to_owned() };
+        let created = ledger.test_create(&actor, &event, webhook.into()).await.unwrap();
+        let TestDelivery::Begun(begun) = created else { panic!() };
+        assert_eq!(system.count("SELECT count(*) FROM history WHERE action = 'tested'").await, 1);
         assert!(ledger.test_undo(&begun).await.unwrap());
+        let left = system.count("SELECT count(*) FROM history WHERE action = 'tested'").await;
+        assert_eq!(left, 0, "nothing was done, so nothing is told");
         hand_in(&system, &Job { delivery: begun.delivery, attempt: 1 }.to_bytes()).await;
         setting.skipped("stale", 1).await;
         ended(&system, &setting.webhook, "cancelled", 0).await;

@@ -271,7 +271,7 @@ mod schemas {
 
     #[test]
     fn every_schema_is_valid_and_accepts_its_own_examples() {
-        for name in ["event", "job", "envelope"] {
+        for name in ["event", "job", "envelope", "notice"] {
             let schema = schema(name);
             assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
             jsonschema::meta::validate(&schema).unwrap();
@@ -417,6 +417,9 @@ mod schemas {
         assert!(asyncapi.contains(&format!("enum: ['{}']", gaps.join("', '"))), "{gaps:?}");
         let refers = asyncapi.lines().filter_map(|line| line.trim().strip_prefix("$ref: './")?.strip_suffix('\''));
         let files: BTreeSet<_> = refers.collect();
-        assert_eq!(files, BTreeSet::from(["envelope.schema.json", "event.schema.json", "job.schema.json"]));
+        assert_eq!(
+            files,
+            BTreeSet::from(["envelope.schema.json", "event.schema.json", "job.schema.json", "notice.schema.json"])
+        );
     }
 }

@@ -86,10 +86,10 @@ fn steps(
     until: OffsetDateTime,
     step: StatsStep,
 ) -> impl Iterator<Item = (OffsetDateTime, OffsetDateTime)> {
-    let next = move |begin: &OffsetDateTime| Some(*begin + filter::length(step));
+    let next = move |begin: &OffsetDateTime| begin.checked_add(filter::length(step));
     std::iter::successors(Some(from), next)
         .take_while(move |begin| *begin < until)
-        .map(move |begin| (begin, begin + filter::length(step)))
+        .map(move |begin| (begin, begin.saturating_add(filter::length(step))))
 }
 
 impl Counts {

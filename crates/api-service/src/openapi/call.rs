@@ -35,6 +35,7 @@ pub(super) enum Tag {
     Webhooks,
     Deliveries,
     Recovery,
+    Insight,
     EventTypes,
     Documentation,
 }
@@ -70,8 +71,8 @@ pub(super) struct Content {
 }
 
 impl Tag {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Webhooks, Self::Deliveries, Self::Recovery, Self::EventTypes, Self::Documentation];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Webhooks, Self::Deliveries, Self::Recovery, Self::Insight, Self::EventTypes, Self::Documentation];
 
     /// Its name, and what it is about.
     pub(super) const fn words(self) -> (&'static str, &'static str) {
@@ -81,6 +82,9 @@ impl Tag {
                 ("Deliveries", "What was sent, what came back, what is still to come; and one delivery sent again.")
             }
             Self::Recovery => ("Recovery", "After an outage of a receiver: everything that was dropped, sent again."),
+            Self::Insight => {
+                ("Insight", "How a webhook fares, what its administrators are told, and who changed what.")
+            }
             Self::EventTypes => ("Event types", "What a webhook can be subscribed to."),
             Self::Documentation => ("Documentation", "This description. No session is needed."),
         }

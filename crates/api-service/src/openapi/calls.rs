@@ -20,6 +20,7 @@ pub(super) fn all() -> Vec<Call> {
     calls.extend(changes());
     calls.extend(deliveries());
     calls.extend(recovery());
+    calls.extend(insight());
     calls.extend(documentation());
     calls
 }
@@ -53,7 +54,7 @@ fn webhooks() -> Vec<Call> {
             id: "listWebhooks",
             path: "/webhooks/",
             summary: "List the tenant's webhooks",
-            description: "With their health, oldest first.",
+            description: "With their health and what waits, oldest first.",
             query: paging(),
             success: answer(200, "A page of the list.", "WebhookList", page),
             ..call(Method::GET, Tag::Webhooks)
@@ -62,7 +63,7 @@ fn webhooks() -> Vec<Call> {
             id: "readWebhook",
             path: "/webhooks/{id}/",
             summary: "Read a webhook",
-            description: "With its health. A deleted one is not found.",
+            description: "With its health and what waits. A deleted one is not found.",
             success: answer(200, "The webhook.", "Webhook", examples::webhook()),
             ..call(Method::GET, Tag::Webhooks)
         },
@@ -75,7 +76,7 @@ fn changes() -> Vec<Call> {
             id: "changeWebhook",
             path: "/webhooks/{id}/",
             summary: "Change a webhook",
-            description: "What is absent stays as it is. `is_active: false` pauses the webhook: it gets no new deliveries, and those that wait are held; `true` lets them go on, as late as they are and not all at once. A changed URL counts from the next attempt.",
+            description: "What is absent stays as it is. `is_active: false` pauses the webhook: deliveries that wait are held, and events that come meanwhile are skipped; `true` lets those that were held go on, as late as they are and not all at once. Skipped ones stay in the log, and a recovery or a resend sends them. A changed URL counts from the next attempt.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "WebhookChange",
@@ -185,6 +186,39 @@ fn recovery() -> Vec<Call> {
     ]
 }
 
+fn insight() -> Vec<Call> {
+    let cursor = json!(examples::NOTICE.replace('-', ""));
+    vec![
+        Call {
+            id: "readStats",
+            path: "/webhooks/{id}/stats/",
+            summary: "Read a webhook's statistics",
+            description: "Attempts by outcome class, deliveries that succeeded and that were dropped, and how long attempts took, by hour or day (UTC) without gaps: the last 24 hours or 30 days unless asked otherwise. `from` and `to` are widened to whole steps; a span has at most 31 days by hour and 92 by day. Percentiles are estimates, within a factor of two. Kept for 90 days.",
+            query: span(),
+            success: answer(200, "The statistics.", "Stats", examples::stats()),
+            ..call(Method::GET, Tag::Insight)
+        },
+        Call {
+            id: "listNotices",
+            path: "/webhooks/{id}/notices/",
+            summary: "List what administrators were told",
+            description: "Newest first, for 90 days: that the webhook fails for long, drops deliveries or works again, and that somebody registered, changed, paused, activated or deleted it. The business application gets the same as messages.",
+            query: paging(),
+            success: answer(200, "A page of the list.", "NoticeList", examples::page(&examples::notice(), &cursor)),
+            ..call(Method::GET, Tag::Insight)
+        },
+        Call {
+            id: "listHistory",
+            path: "/webhooks/{id}/history/",
+            summary: "List who did what",
+            description: "Newest first: each registration, change, deletion, test, resend, recovery and cancellation, with the user and what was changed or asked for, never a secret. Kept with the webhook and for 90 days after its deletion.",
+            query: paging(),
+            success: answer(200, "A page of the list.", "HistoryList", examples::page(&examples::history(), &cursor)),
+            ..call(Method::GET, Tag::Insight)
+        },
+    ]
+}
+
 fn documentation() -> Vec<Call> {
     let page = |id, path, summary, media_type, schema| {
         let content = Some(Content { media_type, schema, example: None });
@@ -220,9 +254,19 @@ fn test() -> Value {
 
 /// Links to the calls that take a webhook's id.
 fn of_webhook(id: &str) -> Vec<(&'static str, Value)> {
-    ["readWebhook", "changeWebhook", "testWebhook", "listDeliveries", "recoverDeliveries", "deleteWebhook"]
-        .map(|call| (call, json!({"id": id})))
-        .into()
+    [
+        "readWebhook",
+        "changeWebhook",
+        "testWebhook",
+        "listDeliveries",
+        "recoverDeliveries",
+        "readStats",
+        "listNotices",
+        "listHistory",
+        "deleteWebhook",
+    ]
+    .map(|call| (call, json!({"id": id})))
+    .into()
 }
 
 /// Links to the calls that take a delivery's id.
@@ -240,6 +284,16 @@ fn paging() -> Vec<Parameter> {
             json!({"type": "string", "pattern": "^[0-9a-f]{32}$"}),
             json!(examples::DELIVERY.replace('-', "")),
         ),
+    ]
+}
+
+fn span() -> Vec<Parameter> {
+    let time = || json!({"type": "string", "format": "date-time"});
+    let step = json!({"type": "string", "enum": ["hour", "day"], "default": "hour"});
+    vec![
+        parameter("from", "The beginning of the span, included.", time(), json!("2026-03-01T00:00:00Z")),
+        parameter("to", "Its end, not included; by default now.", time(), json!("2026-03-02T00:00:00Z")),
+        parameter("step", "The length of a step.", step, json!("hour")),
     ]
 }
 

@@ -1,11 +1,12 @@
 //! The values of the examples.
 
-use domain::{EventType, catalogue};
+use domain::{EventType, OutcomeClass, catalogue};
 use serde_json::{Value, json};
 
 pub(super) const WEBHOOK: &str = "0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11";
 pub(super) const DELIVERY: &str = "019ca8bb-b63b-81e0-9e67-8295475fb864";
 pub(super) const RECOVERY: &str = "019cab10-22f0-7c44-8f4e-0a6d1b9e7c55";
+pub(super) const NOTICE: &str = "019ca8bb-b7c1-7d02-a6b3-71c4e8d95a20";
 pub(super) const REQUEST: &str = "019cab12-9e0d-7a31-b1c2-3d4e5f607182";
 const EVENT: &str = "0192f0c1-0000-7000-8000-000000000001";
 const TENANT: &str = "5b0e0000-0000-4000-8000-000000000001";
@@ -17,7 +18,9 @@ pub(super) fn webhook() -> Value {
         "id": WEBHOOK, "name": "ERP: quotes", "url": URL,
         "events": [EVENT_TYPE, EventType::QuoteAccepted], "is_active": true,
         "created_at": "2026-03-01T09:00:00.123456Z", "updated_at": "2026-03-01T09:00:00.123456Z",
-        "last_success_at": "2026-03-01T09:30:00.489012Z", "failure_count": 0,
+        "last_success_at": "2026-03-01T09:30:00.489012Z", "failure_count": 0, "failing_since": null,
+        "last_failure": {"at": "2026-03-01T09:12:41.002188Z", "error": "the receiver answered 503 Service Unavailable"},
+        "next_attempt_at": null, "deliveries": {"waiting": 0, "dropped": 2, "skipped": 0},
     })
 }
 
@@ -27,7 +30,10 @@ pub(super) fn new_webhook() -> Value {
 
 pub(super) fn created() -> Value {
     let mut created = webhook();
-    created["last_success_at"] = Value::Null;
+    for none in ["last_success_at", "last_failure"] {
+        created[none] = Value::Null;
+    }
+    created["deliveries"]["dropped"] = json!(0);
     created["signing_secret"] = json!("whsec_6f1c0e9d8b7a695847362514031f2e3d4c5b6a798807162534435261708f9eab");
     created
 }
@@ -70,6 +76,42 @@ pub(super) fn detail() -> Value {
 pub(super) fn recovery() -> Value {
     json!({"id": RECOVERY, "since": "2026-03-01T00:00:00Z", "state": "running", "resent": 117,
            "created_at": "2026-03-01T20:15:00.5Z", "finished_at": null})
+}
+
+pub(super) fn stats() -> Value {
+    let outcomes = OutcomeClass::ALL.map(|class| (class.as_str().to_owned(), json!(0)));
+    let mut counts = json!({
+        "attempts": 1204, "outcomes": Value::Object(outcomes.into_iter().collect()), "succeeded": 1201, "dropped": 0,
+        "duration_ms": {"p50": 41, "p95": 187},
+    });
+    counts["outcomes"]["success"] = json!(1201);
+    counts["outcomes"]["timeout"] = json!(3);
+    let mut step = json!({"from": "2026-03-01T09:00:00Z"});
+    for (name, count) in counts.as_object().into_iter().flatten() {
+        step[name] = count.clone();
+    }
+    json!({"from": "2026-03-01T09:00:00Z", "to": "2026-03-01T10:00:00Z", "step": "hour", "total": counts, "data": [step]})
+}
+
+pub(super) fn notice() -> Value {
+    let request = json!({
+        "method": "POST", "path": format!("/api/v1/webhooks/{WEBHOOK}/recover/"),
+        "body": {"since": "2026-02-28T20:30:00.123Z", "states": ["dropped"]},
+    });
+    json!({
+        "notice_id": NOTICE, "type": "webhook.recovered", "created_at": "2026-03-01T09:30:00.513377Z",
+        "tenant_id": TENANT, "webhook_id": WEBHOOK, "webhook_name": "ERP: quotes",
+        "summary": "The webhook \"ERP: quotes\" works again. 2 deliveries were dropped meanwhile. A recovery sends them again.",
+        "details": {"failing_since": "2026-02-28T20:30:00.489012Z", "succeeded_at": "2026-03-01T09:30:00.489012Z",
+                    "dropped": 2, "recover": request},
+    })
+}
+
+pub(super) fn history() -> Value {
+    json!({
+        "id": NOTICE, "created_at": "2026-03-01T09:30:00.513377Z", "user": "maria", "action": "changed",
+        "details": {"url": {"from": URL, "to": "https://erp2.example.com/hooks"}},
+    })
 }
 
 pub(super) fn event_types() -> Value {

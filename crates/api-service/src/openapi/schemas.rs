@@ -1,6 +1,7 @@
 //! The schemas of requests and answers. The end-to-end tests check them against real answers.
 
-use domain::{DeliveryState, EventType, OutcomeClass};
+use domain::{DeliveryState, EventType, NoticeType, OutcomeClass};
+use ledger::Action;
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
@@ -19,7 +20,7 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["NewWebhook"] = closed(object(&editable(limits)), &["name", "url", "events"]);
     let mut changes = editable(limits);
     let is_active =
-        "false pauses the webhook: it gets no new deliveries, and waiting ones are held until it is true again.";
+        "false pauses the webhook: new events are skipped, and waiting deliveries are held until it is true again.";
     changes.push(("is_active", boolean(is_active)));
     all["WebhookChange"] = closed(object(&changes), &[]);
     all["Webhook"] = whole(&webhook(limits));
@@ -46,6 +47,11 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["NewRecovery"] =
         closed(object(&[("since", time("Deliveries of events from this time on; not in the future."))]), &["since"]);
     all["Recovery"] = whole(&recovery());
+    all["Stats"] = whole(&stats());
+    all["Notice"] = whole(&notice());
+    all["NoticeList"] = list("Notice");
+    all["HistoryEntry"] = whole(&history_entry());
+    all["HistoryList"] = list("HistoryEntry");
     all["EventType"] = json!({"type": "string", "enum": EventType::ALL, "description": "One of the seven."});
     all["EventTypeDetail"] = whole(&event_type());
     all["EventTypeList"] = whole(&[("data", json!({"type": "array", "items": reference("EventTypeDetail")}))]);
@@ -90,8 +96,90 @@ fn webhook(limits: &Limits) -> Members {
         ("updated_at", time("When an administrator last changed it.")),
         ("last_success_at", nullable_time("When a receiver last answered 2xx, or null.")),
         ("failure_count", count("Failed attempts since the last success.")),
+        ("failing_since", nullable_time("When the first of them ended, or null.")),
+        ("last_failure", last_failure()),
+        ("next_attempt_at", nullable_time("When the next retry is due, or null: none waits, or the webhook is paused. Beyond 1,000 that wait: that of the oldest 1,000.")),
+        ("deliveries", backlog()),
     ]);
     members
+}
+
+fn last_failure() -> Value {
+    let mut failure = whole(&[("at", time("When the attempt ended.")), ("error", text("The failure in words."))]);
+    failure["type"] = json!(["object", "null"]);
+    failure["description"] = json!("The last failed attempt, or null. A later success leaves it here.");
+    failure
+}
+
+fn backlog() -> Value {
+    let capped = |what: &str| {
+        let description = format!("{what} Counted up to 1,000: 1000 means that many or more.");
+        json!({"type": "integer", "minimum": 0, "maximum": 1000, "description": description})
+    };
+    whole(&[
+        ("waiting", capped("Deliveries that wait for a retry or, while the webhook is paused, are held.")),
+        ("dropped", capped("Dropped deliveries.")),
+        ("skipped", capped("Deliveries of events that came while it was paused.")),
+    ])
+}
+
+fn stats() -> Members {
+    let mut step = vec![("from", time("When the step begins."))];
+    step.extend(counts());
+    vec![
+        ("from", time("When the first step begins.")),
+        ("to", time("When the last step ends.")),
+        ("step", json!({"type": "string", "enum": ["hour", "day"], "description": "The length of a step."})),
+        ("total", whole(&counts())),
+        ("data", json!({"type": "array", "items": whole(&step), "description": "Every step, first to last."})),
+    ]
+}
+
+fn counts() -> Members {
+    let outcomes = OutcomeClass::ALL.map(|class| (class.as_str(), count("Attempts with this outcome.")));
+    let estimate = |what: &str| json!({"type": ["integer", "null"], "minimum": 0, "description": what});
+    let percentiles = whole(&[
+        ("p50", estimate("Half of the attempts took less; null without an attempt.")),
+        ("p95", estimate("Nineteen of twenty took less; null without an attempt.")),
+    ]);
+    vec![
+        ("attempts", count("Attempts that ended in the step.")),
+        ("outcomes", whole(&outcomes)),
+        ("succeeded", count("Deliveries that succeeded.")),
+        ("dropped", count("Deliveries that were dropped.")),
+        ("duration_ms", percentiles),
+    ]
+}
+
+fn notice() -> Members {
+    let types = NoticeType::ALL.map(NoticeType::as_str);
+    vec![
+        ("notice_id", uuid("Its id, also that of its message.")),
+        ("type", json!({"type": "string", "enum": types, "description": "What it is about."})),
+        ("created_at", time("When it happened.")),
+        ("tenant_id", uuid("The tenant.")),
+        ("webhook_id", uuid("The webhook.")),
+        ("webhook_name", text("The webhook's name.")),
+        ("summary", text("What happened, in a sentence or two.")),
+        (
+            "details",
+            json!({"type": "object", "description": "What the type has beside these; `notice.schema.json` describes it."}),
+        ),
+    ]
+}
+
+fn history_entry() -> Members {
+    let actions = Action::ALL.map(Action::as_str);
+    vec![
+        ("id", uuid("Its id.")),
+        ("created_at", time("When.")),
+        ("user", text("Who, as the business application names its users.")),
+        ("action", json!({"type": "string", "enum": actions, "description": "What they did."})),
+        (
+            "details",
+            json!({"type": "object", "description": "What was registered, changed (each member `from` and `to`) or asked for."}),
+        ),
+    ]
 }
 
 fn delivery() -> Members {
@@ -105,7 +193,7 @@ fn delivery() -> Members {
         (
             "state",
             json!({"type": "string", "enum": states,
-                         "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted before."}),
+                         "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted, or an administrator cancelled what waited. `skipped`: the webhook was paused when the event came."}),
         ),
         ("attempts", count("Attempts made, those before a resend included.")),
         ("created_at", time("When the service recorded it.")),

@@ -92,6 +92,8 @@ pub struct Counts {
     pub dropped: usize,
     /// Those that were cancelled with their webhook.
     pub cancelled: usize,
+    /// Those that were skipped, as their webhook was paused.
+    pub skipped: usize,
     /// Test deliveries and resent deliveries.
     pub asked_for: usize,
     /// All requests.

@@ -17,6 +17,8 @@ const AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Yes,
+    /// The webhook was paused.
+    Skipped,
     No,
     Perhaps,
 }
@@ -37,19 +39,29 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
             let delivery = case.deliveries.get(&id);
             let wanted = wanted(subscription, published, stored.map(|stored| stored.at));
             match wanted {
-                Wanted::Yes => audit.counts.expected += 1,
+                Wanted::Yes | Wanted::Skipped => audit.counts.expected += 1,
                 Wanted::Perhaps => audit.counts.perhaps += 1,
                 Wanted::No => continue,
             }
             justified.insert(id);
             let what = || format!("delivery {id} of event {} to \"{}\"", published.event.id, subscription.name);
             match delivery.map(|delivery| delivery.state) {
-                None if wanted == Wanted::Yes => audit.found(Kind::LostDelivery, format!("{}: no such row", what())),
+                None if wanted != Wanted::Perhaps => {
+                    audit.found(Kind::LostDelivery, format!("{}: no such row", what()))
+                }
                 Some(state @ (DeliveryState::Pending | DeliveryState::Retrying)) => {
                     audit.found(Kind::LostDelivery, format!("{}: still {state}", what()));
                 }
                 Some(DeliveryState::Cancelled) if !subscription.is_deleted() => {
                     audit.found(Kind::LostDelivery, format!("{}: cancelled", what()));
+                }
+                Some(DeliveryState::Skipped) if wanted == Wanted::Yes => {
+                    audit.found(Kind::LostDelivery, format!("{}: skipped", what()));
+                }
+                Some(state) if wanted == Wanted::Skipped && state != DeliveryState::Skipped => {
+                    if !delivery.is_some_and(|delivery| case.is_meddled(delivery)) {
+                        audit.found(Kind::Unwanted, format!("{}: {state}, though it was paused", what()));
+                    }
                 }
                 _ => {}
             }
@@ -89,7 +101,8 @@ fn wanted(subscription: &Subscription, published: &Published, stored_at: Option<
     let last = subscription.changes.iter().rev().find(|change| change.answered < from);
     match last.map_or(WebhookState::Active, |change| change.to) {
         WebhookState::Active => Wanted::Yes,
-        WebhookState::Paused | WebhookState::Deleted => Wanted::No,
+        WebhookState::Paused => Wanted::Skipped,
+        WebhookState::Deleted => Wanted::No,
     }
 }
 

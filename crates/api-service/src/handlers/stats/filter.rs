@@ -57,7 +57,7 @@ impl Asked {
         if to - from > most {
             return Err(vec![Violation::new("from", "span_too_long", format!("the span may be at most {words}"))]);
         }
-        let until = begin(to - Duration::nanoseconds(1), step) + length(step);
+        let until = begin(to - Duration::nanoseconds(1), step).saturating_add(length(step));
         Ok(Span { from: begin(from, step), until, step })
     }
 }
