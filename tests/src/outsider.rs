@@ -9,7 +9,7 @@ use lapin::{
         BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions,
         QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
     },
-    types::FieldTable,
+    types::{AMQPValue, FieldTable},
 };
 
 use crate::{events::Event, wait::eventually};
@@ -66,6 +66,20 @@ impl Outsider {
         self.publish_to(&self.exchange, routing_key, body).await;
     }
 
+    /// Publishes any message with these headers to the event exchange.
+    ///
+    /// # Panics
+    /// When the broker does not confirm it.
+    pub async fn publish_with(&self, routing_key: &str, body: &[u8], headers: &[(&str, AMQPValue)]) {
+        let mut table = FieldTable::default();
+        for (name, value) in headers {
+            table.insert((*name).into(), value.clone());
+        }
+        let properties = persistent().with_headers(table);
+        let confirm = self.send_with(&self.exchange, routing_key, body, properties).await.expect("the channel is open");
+        assert_eq!(confirm.await.expect("a confirm comes"), Confirmation::Ack(None));
+    }
+
     /// Publishes any message to any exchange.
     ///
     /// # Panics
@@ -81,8 +95,17 @@ impl Outsider {
         routing_key: &str,
         body: &[u8],
     ) -> Result<lapin::PublisherConfirm, lapin::Error> {
+        self.send_with(exchange, routing_key, body, persistent()).await
+    }
+
+    async fn send_with(
+        &self,
+        exchange: &str,
+        routing_key: &str,
+        body: &[u8],
+        properties: BasicProperties,
+    ) -> Result<lapin::PublisherConfirm, lapin::Error> {
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-        let properties = BasicProperties::default().with_delivery_mode(2);
         self.channel.basic_publish(exchange.into(), routing_key.into(), options, body, properties).await
     }
 
@@ -156,6 +179,10 @@ impl Outsider {
     pub async fn close(self) {
         let _ = tokio::time::timeout(Duration::from_secs(5), self.connection.close(200, "bye".into())).await;
     }
+}
+
+fn persistent() -> BasicProperties {
+    BasicProperties::default().with_delivery_mode(2)
 }
 
 /// Runs one statement and returns its rows.

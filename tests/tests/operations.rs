@@ -12,6 +12,7 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
+use lapin::types::AMQPValue;
 use serde_json::Value;
 use service_kit::Settings;
 use tokio::process::Command;
@@ -243,6 +244,30 @@ async fn a_requeued_event_is_delivered_if_it_became_usable_and_else_comes_back_o
         let bodies: Vec<_> = listed(&done(&system.variables, &["rejected", "list"]).await);
         assert!(bodies.iter().any(|line| line["body"] == "bad") && bodies.iter().any(|line| line["body_hex"] == "ff"));
         assert_eq!(receiver.received().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requeued_event_keeps_its_trace() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, trace) = (Uuid::new_v4(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        system.start(Service::Api).await;
+        system.admin(tenant).await.create("https://localhost/hook", &["quote.closed"]).await;
+        let mut narrow = system.variables.clone();
+        narrow.insert("WEBHOOKS__LIMITS__EVENT_DATA_BYTES".to_owned(), SMALL.to_string());
+        system.start_with(Service::Ingest, Settings::from_sources(None, narrow).unwrap()).await;
+        let large = Event::now(EventType::QuoteClosed, tenant).with_data(large_data()).to_message();
+        let headers = [("traceparent", AMQPValue::LongString(trace.into())), ("other", AMQPValue::Boolean(true))];
+        system.upstream.publish_with("quote.closed", &large, &headers).await;
+        system.upstream.wait_ready(&system.names.rejected(), 1, SOON).await;
+
+        system.stop(Service::Ingest).await;
+        assert_eq!(listed(&done(&system.variables, &["rejected", "list"]).await)[0]["traceparent"], trace);
+        done(&system.variables, &["rejected", "requeue"]).await;
+        system.start(Service::Ingest).await;
+        let stored = format!("SELECT count(*) FROM events WHERE traceparent = '{trace}'");
+        eventually("it is stored", SOON, || async { (system.count(&stored).await == 1).then_some(()) }).await;
     })
     .await;
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use domain::Traceparent;
 use futures_util::future::join_all;
 use lapin::{
     BasicProperties,
@@ -21,6 +22,8 @@ const COUNTED: &str = "x-delivery-count";
 const CARRIED: &str = "x-handed-out";
 /// Marks messages of jobs that take the bulk lane, so that their retries do as well. A dead-lettered message keeps it.
 const BULK: &str = "x-bulk";
+/// The trace that an upstream service gives its event (W3C Trace Context).
+const TRACEPARENT: &str = "traceparent";
 
 /// A message to publish to the service's own exchange. It is always persistent.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,15 @@ impl Outgoing {
     #[must_use]
     pub fn of_bulk(mut self) -> Self {
         self.headers.insert(BULK.to_owned(), "1".to_owned());
+        self
+    }
+
+    /// The same message with the trace of the event that it holds, if there is one.
+    #[must_use]
+    pub fn traced(mut self, traceparent: Option<&Traceparent>) -> Self {
+        if let Some(traceparent) = traceparent {
+            self.headers.insert(TRACEPARENT.to_owned(), traceparent.to_string());
+        }
         self
     }
 
@@ -87,6 +99,8 @@ pub struct Received {
     pub delivery_count: u32,
     /// Whether it is marked by [`Outgoing::of_bulk`].
     pub is_of_bulk: bool,
+    /// The trace that it belongs to. An invalid one is ignored.
+    pub traceparent: Option<Traceparent>,
     /// Acknowledges it.
     pub acker: Acker,
 }
@@ -94,11 +108,13 @@ pub struct Received {
 impl Received {
     /// Wraps a message that the channel of `acks` has handed out.
     pub(crate) fn new(delivery: Delivery, acks: &Arc<Acks>) -> Self {
+        let headers = delivery.properties.headers().as_ref();
         Self {
             routing_key: delivery.routing_key.to_string(),
             redelivered: delivery.redelivered,
             delivery_count: delivery_count(&delivery),
-            is_of_bulk: delivery.properties.headers().as_ref().is_some_and(|headers| headers.contains_key(BULK)),
+            is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
+            traceparent: headers.and_then(traceparent),
             acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag },
             body: delivery.data,
         }
@@ -110,6 +126,18 @@ fn delivery_count(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
     number(COUNTED).max(delivery.redelivered.into()).saturating_add(number(CARRIED))
+}
+
+fn traceparent(headers: &FieldTable) -> Option<Traceparent> {
+    let read = match headers.inner().get(TRACEPARENT)? {
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().and_then(Traceparent::parse),
+        AMQPValue::ShortString(text) => Traceparent::parse(text.as_str()),
+        _ => None,
+    };
+    if read.is_none() {
+        tracing::debug!("the header traceparent of a message is invalid: it is ignored");
+    }
+    read
 }
 
 fn number(value: &AMQPValue) -> Option<u32> {
@@ -157,5 +185,46 @@ impl Acker {
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.acks.is_usable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn read(name: &str, value: AMQPValue) -> Option<String> {
+        let mut headers = FieldTable::default();
+        headers.insert(name.into(), value);
+        traceparent(&headers).map(|read| read.to_string())
+    }
+
+    #[test]
+    fn a_trace_is_read_from_a_text_header_and_from_nothing_else() {
+        let long = |bytes: &[u8]| AMQPValue::LongString(bytes.to_vec().into());
+        assert_eq!(read("traceparent", long(TRACE.as_bytes())).as_deref(), Some(TRACE));
+        assert_eq!(read("traceparent", AMQPValue::ShortString(TRACE.into())).as_deref(), Some(TRACE));
+        for other in [
+            long(b""),
+            long(b"\xff\xfe"),
+            long(&[TRACE.as_bytes(), b"\xff"].concat()),
+            long(&TRACE.to_uppercase().into_bytes()),
+            AMQPValue::ByteArray(TRACE.as_bytes().to_vec().into()),
+            AMQPValue::LongLongInt(1),
+            AMQPValue::Void,
+        ] {
+            assert_eq!(read("traceparent", other.clone()), None, "{other:?}");
+        }
+        assert_eq!(read("Traceparent", long(TRACE.as_bytes())), None, "names of headers have a case");
+    }
+
+    #[test]
+    fn a_message_carries_on_the_trace_of_its_event() {
+        let sent = |trace: Option<&Traceparent>| Outgoing::default().traced(trace).properties();
+        let properties = sent(Traceparent::parse(TRACE).as_ref());
+        let headers = properties.headers().clone().unwrap();
+        assert_eq!(traceparent(&headers).unwrap().as_str(), TRACE);
+        assert_eq!(*sent(None).headers(), None);
     }
 }

@@ -32,7 +32,7 @@ impl Sender {
         secret: &SigningSecret,
         body: Bytes,
     ) -> Attempted {
-        let LoadedDelivery { id, progress, occurred_at, event_type, destination, .. } = delivery;
+        let LoadedDelivery { id, progress, occurred_at, event_type, traceparent, destination, .. } = delivery;
         let now = OffsetDateTime::now_utc();
         if progress.attempts == 0 {
             self.shared.metrics.first_attempt_seconds.observe((now - occurred_at).as_seconds_f64().max(0.0));
@@ -76,6 +76,7 @@ impl Sender {
             url: destination.url,
             signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now),
             answer,
+            traceparent,
         }
     }
 }

@@ -6,7 +6,10 @@ use broker::{Acker, Outgoing, Received};
 use domain::Job;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-use tracing::Instrument;
+use tracing::{
+    Instrument,
+    field::{Empty, display},
+};
 
 use crate::{
     end::{DeadReason, SkipReason},
@@ -59,9 +62,10 @@ impl Intake {
 
     fn start(&self, job: Job, receipt: Receipt, found: Found, read_at: Instant) {
         let Job { delivery, attempt } = job;
-        let span = tracing::debug_span!("job", %delivery, attempt, webhook = tracing::field::Empty);
+        let span = tracing::debug_span!("job", %delivery, attempt, webhook = Empty, traceparent = Empty);
         if let Found::Delivery(loaded) = &found {
-            span.record("webhook", tracing::field::display(loaded.destination.webhook));
+            span.record("webhook", display(loaded.destination.webhook));
+            span.record("traceparent", loaded.traceparent.as_ref().map(display));
         }
         self.tasks.spawn(Arc::clone(&self.line).run(job, receipt, found, read_at).instrument(span));
     }

@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{Job, Verdict};
+use domain::{Job, Traceparent, Verdict};
 use futures_util::FutureExt;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
 use time::OffsetDateTime;
@@ -181,7 +181,11 @@ impl Line {
     /// not take the job for lost.
     async fn wait_for_keys(&self, delivery: &LoadedDelivery, error: &UnsealError) -> Result<End, Abandoned> {
         let webhook = delivery.destination.webhook;
-        tracing::error!(%webhook, %error, "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open");
+        let traceparent = delivery.traceparent.as_ref().map(Traceparent::as_str);
+        tracing::error!(
+            %webhook, %error, traceparent,
+            "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
+        );
         let until = OffsetDateTime::now_utc() + SEALED_DELAY;
         let postpone = || self.shared.ledger.delivery_postpone(delivery.id, delivery.progress.attempts, until);
         self.shared.persist("postponing a delivery", postpone).await?;

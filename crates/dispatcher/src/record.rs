@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{DeliveryState, Job, Verdict};
+use domain::{DeliveryState, Job, Traceparent, Verdict};
 use ledger::{Attempted, Outcome, Record};
 use time::OffsetDateTime;
 use tokio::{
@@ -64,21 +64,21 @@ impl Recorder {
         self.shared.metrics.write_batch.observe(size(batch.len()));
         let write = || self.shared.ledger.attempts_record(batch);
         let outcomes = self.shared.persist("recording attempts", write).await?;
-        Ok(outcomes.into_iter().map(|outcome| self.end_of(outcome)).collect())
+        Ok(outcomes.into_iter().map(|outcome| self.end_of(outcome, batch)).collect())
     }
 
     /// Decides whether this job publishes the retry. (When that is due is decided already.) If the ledger took this
     /// attempt, it does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another
     /// dispatcher recorded the attempt, that one publishes the retry. If this message was delivered before, this job
     /// publishes it as well: the other dispatcher may have lost its connection, and then publishes nothing.
-    fn end_of(&self, Outcome { id, attempt, record }: Outcome) -> (Job, End) {
+    fn end_of(&self, Outcome { id, attempt, record }: Outcome, batch: &[Attempted]) -> (Job, End) {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
                 End::Retry(next_attempt_at.unwrap_or(now))
             }
             Record::Taken { state, .. } => {
-                self.count(job, state);
+                self.count(job, state, batch);
                 End::Done
             }
             Record::Superseded(progress) => {
@@ -93,9 +93,10 @@ impl Recorder {
         (job, end)
     }
 
-    fn count(&self, job: Job, state: DeliveryState) {
+    fn count(&self, job: Job, state: DeliveryState, batch: &[Attempted]) {
         if state == DeliveryState::Dropped {
-            tracing::info!(delivery = %job.delivery, "dropped");
+            let trace = batch.iter().find(|one| one.id == job.delivery).and_then(|one| one.traceparent.as_ref());
+            tracing::info!(delivery = %job.delivery, traceparent = trace.map(Traceparent::as_str), "dropped");
         }
         self.shared.metrics.finished(state);
     }

@@ -16,6 +16,7 @@ mod progress;
 mod schedule;
 mod shortened;
 mod timestamp;
+mod traceparent;
 mod webhook_url;
 
 pub use address::{AddressPolicy, RefusedAddress};
@@ -33,4 +34,5 @@ pub use progress::{DeliveryState, Progress, Redelivered, Verdict};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use shortened::shortened;
 pub use timestamp::Timestamp;
+pub use traceparent::Traceparent;
 pub use webhook_url::{UrlFault, WebhookUrl};

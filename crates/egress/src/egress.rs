@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     EgressConfig, EgressError, Post, body, connection_counts::ConnectionCounts, connector::Connector, failure::Failure,
-    failure_messages, limited::limited, request, resolver::Resolver, vetted_tcp::VettedTcp,
+    failure_messages, limited::limited, request, resolver::Resolver, retry_after::RetryAfter, vetted_tcp::VettedTcp,
 };
 
 /// How large an answer's header may be, in bytes.
@@ -79,18 +79,20 @@ impl Egress {
         let mut head = Vec::new();
         let outcome = match timeout_at(deadline, self.0.send(&request)).await {
             Ok(Ok(response)) => {
-                let status = response.status();
+                let (status, now) = (response.status(), started_at + start.elapsed());
+                let retry_after = RetryAfter::of(response.headers(), now);
                 // The status has decided. A body that outlasts the deadline is only cut short.
                 let _ = timeout_at(deadline, body::read(response.into_body(), &mut head)).await;
-                Ok(status)
+                Ok((status, retry_after))
             }
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(Failure::Timeout),
         };
         let (class, status, error) = match outcome {
-            Ok(status) => {
+            Ok((status, retry_after)) => {
                 let class = OutcomeClass::of_status(status.as_u16());
-                (class, Some(status.as_u16()), (!class.is_success()).then(|| failure_messages::status(status)))
+                let message = (!class.is_success()).then(|| failure_messages::status(status, retry_after));
+                (class, Some(status.as_u16()), message)
             }
             Err(failure) => {
                 let (class, message) = failure.verdict(self.0.timeout);

@@ -14,11 +14,17 @@ use crate::{
     connect_error::ConnectError,
     limited::{limited, quoted},
     resolver::LookupError,
+    retry_after::RetryAfter,
 };
 
-pub(crate) fn status(status: StatusCode) -> String {
+/// Says as well what the receiver asks for, as far as a status or a header is meant for that, and that it is in vain.
+pub(crate) fn status(status: StatusCode, retry_after: Option<RetryAfter>) -> String {
     let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
-    format!("the receiver answered {}{reason}", status.as_u16())
+    let gone = if status == StatusCode::GONE { ", which says that this address is gone for good" } else { "" };
+    let comma = if gone.is_empty() { "" } else { "," };
+    let pause = retry_after.map(|asked| format!("{comma} and asked for {asked}")).unwrap_or_default();
+    let all_the_same = if gone.is_empty() && pause.is_empty() { "" } else { "; retries keep to the fixed schedule" };
+    format!("the receiver answered {}{reason}{gone}{pause}{all_the_same}", status.as_u16())
 }
 
 pub(crate) fn timeout(limit: Duration) -> String {
@@ -116,5 +122,38 @@ pub(crate) fn protocol(hyper: Option<&hyper::Error>, io: Option<ErrorKind>) -> S
         _ if io.is_some_and(is_broken) => "the receiver reset the connection before it had answered".to_owned(),
         Some(error) => limited(format_args!("the receiver did not answer: {error}")),
         None => "the receiver did not answer".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_receiver_asks_for_is_said_and_that_the_schedule_is_fixed() {
+        let minutes = Some(RetryAfter::Seconds(120));
+        for (code, retry_after, message) in [
+            (503, None, "the receiver answered 503 Service Unavailable"),
+            (
+                410,
+                None,
+                "the receiver answered 410 Gone, which says that this address is gone for good; \
+                 retries keep to the fixed schedule",
+            ),
+            (
+                429,
+                minutes,
+                "the receiver answered 429 Too Many Requests and asked for a pause of 2 min; \
+                 retries keep to the fixed schedule",
+            ),
+            (
+                410,
+                minutes,
+                "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause \
+                 of 2 min; retries keep to the fixed schedule",
+            ),
+        ] {
+            assert_eq!(status(StatusCode::from_u16(code).unwrap(), retry_after), message);
+        }
     }
 }

@@ -15,6 +15,7 @@ mod internal;
 mod limited;
 mod request;
 mod resolver;
+mod retry_after;
 mod vetted_tcp;
 
 pub use config::{EgressConfig, EgressError};

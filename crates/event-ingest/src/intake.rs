@@ -7,7 +7,7 @@ use std::{
 };
 
 use broker::{Acker, Names, Publisher, Received};
-use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId};
+use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId, Traceparent};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
@@ -19,6 +19,7 @@ use service_kit::{
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use crate::{
     acks::Acks,
@@ -59,14 +60,21 @@ impl Intake {
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let span = AcceptedSpan::at(self.database.now().unwrap_or_else(OffsetDateTime::now_utc), self.keep);
         let (mut usable, mut unusable) = (Vec::new(), Vec::new());
-        for Received { body, routing_key, redelivered, acker, .. } in batch {
+        for Received { body, routing_key, redelivered, traceparent, acker, .. } in batch {
             match Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, span) {
-                Ok(event) => usable.push((event, acker)),
+                Ok(event) => {
+                    let event = event.traced(traceparent);
+                    let NewEvent { id, tenant, event_type, traceparent, .. } = event.event();
+                    let traceparent = text(traceparent.as_ref());
+                    tracing::debug!(event = %id, %event_type, %tenant, redelivered, traceparent, "an event came");
+                    usable.push((event, acker));
+                }
                 Err(rejection) => {
-                    tracing::warn!(reason = rejection.reason(), detail = %rejection, "an unusable event is rejected");
+                    let (reason, trace) = (rejection.reason(), text(traceparent.as_ref()));
+                    tracing::warn!(reason, detail = %rejection, traceparent = trace, "an unusable event is rejected");
                     self.metrics.event("rejected");
                     let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
-                    let content = rejected(queue, body, routing_key, &rejection, now);
+                    let content = rejected(queue, body, routing_key, &rejection, now).traced(traceparent.as_ref());
                     unusable.push(Publication { sources: vec![Arc::new(vec![acker])], content });
                 }
             }
@@ -102,7 +110,7 @@ impl Intake {
             return;
         }
         let plan = Plan::new(usable.iter().map(|(event, _)| event));
-        let jobs = match self.store(&plan, size).await {
+        let jobs = match self.store(&plan, size).instrument(span_of(&plan)).await {
             Some(StoreResult { stored: Some(stored), may_be_older }) => self.jobs(&plan, stored, may_be_older).await,
             Some(_) => {
                 drop((plan, under_way, storing));
@@ -181,7 +189,9 @@ impl Intake {
     /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored. Untried ones take
     /// the main lane, even if their tenant floods.
     async fn jobs(&self, plan: &Plan, stored: Stored, may_be_older: bool) -> Option<Jobs> {
-        for outcome in plan.outcomes(&stored) {
+        for (event, outcome) in plan.events_of_messages().zip(plan.outcomes(&stored)) {
+            let traceparent = text(event.traceparent.as_ref());
+            tracing::debug!(event = %event.id, outcome, traceparent, "an event is stored, or was not to be");
             self.metrics.event(outcome);
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());
@@ -251,6 +261,22 @@ struct StoreResult {
     stored: Option<Stored>,
     /// Whether an earlier call, which failed, may have stored them.
     may_be_older: bool,
+}
+
+/// The trace as a field of the log. Without one there is no field.
+fn text(traceparent: Option<&Traceparent>) -> Option<&str> {
+    traceparent.map(Traceparent::as_str)
+}
+
+/// The span in which a plan's events are stored: that of the event if it is the only one and has a trace. So the log of
+/// an event that cannot be stored, which is tried alone in the end, names it.
+fn span_of(plan: &Plan) -> Span {
+    match plan.events.as_slice() {
+        [NewEvent { id, traceparent: Some(trace), .. }] => {
+            tracing::warn_span!("event", event = %id, traceparent = %trace)
+        }
+        _ => Span::none(),
+    }
 }
 
 /// Whether fewer events may be stored after this error. Without a connection, none can be.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use broker::Outgoing;
-use domain::{AcceptedSpan, Event, Redelivered, Rejection, envelope};
+use domain::{AcceptedSpan, Event, Redelivered, Rejection, Traceparent, envelope};
 use ledger::{NewEvent, Stored};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -24,7 +24,18 @@ impl Usable {
         span.check(event.timestamp)?;
         let body = envelope(&event).into();
         let Event { id, event_type, tenant, timestamp, .. } = event;
-        Ok(Self { event: NewEvent { id, timestamp, tenant, event_type, body }, redelivered })
+        let event = NewEvent { id, timestamp, tenant, event_type, body, traceparent: None };
+        Ok(Self { event, redelivered })
+    }
+
+    /// The same event with the trace that its message names.
+    pub(crate) fn traced(mut self, traceparent: Option<Traceparent>) -> Self {
+        self.event.traceparent = traceparent;
+        self
+    }
+
+    pub(crate) const fn event(&self) -> &NewEvent {
+        &self.event
     }
 
     /// The millisecond of the event, which is that of its deliveries' ids.
@@ -63,6 +74,11 @@ impl Plan {
             }
         }
         plan
+    }
+
+    /// The event of each message, in the order of [`Self::outcomes`]. That of a duplicate is the first one.
+    pub(crate) fn events_of_messages(&self) -> impl Iterator<Item = &NewEvent> {
+        self.messages.iter().map(|message| &self.events[message.event])
     }
 
     /// Redelivered events. Deliveries of theirs may be stored without a job, even to webhooks that no longer want them.
@@ -119,7 +135,8 @@ mod tests {
 
     fn usable(event_type: EventType, timestamp: &str) -> Usable {
         let (id, tenant) = (Uuid::from_u128(1).into(), Uuid::from_u128(2).into());
-        let event = NewEvent { id, timestamp: timestamp.parse().unwrap(), tenant, event_type, body: "{}".into() };
+        let timestamp = timestamp.parse().unwrap();
+        let event = NewEvent { id, timestamp, tenant, event_type, body: "{}".into(), traceparent: None };
         Usable { event, redelivered: Redelivered::No }
     }
 

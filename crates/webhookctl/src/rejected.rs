@@ -39,6 +39,7 @@ fn line(parked: &Parked) -> Value {
         "detail": header("x-rejected-detail"),
         "rejected_at": header("x-rejected-at"),
         "routing_key": header("x-rejected-routing-key"),
+        "traceparent": header("traceparent"),
         name: body,
     })
 }

@@ -36,6 +36,7 @@ fn succeeded(delivery: LoadedDelivery) -> Attempted {
             started_at: OffsetDateTime::now_utc(),
             elapsed: Duration::from_millis(1),
         },
+        traceparent: delivery.traceparent,
     }
 }
 

@@ -54,6 +54,7 @@ pub(crate) fn new_event(tenant: Uuid) -> NewEvent {
         tenant: tenant.into(),
         event_type: EventType::QuoteClosed,
         body: Bytes::from_static(b"{}"),
+        traceparent: None,
     }
 }
 

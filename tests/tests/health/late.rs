@@ -45,10 +45,10 @@ impl Records {
     }
 
     pub(crate) async fn attempt_of(&self, id: EventId, class: OutcomeClass, second: i64) -> Attempted {
-        let timestamp: Timestamp = NOON.parse().unwrap();
+        let (timestamp, event_type): (Timestamp, _) = (NOON.parse().unwrap(), EventType::QuoteClosed);
         let event =
-            NewEvent { id, timestamp, tenant: self.tenant, event_type: EventType::QuoteClosed, body: b"{}"[..].into() };
-        let delivery = DeliveryId::derive(self.webhook, id, EventType::QuoteClosed, timestamp);
+            NewEvent { id, timestamp, tenant: self.tenant, event_type, body: b"{}"[..].into(), traceparent: None };
+        let delivery = DeliveryId::derive(self.webhook, id, event_type, timestamp);
         assert!(self.ledger.events_store(&[event]).await.unwrap().deliveries.contains(&(id, delivery)));
         let elapsed = Duration::from_millis(250);
         let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
@@ -66,6 +66,7 @@ impl Records {
                 started_at: at(second) - elapsed,
                 elapsed,
             },
+            traceparent: None,
         }
     }
 

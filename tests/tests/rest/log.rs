@@ -73,6 +73,7 @@ async fn a_delivery_shows_what_was_sent_and_what_came_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failures_are_told_in_words() {
+    const SCHEDULE: time::Duration = time::Duration::MINUTE;
     let options = Options { timeout: "700ms", schedule: "60s", ..Options::default() };
     System::run(options, async |system| {
         let tenant = Uuid::new_v4();
@@ -82,6 +83,7 @@ async fn failures_are_told_in_words() {
             Receiver::start(&TestCa::new(), always(200)),
         );
         let moved = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(302).header("location", "https://x/")));
+        let gone = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(410).header("retry-after", "7200")));
         let nobody = free_address();
         let cases = [
             ("https://nowhere.invalid/".to_owned(), "dns", "does not resolve".to_owned()),
@@ -89,6 +91,13 @@ async fn failures_are_told_in_words() {
             (hanging.url("/"), "timeout", "no answer within 700 ms".to_owned()),
             (untrusted.url("/"), "tls", "the certificate ".to_owned()),
             (moved.url("/"), "status", "the receiver answered 302 Found".to_owned()),
+            (
+                gone.url("/"),
+                "status",
+                "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause of \
+                 2 h; retries keep to the fixed schedule"
+                    .to_owned(),
+            ),
         ];
         let mut webhooks = Vec::new();
         for (url, ..) in &cases {
@@ -97,7 +106,8 @@ async fn failures_are_told_in_words() {
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         for (webhook, (url, outcome, message)) in webhooks.iter().zip(&cases) {
             let waiting = api.newest_in(&webhook.id, "retrying").await;
-            assert!(waiting["next_attempt_at"].as_str() > waiting["first_failed_at"].as_str());
+            let moment = |member| OffsetDateTime::parse(waiting[member].as_str().unwrap(), &Rfc3339).unwrap();
+            assert_eq!(moment("next_attempt_at") - moment("first_failed_at"), SCHEDULE, "{url}: it is not for them to say");
             let detail = api.delivery(&webhook.id, waiting["id"].as_str().unwrap()).await;
             let attempt = &detail["attempt_log"][0];
             assert_eq!(attempt["outcome"], *outcome, "{url}");

@@ -150,7 +150,7 @@ async fn store(ledger: &ledger::Ledger, subscribed: &Subscribed) {
         today().format(&time::format_description::well_known::Rfc3339).unwrap().parse().unwrap();
     let event_type = EventType::QuoteClosed;
     let tenant = TenantId::from(subscribed.tenant);
-    let event = NewEvent { id, timestamp, tenant, event_type, body: b"{}"[..].into() };
+    let event = NewEvent { id, timestamp, tenant, event_type, body: b"{}"[..].into(), traceparent: None };
     assert_eq!(ledger.events_store(&[event]).await.unwrap().deliveries.len(), 1);
 }
 

@@ -77,6 +77,7 @@ fn stored(event: &Event) -> NewEvent {
         tenant: event.tenant.into(),
         event_type: event.event_type,
         body: b"{}"[..].into(),
+        traceparent: None,
     }
 }
 

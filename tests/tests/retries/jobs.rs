@@ -210,6 +210,7 @@ async fn the_job_of_a_test_that_was_taken_back_is_stale() {
             tenant: setting.tenant.into(),
             event_type: EventType::QuoteClosed,
             body: b"{}"[..].into(),
+            traceparent: None,
         };
         let webhook: Uuid = setting.webhook.parse().unwrap();
         let actor = Actor { tenant: event.tenant, user: "somebody".to_owned() };

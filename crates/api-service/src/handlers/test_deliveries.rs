@@ -76,7 +76,7 @@ fn sample(event_type: EventType, tenant: TenantId) -> Result<NewEvent, ApiError>
     let timestamp = Timestamp::try_from(OffsetDateTime::now_utc()).map_err(ApiError::unexpected)?;
     let id = EventId::from(Uuid::now_v7());
     let body = domain::envelope(&Event { id, event_type, tenant, timestamp, data: &data });
-    Ok(NewEvent { id, timestamp, tenant, event_type, body: body.into() })
+    Ok(NewEvent { id, timestamp, tenant, event_type, body: body.into(), traceparent: None })
 }
 
 /// Removes the white space between JSON's tokens: upstream services write none.

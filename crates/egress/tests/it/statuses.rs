@@ -15,6 +15,17 @@ async fn the_status_decides() {
         ("299 ", Success, 299, None),
         ("302 Found\r\nLocation: https://127.0.0.1:1/", Status, 302, Some("the receiver answered 302 Found")),
         ("400 <script>", Status, 400, Some("the receiver answered 400 Bad Request")),
+        (
+            "503 Busy\r\nRetry-After: 120",
+            Status,
+            503,
+            Some(
+                "the receiver answered 503 Service Unavailable and asked for a pause of 2 min; \
+                  retries keep to the fixed schedule",
+            ),
+        ),
+        ("503 Busy\r\nRetry-After: <script>", Status, 503, Some("the receiver answered 503 Service Unavailable")),
+        ("200 OK\r\nRetry-After: 120", Success, 200, None),
         ("500 Oops", Status, 500, Some("the receiver answered 500 Internal Server Error")),
         ("599 Oops", Status, 599, Some("the receiver answered 599")),
     ] {

@@ -10,7 +10,7 @@ use diesel::{
     sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
-use domain::{Answer, DeliveryId, DeliveryState, DurationBucket, Progress, WebhookId};
+use domain::{Answer, DeliveryId, DeliveryState, DurationBucket, Progress, Traceparent, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -37,6 +37,8 @@ pub struct Attempted {
     pub signed_at: OffsetDateTime,
     /// What came of it.
     pub answer: Answer,
+    /// The trace that its event belongs to, for the log. It is not recorded again.
+    pub traceparent: Option<Traceparent>,
 }
 
 /// What became of an attempt to be recorded.

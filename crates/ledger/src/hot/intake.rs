@@ -6,7 +6,7 @@ use diesel::{
     sql_types::{Binary, Bool, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp};
+use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp, Traceparent};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -29,6 +29,8 @@ pub struct NewEvent {
     pub event_type: EventType,
     /// The envelope's exact bytes.
     pub body: Bytes,
+    /// The trace that it belongs to. That of a duplicate is not stored.
+    pub traceparent: Option<Traceparent>,
 }
 
 /// What became of a batch of events.
@@ -49,7 +51,7 @@ macro_rules! store_events {
             pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
             event as arrays {
                 occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
-                body: Blob => Binary,
+                body: Blob => Binary, traceparent: Option<String> => Nullable<Text>,
             };
             concat!(include_str!("wanted_events.sql"), include_str!($sql))
         }
@@ -61,8 +63,8 @@ store_events!(StoreOldEvents, "store_old_events.sql");
 
 impl From<StoreEvents> for StoreOldEvents {
     fn from(events: StoreEvents) -> Self {
-        let StoreEvents { tenant, event_type, first, last, occurred_at, event_id, moment, body } = events;
-        Self { tenant, event_type, first, last, occurred_at, event_id, moment, body }
+        let StoreEvents { tenant, event_type, first, last, occurred_at, event_id, moment, body, traceparent } = events;
+        Self { tenant, event_type, first, last, occurred_at, event_id, moment, body, traceparent }
     }
 }
 
@@ -162,6 +164,7 @@ fn numbered(events: &[NewEvent]) -> (Vec<usize>, StoreEvents) {
             statement.event_id.push(event.id.as_uuid());
             statement.moment.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
             statement.body.push(Blob(event.body.clone()));
+            statement.traceparent.push(event.traceparent.as_ref().map(Traceparent::to_string));
         }
         statement.last.push(number);
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, WebhookId};
+use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, Traceparent, WebhookId};
 use time::{OffsetDateTime, PrimitiveDateTime};
 use uuid::Uuid;
 
@@ -22,6 +22,8 @@ pub struct LoadedDelivery {
     pub event_type: EventType,
     /// The exact body, or its length.
     pub body: StoredBody,
+    /// The trace that its event belongs to.
+    pub traceparent: Option<Traceparent>,
     /// Where it goes.
     pub destination: Destination,
 }
@@ -84,7 +86,7 @@ batch_statement! {
     LoadDeliveries -> (
         SqlUuid,
         (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
-        (Timestamptz, Text, BigInt, Nullable<Binary>),
+        (Timestamptz, Text, BigInt, Nullable<Binary>, Nullable<Text>),
         (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
     );
     jobs as arrays { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
@@ -97,7 +99,7 @@ pub(crate) type ProgressRow = (String, i16, i16, Option<OffsetDateTime>, Option<
 type LoadedRow = (
     Uuid,
     ProgressRow,
-    (OffsetDateTime, String, i64, Option<Vec<u8>>),
+    (OffsetDateTime, String, i64, Option<Vec<u8>>, Option<String>),
     (Uuid, Uuid, String, bool, bool, String, Vec<u8>),
 );
 
@@ -133,7 +135,7 @@ pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
 
 /// Reads a row. The error names the unreadable column.
 fn read_delivery((id, progress, event, webhook): LoadedRow) -> Result<LoadedDelivery, &'static str> {
-    let (occurred_at, event_type, length, body) = event;
+    let (occurred_at, event_type, length, body, traceparent) = event;
     let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
     let state = match (is_active, is_deleted) {
         (_, true) => WebhookState::Deleted,
@@ -147,6 +149,7 @@ fn read_delivery((id, progress, event, webhook): LoadedRow) -> Result<LoadedDeli
         occurred_at,
         event_type: event_type.parse().map_err(|_| "events.event_type")?,
         body: body.map_or(StoredBody::Long(length), |body| StoredBody::Here(body.into())),
+        traceparent: traceparent.as_deref().and_then(Traceparent::parse),
         destination: Destination {
             webhook: webhook.into(),
             tenant: tenant.into(),

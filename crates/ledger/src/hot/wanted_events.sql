@@ -23,8 +23,8 @@
 )
 
 , stored AS (
-    INSERT INTO events (occurred_at, id, tenant_id, event_type, body)
-    SELECT event.occurred_at[n], event.event_id[n], tenant, event_type, event.body[n]
+    INSERT INTO events (occurred_at, id, tenant_id, event_type, body, traceparent)
+    SELECT event.occurred_at[n], event.event_id[n], tenant, event_type, event.body[n], event.traceparent[n]
     FROM (SELECT *, generate_series(first, last) AS n FROM wanted WHERE webhooks <> '{}') AS numbered
     CROSS JOIN event
     ON CONFLICT DO NOTHING

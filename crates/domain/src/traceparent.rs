@@ -1,0 +1,111 @@
+//! The trace that an event belongs to: the value of `traceparent` in W3C Trace Context.
+
+use std::fmt;
+
+/// The characters of a value of version 00, and the fewest of any version.
+const LENGTH: usize = 55;
+/// The most characters of a later version, which may add fields.
+const LONGEST: usize = 256;
+
+/// The version, the trace's id, the parent's id and the flags, all of them hexadecimal. It is kept as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traceparent(Box<str>);
+
+impl Traceparent {
+    /// Reads a value. Returns `None` for what is none. Its sender is then treated as one that sent none, as the standard
+    /// says.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (head, more) = text.split_at_checked(LENGTH)?;
+        let fields: Vec<_> = head.split('-').collect();
+        let [version, trace, parent, flags] = fields[..] else { return None };
+        let is_known = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
+        let is_set = |id: &str| id.bytes().any(|digit| digit != b'0');
+        let ends_well = match version {
+            "00" => more.is_empty(),
+            "ff" => false,
+            _ => more.is_empty() || more.starts_with('-'),
+        };
+        let is_short = text.len() <= LONGEST && more.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_known && is_set(trace) && is_set(parent) && ends_well && is_short).then(|| Self(text.into()))
+    }
+
+    /// The value as it came.
+    #[must_use]
+    pub const fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The trace's id: 32 hexadecimal digits.
+    #[must_use]
+    pub fn trace_id(&self) -> &str {
+        self.0.split('-').nth(1).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Traceparent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether a field has this many digits, in lower case.
+fn is_hex(field: &str, digits: usize) -> bool {
+    field.len() == digits && field.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_good_value_is_kept_as_it_came_and_names_its_trace() {
+        let read = Traceparent::parse(GOOD).unwrap();
+        assert_eq!((read.as_str(), read.trace_id()), (GOOD, "4bf92f3577b34da6a3ce929d0e0e4736"));
+        assert_eq!(read.to_string(), GOOD);
+    }
+
+    #[test]
+    fn a_later_version_may_have_more_after_a_dash() {
+        let later = GOOD.replacen("00", "cc", 1);
+        let longest = format!("{later}-{}", "x".repeat(LONGEST - LENGTH - 1));
+        for good in [later.clone(), format!("{later}-what-the-future-brings"), format!("{later}-"), longest.clone()] {
+            assert_eq!(Traceparent::parse(&good).map(|read| read.to_string()), Some(good));
+        }
+        for more in [".what-the-future-brings", "x", "-a b", "-a\n", "-\u{7f}", "-\u{e9}"] {
+            assert_eq!(Traceparent::parse(&format!("{later}{more}")), None, "{more:?}");
+        }
+        assert_eq!(Traceparent::parse(&format!("{longest}x")), None, "too long");
+    }
+
+    #[test]
+    fn what_the_standard_calls_invalid_is_none() {
+        let digits = |from: &str, to: &str| GOOD.replace(from, to);
+        for bad in [
+            String::new(),
+            GOOD[1..].to_owned(),
+            GOOD[..LENGTH - 1].to_owned(),
+            format!("{GOOD}0"),
+            format!("{GOOD}-"),
+            format!("{GOOD}-more"),
+            format!(" {GOOD}"),
+            format!("{GOOD} "),
+            GOOD.to_uppercase(),
+            GOOD.replacen("00", "ff", 1),
+            GOOD.replacen("00", "0g", 1),
+            digits("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)),
+            digits("00f067aa0ba902b7", &"0".repeat(16)),
+            digits("4bf92f35", "4bf92f3x"),
+            digits("00f067aa", "00f067a "),
+            digits("-01", "-0z"),
+            digits("-", "_"),
+            // Fields of other lengths with the right sum, and a character that the fields' end would split.
+            digits("4736-00", "473-600"),
+            format!("{}\u{e9}", &GOOD[..LENGTH - 1]),
+        ] {
+            assert_eq!(Traceparent::parse(&bad), None, "{bad:?}");
+        }
+    }
+}
