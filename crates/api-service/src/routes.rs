@@ -10,7 +10,7 @@ use actix_web::{
 
 use crate::{
     authentication::{self, Authentication},
-    handlers::{deliveries, docs, event_types, recoveries, resends, test_deliveries, webhooks},
+    handlers::{cancellations, deliveries, docs, event_types, events, recoveries, resends, test_deliveries, webhooks},
     metrics::Metrics,
     problem::{Answer, ApiError},
     state::State,
@@ -54,6 +54,8 @@ fn table(config: &mut ServiceConfig) {
         .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(resends::create)))
         .service(at("/webhooks/{id}/recover/", "POST").route(post().to(recoveries::begin)))
         .service(at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD").route(get().to(recoveries::read)))
+        .service(at("/webhooks/{id}/cancel/", "POST").route(post().to(cancellations::create)))
+        .service(at("/events/{event_id}/", "GET, HEAD").route(get().to(events::read)))
         .service(at("/event-types/", "GET, HEAD").route(get().to(event_types::list)))
         .default_service(web::to(nothing));
     config

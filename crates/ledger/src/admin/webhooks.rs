@@ -9,7 +9,10 @@ use domain::{EventType, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub(crate) use self::ownership::{Active, Existence, lock};
+pub(crate) use self::{
+    changes::END_RECOVERIES,
+    ownership::{Active, Existence, lock},
+};
 pub use self::{changes::WebhookChange, ownership::OwnWebhook};
 use crate::{
     error::LedgerError,

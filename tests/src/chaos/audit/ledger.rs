@@ -21,7 +21,7 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
                 DeliveryState::Succeeded => audit.counts.delivered += 1,
                 DeliveryState::Dropped => audit.counts.dropped += 1,
                 DeliveryState::Cancelled => audit.counts.cancelled += 1,
-                DeliveryState::Pending | DeliveryState::Retrying => {}
+                DeliveryState::Pending | DeliveryState::Retrying | DeliveryState::Skipped => {}
             }
         }
         let what = || format!("delivery {} to \"{}\"", delivery.id, case.name(delivery.webhook));
