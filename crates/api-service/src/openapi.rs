@@ -60,7 +60,9 @@ fn operation(call: &Call, limits: &Limits) -> Value {
     if let Some(body) = &call.body {
         operation["requestBody"] = request_body(body);
     }
-    let mut responses = Map::from_iter([(call.success.status.to_string(), success(call))]);
+    let successes = [&call.success].into_iter().chain(&call.other_success);
+    let mut responses: Map<_, _> =
+        successes.map(|success| (success.status.to_string(), response(call, success))).collect();
     responses.extend(errors::references(call, limits));
     operation["responses"] = responses.into();
     if call.is_public() {
@@ -73,6 +75,7 @@ fn parameters(call: &Call) -> Vec<Value> {
     let in_path = call.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).map(|name| {
         let (description, example) = match name {
             "delivery_id" => ("The delivery's id, which is also its `X-Service-Webhook-Id`.", examples::DELIVERY),
+            "event_id" => ("The event's id, as its publisher named it.", examples::EVENT),
             "recovery_id" => ("The recovery's id.", examples::RECOVERY),
             _ => ("The webhook's id.", examples::WEBHOOK),
         };
@@ -94,25 +97,26 @@ fn request_body(body: &Body) -> Value {
     })
 }
 
-fn success(call: &Call) -> Value {
-    let Success { description, content, location, .. } = &call.success;
+fn response(call: &Call, success: &Success) -> Value {
+    let Success { description, content, location, .. } = success;
     let mut headers = json!({"X-Request-Id": header("X-Request-Id")});
     if let Some(location) = location {
         headers["Location"] = json!({"description": location, "required": true,
                                      "schema": {"type": "string", "format": "uri-reference"}});
     }
-    let mut success = json!({"description": description, "headers": headers});
+    let mut response = json!({"description": description, "headers": headers});
     if let Some(Content { media_type, schema, example }) = content {
         let mut content = json!({"schema": schema});
         if let Some(example) = example {
             content["example"] = example.clone();
         }
-        success["content"][*media_type] = content;
+        response["content"][*media_type] = content;
     }
-    for (id, parameters) in &call.links {
-        success["links"][*id] = json!({"operationId": id, "parameters": parameters});
+    let links = call.links.iter().filter(|_| success.status == call.success.status);
+    for (id, parameters) in links {
+        response["links"][*id] = json!({"operationId": id, "parameters": parameters});
     }
-    success
+    response
 }
 
 fn headers() -> Value {

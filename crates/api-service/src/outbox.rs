@@ -19,7 +19,7 @@ pub(crate) struct Outbox {
     pub(crate) recoveries: Arc<Notify>,
     /// Notified when a webhook is activated.
     pub(crate) activations: Arc<Notify>,
-    /// Notified when a webhook is deleted.
+    /// Notified when a webhook is deleted, or what waits for it is cancelled.
     pub(crate) cancellations: Arc<Notify>,
 }
 

@@ -6,11 +6,13 @@
 //! | a session of another role | 403 | `not_an_admin` |
 //! | a write from another site's page | 403 | `cross_site` |
 //! | an unknown path or id, another tenant's id | 404 | `not_found` |
+//! | an event of which the tenant has none | 404 | `unknown_event` |
 //! | a path that does not take the method | 405 | `method_not_allowed` |
 //! | a body that is too slow | 408 | `body_too_slow` |
 //! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
 //! | a tenant with ten times as many deleted webhooks | 409 | `too_many_deleted_webhooks` |
 //! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
+//! | a resend or a recovery while what waits is being cancelled | 409 | `cancelling` |
 //! | a test for a webhook that is paused | 409 | `webhook_inactive` |
 //! | a body that is too large | 413 | `body_too_large` |
 //! | a body that does not claim to be JSON | 415 | `unsupported_media_type` |
@@ -57,6 +59,12 @@ pub(crate) enum ApiError {
     CrossSite(&'static str),
     #[error("there is nothing here")]
     NotFound,
+    #[error(
+        "there is no such event of this tenant: it has not arrived yet, or never came (a wrong exchange or routing key); \
+         or it was refused, and operators find it in the queue of rejected events; or no webhook wanted it when it \
+         came: such events are not kept; or it is older than events are kept; or it belongs to another tenant"
+    )]
+    UnknownEvent,
     #[error("only these methods are possible here: {0}")]
     MethodNotAllowed(&'static str),
     #[error("the body did not arrive within {} seconds", .0.as_secs())]
@@ -69,6 +77,8 @@ pub(crate) enum ApiError {
     TooManyDeleted(u32),
     #[error("the delivery is older than what is kept, and may be gone at any moment")]
     TooOld,
+    #[error("what waits for the webhook is being cancelled, and so would this be; wait until that is done")]
+    Cancelling,
     #[error("the webhook is paused; set is_active to true first")]
     WebhookInactive,
     #[error("the body is larger than {0} bytes")]
@@ -115,11 +125,13 @@ impl ApiError {
             Self::NotAnAdmin => (StatusCode::FORBIDDEN, "not_an_admin"),
             Self::CrossSite(_) => (StatusCode::FORBIDDEN, "cross_site"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::UnknownEvent => (StatusCode::NOT_FOUND, "unknown_event"),
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::BodyTooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
             Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
             Self::TooManyDeleted(_) => (StatusCode::CONFLICT, "too_many_deleted_webhooks"),
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
+            Self::Cancelling => (StatusCode::CONFLICT, "cancelling"),
             Self::WebhookInactive => (StatusCode::CONFLICT, "webhook_inactive"),
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),

@@ -10,7 +10,10 @@ use actix_web::{
 
 use crate::{
     authentication::{self, Authentication},
-    handlers::{deliveries, docs, event_types, history, recoveries, resends, stats, test_deliveries, webhooks},
+    handlers::{
+        cancellations, deliveries, docs, event_types, events, history, recoveries, resends, stats, test_deliveries,
+        webhooks,
+    },
     metrics::Metrics,
     problem::{Answer, ApiError},
     state::State,
@@ -54,6 +57,8 @@ fn table(config: &mut ServiceConfig) {
         .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(resends::create)))
         .service(at("/webhooks/{id}/recover/", "POST").route(post().to(recoveries::begin)))
         .service(at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD").route(get().to(recoveries::read)))
+        .service(at("/webhooks/{id}/cancel/", "POST").route(post().to(cancellations::create)))
+        .service(at("/events/{event_id}/", "GET, HEAD").route(get().to(events::read)))
         .service(at("/webhooks/{id}/stats/", "GET, HEAD").route(get().to(stats::read)))
         .service(at("/webhooks/{id}/notices/", "GET, HEAD").route(get().to(history::notices)))
         .service(at("/webhooks/{id}/history/", "GET, HEAD").route(get().to(history::list)))

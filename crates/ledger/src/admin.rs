@@ -1,6 +1,8 @@
 //! What administrators ask for.
 
+pub(crate) mod cancellations;
 pub(crate) mod deliveries;
+pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod notices;
 pub(crate) mod outbox;

@@ -13,10 +13,12 @@ mod tables;
 mod upkeep;
 
 pub use admin::{
+    cancellations::Cancellation,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
+    events::{Absence, EventDelivery, FoundEvent, FoundEvents, Outlook},
     history::{Action, Actor, HistoryEntry},
     outbox::{LEASE, OutboxBatch},
-    recoveries::Recovery,
+    recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, Recovery},
     resends::{BegunResend, Resend},
     sessions::{NewSession, Session, SessionHash},
     stats::{StatsStep, Tally},

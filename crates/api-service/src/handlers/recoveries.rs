@@ -1,9 +1,11 @@
-//! `/api/v1/webhooks/{id}/recover/`: recoveries. The outbox relay sends every dropped delivery since a time again.
+//! `/api/v1/webhooks/{id}/recover/`: recoveries. The outbox relay sends what was dropped or skipped in a span of time
+//! again.
 
 use actix_web::{HttpResponse, http::header::LOCATION, web::Data};
 use domain::WebhookId;
-use ledger::Recovery;
+use ledger::{NewRecovery, Recover, Recoverable, Recovery};
 use serde::Serialize;
+use serde_json::{Value, json};
 use time::{OffsetDateTime, serde::rfc3339};
 use uuid::Uuid;
 
@@ -14,31 +16,93 @@ use super::{
 use crate::{
     authentication::Administrator,
     problem::{Answer, ApiError},
-    request::{Checked, Fields, Id, Members, timestamp, violation},
+    request::{Checked, Fields, Id, Members, boolean, keep, string, timestamp, violation, wrong_type},
     state::{Rules, State},
 };
 
-/// Deliveries of events from this time on are recovered.
-pub(crate) struct Since(OffsetDateTime);
+const KNOWN: [&str; 5] = ["since", "from", "until", "states", "count_only"];
 
-impl FromBody for Since {
+/// What is asked for.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Wish {
+    /// To recover these.
+    Recover(NewRecovery),
+    /// To know how many these are.
+    Count(NewRecovery),
+}
+
+impl FromBody for Wish {
     fn read(members: &Members, _: &Rules) -> Checked<Self> {
+        let is_given = |field: &str| members.0.iter().any(|(name, _)| name == field);
         let mut fields = Fields::of(members);
-        let since = fields.required("since", |value| timestamp("since", value));
-        let since = fields.finish(&["since"], since)?.as_datetime();
-        if since > OffsetDateTime::now_utc() {
-            return violation("since", "in_the_future", "must not be in the future");
+        let name = if is_given("from") && !is_given("since") { "from" } else { "since" };
+        let since = fields.required(name, |value| past(name, value));
+        if name == "since" {
+            fields.optional("from", |_| {
+                violation::<()>("from", "repeated_field", "is another name of since, which is given too")
+            });
         }
-        Ok(Self(since))
+        let until = fields.optional("until", |value| after(since, value));
+        let states = fields.optional("states", states).unwrap_or_else(|| vec![Recoverable::Dropped]);
+        let is_count = fields.optional("count_only", |value| boolean("count_only", value)) == Some(true);
+        let wanted = since.map(|since| NewRecovery { since, until, states });
+        fields.finish(&KNOWN, wanted.map(if is_count { Self::Count } else { Self::Recover }))
     }
+}
+
+fn past(field: &str, value: &Value) -> Checked<OffsetDateTime> {
+    let moment = timestamp(field, value)?.as_datetime();
+    if moment > OffsetDateTime::now_utc() {
+        return violation(field, "in_the_future", "must not be in the future");
+    }
+    Ok(moment)
+}
+
+/// The end of the span. A beginning that is faulty itself does not make it so.
+fn after(since: Option<OffsetDateTime>, value: &Value) -> Checked<OffsetDateTime> {
+    let until = timestamp("until", value)?.as_datetime();
+    if since.is_some_and(|since| until <= since) {
+        return violation("until", "not_after_since", "must be later than the beginning of the span");
+    }
+    Ok(until)
+}
+
+fn states(value: &Value) -> Checked<Vec<Recoverable>> {
+    let Some(entries) = value.as_array() else {
+        return wrong_type("states", "an array of states", value);
+    };
+    if entries.is_empty() {
+        return violation("states", "empty", "must list at least one state");
+    }
+    let (mut states, mut violations) = (Vec::new(), Vec::new());
+    for (index, entry) in entries.iter().enumerate() {
+        if let Some(state) = keep(&mut violations, state(index, entry, &states)) {
+            states.push(state);
+        }
+    }
+    if violations.is_empty() { Ok(states) } else { Err(violations) }
+}
+
+fn state(index: usize, entry: &Value, before: &[Recoverable]) -> Checked<Recoverable> {
+    let field = format!("states[{index}]");
+    let Ok(state) = string(&field, entry)?.parse::<Recoverable>() else {
+        return violation(&field, "unknown_state", "must be dropped or skipped");
+    };
+    if before.contains(&state) {
+        return violation(&field, "repeated_state", format!("repeats the state {}", state.as_str()));
+    }
+    Ok(state)
 }
 
 /// A recovery and its progress.
 #[derive(Serialize)]
-struct RecoveryView {
+struct RecoveryView<'a> {
     id: Uuid,
     #[serde(with = "rfc3339")]
     since: OffsetDateTime,
+    #[serde(with = "rfc3339::option")]
+    until: Option<OffsetDateTime>,
+    states: &'a [String],
     state: &'static str,
     /// How many deliveries have begun a fresh run.
     resent: i32,
@@ -48,18 +112,32 @@ struct RecoveryView {
     finished_at: Option<OffsetDateTime>,
 }
 
-/// Begins a recovery, or answers with the one that is running.
+/// Begins a recovery, or answers with the one that is running, or only with how many deliveries one would send.
 pub(crate) async fn begin(
     state: Data<State>,
     admin: Administrator,
     Id(webhook): Id<WebhookId>,
-    Body(Since(since)): Body<Since>,
+    Body(wish): Body<Wish>,
 ) -> Answer {
-    let recovery = state.ledger.recovery_create(admin.tenant, webhook, since).await?.ok_or(ApiError::NotFound)?;
+    let wanted = match wish {
+        Wish::Recover(wanted) => wanted,
+        Wish::Count(wanted) => return count(&state, &admin, webhook, &wanted).await,
+    };
+    let recovery = match state.ledger.recovery_create(&admin, webhook, &wanted).await? {
+        Recover::NotFound => return Err(ApiError::NotFound),
+        Recover::Cancelling => return Err(ApiError::Cancelling),
+        Recover::UnderWay(recovery) => recovery,
+    };
     state.outbox.recoveries.notify_one();
-    tracing::info!(recovery = %recovery.id, %webhook, tenant = %admin.tenant, "dropped deliveries are recovered");
+    tracing::info!(recovery = %recovery.id, %webhook, tenant = %admin.tenant, "deliveries are recovered");
     let location = format!("/api/v1/webhooks/{webhook}/recover/{}/", recovery.id);
     Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
+}
+
+async fn count(state: &State, admin: &Administrator, webhook: WebhookId, wanted: &NewRecovery) -> Answer {
+    let counted = state.ledger.recoverable_count(admin.tenant, webhook, wanted, state.keep).await?;
+    let counted = counted.ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok().json(json!({"count": counted.count, "is_exact": counted.is_exact})))
 }
 
 /// Answers with a recovery's progress.
@@ -74,15 +152,82 @@ pub(crate) async fn read(
     Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
 }
 
-impl RecoveryView {
-    const fn of(recovery: &Recovery) -> Self {
+impl<'a> RecoveryView<'a> {
+    fn of(recovery: &'a Recovery) -> Self {
         Self {
             id: recovery.id,
             since: recovery.since,
+            until: recovery.until,
+            states: &recovery.states,
             state: if recovery.finished_at.is_some() { "done" } else { "running" },
             resent: recovery.resent,
             created_at: recovery.created_at,
             finished_at: recovery.finished_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::Destinations;
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn read(body: &Value) -> Checked<Wish> {
+        let members = body.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone()));
+        let rules = Rules { name_chars: 1, url_chars: 1, destinations: Destinations::default() };
+        Wish::read(&Members(members.collect()), &rules)
+    }
+
+    const SINCE: &str = "2026-03-01T00:00:00Z";
+
+    #[test]
+    fn only_the_beginning_of_the_span_is_needed_and_has_two_names() {
+        let plain =
+            NewRecovery { since: datetime!(2026-03-01 00:00 UTC), until: None, states: vec![Recoverable::Dropped] };
+        let all = NewRecovery {
+            until: Some(datetime!(2026-03-02 00:00 UTC)),
+            states: vec![Recoverable::Skipped, Recoverable::Dropped],
+            ..plain.clone()
+        };
+        let more = json!({"since": SINCE, "until": "2026-03-02T01:00:00+01:00", "states": ["skipped", "dropped"],
+                          "count_only": true});
+        for (body, wish) in [
+            (json!({"since": SINCE}), Wish::Recover(plain.clone())),
+            (json!({"from": SINCE, "count_only": false}), Wish::Recover(plain)),
+            (more, Wish::Count(all)),
+        ] {
+            assert_eq!(read(&body).unwrap(), wish, "{body}");
+        }
+    }
+
+    #[test]
+    fn every_faulty_field_is_named() {
+        for (body, expected) in [
+            (json!({}), &[("since", "required")][..]),
+            (json!({"since": SINCE, "from": SINCE}), &[("from", "repeated_field")]),
+            (json!({"from": "9000-01-01T00:00:00Z"}), &[("from", "in_the_future")]),
+            (json!({"since": SINCE, "until": SINCE}), &[("until", "not_after_since")]),
+            (json!({"since": 1, "until": SINCE}), &[("since", "wrong_type")]),
+            (json!({"since": SINCE, "states": []}), &[("states", "empty")]),
+            (json!({"since": SINCE, "states": "dropped"}), &[("states", "wrong_type")]),
+            (
+                json!({"until": "soon", "states": ["dropped", "succeeded", "dropped", 1], "count_only": 1, "to": 1}),
+                &[
+                    ("since", "required"),
+                    ("until", "invalid_timestamp"),
+                    ("states[1]", "unknown_state"),
+                    ("states[2]", "repeated_state"),
+                    ("states[3]", "wrong_type"),
+                    ("count_only", "wrong_type"),
+                    ("to", "unknown_field"),
+                ],
+            ),
+        ] {
+            let faults = read(&body).unwrap_err();
+            let found: Vec<_> = faults.iter().map(|fault| (fault.field.as_str(), fault.code)).collect();
+            assert_eq!(found, expected, "{body}");
         }
     }
 }

@@ -29,6 +29,7 @@ pub(crate) async fn create(
     match state.ledger.delivery_resend(&admin, webhook.id(), id, state.keep).await? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
+        Resend::Cancelling => return Err(ApiError::Cancelling),
         Resend::Waiting => {}
         Resend::Begun(begun) => {
             if let Err(error) = state.outbox.publish(&begun.batch).await

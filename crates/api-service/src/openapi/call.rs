@@ -22,9 +22,11 @@ pub(super) struct Call {
     pub(super) query: Vec<Parameter>,
     pub(super) body: Option<Body>,
     pub(super) success: Success,
+    /// What a request for something less is answered with.
+    pub(super) other_success: Option<Success>,
     /// The errors that do not follow from the other members.
     pub(super) refusals: Vec<fn(&Limits) -> ApiError>,
-    /// Calls to make next. Each maps its parameters to places in this call's request or answer.
+    /// Calls to make after `success`. Each maps its parameters to places in this call's request or answer.
     pub(super) links: Vec<(&'static str, Value)>,
 }
 
@@ -81,7 +83,10 @@ impl Tag {
             Self::Deliveries => {
                 ("Deliveries", "What was sent, what came back, what is still to come; and one delivery sent again.")
             }
-            Self::Recovery => ("Recovery", "After an outage of a receiver: everything that was dropped, sent again."),
+            Self::Recovery => (
+                "Recovery",
+                "What was dropped in an outage or skipped in a pause, sent again; or what waits, cancelled.",
+            ),
             Self::Insight => {
                 ("Insight", "How a webhook fares, what its administrators are told, and who changed what.")
             }

@@ -2,6 +2,7 @@
 
 use actix_web::http::Method;
 use domain::{DeliveryState, EventType};
+use ledger::Recoverable;
 use serde_json::{Value, json};
 
 use super::{
@@ -140,11 +141,20 @@ fn deliveries() -> Vec<Call> {
             id: "resendDelivery",
             path: "/webhooks/{id}/deliveries/{delivery_id}/resend/",
             summary: "Send a delivery again",
-            description: "In whatever state it is, unless it is older than what is kept: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held.",
+            description: "In whatever state it is, unless it is older than what is kept: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held. While what waits for the webhook is being cancelled, this is refused.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
-            refusals: vec![|_| ApiError::TooOld, broker_away],
+            refusals: vec![|_| ApiError::TooOld, |_| ApiError::Cancelling, broker_away],
             success: answer(202, "It is on its way.", "Delivery", examples::accepted()).at("The delivery's path."),
             ..call(Method::POST, Tag::Deliveries)
+        },
+        Call {
+            id: "readEvent",
+            path: "/events/{event_id}/",
+            summary: "Read what became of an event",
+            description: "For each webhook of the tenant: its delivery, or why there is none. An event is told from others by its type and millisecond too, so one id may stand for several, of which the newest ten are shown. An event that no webhook wanted when it came is not kept.",
+            refusals: vec![|_| ApiError::UnknownEvent],
+            success: answer(200, "The events of this id, newest first.", "EventList", examples::events()),
+            ..call(Method::GET, Tag::Deliveries)
         },
     ]
 }
@@ -155,16 +165,31 @@ fn recovery() -> Vec<Call> {
         Call {
             id: "recoverDeliveries",
             path: "/webhooks/{id}/recover/",
-            summary: "Recover dropped deliveries",
-            description: "Sends again every delivery of the webhook that was dropped, of events since a time that are not older than what is kept. It goes on in the background, at a measured pace, and survives restarts. While one runs, asking again answers with the one that runs.",
+            summary: "Recover dropped or skipped deliveries",
+            description: "Sends again every delivery of the webhook that is in one of `states`, of events that fired in a span of time and are not older than what is kept: with the same id and the same body, in a fresh run of the schedule. Deliveries made after the request are left out. It goes on in the background, at a measured pace, and survives restarts. While one runs, asking again begins nothing: the answer is the one that runs, and its members say what that one recovers. While what waits for the webhook is being cancelled, this is refused.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "NewRecovery",
-                examples: vec![("today", json!({"since": "2026-03-01T00:00:00Z"}))],
+                examples: vec![
+                    ("today", json!({"since": "2026-03-01T00:00:00Z"})),
+                    (
+                        "span",
+                        json!({"since": "2026-03-01T00:00:00Z", "until": "2026-03-01T06:00:00Z",
+                                    "states": Recoverable::ALL.map(Recoverable::as_str)}),
+                    ),
+                    ("count", json!({"since": "2026-03-01T00:00:00Z", "count_only": true})),
+                ],
             }),
+            refusals: vec![|_| ApiError::Cancelling],
             links: vec![("readRecovery", progress)],
             success: answer(202, "The recovery is under way.", "Recovery", examples::recovery())
                 .at("The recovery's path."),
+            other_success: Some(answer(
+                200,
+                "With `count_only`: how many deliveries a recovery would send again now.",
+                "RecoverableCount",
+                examples::recoverable(),
+            )),
             ..call(Method::POST, Tag::Recovery)
         },
         Call {
@@ -174,6 +199,15 @@ fn recovery() -> Vec<Call> {
             description: "How many deliveries have been sent again, and whether it is done.",
             success: answer(200, "The recovery.", "Recovery", examples::recovery()),
             ..call(Method::GET, Tag::Recovery)
+        },
+        Call {
+            id: "cancelDeliveries",
+            path: "/webhooks/{id}/cancel/",
+            summary: "Cancel what waits",
+            description: "Cancels the deliveries of the webhook that are pending or retrying, those held by a pause included, and ends its running recovery. The webhook stays: what comes after the request is delivered. It goes on in the background, and survives restarts; the log says how far it has come. An attempt that is under way is not broken off. Until it is done, resends and recoveries of this webhook are refused.",
+            body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
+            success: answer(202, "What waits is being cancelled.", "Cancellation", json!({"state": "running"})),
+            ..call(Method::POST, Tag::Recovery)
         },
         Call {
             id: "listEventTypes",
@@ -263,6 +297,7 @@ fn of_webhook(id: &str) -> Vec<(&'static str, Value)> {
         "readStats",
         "listNotices",
         "listHistory",
+        "cancelDeliveries",
         "deleteWebhook",
     ]
     .map(|call| (call, json!({"id": id})))

@@ -138,6 +138,7 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::NotAnAdmin => "the session is not an administrator's",
         ApiError::CrossSite(_) => "a browser sent this from another site's page",
         ApiError::NotFound => "there is nothing of that id, or it belongs to another tenant",
+        ApiError::UnknownEvent => "the tenant has no event of that id; `detail` says what that can mean",
         ApiError::MethodNotAllowed(_) => "the path does not take this method; `Allow` says which it takes",
         ApiError::BodyTooSlow(_) => "the body did not arrive in time",
         ApiError::TooManyWebhooks(_) => "the tenant has as many webhooks as it may have",
@@ -145,6 +146,7 @@ const fn when(error: &ApiError) -> &'static str {
             "the tenant has deleted ten times as many webhooks as it may have, and their logs are still kept"
         }
         ApiError::TooOld => "the delivery is older than what is kept",
+        ApiError::Cancelling => "what waits for the webhook is being cancelled; wait until that is done",
         ApiError::WebhookInactive => "the webhook is paused",
         ApiError::BodyTooLarge(_) => "the body is larger than it may be",
         ApiError::MediaType => "the body does not say that it is JSON, or is compressed",

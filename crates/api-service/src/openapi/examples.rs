@@ -1,14 +1,18 @@
 //! The values of the examples.
 
 use domain::{EventType, OutcomeClass, catalogue};
+use ledger::Absence;
 use serde_json::{Value, json};
 
+use crate::handlers::events::explanation;
+
 pub(super) const WEBHOOK: &str = "0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11";
+const OTHER_WEBHOOK: &str = "0199a3c2-9e10-7c55-8d21-6b3f4e5a7c22";
 pub(super) const DELIVERY: &str = "019ca8bb-b63b-81e0-9e67-8295475fb864";
 pub(super) const RECOVERY: &str = "019cab10-22f0-7c44-8f4e-0a6d1b9e7c55";
 pub(super) const NOTICE: &str = "019ca8bb-b7c1-7d02-a6b3-71c4e8d95a20";
 pub(super) const REQUEST: &str = "019cab12-9e0d-7a31-b1c2-3d4e5f607182";
-const EVENT: &str = "0192f0c1-0000-7000-8000-000000000001";
+pub(super) const EVENT: &str = "0192f0c1-0000-7000-8000-000000000001";
 const TENANT: &str = "5b0e0000-0000-4000-8000-000000000001";
 const EVENT_TYPE: EventType = EventType::QuoteClosed;
 pub(super) const URL: &str = "https://erp.example.com/hooks/quotes";
@@ -74,8 +78,39 @@ pub(super) fn detail() -> Value {
 }
 
 pub(super) fn recovery() -> Value {
-    json!({"id": RECOVERY, "since": "2026-03-01T00:00:00Z", "state": "running", "resent": 117,
-           "created_at": "2026-03-01T20:15:00.5Z", "finished_at": null})
+    json!({"id": RECOVERY, "since": "2026-03-01T00:00:00Z", "until": null, "states": ["dropped"],
+           "state": "running", "resent": 117, "created_at": "2026-03-01T20:15:00.5Z", "finished_at": null})
+}
+
+pub(super) fn recoverable() -> Value {
+    json!({"count": 1742, "is_exact": true})
+}
+
+/// What became of an event at a webhook that got it, and at one that did not.
+pub(super) fn events() -> Value {
+    let reason = Absence::NotSubscribed;
+    json!({
+        "data": [{
+            "event_id": EVENT, "event_type": EVENT_TYPE,
+            "occurred_at": "2026-03-01T09:30:00.123Z", "received_at": "2026-03-01T09:30:00.131842Z",
+            "webhooks": [
+                {
+                    "webhook_id": WEBHOOK, "name": "ERP: quotes", "is_deleted": false,
+                    "delivery": {
+                        "id": DELIVERY, "state": "retrying", "attempts": 1,
+                        "next_attempt_at": "2026-03-01T09:31:00.489012Z", "created_at": "2026-03-01T09:30:00.131842Z",
+                        "is_test": false,
+                    },
+                    "reason": null, "explanation": null,
+                },
+                {
+                    "webhook_id": OTHER_WEBHOOK, "name": "Shop: returns", "is_deleted": false, "delivery": null,
+                    "reason": reason.as_str(), "explanation": explanation(reason),
+                },
+            ],
+        }],
+        "is_complete": true,
+    })
 }
 
 pub(super) fn stats() -> Value {

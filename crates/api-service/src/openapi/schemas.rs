@@ -1,7 +1,7 @@
 //! The schemas of requests and answers. The end-to-end tests check them against real answers.
 
 use domain::{DeliveryState, EventType, NoticeType, OutcomeClass};
-use ledger::Action;
+use ledger::{Absence, Action, Recoverable};
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
@@ -44,14 +44,35 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["DeliveryList"] = list("Delivery");
     all["SentRequest"] = whole(&sent_request());
     all["Attempt"] = whole(&attempt());
-    all["NewRecovery"] =
-        closed(object(&[("since", time("Deliveries of events from this time on; not in the future."))]), &["since"]);
+    all["NewRecovery"] = closed(object(&new_recovery()), &[]);
+    all["NewRecovery"]["oneOf"] = json!([{"required": ["since"]}, {"required": ["from"]}]);
+    all["RecoverableCount"] = whole(&[
+        (
+            "count",
+            json!({"type": "integer", "minimum": 0, "maximum": 100_000,
+                         "description": "How many deliveries a recovery would send again now."}),
+        ),
+        ("is_exact", boolean("false when there are more: the count stops at 100,000.")),
+    ]);
     all["Recovery"] = whole(&recovery());
     all["Stats"] = whole(&stats());
     all["Notice"] = whole(&notice());
     all["NoticeList"] = list("Notice");
     all["HistoryEntry"] = whole(&history_entry());
     all["HistoryList"] = list("HistoryEntry");
+    let running = json!({"type": "string", "const": "running", "description": "It goes on in the background."});
+    all["Cancellation"] = whole(&[("state", running)]);
+    all["EventList"] = whole(&[
+        (
+            "data",
+            json!({"type": "array", "items": reference("FoundEvent"), "minItems": 1, "maxItems": 10,
+                        "description": "Newest first."}),
+        ),
+        ("is_complete", boolean("false when there are more than these, all older.")),
+    ]);
+    all["FoundEvent"] = whole(&found_event());
+    all["Outlook"] = whole(&outlook());
+    all["EventDelivery"] = whole(&event_delivery());
     all["EventType"] = json!({"type": "string", "enum": EventType::ALL, "description": "One of the seven."});
     all["EventTypeDetail"] = whole(&event_type());
     all["EventTypeList"] = whole(&[("data", json!({"type": "array", "items": reference("EventTypeDetail")}))]);
@@ -242,10 +263,33 @@ fn attempt() -> Members {
     ]
 }
 
+fn recoverable_states(description: &str) -> Value {
+    json!({"type": "array", "items": {"type": "string", "enum": Recoverable::ALL.map(Recoverable::as_str)},
+           "minItems": 1, "uniqueItems": true, "description": description})
+}
+
+fn new_recovery() -> Members {
+    let mut states = recoverable_states("Deliveries in these states.");
+    states["default"] = json!(["dropped"]);
+    vec![
+        ("since", time("Deliveries of events that fired at this time or later; not in the future.")),
+        ("from", time("Another name of `since`: one of the two is required.")),
+        ("until", time("Deliveries of events that fired before this time, which is later than `since`.")),
+        ("states", states),
+        (
+            "count_only",
+            json!({"type": "boolean", "default": false,
+                   "description": "true begins nothing: the answer is how many deliveries a recovery would send again now."}),
+        ),
+    ]
+}
+
 fn recovery() -> Members {
     vec![
         ("id", uuid("Its id.")),
-        ("since", time("Deliveries of events from this time on.")),
+        ("since", time("Deliveries of events that fired at this time or later.")),
+        ("until", nullable_time("Deliveries of events that fired before this time, or null.")),
+        ("states", recoverable_states("Deliveries that were in these states.")),
         (
             "state",
             json!({"type": "string", "enum": ["running", "done"], "description": "Whether it still has work to do."}),
@@ -254,6 +298,50 @@ fn recovery() -> Members {
         ("created_at", time("When it was asked for.")),
         ("finished_at", nullable_time("When it was done, or null.")),
     ]
+}
+
+fn found_event() -> Members {
+    vec![
+        ("event_id", uuid("The event, as its publisher named it.")),
+        ("event_type", reference("EventType")),
+        ("occurred_at", time("When it fired, to the millisecond.")),
+        ("received_at", time("When the service stored it.")),
+        (
+            "webhooks",
+            json!({"type": "array", "items": reference("Outlook"),
+                   "description": "Every webhook of the tenant, deleted ones included while their logs are kept."}),
+        ),
+    ]
+}
+
+fn outlook() -> Members {
+    let mut reasons: Vec<_> = Absence::ALL.iter().map(|reason| json!(reason.as_str())).collect();
+    reasons.push(Value::Null);
+    vec![
+        ("webhook_id", uuid("The webhook.")),
+        ("name", text("Its name now.")),
+        ("is_deleted", boolean("Whether it is deleted.")),
+        (
+            "delivery",
+            json!({"oneOf": [reference("EventDelivery"), {"type": "null"}],
+                   "description": "The event's delivery to it, or null."}),
+        ),
+        (
+            "reason",
+            json!({"type": ["string", "null"], "enum": reasons,
+                   "description": "Why there is no delivery, or null when there is one; stable, for programs."}),
+        ),
+        ("explanation", nullable("The reason, for people.")),
+    ]
+}
+
+/// What is shown of a delivery beside its event and its webhook.
+fn event_delivery() -> Members {
+    const SHOWN: [&str; 6] = ["id", "state", "attempts", "next_attempt_at", "created_at", "is_test"];
+    let mut members = delivery();
+    members.retain(|(name, _)| SHOWN.contains(name));
+    members.sort_by_key(|(name, _)| SHOWN.iter().position(|shown| shown == name));
+    members
 }
 
 fn event_type() -> Members {

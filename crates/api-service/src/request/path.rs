@@ -3,7 +3,7 @@
 use std::{future, str::FromStr};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
-use domain::{DeliveryId, WebhookId};
+use domain::{DeliveryId, EventId, WebhookId};
 use uuid::{Uuid, fmt::Hyphenated};
 
 use crate::problem::ApiError;
@@ -24,6 +24,10 @@ impl InPath for WebhookId {
 
 impl InPath for DeliveryId {
     const NAME: &str = "delivery_id";
+}
+
+impl InPath for EventId {
+    const NAME: &str = "event_id";
 }
 
 /// A recovery's id.

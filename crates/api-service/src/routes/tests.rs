@@ -145,8 +145,17 @@ async fn every_answer_has_its_request_id_and_security_headers() {
 
 #[actix_web::test]
 async fn unknown_paths_and_malformed_ids_are_not_found() {
-    for path in ["/", "/api", "/api/v1x", "/api/v1", "/api/v1/", "/api/v1/webhooks//", "/api/v1/webhooks/no-id/", "//"]
-    {
+    for path in [
+        "/",
+        "/api",
+        "/api/v1x",
+        "/api/v1",
+        "/api/v1/",
+        "/api/v1/webhooks//",
+        "/api/v1/webhooks/no-id/",
+        "/api/v1/events/no-id/",
+        "//",
+    ] {
         assert_eq!(ask(Method::GET, path, &[BOSS], "").await.code(), (404, "not_found"), "{path}");
     }
 }
@@ -164,6 +173,8 @@ async fn other_methods_are_answered_with_those_that_are_possible() {
         ("webhooks/ID/deliveries/ID/resend", "POST"),
         ("webhooks/ID/recover/", "POST"),
         ("webhooks/ID/recover/ID/", "GET, HEAD"),
+        ("webhooks/ID/cancel/", "POST"),
+        ("events/ID/", "GET, HEAD"),
         ("event-types/", "GET, HEAD"),
         ("openapi.json", "GET, HEAD"),
         ("docs", "GET, HEAD"),
@@ -256,7 +267,9 @@ async fn where_no_body_is_needed_none_need_be_announced() {
 
 /// The methods in `Allow` of a path's answer to an unknown one. Asserts that all others get a 405.
 pub(crate) async fn allowed(path: &str) -> BTreeSet<String> {
-    let path = path.replace("{id}", ID).replace("{delivery_id}", ID).replace("{recovery_id}", ID);
+    let path = ["{id}", "{delivery_id}", "{recovery_id}", "{event_id}"]
+        .iter()
+        .fold(path.to_owned(), |path, name| path.replace(name, ID));
     let answer = ask("MADEUP".parse().unwrap(), &path, &[BOSS], "").await;
     let allowed: BTreeSet<_> = answer.header("allow").split(", ").map(str::to_owned).collect();
     for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {

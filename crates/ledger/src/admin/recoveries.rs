@@ -1,28 +1,63 @@
-//! Recoveries: every dropped delivery of a webhook since a time is sent again, in steps. Another process can go on.
+//! Recoveries: what a webhook dropped or skipped in a span of time is sent again, in steps. Another process can go on.
 
 use std::time::Duration;
 
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{Bool, Double, Int4, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Bool, Double, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
-use domain::{DeliveryId, DeliveryState, TenantId, WebhookId};
-use time::OffsetDateTime;
+use domain::{DeliveryId, TenantId, WebhookId};
+use serde_json::json;
+use strum::{EnumString, IntoStaticStr};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 use crate::{
     admin::{
+        history::{Action, Actor, add_history},
         outbox::add_to_outbox,
         resends::{begin, first_kept},
-        tasks::{STEP_LEASE, STEP_LOCKS, Step},
+        tasks::{STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
         webhooks::{OwnWebhook, lock},
     },
     error::LedgerError,
     pool::Ledger,
-    tables::{deliveries, recoveries, unsuccessful_deliveries},
+    tables::{deliveries, recoveries, webhooks},
 };
+
+/// A state from which deliveries can be recovered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Recoverable {
+    /// Every attempt of the schedule failed.
+    Dropped,
+    /// The webhook was paused when the event came.
+    Skipped,
+}
+
+impl Recoverable {
+    /// Every such state.
+    pub const ALL: [Self; 2] = [Self::Dropped, Self::Skipped];
+
+    /// The name in the ledger and in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// What to recover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRecovery {
+    /// Deliveries whose event fired at this time or later,
+    pub since: OffsetDateTime,
+    /// and before this time, if there is one,
+    pub until: Option<OffsetDateTime>,
+    /// and which are in one of these states.
+    pub states: Vec<Recoverable>,
+}
 
 /// A recovery and how far it has come.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
@@ -32,12 +67,36 @@ pub struct Recovery {
     pub id: Uuid,
     /// It recovers deliveries whose event fired at this time or later.
     pub since: OffsetDateTime,
+    /// It recovers deliveries whose event fired before this time, if there is one.
+    pub until: Option<OffsetDateTime>,
+    /// The names of the states from which it recovers.
+    pub states: Vec<String>,
     /// When it was asked for.
     pub created_at: OffsetDateTime,
     /// When it was done.
     pub finished_at: Option<OffsetDateTime>,
     /// How many deliveries have begun a fresh run.
     pub resent: i32,
+}
+
+/// The result of a request to recover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recover {
+    /// The tenant has no such webhook.
+    NotFound,
+    /// Deliveries of the webhook are being cancelled, and so would these be.
+    Cancelling,
+    /// This recovery has begun, or was running already.
+    UnderWay(Recovery),
+}
+
+/// How many deliveries a recovery would send again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoverableCount {
+    /// 100,000 at most.
+    pub count: i64,
+    /// Whether there are no more.
+    pub is_exact: bool,
 }
 
 /// A running recovery, leased for its next step.
@@ -51,29 +110,50 @@ struct Leased {
     created_at: OffsetDateTime,
     #[diesel(sql_type = SqlUuid)]
     reached: Uuid,
+    #[diesel(sql_type = Array<Text>)]
+    states: Vec<String>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    until: Option<OffsetDateTime>,
 }
+
+#[derive(QueryableByName)]
+struct Candidate {
+    #[diesel(sql_type = SqlUuid)]
+    id: Uuid,
+}
+
+#[derive(QueryableByName)]
+struct Counted {
+    #[diesel(sql_type = BigInt)]
+    count: i64,
+}
+
+/// The count stops here: some tens of milliseconds.
+const COUNTED: i64 = 100_000;
 
 const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
        finished_at = CASE WHEN $4 THEN now() END, leased_until = now() + $5 * interval '1 second' \
      WHERE id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Begins a recovery, or returns the webhook's running one. Returns `None` when the tenant has no such webhook.
+    /// Begins a recovery, or returns the webhook's running one, whatever that one recovers.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn recovery_create(
         &self,
-        tenant: TenantId,
+        actor: &Actor,
         webhook: WebhookId,
-        since: OffsetDateTime,
-    ) -> Result<Option<Recovery>, LedgerError> {
-        let millis = u64::try_from(since.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
+        wanted: &NewRecovery,
+    ) -> Result<Recover, LedgerError> {
+        let id = Uuid::now_v7();
         let row = (
-            recoveries::id.eq(Uuid::now_v7()),
+            recoveries::id.eq(id),
             recoveries::webhook_id.eq(webhook.as_uuid()),
-            recoveries::since.eq(since),
-            recoveries::reached.eq(DeliveryId::bound_at_millis(millis)),
+            recoveries::since.eq(wanted.since),
+            recoveries::until.eq(wanted.until),
+            recoveries::states.eq(wanted.states()),
+            recoveries::reached.eq(wanted.first()),
         );
         // The update changes nothing. It returns the running recovery.
         let insert = diesel::insert_into(recoveries::table)
@@ -84,13 +164,58 @@ impl Ledger {
             .set(recoveries::webhook_id.eq(webhook.as_uuid()))
             .returning(Recovery::as_returning());
         self.run(async |conn| {
-            conn.transaction(async |conn| match lock(conn, tenant, webhook).await? {
-                Some(_) => insert.get_result(conn).await.map(Some),
-                None => Ok(None),
+            conn.transaction(async |conn| {
+                if lock(conn, actor.tenant, webhook).await?.is_none() {
+                    return Ok(Recover::NotFound);
+                }
+                if is_cancelling(conn, webhook).await? {
+                    return Ok(Recover::Cancelling);
+                }
+                let recovery = insert.get_result(conn).await?;
+                if recovery.id == id {
+                    add_history(conn, actor, webhook, Action::Recovered, recovery.details()).await?;
+                }
+                Ok(Recover::UnderWay(recovery))
             })
             .await
         })
         .await
+    }
+
+    /// How many deliveries a recovery that is asked for now would send again: those older than `keep` are left out.
+    /// `None` when the tenant has no such webhook.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn recoverable_count(
+        &self,
+        tenant: TenantId,
+        webhook: WebhookId,
+        wanted: &NewRecovery,
+        keep: Duration,
+    ) -> Result<Option<RecoverableCount>, LedgerError> {
+        let own = webhooks::table.filter(
+            webhooks::id
+                .eq(webhook.as_uuid())
+                .and(webhooks::tenant_id.eq(tenant.as_uuid()))
+                .and(webhooks::deleted_at.is_null()),
+        );
+        let counted: Option<Counted> = self
+            .run(async |conn| {
+                if !diesel::select(diesel::dsl::exists(own)).get_result::<bool>(conn).await? {
+                    return Ok(None);
+                }
+                let first = wanted.first().max(first_kept(conn, keep).await?);
+                let count = diesel::sql_query(include_str!("count_recoverable.sql"))
+                    .bind::<SqlUuid, _>(webhook.as_uuid())
+                    .bind::<Array<Text>, _>(wanted.states())
+                    .bind::<SqlUuid, _>(first)
+                    .bind::<SqlUuid, _>(end_of_ids(wanted.until))
+                    .bind::<BigInt, _>(COUNTED + 1);
+                count.get_result(conn).await.map(Some)
+            })
+            .await?;
+        Ok(counted.map(|Counted { count }| RecoverableCount { count: count.min(COUNTED), is_exact: count <= COUNTED }))
     }
 
     /// One of a webhook's recoveries.
@@ -104,8 +229,8 @@ impl Ledger {
         self.run(async |conn| query.first(conn).await.optional()).await
     }
 
-    /// Leases a running recovery and takes one step: up to `most` dropped deliveries begin a fresh run, and their jobs
-    /// are added to the outbox. Skips deliveries older than `keep`. The recovery's next step is due after `pause`,
+    /// Leases a running recovery and takes one step: up to `most` deliveries begin a fresh run, and their jobs are
+    /// added to the outbox. Skips deliveries older than `keep`. The recovery's next step is due after `pause`,
     /// whoever takes it. Returns `None` when there is nothing to do.
     ///
     /// # Errors
@@ -115,7 +240,8 @@ impl Ledger {
             "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ( \
                SELECT id FROM recoveries WHERE finished_at IS NULL AND leased_until <= now() \
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
-             ) AS next WHERE r.id = next.id RETURNING r.id, r.webhook_id, r.created_at, r.reached"
+             ) AS next WHERE r.id = next.id \
+             RETURNING r.id, r.webhook_id, r.created_at, r.reached, r.states, r.until"
         ));
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(leased) = leased else { return Ok(None) };
@@ -127,7 +253,7 @@ impl Ledger {
                 }
                 let first = first_kept(conn, keep).await?;
                 let candidates = leased.candidates(conn, first, most).await?;
-                let found = leased.dropped(conn, &candidates).await?;
+                let found = leased.unsuccessful(conn, &candidates).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
                 let batch = add_to_outbox(conn, &found).await?;
@@ -156,30 +282,91 @@ impl Leased {
         Ok(id.is_some())
     }
 
-    /// The next dropped deliveries in the order of their ids, from `first` on.
+    /// The next deliveries to look at in the order of their ids, from `first` on.
     async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<Uuid>> {
-        unsuccessful_deliveries::table
-            .filter(unsuccessful_deliveries::webhook_id.eq(self.webhook_id))
-            .filter(unsuccessful_deliveries::state.eq(DeliveryState::Dropped.as_str()))
-            .filter(unsuccessful_deliveries::delivery_id.gt(self.reached))
-            .filter(unsuccessful_deliveries::delivery_id.ge(first))
-            .order(unsuccessful_deliveries::delivery_id)
-            .limit(most.into())
-            .select(unsuccessful_deliveries::delivery_id)
+        // No delivery's id is the bound of its millisecond, so `first` itself need not be included.
+        let candidates: Vec<Candidate> = diesel::sql_query(include_str!("find_recoverable.sql"))
+            .bind::<SqlUuid, _>(self.webhook_id)
+            .bind::<Array<Text>, _>(&self.states)
+            .bind::<SqlUuid, _>(self.reached.max(first))
+            .bind::<SqlUuid, _>(end_of_ids(self.until))
+            .bind::<BigInt, _>(i64::from(most))
             .load(conn)
-            .await
+            .await?;
+        Ok(candidates.into_iter().map(|candidate| candidate.id).collect())
     }
 
-    /// Those that are still dropped, with their attempts. Leaves out those made after the recovery was asked for.
-    async fn dropped(&self, conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    /// Those that are still in one of the states, with their attempts. Leaves out those made after the recovery was
+    /// asked for.
+    async fn unsuccessful(&self, conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
         deliveries::table
             .filter(deliveries::id.eq_any(ids))
-            .filter(deliveries::state.eq(DeliveryState::Dropped.as_str()))
+            .filter(deliveries::state.eq_any(&self.states))
             .filter(deliveries::created_at.le(self.created_at))
             .order(deliveries::id)
             .select((deliveries::id, deliveries::attempts))
             .for_update()
             .load(conn)
             .await
+    }
+}
+
+impl NewRecovery {
+    fn states(&self) -> Vec<&'static str> {
+        self.states.iter().map(|state| state.as_str()).collect()
+    }
+
+    /// The lower bound of the deliveries' ids.
+    fn first(&self) -> Uuid {
+        DeliveryId::bound_at_millis(unix_millis(self.since))
+    }
+}
+
+impl Recovery {
+    /// What the webhook's history tells of it.
+    fn details(&self) -> serde_json::Value {
+        let written = |moment: OffsetDateTime| moment.format(&Rfc3339).unwrap_or_default();
+        json!({
+            "recovery_id": self.id,
+            "since": written(self.since),
+            "until": self.until.map(written),
+            "states": self.states,
+        })
+    }
+}
+
+/// Above the ids of deliveries whose events fired before `until`. Ids carry whole milliseconds.
+fn end_of_ids(until: Option<OffsetDateTime>) -> Uuid {
+    let Some(until) = until else { return Uuid::max() };
+    let is_within = until.nanosecond() % 1_000_000 > 0;
+    DeliveryId::bound_at_millis(unix_millis(until) + u64::from(is_within))
+}
+
+/// 0 for a time before 1970.
+fn unix_millis(moment: OffsetDateTime) -> u64 {
+    u64::try_from(moment.unix_timestamp_nanos().div_euclid(1_000_000)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_span_ends_before_the_ids_of_its_end_and_includes_a_millisecond_that_it_cuts() {
+        let id_at = |millis: u64| Uuid::from_u128(DeliveryId::bound_at_millis(millis).as_u128() + 1);
+        let millis = unix_millis(datetime!(2026-03-01 09:30:00.123 UTC));
+        for (until, is_last_included) in [
+            (datetime!(2026-03-01 09:30:00.123 UTC), false),
+            (datetime!(2026-03-01 09:30:00.123001 UTC), true),
+            (datetime!(2026-03-01 09:30:00.124 UTC), true),
+        ] {
+            let end = end_of_ids(Some(until));
+            assert!(id_at(millis - 1) < end && id_at(millis + 1) > end, "{until}");
+            assert_eq!(id_at(millis) < end, is_last_included, "{until}");
+        }
+        assert!(id_at(millis) < end_of_ids(None));
+        assert!(end_of_ids(Some(datetime!(1969-12-31 23:59 UTC))) <= id_at(0));
     }
 }

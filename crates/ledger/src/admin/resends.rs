@@ -16,6 +16,7 @@ use crate::{
     admin::{
         history::{Action, Actor, add_history, remove_history},
         outbox::{OutboxBatch, add_to_outbox, share, take_back},
+        tasks::is_cancelling,
         webhooks::lock,
     },
     clock::now,
@@ -31,6 +32,8 @@ pub enum Resend {
     NotFound,
     /// Its day has been over for longer than history is kept, and may be dropped at any moment.
     TooOld,
+    /// Deliveries of the webhook are being cancelled, and so would this one be.
+    Cancelling,
     /// It already waits for the first attempt of a run. The request has joined that run.
     Waiting,
     /// A fresh run begins.
@@ -84,6 +87,9 @@ impl Ledger {
                 let Some(before) = query.first(conn).await.optional()? else { return Ok(Resend::NotFound) };
                 if before.id < first_kept(conn, keep).await? {
                     return Ok(Resend::TooOld);
+                }
+                if is_cancelling(conn, webhook).await? {
+                    return Ok(Resend::Cancelling);
                 }
                 if before.state == DeliveryState::Pending.as_str() {
                     share(conn, before.id).await?;

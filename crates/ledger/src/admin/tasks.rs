@@ -5,9 +5,11 @@ use std::time::Duration;
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{BigInt, Bool, Double, Text, Uuid as SqlUuid},
+    sql_types::{BigInt, Bool, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use domain::WebhookId;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
@@ -29,7 +31,7 @@ pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '1s'";
 /// A task of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Cancels the waiting deliveries of a deleted webhook.
+    /// Cancels the waiting deliveries of a webhook: all of a deleted one, else those made until the request.
     Cancel,
     /// Adds the jobs that were held while the webhook was paused to the outbox.
     Activate {
@@ -54,7 +56,7 @@ pub struct Step {
 /// How many webhooks have tasks or recoveries under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Running {
-    /// Deleted webhooks whose deliveries are being cancelled.
+    /// Webhooks whose deliveries are being cancelled.
     pub cancel: i64,
     /// Activated webhooks whose held jobs are being published.
     pub activate: i64,
@@ -94,13 +96,17 @@ struct RunningRow {
 
 // The order and the ranges over both columns leave the planner only the index over both. Along the primary key it would
 // read the deliveries of all webhooks.
-const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AS waits FROM deliveries \
-     WHERE (webhook_id, id) > ($1, $2) AND (webhook_id, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
+const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
+     FROM deliveries WHERE (webhook_id, id) > ($1, $2) AND (webhook_id, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
      ORDER BY webhook_id, id LIMIT $3";
 const TAKE_HELD: &str = "DELETE FROM held_jobs AS h USING ( \
        SELECT webhook_id, delivery_id FROM held_jobs WHERE webhook_id = $1 ORDER BY delivery_id LIMIT $2 FOR UPDATE SKIP LOCKED \
      ) AS taken WHERE h.webhook_id = taken.webhook_id AND h.delivery_id = taken.delivery_id RETURNING h.delivery_id";
 const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
+// A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
+const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, task, until) VALUES ($1, 'cancel', $2) \
+     ON CONFLICT (webhook_id, task) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
+       until = excluded.until, leased_until = excluded.leased_until";
 const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $3, leased_until = now() + $4 * interval '1 second' \
      WHERE webhook_id = $1 AND task = $2";
 const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'cancel') AS cancel, \
@@ -128,15 +134,15 @@ impl Ledger {
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(Leased { webhook_id }) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
-        let lock =
-            webhook_tasks::table.find((webhook_id, name)).select(webhook_tasks::cursor).for_update().skip_locked();
+        let row = webhook_tasks::table.find((webhook_id, name)).select((webhook_tasks::cursor, webhook_tasks::until));
+        let lock = row.for_update().skip_locked();
         let step = self.run(async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
-                let cursor: Option<Uuid> = lock.first(conn).await.optional()?;
-                let Some(cursor) = cursor else { return Ok(Step::default()) };
+                let locked: Option<(Uuid, Option<OffsetDateTime>)> = lock.first(conn).await.optional()?;
+                let Some((cursor, until)) = locked else { return Ok(Step::default()) };
                 let (step, next) = match task {
-                    Task::Cancel => cancel_some(conn, webhook_id, cursor).await?,
+                    Task::Cancel => cancel_some(conn, webhook_id, (cursor, until)).await?,
                     Task::Activate { most } => activate_some(conn, webhook_id, most).await?,
                 };
                 match next {
@@ -166,43 +172,67 @@ impl Ledger {
     }
 }
 
-/// Whether deliveries of this webhook are being cancelled.
+/// Whether deliveries of this webhook are being cancelled: because it is deleted, or because that was asked for.
 #[diesel::dsl::auto_type(no_type_alias)]
 pub(crate) fn cancelling(webhook: Uuid) -> _ {
     let task: &'static str = CANCEL;
     webhook_tasks::table.filter(webhook_tasks::webhook_id.eq(webhook)).filter(webhook_tasks::task.eq(task))
 }
 
-/// Notes that a webhook's waiting deliveries have to be cancelled.
+/// The same, for a caller that has locked the webhook: nobody asks for a cancellation meanwhile, but one may end.
+pub(crate) async fn is_cancelling(conn: &mut AsyncPgConnection, webhook: WebhookId) -> QueryResult<bool> {
+    diesel::select(diesel::dsl::exists(cancelling(webhook.as_uuid()))).get_result(conn).await
+}
+
+/// Notes that all waiting deliveries of a deleted webhook have to be cancelled. One that is under way begins anew.
 pub(crate) async fn begin_cancellation(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
-    begin(conn, webhook, CANCEL).await
+    diesel::sql_query(BEGIN_CANCELLATION)
+        .bind::<SqlUuid, _>(webhook)
+        .bind::<Nullable<Timestamptz>, _>(None::<OffsetDateTime>)
+        .execute(conn)
+        .await
+}
+
+/// Notes that a webhook's waiting deliveries have to be cancelled that were made `until` then. One that is under way
+/// begins anew, and up to this time. The webhook is not deleted, and the caller has locked it.
+pub(crate) async fn begin_cancellation_until(
+    conn: &mut AsyncPgConnection,
+    webhook: Uuid,
+    until: OffsetDateTime,
+) -> QueryResult<usize> {
+    diesel::sql_query(BEGIN_CANCELLATION)
+        .bind::<SqlUuid, _>(webhook)
+        .bind::<Nullable<Timestamptz>, _>(Some(until))
+        .execute(conn)
+        .await
 }
 
 /// Notes that a webhook's held jobs have to be published. If there are none, the first step ends the task.
 pub(crate) async fn begin_activation(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
-    begin(conn, webhook, ACTIVATE).await
-}
-
-/// Adds a task. Its first step is due at once.
-async fn begin(conn: &mut AsyncPgConnection, webhook: Uuid, task: &'static str) -> QueryResult<usize> {
-    let row = (webhook_tasks::webhook_id.eq(webhook), webhook_tasks::task.eq(task));
+    let row = (webhook_tasks::webhook_id.eq(webhook), webhook_tasks::task.eq(ACTIVATE));
     diesel::insert_into(webhook_tasks::table).values(row).on_conflict_do_nothing().execute(conn).await
 }
 
-/// Cancels some of the deliveries after `cursor` and deletes their held jobs. Returns the next cursor, if any.
-async fn cancel_some(conn: &mut AsyncPgConnection, webhook: Uuid, cursor: Uuid) -> QueryResult<(Step, Option<Uuid>)> {
+/// Cancels some of the deliveries after a cursor that were made until a time, and deletes their held jobs. Returns the
+/// next cursor, if any. An activation locks held jobs before deliveries, so this does too.
+async fn cancel_some(
+    conn: &mut AsyncPgConnection,
+    webhook: Uuid,
+    (cursor, until): (Uuid, Option<OffsetDateTime>),
+) -> QueryResult<(Step, Option<Uuid>)> {
     let look = diesel::sql_query(LOOK_AT).bind::<SqlUuid, _>(webhook).bind::<SqlUuid, _>(cursor);
     let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
-    let looked_at: Vec<LookedAt> = look.bind::<BigInt, _>(most).load(conn).await?;
+    let look = look.bind::<BigInt, _>(most).bind::<Nullable<Timestamptz>, _>(until);
+    let looked_at: Vec<LookedAt> = look.load(conn).await?;
     let waiting = looked_at.iter().filter(|delivery| delivery.waits).map(|delivery| delivery.id);
     let waiting: Vec<Uuid> = waiting.take(CANCELLED).collect();
     let next = match waiting.last() {
         Some(last) if waiting.len() == CANCELLED => Some(*last),
         _ => looked_at.get(LOOKED_AT - 1).map(|last| last.id),
     };
-    let cancelled = cancel_waiting(conn, &waiting).await?;
     let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
     forget.bind::<diesel::sql_types::Array<SqlUuid>, _>(&waiting).execute(conn).await?;
+    let cancelled = cancel_waiting(conn, &waiting).await?;
     Ok((Step { deliveries: cancelled, batch: None }, next))
 }
 

@@ -11,8 +11,11 @@ use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub(crate) use self::ownership::{Active, Existence, lock};
 pub use self::{backlog::Backlog, changes::WebhookChange, ownership::OwnWebhook};
+pub(crate) use self::{
+    changes::END_RECOVERIES,
+    ownership::{Active, Existence, lock},
+};
 use crate::{
     admin::{
         history::{Action, Actor, add_history},

@@ -51,7 +51,9 @@ struct Before {
     is_active: bool,
 }
 
-const END_RECOVERIES: &str = "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
+/// Ends the running recovery of webhook `$1`, if there is one. A step under way is waited for.
+pub(crate) const END_RECOVERIES: &str =
+    "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 
 impl Ledger {
     /// Changes one of the tenant's webhooks. When it becomes active, [`Task::Activate`] follows for its held jobs.

@@ -1,0 +1,122 @@
+//! `GET /api/v1/events/{event_id}/`: what became of an event, for each webhook.
+
+use actix_web::{HttpResponse, web::Data};
+use domain::{DeliveryId, EventId, EventType, WebhookId};
+use ledger::{Absence, EventDelivery, FoundEvent, Outlook};
+use serde::Serialize;
+use time::{OffsetDateTime, serde::rfc3339};
+
+use crate::{
+    authentication::Administrator,
+    problem::{Answer, ApiError},
+    request::Id,
+    state::State,
+};
+
+/// The newest events of an id.
+#[derive(Serialize)]
+struct EventsView<'a> {
+    data: Vec<EventView<'a>>,
+    is_complete: bool,
+}
+
+#[derive(Serialize)]
+struct EventView<'a> {
+    event_id: EventId,
+    event_type: EventType,
+    #[serde(with = "rfc3339")]
+    occurred_at: OffsetDateTime,
+    #[serde(with = "rfc3339")]
+    received_at: OffsetDateTime,
+    webhooks: Vec<OutlookView<'a>>,
+}
+
+/// What became of the event at a webhook: a delivery, or the reason why there is none.
+#[derive(Serialize)]
+struct OutlookView<'a> {
+    webhook_id: WebhookId,
+    name: &'a str,
+    is_deleted: bool,
+    delivery: Option<DeliveryView>,
+    reason: Option<&'static str>,
+    explanation: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct DeliveryView {
+    id: DeliveryId,
+    state: &'static str,
+    attempts: u16,
+    #[serde(with = "rfc3339::option")]
+    next_attempt_at: Option<OffsetDateTime>,
+    #[serde(with = "rfc3339")]
+    created_at: OffsetDateTime,
+    is_test: bool,
+}
+
+/// The tenant's events of this id. Another tenant's are unknown.
+pub(crate) async fn read(state: Data<State>, admin: Administrator, Id(id): Id<EventId>) -> Answer {
+    let found = state.ledger.event_find(admin.tenant, id, state.keep).await?;
+    if found.events.is_empty() {
+        return Err(ApiError::UnknownEvent);
+    }
+    let data = found.events.iter().map(|event| EventView::of(id, event)).collect();
+    Ok(HttpResponse::Ok().json(EventsView { data, is_complete: found.is_complete }))
+}
+
+impl<'a> EventView<'a> {
+    fn of(event_id: EventId, event: &'a FoundEvent) -> Self {
+        Self {
+            event_id,
+            event_type: event.event_type,
+            occurred_at: event.occurred_at,
+            received_at: event.received_at,
+            webhooks: event.outlooks.iter().map(OutlookView::of).collect(),
+        }
+    }
+}
+
+impl<'a> OutlookView<'a> {
+    fn of(outlook: &'a Outlook) -> Self {
+        let absence = outlook.delivery.as_ref().err().copied();
+        Self {
+            webhook_id: outlook.webhook,
+            name: &outlook.name,
+            is_deleted: outlook.is_deleted,
+            delivery: outlook.delivery.as_ref().ok().map(DeliveryView::of),
+            reason: absence.map(Absence::as_str),
+            explanation: absence.map(explanation),
+        }
+    }
+}
+
+impl DeliveryView {
+    fn of(delivery: &EventDelivery) -> Self {
+        Self {
+            id: delivery.id,
+            state: delivery.state.as_str(),
+            attempts: delivery.attempts,
+            next_attempt_at: delivery.next_attempt_at,
+            created_at: delivery.created_at,
+            is_test: delivery.is_test,
+        }
+    }
+}
+
+/// Why there is no delivery, for people.
+pub(crate) const fn explanation(absence: Absence) -> &'static str {
+    match absence {
+        Absence::Deleted => "The webhook was deleted before the event came.",
+        Absence::CreatedLater => "The webhook was registered after the event had come.",
+        Absence::Test => "The event is the sample of a test that was sent to another webhook only.",
+        Absence::Expired => {
+            "The event came longer ago than deliveries are kept: if there was a delivery, it may have been deleted."
+        }
+        Absence::NotSubscribed => "The webhook is not subscribed to events of this type.",
+        Absence::SubscribedLater => {
+            "The webhook is subscribed to events of this type now, and was not sent this one: it was subscribed later, \
+             or it was registered in the moment in which the event came, or it was paused at that time under an older \
+             version of this service."
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Cancellations: what waits for a webhook is cancelled, and the webhook stays.
+
+use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
+use diesel_async::{AsyncConnection, RunQueryDsl};
+use domain::WebhookId;
+use serde_json::json;
+use uuid::Uuid;
+
+#[cfg(doc)]
+use crate::Task;
+use crate::{
+    admin::{
+        history::{Action, Actor, add_history},
+        tasks::begin_cancellation_until,
+        webhooks::END_RECOVERIES,
+    },
+    clock::now,
+    error::LedgerError,
+    pool::Ledger,
+    tables::webhooks,
+};
+
+/// The result of a request to cancel what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// The tenant has no such webhook.
+    NotFound,
+    /// The deliveries that were made before the request are cancelled in steps.
+    Begun,
+}
+
+impl Ledger {
+    /// Has [`Task::Cancel`] cancel the webhook's deliveries that wait and were made before this request. Ends its running
+    /// recovery. A cancellation that is under way begins anew, and includes what was made since its own request.
+    ///
+    /// # Errors
+    /// When the database does not answer. Then all of it has happened, or nothing.
+    pub async fn webhook_cancel(&self, actor: &Actor, webhook: WebhookId) -> Result<Cancellation, LedgerError> {
+        let (tenant, id) = (actor.tenant.as_uuid(), webhook.as_uuid());
+        // Resends and recoveries share this lock. So each of them sees the cancellation, or is seen by its steps.
+        let lock = webhooks::table
+            .filter(webhooks::id.eq(id).and(webhooks::tenant_id.eq(tenant)).and(webhooks::deleted_at.is_null()))
+            .select(webhooks::id)
+            .for_update();
+        self.run(async |conn| {
+            conn.transaction(async |conn| {
+                let locked: Option<Uuid> = lock.first(conn).await.optional()?;
+                if locked.is_none() {
+                    return Ok(Cancellation::NotFound);
+                }
+                diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id).execute(conn).await?;
+                let until = now(conn).await?;
+                begin_cancellation_until(conn, id, until).await?;
+                add_history(conn, actor, webhook, Action::Cancelled, json!({})).await?;
+                Ok(Cancellation::Begun)
+            })
+            .await
+        })
+        .await
+    }
+}
