@@ -1,6 +1,7 @@
 //! What administrators do at the REST API, and what receivers see of it.
 
 mod answers;
+mod choices;
 mod insight;
 mod log;
 mod manage;
