@@ -66,7 +66,8 @@ impl Broker {
     }
 
     /// Moves messages to another queue of the service, without their headers but for the trace of an event: up to
-    /// `most`, or as many as are there at the start. Each is confirmed there before it is acknowledged here. Returns how many.
+    /// `most`, or as many as are there at the start. Each is confirmed there before it is acknowledged here. Returns
+    /// how many.
     ///
     /// # Errors
     /// When the broker fails; the other messages stay where they are.
