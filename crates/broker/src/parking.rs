@@ -66,7 +66,8 @@ impl Broker {
     }
 
     /// Moves messages to another queue of the service, without their headers but for the trace of an event: up to
-    /// `most`, or as many as are there at the start. Each is confirmed there before it is acknowledged here. Returns how many.
+    /// `most`, or as many as are there at the start. Each is confirmed there before it is acknowledged here. Returns
+    /// how many.
     ///
     /// # Errors
     /// When the broker fails; the other messages stay where they are.
@@ -94,7 +95,7 @@ impl Broker {
             let received = Received::new(message.delivery, &acks);
             if let Some((to, publisher)) = &to {
                 let outgoing = Outgoing { queue: (*to).to_owned(), body: received.body, ..Default::default() };
-                publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
+                publisher.publish(&[outgoing]).await?;
             }
             received.acker.ack().await;
             taken += 1;

@@ -12,8 +12,8 @@ const LONGEST: usize = 256;
 pub struct Traceparent(Box<str>);
 
 impl Traceparent {
-    /// Reads a value. Returns `None` for what is none. Its sender is then treated as one that sent none, as the standard
-    /// says.
+    /// Reads a value. Returns `None` for what is none. Its sender is then treated as one that sent none, as the
+    /// standard says.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (head, more) = text.split_at_checked(LENGTH)?;

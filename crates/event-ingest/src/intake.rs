@@ -70,8 +70,8 @@ impl Intake {
                     usable.push((event, acker));
                 }
                 Err(rejection) => {
-                    let (reason, trace) = (rejection.reason(), text(traceparent.as_ref()));
-                    tracing::warn!(reason, detail = %rejection, traceparent = trace, "an unusable event is rejected");
+                    let reason = rejection.reason();
+                    tracing::warn!(reason, detail = %rejection, "an unusable event is rejected");
                     self.metrics.event("rejected");
                     let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
                     let content = rejected(queue, body, routing_key, &rejection, now).traced(traceparent.as_ref());
@@ -191,7 +191,7 @@ impl Intake {
     async fn jobs(&self, plan: &Plan, stored: Stored, may_be_older: bool) -> Option<Jobs> {
         for (event, outcome) in plan.events_of_messages().zip(plan.outcomes(&stored)) {
             let traceparent = text(event.traceparent.as_ref());
-            tracing::debug!(event = %event.id, outcome, traceparent, "an event is stored, or was not to be");
+            tracing::debug!(event = %event.id, outcome, traceparent, "an event is judged");
             self.metrics.event(outcome);
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());

@@ -94,8 +94,8 @@ async fn failures_are_told_in_words() {
             (
                 gone.url("/"),
                 "status",
-                "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause of \
-                 2 h; retries keep to the fixed schedule"
+                "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause \
+                 of 2 h; retries keep to the fixed schedule"
                     .to_owned(),
             ),
         ];
@@ -107,7 +107,7 @@ async fn failures_are_told_in_words() {
         for (webhook, (url, outcome, message)) in webhooks.iter().zip(&cases) {
             let waiting = api.newest_in(&webhook.id, "retrying").await;
             let moment = |member| OffsetDateTime::parse(waiting[member].as_str().unwrap(), &Rfc3339).unwrap();
-            assert_eq!(moment("next_attempt_at") - moment("first_failed_at"), SCHEDULE, "{url}: it is not for them to say");
+            assert_eq!(moment("next_attempt_at") - moment("first_failed_at"), SCHEDULE, "{url}");
             let detail = api.delivery(&webhook.id, waiting["id"].as_str().unwrap()).await;
             let attempt = &detail["attempt_log"][0];
             assert_eq!(attempt["outcome"], *outcome, "{url}");
