@@ -1,6 +1,8 @@
 //! What administrators do at the REST API, and what receivers see of it.
 
 mod answers;
+mod cancel;
+mod events;
 mod log;
 mod manage;
 mod order;
