@@ -162,7 +162,13 @@ async fn what_calls_answer_is_what_is_described() {
         history::dropped(&system, tenant, &webhook, 3).await;
         let begun = api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await;
         contract.check("recoverDeliveries", 202, &begun);
+        let count = json!({"from": "2026-01-01T00:00:00Z", "count_only": true});
+        contract.check("recoverDeliveries", 200, &api.post(&format!("{path}recover/"), &count).await);
+        let event = api.delivery(&webhook, &delivery).await["event_id"].as_str().unwrap().to_owned();
+        contract.check("readEvent", 200, &api.get(&format!("/api/v1/events/{event}/")).await);
         contract.check("readRecovery", 200, &api.get(begun.header("location").unwrap()).await);
+
+        contract.check("cancelDeliveries", 202, &api.ask(&format!("{path}cancel/")).await);
 
         for (id, path) in [("readOpenApi", "openapi.json"), ("readDocs", "docs/"), ("readDocsStyle", "docs/style.css")]
         {
@@ -214,6 +220,9 @@ async fn what_calls_refuse_is_what_is_described() {
             404,
             &api.post(&at("recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await,
         );
+        contract.check("cancelDeliveries", 404, &api.ask(&at("cancel/")).await);
+        contract.check("readEvent", 404, &api.get(&format!("/api/v1/events/{}/", Uuid::new_v4())).await);
+        contract.check("readEvent", 404, &api.get("/api/v1/events/E-1/").await);
         contract.check("readRecovery", 404, &api.get(&at(&format!("recover/{}/", Uuid::new_v4()))).await);
 
         system.stop(Service::Api).await;

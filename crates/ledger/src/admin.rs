@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod notices;
 pub(crate) mod outbox;
+pub(crate) mod records;
 pub(crate) mod recoveries;
 pub(crate) mod resends;
 pub(crate) mod sessions;

@@ -34,6 +34,7 @@ async fn every_operation_answers_as_its_snapshot_says() {
         let webhook = of_webhooks(&api, &receiver, &mut snapshots).await;
         of_deliveries(&system, &api, &webhook, &mut snapshots).await;
         of_recoveries(&system, &api, &webhook, &mut snapshots).await;
+        snapshots.compare("cancelDeliveries", &api.ask(&format!("{LIST}{webhook}/cancel/")).await);
         snapshots.compare("deleteWebhook", &api.delete(&format!("{LIST}{webhook}/")).await);
         of_event_types(&api, &mut snapshots).await;
         of_documentation(&system.anonymous().await, &mut snapshots).await;
@@ -68,6 +69,8 @@ async fn of_deliveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
     snapshots.compare("readWebhook", &api.get(&format!("{LIST}{webhook}/")).await);
     let path = format!("{LIST}{webhook}/deliveries/{}/", delivery["id"].as_str().unwrap());
     snapshots.compare("readDelivery", &api.get(&path).await);
+    let event = format!("/api/v1/events/{}/", delivery["event_id"].as_str().unwrap());
+    snapshots.compare("readEvent", &api.get(&event).await);
     snapshots.compare("resendDelivery", &api.ask(&format!("{path}resend/")).await);
     snapshots.compare("testWebhook", &api.ask(&format!("{LIST}{webhook}/test/")).await);
     snapshots.compare("listDeliveries", &api.get(&format!("{LIST}{webhook}/deliveries/?limit=1")).await);
@@ -85,6 +88,17 @@ async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
     })
     .await;
     snapshots.compare("readRecovery", &done);
+    for (operation, call) in
+        [("readStats", "stats/?step=day"), ("listNotices", "notices/"), ("listHistory", "history/")]
+    {
+        let answer = api.get(&format!("{LIST}{webhook}/{call}")).await;
+        let mut first = answer.json();
+        // One entry shows what all are like. Which hours and how many attempts there are is the clock's matter.
+        first["data"].as_array_mut().unwrap().truncate(1);
+        first["total"] = json!(null);
+        first["data"][0]["duration_ms"] = json!("[estimates]");
+        snapshots.compare_with(operation, &answer, &first);
+    }
 }
 
 /// Shows the first one. The schemas and samples of all are in the description of the API.

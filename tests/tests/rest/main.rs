@@ -1,7 +1,8 @@
 //! What administrators do at the REST API, and what receivers see of it.
 
 mod answers;
-mod choices;
+mod cancel;
+mod events;
 mod insight;
 mod log;
 mod manage;

@@ -74,6 +74,7 @@ async fn of_requests(api: &Api) -> Problems {
     let with = |query: &str| format!("{LIST}?{query}");
     vec![
         ("not_found", api.get(&format!("{LIST}{}/", Uuid::nil())).await),
+        ("unknown_event", api.get(&format!("/api/v1/events/{}/", Uuid::nil())).await),
         ("method_not_allowed", api.send("PUT", LIST, &[JSON], "{}").await),
         ("body_too_large", api.send("POST", LIST, &[JSON], "[".repeat(65_537)).await),
         ("unsupported_media_type", api.send("POST", LIST, &[], "{}").await),
@@ -123,10 +124,17 @@ async fn of_states(system: &System) -> Problems {
         assert_eq!(deleting.delete(&format!("{LIST}{webhook}/")).await.status, 204);
     }
     let webhook = format!("{LIST}{}/", paused.create(URL, QUOTES).await.id);
+    let cancelling = admin().await;
+    let waiting = cancelling.create(URL, QUOTES).await.id;
+    // As if the next step of a cancellation were not due yet.
+    let task = "INSERT INTO webhook_tasks (webhook_id, task, leased_until, until)";
+    system.sql(&format!("{task} VALUES ('{waiting}', 'cancel', 'infinity', now())")).await;
+    let recover = json!({"since": "2026-01-01T00:00:00Z"});
     assert_eq!(paused.patch(&webhook, &json!({"is_active": false})).await.status, 200);
     vec![
         ("too_many_webhooks", full.post(LIST, &registration()).await),
         ("too_many_deleted_webhooks", deleting.post(LIST, &registration()).await),
+        ("cancelling", cancelling.post(&format!("{LIST}{waiting}/recover/"), &recover).await),
         ("webhook_inactive", paused.ask(&format!("{webhook}test/")).await),
     ]
 }

@@ -1,6 +1,6 @@
 //! Recoveries of dropped deliveries.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use end_to_end::{
     api::Api,
@@ -67,6 +67,98 @@ async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends() {
+    // Ten deliveries in a step.
+    let options = Options { settings: vec![("API__RECOVER_PER_SECOND", "40".to_owned())], ..Options::default() };
+    System::run(options, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let states = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'skipped' ELSE 'succeeded' END";
+        history::made(&system, tenant, &webhook, 60, states).await;
+        let path = format!("/api/v1/webhooks/{webhook}/recover/");
+        let log = api.log(&webhook, "limit=200").await;
+        // Thirty deliveries: the end of the span is not part of it.
+        let (since, until) = (&log["data"][39]["occurred_at"], &log["data"][9]["occurred_at"]);
+        let skipped = json!({"from": since, "until": until, "states": ["skipped"]});
+        let all = json!({"since": since, "states": ["skipped", "dropped"]});
+        let count = async |wanted: &Value| {
+            let mut wanted = wanted.clone();
+            wanted["count_only"] = json!(true);
+            let answer = api.post(&path, &wanted).await;
+            assert_eq!((answer.status, &answer.json()["is_exact"]), (200, &json!(true)), "{}", answer.text);
+            answer.json()["count"].clone()
+        };
+        for (wanted, expected) in
+            [(&skipped, 10), (&all, 27), (&json!({"since": since}), 13), (&json!({"since": since, "until": until}), 10)]
+        {
+            assert_eq!(count(wanted).await, expected, "{wanted}");
+        }
+        assert_eq!(system.count("SELECT count(*) FROM recoveries").await, 0, "a count begins nothing");
+        assert_eq!(system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await, 0);
+
+        for (wanted, resent) in [(&skipped, 10), (&all, 17)] {
+            assert_eq!(count(wanted).await, resent);
+            let begun = api.post(&path, wanted).await;
+            assert_eq!(begun.json()["states"], wanted["states"]);
+            let joined = api.post(&path, &json!({"since": "2026-01-01T00:00:00Z"})).await.json();
+            assert_eq!((&joined["id"], &joined["states"]), (&begun.json()["id"], &wanted["states"]));
+            let recovery = done(&api, begun.header("location").unwrap()).await;
+            let ends = (&recovery["since"], &recovery["until"], &recovery["resent"]);
+            assert_eq!(ends, (since, &wanted["until"], &json!(resent)), "{wanted}");
+            assert_eq!(count(wanted).await, 0);
+            let entry = system
+                .sql("SELECT user_id, details::text FROM history WHERE action = 'recovered' ORDER BY id DESC LIMIT 1")
+                .await;
+            let details: Value = serde_json::from_str(entry[0].get(1)).unwrap();
+            let expected =
+                json!({"recovery_id": recovery["id"], "since": since, "until": wanted["until"], "states": wanted["states"]});
+            assert_eq!((entry[0].get::<_, &str>(0), details), ("somebody", expected));
+        }
+        receiver.wait_for(27, SOON).await;
+        let ids: HashSet<_> =
+            receiver.received().iter().map(|one| one.header("x-service-webhook-id").unwrap().to_owned()).collect();
+        let expected = log["data"].as_array().unwrap()[..40].iter().filter(|delivery| delivery["state"] != "succeeded");
+        let expected: HashSet<_> = expected.map(|delivery| delivery["id"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(ids, expected);
+        assert_eq!(receiver.received().len(), 27);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_stops_at_a_hundred_thousand_and_leaves_out_what_is_too_old() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let api = system.admin(Uuid::new_v4()).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        // The index alone: a count reads no deliveries.
+        let add = async |count: usize, state: &str, age: &str| {
+            system
+                .sql(&format!(
+                    "INSERT INTO unsuccessful_deliveries SELECT (lpad(to_hex((extract(epoch FROM now() - {age}) * 1000)::bigint), \
+                       12, '0') || '8' || substr(md5(gen_random_uuid()::text), 1, 3) || '8' || \
+                       substr(md5(gen_random_uuid()::text), 1, 15))::uuid, '{webhook}', '{state}' \
+                     FROM generate_series(1, {count}) AS i"
+                ))
+                .await;
+        };
+        let count = async || {
+            let wanted = json!({"since": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
+            api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &wanted).await.json()
+        };
+        add(7, "dropped", "interval '40 days'").await;
+        add(3, "skipped", "interval '1 second'").await;
+        assert_eq!(count().await, json!({"count": 3, "is_exact": true}));
+        add(99_997, "dropped", "i * interval '1 second'").await;
+        assert_eq!(count().await, json!({"count": 100_000, "is_exact": true}));
+        add(1, "skipped", "interval '1 second'").await;
+        assert_eq!(count().await, json!({"count": 100_000, "is_exact": false}));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_asked_twice_is_done_once() {
     let options = Options { settings: vec![("API__RECOVER_PER_SECOND", "20".to_owned())], ..Options::default() };
     System::run(options, async |system| {
@@ -81,6 +173,7 @@ async fn what_is_asked_twice_is_done_once() {
         let ids: Vec<Value> = answers.iter().map(|answer| answer.json()["id"].clone()).collect();
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
         done(&api, answers[0].header("location").unwrap()).await;
+        assert_eq!(system.count("SELECT count(*) FROM history").await, 1, "who joins it does nothing");
         receiver.wait_for(50, SOON).await;
         eventually("all are recorded", SOON, || async {
             (system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8").await == 50)
@@ -96,7 +189,7 @@ async fn what_is_asked_twice_is_done_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_time_that_is_none_or_to_come_is_refused() {
+async fn a_faulty_span_or_state_is_refused() {
     System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
         let api = system.admin(Uuid::new_v4()).await;
         let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
@@ -106,7 +199,10 @@ async fn a_time_that_is_none_or_to_come_is_refused() {
             (json!({"since": "yesterday"}), "invalid_timestamp"),
             (json!({"since": 1}), "wrong_type"),
             (json!({}), "required"),
-            (json!({"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}), "unknown_field"),
+            (json!({"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}), "not_after_since"),
+            (json!({"since": "2026-01-01T00:00:00Z", "from": "2026-01-01T00:00:00Z"}), "repeated_field"),
+            (json!({"since": "2026-01-01T00:00:00Z", "states": ["succeeded"]}), "unknown_state"),
+            (json!({"since": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}), "unknown_field"),
         ] {
             let refused = api.post(&path, &body).await;
             assert_eq!((refused.status, &refused.json()["errors"][0]["code"]), (422, &json!(code)), "{body}");

@@ -12,7 +12,12 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// Method, path below `/api/v1`, a valid body, and the status that the owner gets.
-fn calls(webhook: &str, delivery: &str, recovery: &str) -> Vec<(&'static str, String, Option<Value>, u16)> {
+fn calls(
+    webhook: &str,
+    delivery: &str,
+    recovery: &str,
+    event: &str,
+) -> Vec<(&'static str, String, Option<Value>, u16)> {
     let one = format!("/webhooks/{webhook}/");
     let hook = json!({"name": "n", "url": "https://localhost/", "events": ["quote.closed"]});
     vec![
@@ -27,6 +32,8 @@ fn calls(webhook: &str, delivery: &str, recovery: &str) -> Vec<(&'static str, St
         ("POST", format!("{one}deliveries/{delivery}/resend/"), Some(json!({})), 202),
         ("POST", format!("{one}recover/"), Some(json!({"since": "2026-01-01T00:00:00Z"})), 202),
         ("GET", format!("{one}recover/{recovery}/"), None, 200),
+        ("GET", format!("/events/{event}/"), None, 200),
+        ("POST", format!("{one}cancel/"), Some(json!({})), 202),
         ("DELETE", one, None, 204),
     ]
 }
@@ -47,7 +54,8 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         let own = system.admin(Uuid::new_v4()).await;
         let others = own.create("https://localhost/", &["quote.closed"]).await.id;
         history::dropped(&system, tenant, &webhook, 1).await;
-        let delivery = owner.log(&webhook, "").await["data"][0]["id"].as_str().unwrap().to_owned();
+        let newest = owner.log(&webhook, "").await["data"][0].clone();
+        let [delivery, event] = ["id", "event_id"].map(|name| newest[name].as_str().unwrap());
         let since = json!({"since": "2026-01-01T00:00:00Z"});
         let recovery = owner.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &since).await.json();
         let recovery = recovery["id"].as_str().unwrap();
@@ -64,7 +72,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         .await;
         let state = async || system.sql(&format!("{row}'{webhook}'")).await[0].get::<_, String>(0);
         let before = state().await;
-        for (method, path, body, _) in calls(&webhook, &delivery, recovery) {
+        for (method, path, body, _) in calls(&webhook, delivery, recovery, event) {
             let path = format!("/api/v1{path}");
             let ask = async |api: &Api, path: &str| send(api, method, path, body.as_ref()).await.status;
             for (who, expected) in [(&nobody, 401), (&expired, 401), (&clerk, 403)] {
@@ -75,13 +83,16 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
                 let unknown = path.replace(&webhook, &Uuid::now_v7().to_string());
                 assert_eq!(ask(&owner, &unknown).await, 404, "unknown: {method} {unknown}");
             }
-            if path.contains(&delivery) || path.contains(recovery) {
+            if path.contains(event) {
+                assert_eq!(ask(&own, &path).await, 404, "another tenant's: {method} {path}");
+            }
+            if path.contains(delivery) || path.contains(recovery) {
                 let mixed = path.replace(&webhook, &others);
                 assert_eq!(ask(&own, &mixed).await, 404, "of another webhook: {method} {mixed}");
             }
         }
         assert_eq!(state().await, before, "nobody has changed anything");
-        for (method, path, body, expected) in calls(&webhook, &delivery, recovery) {
+        for (method, path, body, expected) in calls(&webhook, delivery, recovery, event) {
             let answer = send(&owner, method, &format!("/api/v1{path}"), body.as_ref()).await;
             assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
         }

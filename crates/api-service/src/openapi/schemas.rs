@@ -44,6 +44,21 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["DeliveryList"] = list("Delivery");
     all["SentRequest"] = whole(&sent_request());
     all["Attempt"] = whole(&attempt());
+    add_recoveries(&mut all);
+    add_events(&mut all);
+    all["EventType"] = json!({"type": "string", "enum": EventType::ALL, "description": "One of the seven."});
+    all["EventTypeDetail"] = whole(&event_type());
+    all["EventTypeList"] = whole(&[("data", json!({"type": "array", "items": reference("EventTypeDetail")}))]);
+    for event_type in EventType::ALL {
+        all[data_name(event_type)] = data(event_type);
+    }
+    all[PROBLEM] = object(&problem(codes));
+    all[PROBLEM]["required"] = json!(["type", "title", "status", "code", "detail", "request_id"]);
+    all["Fault"] = whole(&violation());
+    all
+}
+
+fn add_recoveries(all: &mut Value) {
     all["NewRecovery"] = closed(object(&new_recovery()), &[]);
     all["NewRecovery"]["oneOf"] = json!([{"required": ["since"]}, {"required": ["from"]}]);
     all["RecoverableCount"] = whole(&[
@@ -62,6 +77,9 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["HistoryList"] = list("HistoryEntry");
     let running = json!({"type": "string", "const": "running", "description": "It goes on in the background."});
     all["Cancellation"] = whole(&[("state", running)]);
+}
+
+fn add_events(all: &mut Value) {
     all["EventList"] = whole(&[
         (
             "data",
@@ -73,16 +91,6 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["FoundEvent"] = whole(&found_event());
     all["Outlook"] = whole(&outlook());
     all["EventDelivery"] = whole(&event_delivery());
-    all["EventType"] = json!({"type": "string", "enum": EventType::ALL, "description": "One of the seven."});
-    all["EventTypeDetail"] = whole(&event_type());
-    all["EventTypeList"] = whole(&[("data", json!({"type": "array", "items": reference("EventTypeDetail")}))]);
-    for event_type in EventType::ALL {
-        all[data_name(event_type)] = data(event_type);
-    }
-    all[PROBLEM] = object(&problem(codes));
-    all[PROBLEM]["required"] = json!(["type", "title", "status", "code", "detail", "request_id"]);
-    all["Fault"] = whole(&violation());
-    all
 }
 
 type Members = Vec<(&'static str, Value)>;

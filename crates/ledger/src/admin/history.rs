@@ -5,15 +5,9 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{TenantId, WebhookId};
 use serde_json::Value;
 use strum::{Display, EnumString, IntoStaticStr};
-use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    admin::webhooks::Page,
-    error::LedgerError,
-    pool::Ledger,
-    tables::{history, webhooks},
-};
+use crate::tables::history;
 
 /// The administrator who asks for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,54 +47,6 @@ impl Action {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
-    }
-}
-
-/// An entry of a webhook's history.
-#[derive(Clone, Debug, PartialEq, Queryable, Selectable)]
-#[diesel(table_name = history, check_for_backend(diesel::pg::Pg))]
-pub struct HistoryEntry {
-    /// Its id. Later entries have larger ones.
-    pub id: Uuid,
-    /// The user, as the business application named them.
-    #[diesel(column_name = user_id)]
-    pub user: String,
-    /// What they did: the name of an [`Action`].
-    pub action: String,
-    /// What changed, or what was asked for.
-    pub details: Value,
-    /// When.
-    pub created_at: OffsetDateTime,
-}
-
-impl Ledger {
-    /// A webhook's history, newest first. `None` when the tenant has no such webhook, and no history of it either.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn history_list(
-        &self,
-        tenant: TenantId,
-        webhook: WebhookId,
-        page: Page<Uuid>,
-    ) -> Result<Option<Vec<HistoryEntry>>, LedgerError> {
-        let (tenant, webhook) = (tenant.as_uuid(), webhook.as_uuid());
-        let before = page.after.unwrap_or(Uuid::max());
-        let entries = history::table
-            .filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)).and(history::id.lt(before)))
-            .order((history::webhook_id.desc(), history::id.desc()))
-            .limit(page.limit.into())
-            .select(HistoryEntry::as_select());
-        let of_webhook = webhooks::table.filter(webhooks::id.eq(webhook).and(webhooks::tenant_id.eq(tenant)));
-        let of_history = history::table.filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)));
-        self.run(async |conn| {
-            let entries: Vec<HistoryEntry> = entries.load(conn).await?;
-            let is_known = !entries.is_empty()
-                || diesel::select(diesel::dsl::exists(of_webhook)).get_result(conn).await?
-                || diesel::select(diesel::dsl::exists(of_history)).get_result(conn).await?;
-            Ok(is_known.then_some(entries))
-        })
-        .await
     }
 }
 

@@ -12,18 +12,11 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    admin::{
-        history::Actor,
-        webhooks::{OwnWebhook, Page},
-    },
-    error::LedgerError,
-    pool::Ledger,
-    tables::notices,
-};
+use crate::{admin::history::Actor, error::LedgerError, pool::Ledger, tables::notices};
 
+/// A notice with its webhook's name.
 #[derive(QueryableByName)]
-struct Row {
+pub(crate) struct Row {
     #[diesel(sql_type = SqlUuid)]
     id: Uuid,
     #[diesel(sql_type = SqlUuid)]
@@ -48,10 +41,6 @@ const LEASE: &str = "WITH leased AS ( \
      ) SELECT l.id, l.webhook_id, l.tenant_id, l.type AS notice_type, l.details, l.created_at, \
               coalesce(w.name, '') AS webhook_name \
      FROM leased AS l LEFT JOIN webhooks AS w ON w.id = l.webhook_id ORDER BY l.id";
-const LIST: &str = "SELECT n.id, n.webhook_id, n.tenant_id, n.type AS notice_type, n.details, n.created_at, \
-            w.name AS webhook_name \
-     FROM (SELECT * FROM notices WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3) AS n \
-     JOIN webhooks AS w ON w.id = n.webhook_id ORDER BY n.id DESC";
 
 impl Ledger {
     /// Leases up to `most` notices that are not known to be published.
@@ -71,18 +60,6 @@ impl Ledger {
         let these = diesel::update(notices::table.filter(notices::id.eq_any(ids)));
         let mark = these.set(notices::leased_until.eq(None::<OffsetDateTime>));
         self.run(async |conn| mark.execute(conn).await.map(|_| ())).await
-    }
-
-    /// A webhook's notices, newest first.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn notice_list(&self, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, LedgerError> {
-        let query = diesel::sql_query(LIST)
-            .bind::<SqlUuid, _>(webhook.id().as_uuid())
-            .bind::<SqlUuid, _>(page.after.unwrap_or(Uuid::max()))
-            .bind::<Int4, _>(i32::from(page.limit));
-        self.run(async |conn| query.load::<Row>(conn).await).await?.into_iter().map(Row::read).collect()
     }
 }
 
@@ -104,7 +81,7 @@ pub(crate) async fn add_notice(
 }
 
 impl Row {
-    fn read(self) -> Result<Notice, LedgerError> {
+    pub(crate) fn read(self) -> Result<Notice, LedgerError> {
         let unreadable = |_| LedgerError::Unreadable { column: "notices.type" };
         Ok(Notice::from(StoredNotice {
             id: self.id,

@@ -21,7 +21,10 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
         calls.repeat(("webhook", &path), admin, read).await;
         let deliveries = deliveries(volume, webhook).await;
         let read = |id: Uuid| Call::get("/webhooks/{id}/deliveries/{delivery_id}/", format!("{path}deliveries/{id}/"));
+        let events = events(volume, &deliveries).await;
         calls.repeat(("delivery", &path), admin, deliveries.into_iter().map(read)).await;
+        let read = |id: Uuid| Call::get("/events/{event_id}/", format!("/api/v1/events/{id}/"));
+        calls.repeat(("event", &path), admin, events.into_iter().map(read)).await;
     }
     let path = format!("{}recover/{recovery}/", volume.path(seeded.history));
     let read = repeat_with(|| Call::get("/webhooks/{id}/recover/{recovery_id}/", path.clone()));
@@ -30,6 +33,14 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
         let read = repeat_with(|| Call::get(template, format!("/api/v1{template}")));
         calls.repeat(("plain", template), admin, read).await;
     }
+}
+
+/// The events of these deliveries.
+async fn events(volume: &Volume<'_>, deliveries: &[Uuid]) -> Vec<Uuid> {
+    let ids: Vec<String> = deliveries.iter().map(Uuid::to_string).collect();
+    let read = format!("SELECT event_id::text FROM deliveries WHERE id = ANY ('{{{}}}'::uuid[])", ids.join(","));
+    let rows = volume.environment.rows(&read).await;
+    rows.iter().map(|row| row.get::<_, &str>(0).parse().expect("it is an id")).collect()
 }
 
 /// Deliveries of a webhook, from the whole time that it has some.

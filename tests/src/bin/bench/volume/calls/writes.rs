@@ -34,7 +34,9 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
         calls.repeat(("test", &webhook.to_string()), &volume.admin, test).await;
         resend(calls, volume, webhook).await;
     }
-    recover(calls, volume).await
+    let recovery = recover(calls, volume).await;
+    cancel(calls, volume).await;
+    recovery
 }
 
 async fn create_and_delete(calls: &mut Calls, volume: &Volume<'_>) {
@@ -55,6 +57,13 @@ async fn resend(calls: &mut Calls, volume: &Volume<'_>, webhook: Uuid) {
         post("/webhooks/{id}/deliveries/{delivery_id}/resend/", path, None)
     });
     calls.repeat(("resend", &webhook.to_string()), &volume.admin, again).await;
+}
+
+/// Cancels what waits for the small webhook. Only the call is measured.
+async fn cancel(calls: &mut Calls, volume: &Volume<'_>) {
+    let path = format!("{}cancel/", volume.path(volume.seeded.small));
+    let cancel = repeat_with(|| post("/webhooks/{id}/cancel/", path.clone(), None));
+    calls.repeat(("cancel", &path), &volume.admin, cancel).await;
 }
 
 /// Starts recoveries that have nothing to send, because only the call is measured.

@@ -1,0 +1,88 @@
+//! What is told of a webhook, as administrators read it: its history and its notices.
+
+use diesel::{
+    prelude::*,
+    sql_types::{Int4, Uuid as SqlUuid},
+};
+use diesel_async::RunQueryDsl;
+use domain::{Notice, TenantId, WebhookId};
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+#[cfg(doc)]
+use crate::Action;
+use crate::{
+    admin::{
+        notices::Row,
+        webhooks::{OwnWebhook, Page},
+    },
+    error::LedgerError,
+    pool::Ledger,
+    tables::{history, webhooks},
+};
+
+const LIST: &str = "SELECT n.id, n.webhook_id, n.tenant_id, n.type AS notice_type, n.details, n.created_at, \
+            w.name AS webhook_name \
+     FROM (SELECT * FROM notices WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3) AS n \
+     JOIN webhooks AS w ON w.id = n.webhook_id ORDER BY n.id DESC";
+
+/// An entry of a webhook's history.
+#[derive(Clone, Debug, PartialEq, Queryable, Selectable)]
+#[diesel(table_name = history, check_for_backend(diesel::pg::Pg))]
+pub struct HistoryEntry {
+    /// Its id. Later entries have larger ones.
+    pub id: Uuid,
+    /// The user, as the business application named them.
+    #[diesel(column_name = user_id)]
+    pub user: String,
+    /// What they did: the name of an [`Action`].
+    pub action: String,
+    /// What changed, or what was asked for.
+    pub details: Value,
+    /// When.
+    pub created_at: OffsetDateTime,
+}
+
+impl Ledger {
+    /// A webhook's history, newest first. `None` when the tenant has no such webhook, and no history of it either.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn history_list(
+        &self,
+        tenant: TenantId,
+        webhook: WebhookId,
+        page: Page<Uuid>,
+    ) -> Result<Option<Vec<HistoryEntry>>, LedgerError> {
+        let (tenant, webhook) = (tenant.as_uuid(), webhook.as_uuid());
+        let before = page.after.unwrap_or(Uuid::max());
+        let entries = history::table
+            .filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)).and(history::id.lt(before)))
+            .order((history::webhook_id.desc(), history::id.desc()))
+            .limit(page.limit.into())
+            .select(HistoryEntry::as_select());
+        let of_webhook = webhooks::table.filter(webhooks::id.eq(webhook).and(webhooks::tenant_id.eq(tenant)));
+        let of_history = history::table.filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)));
+        self.run(async |conn| {
+            let entries: Vec<HistoryEntry> = entries.load(conn).await?;
+            let is_known = !entries.is_empty()
+                || diesel::select(diesel::dsl::exists(of_webhook)).get_result(conn).await?
+                || diesel::select(diesel::dsl::exists(of_history)).get_result(conn).await?;
+            Ok(is_known.then_some(entries))
+        })
+        .await
+    }
+
+    /// A webhook's notices, newest first.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn notice_list(&self, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, LedgerError> {
+        let query = diesel::sql_query(LIST)
+            .bind::<SqlUuid, _>(webhook.id().as_uuid())
+            .bind::<SqlUuid, _>(page.after.unwrap_or(Uuid::max()))
+            .bind::<Int4, _>(i32::from(page.limit));
+        self.run(async |conn| query.load::<Row>(conn).await).await?.into_iter().map(Row::read).collect()
+    }
+}
