@@ -95,7 +95,7 @@ impl Broker {
             let received = Received::new(message.delivery, &acks);
             if let Some((to, publisher)) = &to {
                 let outgoing = Outgoing { queue: (*to).to_owned(), body: received.body, ..Default::default() };
-                publisher.publish(&[outgoing]).await?;
+                publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
             }
             received.acker.ack().await;
             taken += 1;

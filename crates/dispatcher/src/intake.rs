@@ -65,6 +65,7 @@ impl Intake {
         let span = tracing::debug_span!("job", %delivery, attempt, webhook = Empty, traceparent = Empty);
         if let Found::Delivery(loaded) = &found {
             span.record("webhook", display(loaded.destination.webhook));
+            span.record("traceparent", loaded.traceparent.as_ref().map(display));
         }
         self.tasks.spawn(Arc::clone(&self.line).run(job, receipt, found, read_at).instrument(span));
     }

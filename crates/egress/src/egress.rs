@@ -91,7 +91,7 @@ impl Egress {
         let (class, status, error) = match outcome {
             Ok((status, retry_after)) => {
                 let class = OutcomeClass::of_status(status.as_u16());
-                let message = (!class.is_success()).then(|| failure_messages::status(status, None));
+                let message = (!class.is_success()).then(|| failure_messages::status(status, retry_after));
                 (class, Some(status.as_u16()), message)
             }
             Err(failure) => {

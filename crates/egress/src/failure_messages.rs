@@ -20,7 +20,7 @@ use crate::{
 /// Says as well what the receiver asks for, as far as a status or a header is meant for that, and that it is in vain.
 pub(crate) fn status(status: StatusCode, retry_after: Option<RetryAfter>) -> String {
     let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
-    let gone = if status == StatusCode::NOT_FOUND { ", which says that this address is gone for good" } else { "" };
+    let gone = if status == StatusCode::GONE { ", which says that this address is gone for good" } else { "" };
     let comma = if gone.is_empty() { "" } else { "," };
     let pause = retry_after.map(|asked| format!("{comma} and asked for {asked}")).unwrap_or_default();
     let all_the_same = if gone.is_empty() && pause.is_empty() { "" } else { "; retries keep to the fixed schedule" };

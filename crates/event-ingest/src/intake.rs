@@ -70,8 +70,8 @@ impl Intake {
                     usable.push((event, acker));
                 }
                 Err(rejection) => {
-                    let reason = rejection.reason();
-                    tracing::warn!(reason, detail = %rejection, "an unusable event is rejected");
+                    let (reason, trace) = (rejection.reason(), text(traceparent.as_ref()));
+                    tracing::warn!(reason, detail = %rejection, traceparent = trace, "an unusable event is rejected");
                     self.metrics.event("rejected");
                     let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
                     let content = rejected(queue, body, routing_key, &rejection, now).traced(traceparent.as_ref());
