@@ -83,7 +83,7 @@ pub struct Most {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// It is registered.
-    Made(Webhook),
+    Made(Box<Webhook>),
     /// The tenant has the most webhooks that it may have.
     TooMany,
     /// The tenant has the most deleted webhooks that are kept.
@@ -160,7 +160,7 @@ impl Ledger {
             })
             .await?;
         match made {
-            Ok(row) => row.read(None, Backlog::default()).map(Registration::Made),
+            Ok(row) => row.read(None, Backlog::default()).map(|webhook| Registration::Made(Box::new(webhook))),
             Err(refused) => Ok(refused),
         }
     }

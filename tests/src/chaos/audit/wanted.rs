@@ -45,9 +45,10 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
             }
             justified.insert(id);
             let what = || format!("delivery {id} of event {} to \"{}\"", published.event.id, subscription.name);
+            let is_meddled = delivery.is_some_and(|delivery| case.is_meddled(delivery));
             match delivery.map(|delivery| delivery.state) {
                 None if wanted != Wanted::Perhaps => {
-                    audit.found(Kind::LostDelivery, format!("{}: no such row", what()))
+                    audit.found(Kind::LostDelivery, format!("{}: no such row", what()));
                 }
                 Some(state @ (DeliveryState::Pending | DeliveryState::Retrying)) => {
                     audit.found(Kind::LostDelivery, format!("{}: still {state}", what()));
@@ -58,10 +59,8 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
                 Some(DeliveryState::Skipped) if wanted == Wanted::Yes => {
                     audit.found(Kind::LostDelivery, format!("{}: skipped", what()));
                 }
-                Some(state) if wanted == Wanted::Skipped && state != DeliveryState::Skipped => {
-                    if !delivery.is_some_and(|delivery| case.is_meddled(delivery)) {
-                        audit.found(Kind::Unwanted, format!("{}: {state}, though it was paused", what()));
-                    }
+                Some(state) if wanted == Wanted::Skipped && state != DeliveryState::Skipped && !is_meddled => {
+                    audit.found(Kind::Unwanted, format!("{}: {state}, though it was paused", what()));
                 }
                 _ => {}
             }
