@@ -1,4 +1,5 @@
 //! How webhooks fare, what administrators are told, and who did what.
+#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 use std::{collections::BTreeSet, time::Duration};
 

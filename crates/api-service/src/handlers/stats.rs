@@ -2,12 +2,11 @@
 
 mod filter;
 
-use std::collections::BTreeMap;
-
 use actix_web::{HttpResponse, web::Data};
 use domain::{Durations, OutcomeClass, WebhookId};
 use ledger::{StatsStep, Tally};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use time::{OffsetDateTime, serde::rfc3339};
 
 use self::filter::{Asked, Span};
@@ -44,7 +43,7 @@ struct StepView {
 struct Counts {
     attempts: u64,
     /// Attempts by outcome class.
-    outcomes: BTreeMap<String, u64>,
+    outcomes: Map<String, Value>,
     /// Deliveries that succeeded, and that were dropped.
     succeeded: u64,
     dropped: u64,
@@ -95,12 +94,14 @@ fn steps(
 impl Counts {
     fn of<'t>(tallies: impl Iterator<Item = &'t Tally>) -> Self {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
-        let mut outcomes: BTreeMap<_, _> = OutcomeClass::ALL.map(|class| (class.as_str().to_owned(), 0)).into();
+        let mut outcomes: Map<String, Value> =
+            OutcomeClass::ALL.into_iter().map(|class| (class.as_str().to_owned(), Value::from(0))).collect();
         let (mut attempts, mut dropped, mut durations) = (0, 0, Durations::default());
         for tally in tallies {
             attempts += number(tally.attempts);
             dropped += number(tally.dropped);
-            *outcomes.entry(tally.outcome.clone()).or_default() += number(tally.attempts);
+            let outcome = outcomes.entry(tally.outcome.clone()).or_insert_with(|| Value::from(0));
+            *outcome = Value::from(outcome.as_u64().unwrap_or_default() + number(tally.attempts));
             durations.add(u8::try_from(tally.bucket).unwrap_or(u8::MAX), number(tally.attempts));
         }
         let percentile = |part| {
@@ -108,7 +109,7 @@ impl Counts {
             Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
         };
         let duration_ms = Percentiles { p50: percentile(0.5), p95: percentile(0.95) };
-        let succeeded = outcomes.get(OutcomeClass::Success.as_str()).copied().unwrap_or_default();
+        let succeeded = outcomes.get(OutcomeClass::Success.as_str()).and_then(Value::as_u64).unwrap_or_default();
         Self { attempts, outcomes, succeeded, dropped, duration_ms }
     }
 }
@@ -128,7 +129,7 @@ mod tests {
         let tallies = [tally("success", 3, 90, 0), tally("timeout", 14, 10, 2), tally("of_a_later_version", 99, 1, 0)];
         let counts = Counts::of(tallies.iter());
         assert_eq!((counts.attempts, counts.succeeded, counts.dropped), (101, 90, 2));
-        assert_eq!((counts.outcomes["timeout"], counts.outcomes["dns"]), (10, 0));
+        assert_eq!((counts.outcomes["timeout"].as_u64(), counts.outcomes["dns"].as_u64()), (Some(10), Some(0)));
         assert_eq!(counts.outcomes["of_a_later_version"], 1);
         let (p50, p95) = (counts.duration_ms.p50.unwrap(), counts.duration_ms.p95.unwrap());
         assert!((4..8).contains(&p50) && (8_192..16_384).contains(&p95), "{p50} {p95}");
