@@ -169,7 +169,7 @@ async fn each_change_of_subscriptions_holds_from_the_next_event_on() {
         assert_eq!(got().await, "/one");
         assert!(api.delete(&one).await.status < 300);
         assert_eq!(got().await, "");
-        assert_eq!((judged(ingest, "accepted").await, judged(ingest, "unwanted").await), (4.0, 3.0));
+        assert_eq!((judged(ingest, "accepted").await, judged(ingest, "unwanted").await), (6.0, 1.0));
     })
     .await;
 }
