@@ -1,6 +1,6 @@
 -- Records attempts, a row of `made` each. Returns the deliveries that expected them.
 --
--- Deliveries are locked first, then statistics, then health, each in the order of keys. So dispatchers that record at the same time wait
+-- Deliveries are locked first, then health, then statistics, each in the order of keys. So dispatchers that record at the same time wait
 -- for one another and never deadlock. The rows that many attempts share, of statistics and of health, are best written
 -- last, to be locked for little more than a commit. So they stand before `logged`: of CTEs that nothing reads, the server
 -- runs the last one first (without a promise).
@@ -35,6 +35,17 @@
 , counted AS MATERIALIZED (
     SELECT *, (delivery_id IN (SELECT id FROM done WHERE state = 'dropped')) IS TRUE AS is_dropped
     FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE
+)
+
+-- What administrators see by hour.
+, tallied AS (
+    INSERT INTO webhook_stats AS s (webhook_id, hour, outcome, bucket, attempts, dropped)
+    SELECT
+        webhook_id, date_trunc('hour', finished_at, 'UTC') AS hour, outcome, bucket,
+        count(*), count(*) FILTER (WHERE is_dropped)
+    FROM counted GROUP BY webhook_id, hour, outcome, bucket ORDER BY webhook_id, hour, outcome, bucket
+    ON CONFLICT (webhook_id, hour, outcome, bucket) DO UPDATE SET
+        attempts = s.attempts + excluded.attempts, dropped = s.dropped + excluded.dropped
 )
 
 -- Health (specification, section 2.3) is "inserted" in the same way. A failure older than the last success does not
@@ -95,17 +106,6 @@
             THEN h.dropped + excluded.last_dropped ELSE h.last_dropped END,
         first_dropped = CASE WHEN h.dropped = 0
             THEN excluded.first_dropped ELSE least(h.first_dropped, excluded.first_dropped) END
-)
-
--- What administrators see by hour.
-, tallied AS (
-    INSERT INTO webhook_stats AS s (webhook_id, hour, outcome, bucket, attempts, dropped)
-    SELECT
-        webhook_id, date_trunc('hour', finished_at, 'UTC') AS hour, outcome, bucket,
-        count(*), count(*) FILTER (WHERE is_dropped)
-    FROM counted GROUP BY webhook_id, hour, outcome, bucket ORDER BY webhook_id, hour, outcome, bucket
-    ON CONFLICT (webhook_id, hour, outcome, bucket) DO UPDATE SET
-        attempts = s.attempts + excluded.attempts, dropped = s.dropped + excluded.dropped
 )
 
 , logged AS (
