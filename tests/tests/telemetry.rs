@@ -137,6 +137,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
             let quiet = ["adopted", "done", "behind", "doubtful", "failed"];
             quiet.contains(&value) || ["acted", "rebuilt", "lost_again"].contains(&value)
         }
+        "type" => value.parse::<domain::NoticeType>().is_ok(),
         "method" => ["GET", "POST", "other"].contains(&value),
         "route" => ROUTES.contains(&value),
         _ => false,
