@@ -93,10 +93,8 @@ async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
     {
         let answer = api.get(&format!("{LIST}{webhook}/{call}")).await;
         let mut first = answer.json();
-        // One entry shows what all are like. Which hours and how many attempts there are is the clock's matter.
+        // One entry shows what all are like. How many days there are is the clock's matter.
         first["data"].as_array_mut().unwrap().truncate(1);
-        first["total"] = json!(null);
-        first["data"][0]["duration_ms"] = json!("[estimates]");
         snapshots.compare_with(operation, &answer, &first);
     }
 }
