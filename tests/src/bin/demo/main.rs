@@ -9,6 +9,7 @@ mod failure;
 mod fixtures;
 mod health;
 mod leftovers;
+mod notices;
 mod page;
 mod retries;
 mod services;
@@ -90,10 +91,12 @@ async fn story(environment: &Environment, services: &mut Services) -> Checked {
         "4 Retries, in seconds after the first attempt (schedule shortened; in production 1m 5m 15m 1h 4h 12h)",
     );
     retries::show(environment, &fixtures, &receiver, &upstream).await?;
-    upstream.close().await;
     page::title("5 Health, read back by GET /api/v1/webhooks/");
     health::show(&fixtures, environment.schedule.steps().len() + 1).await?;
-    page::title("6 Shutdown, by SIGTERM");
+    page::title("6 Notices, which the business application takes and turns into e-mails");
+    notices::show(environment, &upstream).await?;
+    upstream.close().await;
+    page::title("7 Shutdown, by SIGTERM");
     services.stop().await
 }
 
