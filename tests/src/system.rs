@@ -287,6 +287,13 @@ impl System {
         eventually(&what, SOON, || async { (self.count(waiting).await == count).then_some(()) }).await;
     }
 
+    /// Every queue of the service but that of notices, which nobody consumes.
+    #[must_use]
+    pub fn queues(&self) -> Vec<String> {
+        let topology = broker::Topology::new(&self.names, &self.settings().retry.schedule.gaps());
+        topology.queues.into_iter().map(|queue| queue.name).filter(|queue| *queue != self.names.notices()).collect()
+    }
+
     /// The retry queues, one for each gap of the schedule.
     #[must_use]
     pub fn retry_queues(&self) -> Vec<String> {
