@@ -6,7 +6,7 @@ mod page;
 mod path;
 
 pub(crate) use self::{
-    fields::{Checked, Fields, boolean, event_type, keep, string, timestamp, violation, wrong_type},
+    fields::{Checked, Fields, boolean, distinct, event_type, string, timestamp, violation},
     json::{Members, Need, PATIENCE, members},
     page::{DEFAULT_LIMIT, Filter, LONGEST_QUERY, List, MAX_LIMIT, Parameters, Query, cursor_after, cut, moment},
     path::Id,

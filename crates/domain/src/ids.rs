@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
+use time::{OffsetDateTime, PrimitiveDateTime};
 use uuid::Uuid;
 
 use crate::{event_type::EventType, timestamp::Timestamp};
@@ -82,6 +83,14 @@ impl DeliveryId {
         let mut bytes = [0; 8];
         bytes[2..].copy_from_slice(&self.0.as_bytes()[..6]);
         u64::from_be_bytes(bytes)
+    }
+
+    /// The event's timestamp, which is also the key of its partition. A larger id never has an earlier one: ids past the
+    /// year 9999, which no event has, have the last one.
+    #[must_use]
+    pub fn occurred_at(self) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.unix_millis()) * 1_000_000)
+            .unwrap_or(PrimitiveDateTime::MAX.assume_utc())
     }
 
     /// The lower bound of the ids of a millisecond's deliveries, above all earlier ones. It bounds partitions.

@@ -28,7 +28,7 @@ pub use event::{AcceptedSpan, Event, Rejection};
 pub use event_type::{EventType, UnknownEventType};
 pub use ids::{DeliveryId, EventId, TenantId, WebhookId};
 pub use job::{Job, JobError};
-pub use notice::{Notice, NoticeType, StoredNotice, notice_by};
+pub use notice::{Notice, NoticeType, notice_by};
 pub use outcome::OutcomeClass;
 pub use progress::{DeliveryState, Progress, Redelivered, Verdict};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};

@@ -80,26 +80,24 @@ pub struct Notice {
     pub details: Value,
 }
 
-/// A notice as the ledger has it.
-#[derive(Clone, Debug)]
-pub struct StoredNotice {
-    /// Its id.
-    pub id: Uuid,
-    /// What it is about.
-    pub notice_type: NoticeType,
-    /// When it happened.
-    pub created_at: OffsetDateTime,
-    /// The tenant.
-    pub tenant: TenantId,
-    /// The webhook.
-    pub webhook: WebhookId,
-    /// The webhook's name now.
-    pub webhook_name: String,
-    /// What the type has beside these.
-    pub details: Value,
-}
-
 impl Notice {
+    /// A notice whose `details` are the ledger's.
+    #[must_use]
+    pub fn new(
+        notice_id: Uuid,
+        notice_type: NoticeType,
+        created_at: OffsetDateTime,
+        tenant_id: TenantId,
+        webhook_id: WebhookId,
+        webhook_name: String,
+        details: Value,
+    ) -> Self {
+        let details = shown(notice_type, webhook_id, details);
+        let summary = summary(notice_type, &webhook_name, &details);
+        let notice_type = notice_type.as_str();
+        Self { notice_id, notice_type, created_at, tenant_id, webhook_id, webhook_name, summary, details }
+    }
+
     /// The message's content.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -107,28 +105,14 @@ impl Notice {
     }
 }
 
-impl From<StoredNotice> for Notice {
-    fn from(stored: StoredNotice) -> Self {
-        let details = details(&stored);
-        Self {
-            notice_id: stored.id,
-            notice_type: stored.notice_type.as_str(),
-            created_at: stored.created_at,
-            tenant_id: stored.tenant,
-            webhook_id: stored.webhook,
-            summary: summary(stored.notice_type, &stored.webhook_name, &details),
-            webhook_name: stored.webhook_name,
-            details,
-        }
-    }
-}
-
 /// The ledger's details. Of a recovered webhook, also the request that sends again what was dropped.
-fn details(StoredNotice { notice_type, webhook, details, .. }: &StoredNotice) -> Value {
-    let mut details = details.as_object().cloned().unwrap_or_default();
-    if *notice_type == NoticeType::Recovered {
+fn shown(notice_type: NoticeType, webhook: WebhookId, mut details: Value) -> Value {
+    if notice_type == NoticeType::Recovered
+        && let Some(details) = details.as_object_mut()
+    {
         let first = details.remove("first_dropped");
-        let since = first.and_then(|id| id.as_str()?.parse::<DeliveryId>().ok()).and_then(occurred_at);
+        let first = first.and_then(|id| id.as_str()?.parse::<DeliveryId>().ok());
+        let since = first.and_then(|first| first.occurred_at().format(&Rfc3339).ok());
         let request = since.map(|since| {
             json!({
                 "method": "POST",
@@ -138,13 +122,7 @@ fn details(StoredNotice { notice_type, webhook, details, .. }: &StoredNotice) ->
         });
         details.insert("recover".to_owned(), request.unwrap_or_default());
     }
-    Value::Object(details)
-}
-
-/// When the event of a delivery fired.
-fn occurred_at(id: DeliveryId) -> Option<String> {
-    let nanos = i128::from(id.unix_millis()) * 1_000_000;
-    OffsetDateTime::from_unix_timestamp_nanos(nanos).ok()?.format(&Rfc3339).ok()
+    details
 }
 
 fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
@@ -201,15 +179,9 @@ mod tests {
     use super::*;
 
     fn notice(notice_type: NoticeType, details: Value) -> Notice {
-        Notice::from(StoredNotice {
-            id: Uuid::from_u128(1),
-            notice_type,
-            created_at: datetime!(2026-03-01 09:30 UTC),
-            tenant: Uuid::from_u128(2).into(),
-            webhook: Uuid::from_u128(3).into(),
-            webhook_name: "orders".into(),
-            details,
-        })
+        let created_at = datetime!(2026-03-01 09:30 UTC);
+        let (tenant, webhook) = (Uuid::from_u128(2).into(), Uuid::from_u128(3).into());
+        Notice::new(Uuid::from_u128(1), notice_type, created_at, tenant, webhook, "orders".into(), details)
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     authentication::Administrator,
     problem::{Answer, ApiError},
-    request::{Checked, Fields, Id, Members, boolean, keep, string, timestamp, violation, wrong_type},
+    request::{Checked, Fields, Id, Members, boolean, distinct, string, timestamp, violation},
     state::{Rules, State},
 };
 
@@ -68,30 +68,10 @@ fn after(since: Option<OffsetDateTime>, value: &Value) -> Checked<OffsetDateTime
 }
 
 fn states(value: &Value) -> Checked<Vec<Recoverable>> {
-    let Some(entries) = value.as_array() else {
-        return wrong_type("states", "an array of states", value);
-    };
-    if entries.is_empty() {
-        return violation("states", "empty", "must list at least one state");
-    }
-    let (mut states, mut violations) = (Vec::new(), Vec::new());
-    for (index, entry) in entries.iter().enumerate() {
-        if let Some(state) = keep(&mut violations, state(index, entry, &states)) {
-            states.push(state);
-        }
-    }
-    if violations.is_empty() { Ok(states) } else { Err(violations) }
-}
-
-fn state(index: usize, entry: &Value, before: &[Recoverable]) -> Checked<Recoverable> {
-    let field = format!("states[{index}]");
-    let Ok(state) = string(&field, entry)?.parse::<Recoverable>() else {
-        return violation(&field, "unknown_state", "must be dropped or skipped");
-    };
-    if before.contains(&state) {
-        return violation(&field, "repeated_state", format!("repeats the state {}", state.as_str()));
-    }
-    Ok(state)
+    distinct("states", value, "state", "repeated_state", |field, entry| {
+        let state = string(field, entry)?.parse();
+        state.or_else(|_| violation(field, "unknown_state", "must be dropped or skipped"))
+    })
 }
 
 /// A recovery and its progress.

@@ -1,6 +1,6 @@
 //! Checks of a body's members that several calls share.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt::Display};
 
 use domain::{EventType, Timestamp};
 use serde_json::Value;
@@ -45,11 +45,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-pub(crate) fn keep<T>(violations: &mut Vec<Violation>, checked: Checked<T>) -> Option<T> {
+fn keep<T>(violations: &mut Vec<Violation>, checked: Checked<T>) -> Option<T> {
     checked.map_err(|faulty| violations.extend(faulty)).ok()
 }
 
-pub(crate) fn violation<T>(field: &str, code: &'static str, message: impl std::fmt::Display) -> Checked<T> {
+pub(crate) fn violation<T>(field: &str, code: &'static str, message: impl Display) -> Checked<T> {
     Err(vec![Violation::new(field, code, message)])
 }
 
@@ -59,6 +59,32 @@ pub(crate) fn string<'a>(field: &str, value: &'a Value) -> Checked<&'a str> {
 
 pub(crate) fn boolean(field: &str, value: &Value) -> Checked<bool> {
     value.as_bool().map_or_else(|| wrong_type(field, "true or false", value), Ok)
+}
+
+/// Reads an array of different values, of which there is at least one. `entry` is what a message calls one of them.
+pub(crate) fn distinct<T: Display + PartialEq>(
+    field: &str,
+    value: &Value,
+    entry: &str,
+    repeated: &'static str,
+    read: impl Fn(&str, &Value) -> Checked<T>,
+) -> Checked<Vec<T>> {
+    let Some(entries) = value.as_array() else {
+        return wrong_type(field, &format!("an array of {entry}s"), value);
+    };
+    if entries.is_empty() {
+        return violation(field, "empty", format!("must list at least one {entry}"));
+    }
+    let (mut values, mut violations) = (Vec::new(), Vec::new());
+    for (index, value) in entries.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let value = read(&field, value).and_then(|value| match values.contains(&value) {
+            true => violation(&field, repeated, format!("repeats the {entry} {value}")),
+            false => Ok(value),
+        });
+        values.extend(keep(&mut violations, value));
+    }
+    if violations.is_empty() { Ok(values) } else { Err(violations) }
 }
 
 pub(crate) fn event_type(field: &str, value: &Value) -> Checked<EventType> {
@@ -71,7 +97,7 @@ pub(crate) fn timestamp(field: &str, value: &Value) -> Checked<Timestamp> {
     timestamp.or_else(|wrong| violation(field, "invalid_timestamp", format!("is {wrong}")))
 }
 
-pub(crate) fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
+fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

@@ -45,10 +45,7 @@ impl<Key: From<Uuid>, F: Filter> FromRequest for Query<Key, F> {
     type Future = future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(match request.query_string() {
-            query if query.len() > LONGEST_QUERY => Err(ApiError::QueryTooLong(LONGEST_QUERY)),
-            query => Self::read(query).map_err(ApiError::Parameters),
-        })
+        future::ready(of_query(request, Self::read))
     }
 }
 
@@ -64,7 +61,7 @@ impl<Key: From<Uuid>, F: Filter> Query<Key, F> {
     }
 }
 
-/// The parameters of a call that is no list.
+/// The parameters of a call that is no list, read like a list's.
 pub(crate) struct Parameters<F>(pub(crate) F);
 
 impl<F: Filter> FromRequest for Parameters<F> {
@@ -72,10 +69,7 @@ impl<F: Filter> FromRequest for Parameters<F> {
     type Future = future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(match request.query_string() {
-            query if query.len() > LONGEST_QUERY => Err(ApiError::QueryTooLong(LONGEST_QUERY)),
-            query => Self::read(query).map_err(ApiError::Parameters),
-        })
+        future::ready(of_query(request, Self::read))
     }
 }
 
@@ -84,6 +78,13 @@ impl<F: Filter> Parameters<F> {
         let mut filter = F::default();
         each(query, |name, value| filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))))?;
         Ok(Self(filter))
+    }
+}
+
+fn of_query<T>(request: &HttpRequest, read: impl FnOnce(&str) -> Result<T, Vec<Violation>>) -> Result<T, ApiError> {
+    match request.query_string() {
+        query if query.len() > LONGEST_QUERY => Err(ApiError::QueryTooLong(LONGEST_QUERY)),
+        query => read(query).map_err(ApiError::Parameters),
     }
 }
 

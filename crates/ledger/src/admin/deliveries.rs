@@ -15,7 +15,6 @@ use uuid::Uuid;
 use crate::{
     admin::webhooks::{Existence, OwnWebhook, Page},
     error::LedgerError,
-    hot::look_up::occurred_at,
     pool::Ledger,
     tables::{attempts, deliveries, events},
 };
@@ -264,7 +263,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn body_find(&self, tenant: TenantId, delivery: &Delivery) -> Result<Option<Vec<u8>>, LedgerError> {
         let event_type = delivery.event_type.as_str();
-        let key = (occurred_at(delivery.id), delivery.event.as_uuid(), tenant.as_uuid(), event_type);
+        let key = (delivery.id.occurred_at(), delivery.event.as_uuid(), tenant.as_uuid(), event_type);
         let query = events::table.find(key).select(events::body);
         self.run(async |conn| query.first(conn).await.optional()).await
     }
@@ -347,7 +346,7 @@ impl Row {
             state: if is_over { DeliveryState::Cancelled } else { state },
             attempts: u16::try_from(self.attempts).map_err(|_| unreadable("deliveries.attempts"))?,
             created_at: self.created_at,
-            occurred_at: occurred_at(id),
+            occurred_at: id.occurred_at(),
             first_failed_at: self.first_failed_at,
             next_attempt_at: self.next_attempt_at.filter(|_| !is_over),
         })

@@ -7,7 +7,7 @@ use diesel::{
     sql_types::{Int4, Json, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{Notice, NoticeType, StoredNotice, WebhookId, notice_by};
+use domain::{Notice, NoticeType, WebhookId, notice_by};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -82,15 +82,15 @@ pub(crate) async fn add_notice(
 
 impl Row {
     pub(crate) fn read(self) -> Result<Notice, LedgerError> {
-        let unreadable = |_| LedgerError::Unreadable { column: "notices.type" };
-        Ok(Notice::from(StoredNotice {
-            id: self.id,
-            notice_type: self.notice_type.parse().map_err(unreadable)?,
-            created_at: self.created_at,
-            tenant: self.tenant_id.into(),
-            webhook: self.webhook_id.into(),
-            webhook_name: self.webhook_name,
-            details: self.details,
-        }))
+        let notice_type = self.notice_type.parse();
+        Ok(Notice::new(
+            self.id,
+            notice_type.map_err(|_| LedgerError::Unreadable { column: "notices.type" })?,
+            self.created_at,
+            self.tenant_id.into(),
+            self.webhook_id.into(),
+            self.webhook_name,
+            self.details,
+        ))
     }
 }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::{
     batch::batch_statement,
     error::LedgerError,
-    hot::look_up::{ProgressRow, occurred_at, read_progress, read_state},
+    hot::look_up::{ProgressRow, read_progress, read_state},
     pool::Ledger,
     tables::deliveries,
 };
@@ -155,7 +155,7 @@ impl Ledger {
                 }
                 // The day may lack partitions: their creation was interrupted, or they were dropped.
                 Err(error) => {
-                    let moments: Vec<_> = made.iter().map(|attempted| occurred_at(attempted.id)).collect();
+                    let moments: Vec<_> = made.iter().map(|attempted| attempted.id.occurred_at()).collect();
                     if has_days || !self.days_made(&error, &moments).await? {
                         return Err(error);
                     }

@@ -7,7 +7,7 @@ use domain::DeliveryId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, hot::look_up::occurred_at, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
 
 batch_statement! {
     LoadBodies -> (Binary,);
@@ -21,7 +21,7 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn body_load(&self, delivery: DeliveryId) -> Result<Option<Bytes>, LedgerError> {
-        let statement = LoadBodies { delivery_id: vec![delivery.as_uuid()], occurred_at: vec![occurred_at(delivery)] };
+        let statement = LoadBodies { delivery_id: vec![delivery.as_uuid()], occurred_at: vec![delivery.occurred_at()] };
         let rows: Vec<(Vec<u8>,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(rows.into_iter().next().map(|(body,)| body.into()))
     }

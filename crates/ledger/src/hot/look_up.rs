@@ -4,7 +4,7 @@ use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, Traceparent, WebhookId};
-use time::{OffsetDateTime, PrimitiveDateTime};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret};
@@ -111,7 +111,7 @@ impl Ledger {
     pub async fn deliveries_load(&self, ids: &[DeliveryId]) -> Result<Loaded, LedgerError> {
         let mut delivery_id: Vec<_> = ids.iter().map(|id| id.as_uuid()).collect();
         delivery_id.sort_unstable();
-        let occurred_at = delivery_id.iter().map(|id| occurred_at((*id).into())).collect();
+        let occurred_at = delivery_id.iter().map(|id| DeliveryId::from(*id).occurred_at()).collect();
         let statement = LoadDeliveries { delivery_id, occurred_at };
         let rows: Vec<LoadedRow> = self.run(async |conn| statement.load(conn).await).await?;
         let mut loaded = Loaded::default();
@@ -124,13 +124,6 @@ impl Ledger {
         }
         Ok(loaded)
     }
-}
-
-/// The event's timestamp in the id, which is also the key of its partition. A larger id never has an earlier one: ids
-/// past the year 9999, which no event has, have the last one.
-pub(crate) fn occurred_at(id: DeliveryId) -> OffsetDateTime {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(id.unix_millis()) * 1_000_000)
-        .unwrap_or(PrimitiveDateTime::MAX.assume_utc())
 }
 
 /// Reads a row. The error names the unreadable column.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     handlers::body::FromBody,
-    request::{Checked, Fields, Members, boolean, event_type, keep, string, violation, wrong_type},
+    request::{Checked, Fields, Members, boolean, distinct, event_type, string, violation},
     state::Rules,
 };
 
@@ -67,29 +67,7 @@ fn url(value: &Value, rules: &Rules) -> Checked<WebhookUrl> {
 }
 
 fn events(value: &Value) -> Checked<Vec<EventType>> {
-    let Some(entries) = value.as_array() else {
-        return wrong_type("events", "an array of event types", value);
-    };
-    if entries.is_empty() {
-        return violation("events", "empty", "must list at least one event type");
-    }
-    let mut events = Vec::new();
-    let mut violations = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if let Some(event) = keep(&mut violations, event(index, entry, &events)) {
-            events.push(event);
-        }
-    }
-    if violations.is_empty() { Ok(events) } else { Err(violations) }
-}
-
-fn event(index: usize, entry: &Value, before: &[EventType]) -> Checked<EventType> {
-    let field = format!("events[{index}]");
-    let event = event_type(&field, entry)?;
-    if before.contains(&event) {
-        return violation(&field, "repeated_event_type", format!("repeats the event type {event}"));
-    }
-    Ok(event)
+    distinct("events", value, "event type", "repeated_event_type", event_type)
 }
 
 #[cfg(test)]
