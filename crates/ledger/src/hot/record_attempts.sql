@@ -9,7 +9,7 @@
 -- id alone, even with a plan made while the tables were empty. A delivery that is gone must not be created: its row
 -- would have an empty event type, which fails the statement in the end.
 --
--- A delivery that was cancelled during the attempt stays cancelled. One that was resent during it keeps waiting for
+-- A delivery that was cancelled during the attempt stays cancelled, unless the attempt succeeded. One that was resent during it keeps waiting for
 -- its new run, which begins after this attempt. If a resend is taken back while its first attempt is under way, the
 -- attempt is recorded as one of the resend's run.
 , done AS (
@@ -20,7 +20,8 @@
     FROM made
     ON CONFLICT (id) DO UPDATE SET
         attempts = excluded.attempts,
-        state = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled'
+        state = CASE WHEN excluded.run_base >= d.run_base
+                AND (d.state <> 'cancelled' OR excluded.state = 'succeeded')
             THEN excluded.state ELSE d.state END,
         run_base = CASE WHEN excluded.run_base >= d.run_base THEN excluded.run_base ELSE excluded.attempts END,
         first_failed_at = CASE WHEN excluded.run_base >= d.run_base
