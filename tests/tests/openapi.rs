@@ -80,11 +80,7 @@ impl Contract {
         let answer = api.get("/api/v1/openapi.json").await;
         assert_eq!(answer.header("content-type"), Some("application/json"));
         let mut document = answer.json();
-        for schema in document["components"]["schemas"].as_object_mut().unwrap().values_mut() {
-            if schema.get("properties").is_some() && schema.get("$id").is_none() {
-                schema["additionalProperties"] = json!(false);
-            }
-        }
+        document["components"]["schemas"].as_object_mut().unwrap().values_mut().for_each(close);
         Self(document)
     }
 
@@ -130,6 +126,20 @@ impl Contract {
     }
 }
 
+/// Takes no members but those that are described, neither in a schema nor in those within it.
+fn close(schema: &mut Value) {
+    if schema.get("$id").is_some() {
+        return;
+    }
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(close);
+        schema["additionalProperties"] = json!(false);
+    }
+    if let Some(items) = schema.get_mut("items") {
+        close(items);
+    }
+}
+
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,6 +178,17 @@ async fn what_calls_answer_is_what_is_described() {
         contract.check("readEvent", 200, &api.get(&format!("/api/v1/events/{event}/")).await);
         contract.check("readRecovery", 200, &api.get(begun.header("location").unwrap()).await);
 
+        for (id, call) in [("readStats", "stats/"), ("listNotices", "notices/"), ("listHistory", "history/")] {
+            contract.check(id, 200, &api.get(&format!("{path}{call}")).await);
+            contract.check(id, 400, &api.get(&format!("{path}{call}?limit=x")).await);
+            contract.check(id, 404, &api.get(&format!("/api/v1/webhooks/{}/{call}", Uuid::new_v4())).await);
+        }
+
+        let under_way = format!("INSERT INTO webhook_tasks (webhook_id, task, leased_until, until) VALUES ('{webhook}', 'cancel', 'infinity', now())");
+        system.sql(&under_way).await;
+        contract.check("resendDelivery", 409, &api.ask(&format!("{one}resend/")).await);
+        let since = json!({"since": "2026-01-01T00:00:00Z"});
+        contract.check("recoverDeliveries", 409, &api.post(&format!("{path}recover/"), &since).await);
         contract.check("cancelDeliveries", 202, &api.ask(&format!("{path}cancel/")).await);
 
         for (id, path) in [("readOpenApi", "openapi.json"), ("readDocs", "docs/"), ("readDocsStyle", "docs/style.css")]

@@ -130,7 +130,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
         "lane" => ["main", "bulk", "slow"].contains(&value),
-        "queue" => ["rejected", "dead", "unroutable"].contains(&value),
+        "queue" => ["rejected", "dead", "unroutable", "notices"].contains(&value),
         "cause" => ["broker_lost", "overdue"].contains(&value),
         "task" => ["cancel", "activate", "recover"].contains(&value),
         "result" => {
@@ -279,9 +279,11 @@ async fn the_depths_of_the_queues_that_should_be_empty_are_shown() {
         let dispatcher = system.start(Service::Dispatcher).await;
         let of = |queue: &str| format!("webhooks_queue_depth{{queue=\"{queue}\"}}");
         let page = ask(dispatcher, "/metrics").await.text;
-        assert_eq!(page.lines().filter(|line| line.starts_with("webhooks_queue_depth{")).count(), 3, "{page}");
+        assert_eq!(page.lines().filter(|line| line.starts_with("webhooks_queue_depth{")).count(), 4, "{page}");
         let names = &system.names;
-        for (label, queue, count) in [("rejected", names.rejected(), 3), ("dead", names.dead(), 2)] {
+        for (label, queue, count) in
+            [("rejected", names.rejected(), 3), ("dead", names.dead(), 2), ("notices", "webhook.paused".to_owned(), 2)]
+        {
             for _ in 0..count {
                 system.upstream.publish_to(&names.exchange(), &queue, b"{}").await;
             }

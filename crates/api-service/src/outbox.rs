@@ -74,7 +74,8 @@ impl Outbox {
     /// When what the broker has confirmed could not be noted.
     pub(crate) async fn publish_notices<'n>(&self, notices: &'n [Notice]) -> Result<Vec<&'n Notice>, LedgerError> {
         let messages: Vec<Outgoing> = notices.iter().map(|notice| self.names.notice(notice)).collect();
-        let unconfirmed = match self.publisher.publish_patiently(&messages).await {
+        // No longer than a lease, so that no relay publishes at the same time what is confirmed here.
+        let unconfirmed = match self.publisher.publish(&messages).await {
             Ok(()) => Vec::new(),
             Err(unconfirmed) => {
                 tracing::warn!(

@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub(crate) most: Most,
     /// How long history is kept.
     pub(crate) keep: Duration,
+    /// How long an attempt may take.
+    pub(crate) attempt_timeout: Duration,
     pub(crate) docs: Docs,
 }
 
@@ -42,6 +44,7 @@ impl State {
             body_limit: limits.request_body_bytes,
             most: quota::of(limits),
             keep: settings.retention.keep,
+            attempt_timeout: settings.egress.timeout,
             docs: Docs::new(limits),
         }
     }

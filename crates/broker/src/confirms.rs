@@ -32,7 +32,8 @@ pub(crate) fn queue<'a>(
     messages: &[&'a Outgoing],
 ) -> Vec<PolledOnce<impl Future<Output = lapin::Result<PublisherConfirm>> + use<'a>>> {
     let queue = |message: &&'a Outgoing| {
-        // Nothing is returned, as the exchange has an alternate exchange. If something is, the channel is broken.
+        // Only a notice whose queues are all gone is returned, as the exchange has an alternate exchange. Then the
+        // connection is built anew, and with it the queues.
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
         let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
         poll_once(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))

@@ -18,7 +18,12 @@ pub(crate) async fn show(broker: Broker, metrics: Metrics, stop: CancellationTok
     let names = broker.names();
     let mut queues: Vec<(String, Gauge)> =
         LaneKind::ALL.map(|kind| (kind.queue(names), metrics.depth.of(kind))).to_vec();
-    let should_be_empty = [("rejected", names.rejected()), ("dead", names.dead()), ("unroutable", names.unroutable())];
+    let should_be_empty = [
+        ("rejected", names.rejected()),
+        ("dead", names.dead()),
+        ("unroutable", names.unroutable()),
+        ("notices", names.notices()),
+    ];
     queues.extend(should_be_empty.map(|(label, queue)| (queue, metrics.queue_depth(label))));
     let mut look = interval(EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);

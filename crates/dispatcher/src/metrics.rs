@@ -10,7 +10,7 @@ use service_kit::metrics::{Counters, Gauges, Register, batch_sizes, seconds};
 use crate::lane::{LaneKind, Refusal};
 
 /// Labels of the queues that should be empty.
-const SHOULD_BE_EMPTY: [&str; 3] = ["rejected", "dead", "unroutable"];
+const SHOULD_BE_EMPTY: [&str; 4] = ["rejected", "dead", "unroutable", "notices"];
 
 #[derive(Clone)]
 pub(crate) struct ByLane(Gauges);

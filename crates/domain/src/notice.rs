@@ -138,15 +138,17 @@ fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
             details["failed_attempts"],
         ),
         NoticeType::Dropping => format!(
-            "The webhook \"{name}\" lost a delivery for the first time since its last success: every attempt of \
-             delivery {} failed.{last_failure}",
+            "The webhook \"{name}\" dropped a delivery, the first one since its last success: every attempt of delivery \
+             {} failed.{last_failure} It can be sent again.",
             text("delivery_id"),
         ),
         NoticeType::Recovered => {
             let dropped = match details["dropped"].as_u64().unwrap_or_default() {
                 0 => "No delivery was dropped meanwhile.".to_owned(),
-                1 => "One delivery was dropped meanwhile. A recovery sends it again.".to_owned(),
-                more => format!("{more} deliveries were dropped meanwhile. A recovery sends them again."),
+                1 => "Meanwhile a delivery was dropped. A recovery sends it again, if nobody has done so.".to_owned(),
+                more => format!(
+                    "Meanwhile deliveries were dropped {more} times. A recovery sends again what is still dropped."
+                ),
             };
             format!("The webhook \"{name}\" works again. {dropped}")
         }
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(request["body"], json!({"since": "2026-03-01T09:30:00.123Z", "states": ["dropped"]}));
         assert_eq!(request["path"], "/api/v1/webhooks/00000000-0000-0000-0000-000000000003/recover/");
         assert!(notice.details.get("first_dropped").is_none());
-        assert!(notice.summary.contains("2 deliveries were dropped"), "{}", notice.summary);
+        assert!(notice.summary.contains("dropped 2 times"), "{}", notice.summary);
     }
 
     #[test]

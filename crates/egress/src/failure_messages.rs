@@ -23,7 +23,7 @@ pub(crate) fn status(status: StatusCode, retry_after: Option<RetryAfter>) -> Str
     let gone = if status == StatusCode::GONE { ", which says that this address is gone for good" } else { "" };
     let comma = if gone.is_empty() { "" } else { "," };
     let pause = retry_after.map(|asked| format!("{comma} and asked for {asked}")).unwrap_or_default();
-    let all_the_same = if gone.is_empty() && pause.is_empty() { "" } else { "; retries keep to the fixed schedule" };
+    let all_the_same = if gone.is_empty() && pause.is_empty() { "" } else { "; the schedule of attempts is fixed" };
     format!("the receiver answered {}{reason}{gone}{pause}{all_the_same}", status.as_u16())
 }
 
@@ -138,19 +138,19 @@ mod tests {
                 410,
                 None,
                 "the receiver answered 410 Gone, which says that this address is gone for good; \
-                 retries keep to the fixed schedule",
+                 the schedule of attempts is fixed",
             ),
             (
                 429,
                 minutes,
                 "the receiver answered 429 Too Many Requests and asked for a pause of 2 min; \
-                 retries keep to the fixed schedule",
+                 the schedule of attempts is fixed",
             ),
             (
                 410,
                 minutes,
                 "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause \
-                 of 2 min; retries keep to the fixed schedule",
+                 of 2 min; the schedule of attempts is fixed",
             ),
         ] {
             assert_eq!(status(StatusCode::from_u16(code).unwrap(), retry_after), message);

@@ -15,7 +15,7 @@ mod upkeep;
 pub use admin::{
     cancellations::Cancellation,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
-    events::{Absence, EventDelivery, FoundEvent, FoundEvents, Outlook},
+    events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
     history::{Action, Actor},
     outbox::{LEASE, OutboxBatch},
     records::HistoryEntry,

@@ -137,7 +137,7 @@ diesel::table! {
         id -> Uuid,
         webhook_id -> Uuid,
         tenant_id -> Uuid,
-        #[sql_name = "type"]
+        webhook_name -> Text,
         notice_type -> Text,
         details -> Json,
         created_at -> Timestamptz,

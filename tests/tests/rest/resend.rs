@@ -190,7 +190,7 @@ async fn while_its_webhook_is_paused_a_resend_is_held() {
 }
 
 /// Starts a further API with some settings of its own, without waiting until it is ready.
-async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
+pub(crate) async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
     let mut variables = system.variables.clone();
     variables.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let settings = Settings::from_sources(None, variables).expect("the settings are good");

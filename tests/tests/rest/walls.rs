@@ -33,9 +33,20 @@ fn calls(
         ("POST", format!("{one}recover/"), Some(json!({"since": "2026-01-01T00:00:00Z"})), 202),
         ("GET", format!("{one}recover/{recovery}/"), None, 200),
         ("GET", format!("/events/{event}/"), None, 200),
+        ("GET", format!("{one}stats/"), None, 200),
+        ("GET", format!("{one}notices/"), None, 200),
+        ("GET", format!("{one}history/"), None, 200),
         ("POST", format!("{one}cancel/"), Some(json!({})), 202),
         ("DELETE", one, None, 204),
     ]
+}
+
+/// How many calls are described that need a session.
+fn described() -> usize {
+    let document = crate::snapshots::described();
+    let paths = document["paths"].as_object().into_iter().flat_map(|paths| paths.values());
+    let calls = paths.flat_map(|calls| calls.as_object().into_iter().flat_map(|calls| calls.values()));
+    calls.filter(|call| call["security"] != json!([])).count()
 }
 
 async fn send(api: &Api, method: &str, path: &str, body: Option<&Value>) -> Answer {
@@ -72,6 +83,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         .await;
         let state = async || system.sql(&format!("{row}'{webhook}'")).await[0].get::<_, String>(0);
         let before = state().await;
+        assert_eq!(calls(&webhook, delivery, recovery, event).len(), described(), "every call is asked");
         for (method, path, body, _) in calls(&webhook, delivery, recovery, event) {
             let path = format!("/api/v1{path}");
             let ask = async |api: &Api, path: &str| send(api, method, path, body.as_ref()).await.status;

@@ -141,6 +141,9 @@ fn parse(body: &[u8]) -> Result<(Session, OffsetDateTime), &'static str> {
     let tenant: Uuid = text("tenant_id").and_then(|id| id.parse().ok()).ok_or("tenant_id is not a UUID")?;
     let user = text("user_id").ok_or("user_id is not a string")?;
     let role = text("role").ok_or("role is not a string")?;
+    if user.is_empty() || user.chars().any(char::is_control) {
+        return Err("user_id is empty or has a control character");
+    }
     if user.chars().count() > LONGEST_MEMBER {
         return Err("user_id is longer than 255 characters");
     }

@@ -2,7 +2,7 @@
 
 use actix_web::{HttpResponse, web::Data};
 use domain::{DeliveryId, EventId, EventType, WebhookId};
-use ledger::{Absence, EventDelivery, FoundEvent, Outlook};
+use ledger::{Absence, EventAtWebhook, EventDelivery, FoundEvent};
 use serde::Serialize;
 use time::{OffsetDateTime, serde::rfc3339};
 
@@ -28,12 +28,12 @@ struct EventView<'a> {
     occurred_at: OffsetDateTime,
     #[serde(with = "rfc3339")]
     received_at: OffsetDateTime,
-    webhooks: Vec<OutlookView<'a>>,
+    webhooks: Vec<EventAtWebhookView<'a>>,
 }
 
 /// What became of the event at a webhook: a delivery, or the reason why there is none.
 #[derive(Serialize)]
-struct OutlookView<'a> {
+struct EventAtWebhookView<'a> {
     webhook_id: WebhookId,
     name: &'a str,
     is_deleted: bool,
@@ -71,19 +71,19 @@ impl<'a> EventView<'a> {
             event_type: event.event_type,
             occurred_at: event.occurred_at,
             received_at: event.received_at,
-            webhooks: event.outlooks.iter().map(OutlookView::of).collect(),
+            webhooks: event.webhooks.iter().map(EventAtWebhookView::of).collect(),
         }
     }
 }
 
-impl<'a> OutlookView<'a> {
-    fn of(outlook: &'a Outlook) -> Self {
-        let absence = outlook.delivery.as_ref().err().copied();
+impl<'a> EventAtWebhookView<'a> {
+    fn of(webhook: &'a EventAtWebhook) -> Self {
+        let absence = webhook.delivery.as_ref().err().copied();
         Self {
-            webhook_id: outlook.webhook,
-            name: &outlook.name,
-            is_deleted: outlook.is_deleted,
-            delivery: outlook.delivery.as_ref().ok().map(DeliveryView::of),
+            webhook_id: webhook.webhook,
+            name: &webhook.name,
+            is_deleted: webhook.is_deleted,
+            delivery: webhook.delivery.as_ref().ok().map(DeliveryView::of),
             reason: absence.map(Absence::as_str),
             explanation: absence.map(explanation),
         }

@@ -24,14 +24,14 @@ const KNOWN: [&str; 5] = ["since", "from", "until", "states", "count_only"];
 
 /// What is asked for.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Wish {
+pub(crate) enum RecoveryRequest {
     /// To recover these.
     Recover(NewRecovery),
     /// To know how many these are.
     Count(NewRecovery),
 }
 
-impl FromBody for Wish {
+impl FromBody for RecoveryRequest {
     fn read(members: &Members, _: &Rules) -> Checked<Self> {
         let is_given = |field: &str| members.0.iter().any(|(name, _)| name == field);
         let mut fields = Fields::of(members);
@@ -97,11 +97,11 @@ pub(crate) async fn begin(
     state: Data<State>,
     admin: Administrator,
     Id(webhook): Id<WebhookId>,
-    Body(wish): Body<Wish>,
+    Body(request): Body<RecoveryRequest>,
 ) -> Answer {
-    let wanted = match wish {
-        Wish::Recover(wanted) => wanted,
-        Wish::Count(wanted) => return count(&state, &admin, webhook, &wanted).await,
+    let wanted = match request {
+        RecoveryRequest::Recover(wanted) => wanted,
+        RecoveryRequest::Count(wanted) => return count(&state, &admin, webhook, &wanted).await,
     };
     let recovery = match state.ledger.recovery_create(&admin, webhook, &wanted).await? {
         Recover::NotFound => return Err(ApiError::NotFound),
@@ -154,10 +154,10 @@ mod tests {
 
     use super::*;
 
-    fn read(body: &Value) -> Checked<Wish> {
+    fn read(body: &Value) -> Checked<RecoveryRequest> {
         let members = body.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone()));
         let rules = Rules { name_chars: 1, url_chars: 1, destinations: Destinations::default() };
-        Wish::read(&Members(members.collect()), &rules)
+        RecoveryRequest::read(&Members(members.collect()), &rules)
     }
 
     const SINCE: &str = "2026-03-01T00:00:00Z";
@@ -173,12 +173,12 @@ mod tests {
         };
         let more = json!({"since": SINCE, "until": "2026-03-02T01:00:00+01:00", "states": ["skipped", "dropped"],
                           "count_only": true});
-        for (body, wish) in [
-            (json!({"since": SINCE}), Wish::Recover(plain.clone())),
-            (json!({"from": SINCE, "count_only": false}), Wish::Recover(plain)),
-            (more, Wish::Count(all)),
+        for (body, request) in [
+            (json!({"since": SINCE}), RecoveryRequest::Recover(plain.clone())),
+            (json!({"from": SINCE, "count_only": false}), RecoveryRequest::Recover(plain)),
+            (more, RecoveryRequest::Count(all)),
         ] {
-            assert_eq!(read(&body).unwrap(), wish, "{body}");
+            assert_eq!(read(&body).unwrap(), request, "{body}");
         }
     }
 

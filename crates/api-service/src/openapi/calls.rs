@@ -204,7 +204,7 @@ fn recovery() -> Vec<Call> {
             id: "cancelDeliveries",
             path: "/webhooks/{id}/cancel/",
             summary: "Cancel what waits",
-            description: "Cancels the deliveries of the webhook that are pending or retrying, those held by a pause included, and ends its running recovery. The webhook stays: what comes after the request is delivered. It goes on in the background, and survives restarts; the log says how far it has come. An attempt that is under way is not broken off. Until it is done, resends and recoveries of this webhook are refused.",
+            description: "Cancels the deliveries of the webhook that are pending or retrying, those held by a pause included, and ends its running recovery. The webhook stays: what comes after the request is delivered. It goes on in the background, and survives restarts; `is_cancelling` of the webhook says when it is done. An attempt that is under way is not broken off: if it succeeds, its delivery has succeeded. Until it is done, resends and recoveries of this webhook are refused.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
             success: answer(202, "What waits is being cancelled.", "Cancellation", json!({"state": "running"})),
             ..call(Method::POST, Tag::Recovery)
@@ -236,7 +236,7 @@ fn insight() -> Vec<Call> {
             id: "listNotices",
             path: "/webhooks/{id}/notices/",
             summary: "List what administrators were told",
-            description: "Newest first, for 90 days: that the webhook fails for long, drops deliveries or works again, and that somebody registered, changed, paused, activated or deleted it. The business application gets the same as messages.",
+            description: "Newest first, for 90 days at most and no longer than the webhook is there: that the webhook fails for long, drops deliveries or works again, and that somebody registered, changed, paused, activated or deleted it. The business application gets the same as messages, a moment later.",
             query: paging(),
             success: answer(200, "A page of the list.", "NoticeList", examples::page(&examples::notice(), &cursor)),
             ..call(Method::GET, Tag::Insight)

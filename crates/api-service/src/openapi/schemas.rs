@@ -44,7 +44,7 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["DeliveryList"] = list("Delivery");
     all["SentRequest"] = whole(&sent_request());
     all["Attempt"] = whole(&attempt());
-    add_recoveries(&mut all);
+    add_recoveries_and_insight(&mut all);
     add_events(&mut all);
     all["EventType"] = json!({"type": "string", "enum": EventType::ALL, "description": "One of the seven."});
     all["EventTypeDetail"] = whole(&event_type());
@@ -58,7 +58,8 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all
 }
 
-fn add_recoveries(all: &mut Value) {
+/// What is asked for and told of a webhook beside its deliveries.
+fn add_recoveries_and_insight(all: &mut Value) {
     all["NewRecovery"] = closed(object(&new_recovery()), &[]);
     all["NewRecovery"]["oneOf"] = json!([{"required": ["since"]}, {"required": ["from"]}]);
     all["RecoverableCount"] = whole(&[
@@ -89,7 +90,7 @@ fn add_events(all: &mut Value) {
         ("is_complete", boolean("false when there are more than these, all older.")),
     ]);
     all["FoundEvent"] = whole(&found_event());
-    all["Outlook"] = whole(&outlook());
+    all["EventAtWebhook"] = whole(&event_at_webhook());
     all["EventDelivery"] = whole(&event_delivery());
 }
 
@@ -129,6 +130,7 @@ fn webhook(limits: &Limits) -> Members {
         ("last_failure", last_failure()),
         ("next_attempt_at", nullable_time("When the next retry is due, or null: none waits, or the webhook is paused. Beyond 1,000 that wait: that of the oldest 1,000.")),
         ("deliveries", backlog()),
+        ("is_cancelling", boolean("Whether deliveries that wait are being cancelled; resends and recoveries are refused meanwhile.")),
     ]);
     members
 }
@@ -146,7 +148,12 @@ fn backlog() -> Value {
         json!({"type": "integer", "minimum": 0, "maximum": 1000, "description": description})
     };
     whole(&[
-        ("waiting", capped("Deliveries that wait for a retry or, while the webhook is paused, are held.")),
+        (
+            "waiting",
+            capped(
+                "Deliveries that wait for a retry or, while the webhook is paused, are held. First attempts on their way are not counted.",
+            ),
+        ),
         ("dropped", capped("Dropped deliveries.")),
         ("skipped", capped("Deliveries of events that came while it was paused.")),
     ])
@@ -188,7 +195,7 @@ fn notice() -> Members {
         ("created_at", time("When it happened.")),
         ("tenant_id", uuid("The tenant.")),
         ("webhook_id", uuid("The webhook.")),
-        ("webhook_name", text("The webhook's name.")),
+        ("webhook_name", text("The webhook's name at that time.")),
         ("summary", text("What happened, in a sentence or two.")),
         (
             "details",
@@ -228,7 +235,10 @@ fn delivery() -> Members {
         ("created_at", time("When the service recorded it.")),
         ("occurred_at", time("When the event fired, to the millisecond. The log is ordered by it.")),
         ("first_failed_at", nullable_time("When this run of the schedule began to fail, or null.")),
-        ("next_attempt_at", nullable_time("When the next attempt is due, or null.")),
+        (
+            "next_attempt_at",
+            nullable_time("When the next attempt is due, or null. While the webhook is paused, none is made."),
+        ),
     ]
 }
 
@@ -316,13 +326,13 @@ fn found_event() -> Members {
         ("received_at", time("When the service stored it.")),
         (
             "webhooks",
-            json!({"type": "array", "items": reference("Outlook"),
+            json!({"type": "array", "items": reference("EventAtWebhook"),
                    "description": "Every webhook of the tenant, deleted ones included while their logs are kept."}),
         ),
     ]
 }
 
-fn outlook() -> Members {
+fn event_at_webhook() -> Members {
     let mut reasons: Vec<_> = Absence::ALL.iter().map(|reason| json!(reason.as_str())).collect();
     reasons.push(Value::Null);
     vec![

@@ -63,6 +63,7 @@ pub(crate) fn routes() -> Routes {
         body_limit: 200,
         most: quota::of(&limits()),
         keep: std::time::Duration::from_secs(30 * 86_400),
+        attempt_timeout: std::time::Duration::from_secs(10),
         docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
     };
     let authentication = Authentication::knowing([("boss", session("admin")), ("clerk", session("sales"))]);
@@ -174,6 +175,9 @@ async fn other_methods_are_answered_with_those_that_are_possible() {
         ("webhooks/ID/recover/", "POST"),
         ("webhooks/ID/recover/ID/", "GET, HEAD"),
         ("webhooks/ID/cancel/", "POST"),
+        ("webhooks/ID/stats/", "GET, HEAD"),
+        ("webhooks/ID/notices/", "GET, HEAD"),
+        ("webhooks/ID/history/", "GET, HEAD"),
         ("events/ID/", "GET, HEAD"),
         ("event-types/", "GET, HEAD"),
         ("openapi.json", "GET, HEAD"),

@@ -21,7 +21,7 @@ async fn the_status_decides() {
             503,
             Some(
                 "the receiver answered 503 Service Unavailable and asked for a pause of 2 min; \
-                  retries keep to the fixed schedule",
+                  the schedule of attempts is fixed",
             ),
         ),
         ("503 Busy\r\nRetry-After: <script>", Status, 503, Some("the receiver answered 503 Service Unavailable")),

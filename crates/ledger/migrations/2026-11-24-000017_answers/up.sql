@@ -75,7 +75,8 @@ CREATE TABLE notices (
     id           uuid PRIMARY KEY DEFAULT ordered_id(),
     webhook_id   uuid NOT NULL,
     tenant_id    uuid NOT NULL,
-    type         text NOT NULL,
+    webhook_name text NOT NULL,
+    notice_type  text NOT NULL,
     details      json NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT now(),
     leased_until timestamptz DEFAULT now() -- null once the broker has confirmed it
@@ -105,16 +106,16 @@ RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 -- one of which administrators were told something, or should have been.
 CREATE FUNCTION add_health_notices() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    tenant uuid := (SELECT tenant_id FROM webhooks WHERE id = NEW.webhook_id AND deleted_at IS NULL);
+    webhook webhooks := (SELECT w FROM webhooks AS w WHERE id = NEW.webhook_id AND deleted_at IS NULL);
     is_recovered boolean := TG_OP = 'UPDATE' AND NEW.last_success_at IS DISTINCT FROM OLD.last_success_at
         AND (OLD.failing_notices > 0 OR NEW.last_dropped > 0);
 BEGIN
-    IF tenant IS NULL THEN
+    IF webhook.id IS NULL THEN
         RETURN NULL;
     END IF;
     IF is_recovered THEN
-        INSERT INTO notices (webhook_id, tenant_id, type, details)
-        VALUES (NEW.webhook_id, tenant, 'webhook.recovered', json_build_object(
+        INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details)
+        VALUES (webhook.id, webhook.tenant_id, webhook.name, 'webhook.recovered', json_build_object(
             'failing_since', rfc3339(OLD.failing_since),
             'succeeded_at', rfc3339(NEW.last_success_at),
             'dropped', NEW.last_dropped,
@@ -122,8 +123,8 @@ BEGIN
         ));
     END IF;
     IF NEW.dropped > 0 AND (TG_OP = 'INSERT' OR OLD.dropped = 0 OR is_recovered) THEN
-        INSERT INTO notices (webhook_id, tenant_id, type, details)
-        VALUES (NEW.webhook_id, tenant, 'webhook.dropping', json_build_object(
+        INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details)
+        VALUES (webhook.id, webhook.tenant_id, webhook.name, 'webhook.dropping', json_build_object(
             'failing_since', rfc3339(NEW.failing_since),
             'delivery_id', NEW.first_dropped,
             'last_failure', NEW.last_failure

@@ -11,7 +11,7 @@ use crate::Task;
 use crate::{
     admin::{
         history::{Action, Actor, add_history},
-        tasks::begin_cancellation_until,
+        tasks::begin_cancellation,
         webhooks::END_RECOVERIES,
     },
     clock::now,
@@ -50,7 +50,7 @@ impl Ledger {
                 }
                 diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id).execute(conn).await?;
                 let until = now(conn).await?;
-                begin_cancellation_until(conn, id, until).await?;
+                begin_cancellation(conn, id, Some(until)).await?;
                 add_history(conn, actor, webhook, Action::Cancelled, json!({})).await?;
                 Ok(Cancellation::Begun)
             })

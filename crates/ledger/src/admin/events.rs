@@ -36,12 +36,12 @@ pub struct FoundEvent {
     /// When it was stored.
     pub received_at: OffsetDateTime,
     /// What became of it at each webhook that the tenant has or had, oldest first.
-    pub outlooks: Vec<Outlook>,
+    pub webhooks: Vec<EventAtWebhook>,
 }
 
 /// What became of an event at one webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outlook {
+pub struct EventAtWebhook {
     /// The webhook.
     pub webhook: WebhookId,
     /// Its label.
@@ -115,7 +115,7 @@ const FIND: &str = "SELECT * FROM ( \
      ) AS found ORDER BY occurred_at DESC, event_type LIMIT $3";
 
 batch_statement! {
-    FindOutlook -> (
+    FindAtWebhooks -> (
         Int4,
         (SqlUuid, Text, Bool, Timestamptz, Nullable<Timestamptz>),
         (
@@ -128,11 +128,11 @@ batch_statement! {
         number: i32 => Int4, event_type: String => Text, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
         occurred_at: OffsetDateTime => Timestamptz,
     };
-    include_str!("find_outlook.sql")
+    include_str!("event_at_webhooks.sql")
 }
 
 /// An event's number, a webhook, and its delivery if there is one.
-type OutlookRow = (i32, WebhookRow, DeliveryRow);
+type AtWebhookRow = (i32, WebhookRow, DeliveryRow);
 /// Id, name, whether it is subscribed to the type, when it was created, when it was deleted.
 type WebhookRow = (Uuid, String, bool, OffsetDateTime, Option<OffsetDateTime>);
 /// Id, state, attempts, when the next one is due, when it was created, whether it is a test.
@@ -155,8 +155,8 @@ impl Ledger {
             self.run(async |conn| Ok((find.load(conn).await?, now(conn).await?))).await?;
         let is_complete = found.len() <= SHOWN;
         found.truncate(SHOWN);
-        let statement = outlook(tenant, id, &found);
-        let rows: Vec<OutlookRow> = match found.is_empty() {
+        let statement = at_webhooks(tenant, id, &found);
+        let rows: Vec<AtWebhookRow> = match found.is_empty() {
             true => Vec::new(),
             false => self.run(async |conn| statement.load(conn).await).await?,
         };
@@ -168,8 +168,8 @@ impl Ledger {
     }
 }
 
-fn outlook(tenant: TenantId, id: EventId, events: &[EventRow]) -> FindOutlook {
-    let mut statement = FindOutlook { tenant: vec![tenant.as_uuid()], ..FindOutlook::default() };
+fn at_webhooks(tenant: TenantId, id: EventId, events: &[EventRow]) -> FindAtWebhooks {
+    let mut statement = FindAtWebhooks { tenant: vec![tenant.as_uuid()], ..FindAtWebhooks::default() };
     for (event, number) in events.iter().zip(0..) {
         let millis = u64::try_from(event.occurred_at.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
         statement.number.push(number);
@@ -182,9 +182,9 @@ fn outlook(tenant: TenantId, id: EventId, events: &[EventRow]) -> FindOutlook {
 }
 
 impl EventRow {
-    fn read(&self, rows: &[&OutlookRow], kept_since: OffsetDateTime) -> Result<FoundEvent, LedgerError> {
+    fn read(&self, rows: &[&AtWebhookRow], kept_since: OffsetDateTime) -> Result<FoundEvent, LedgerError> {
         let is_test = rows.iter().any(|(_, _, delivery)| delivery.5 == Some(true));
-        let outlook = |(_, webhook, delivery): &&OutlookRow| {
+        let at_webhook = |(_, webhook, delivery): &&AtWebhookRow| {
             let (id, name, is_subscribed, created_at, deleted_at) = webhook;
             let circumstances = Circumstances {
                 received_at: self.received_at,
@@ -195,7 +195,7 @@ impl EventRow {
                 is_subscribed: *is_subscribed,
             };
             let delivery = read_delivery(delivery, deleted_at.is_some())?;
-            Ok(Outlook {
+            Ok(EventAtWebhook {
                 webhook: (*id).into(),
                 name: name.clone(),
                 is_deleted: deleted_at.is_some(),
@@ -206,7 +206,7 @@ impl EventRow {
             event_type: self.event_type.parse().map_err(|_| unreadable("events.event_type"))?,
             occurred_at: self.occurred_at,
             received_at: self.received_at,
-            outlooks: rows.iter().map(outlook).collect::<Result<_, LedgerError>>()?,
+            webhooks: rows.iter().map(at_webhook).collect::<Result<_, LedgerError>>()?,
         })
     }
 }

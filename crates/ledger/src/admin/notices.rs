@@ -4,7 +4,7 @@
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{Int4, Json, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Int4, Json, Text},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{Notice, NoticeType, WebhookId, notice_by};
@@ -12,25 +12,23 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{admin::history::Actor, error::LedgerError, pool::Ledger, tables::notices};
+use crate::{
+    admin::history::Actor,
+    error::LedgerError,
+    pool::Ledger,
+    tables::{notices, webhooks},
+};
 
-/// A notice with its webhook's name.
-#[derive(QueryableByName)]
+#[derive(Queryable, QueryableByName, Selectable)]
+#[diesel(table_name = notices, check_for_backend(diesel::pg::Pg))]
 pub(crate) struct Row {
-    #[diesel(sql_type = SqlUuid)]
     id: Uuid,
-    #[diesel(sql_type = SqlUuid)]
     webhook_id: Uuid,
-    #[diesel(sql_type = SqlUuid)]
     tenant_id: Uuid,
-    #[diesel(sql_type = Text)]
-    notice_type: String,
-    #[diesel(sql_type = Json)]
-    details: Value,
-    #[diesel(sql_type = Timestamptz)]
-    created_at: OffsetDateTime,
-    #[diesel(sql_type = Text)]
     webhook_name: String,
+    notice_type: String,
+    details: Value,
+    created_at: OffsetDateTime,
 }
 
 /// Leases the notices that are not published, oldest lease first, for as long as jobs of the outbox.
@@ -38,9 +36,7 @@ const LEASE: &str = "WITH leased AS ( \
        UPDATE notices AS n SET leased_until = now() + interval '30 seconds' FROM ( \
          SELECT id FROM notices WHERE leased_until <= now() ORDER BY leased_until, id LIMIT $1 FOR UPDATE SKIP LOCKED \
        ) AS next WHERE n.id = next.id RETURNING n.* \
-     ) SELECT l.id, l.webhook_id, l.tenant_id, l.type AS notice_type, l.details, l.created_at, \
-              coalesce(w.name, '') AS webhook_name \
-     FROM leased AS l LEFT JOIN webhooks AS w ON w.id = l.webhook_id ORDER BY l.id";
+     ) SELECT * FROM leased ORDER BY id";
 
 impl Ledger {
     /// Leases up to `most` notices that are not known to be published.
@@ -49,7 +45,8 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn notices_lease(&self, most: u16) -> Result<Vec<Notice>, LedgerError> {
         let query = diesel::sql_query(LEASE).bind::<Int4, _>(i32::from(most));
-        self.run(async |conn| query.load::<Row>(conn).await).await?.into_iter().map(Row::read).collect()
+        let rows: Vec<Row> = self.run(async |conn| query.load(conn).await).await?;
+        Ok(rows.into_iter().filter_map(Row::read).collect())
     }
 
     /// Notes that the broker has confirmed these notices.
@@ -71,26 +68,26 @@ pub(crate) async fn add_notice(
     notice_type: NoticeType,
     changed: &[&str],
 ) -> QueryResult<()> {
-    let row = (
-        notices::webhook_id.eq(webhook.as_uuid()),
-        notices::tenant_id.eq(actor.tenant.as_uuid()),
-        notices::notice_type.eq(notice_type.as_str()),
-        notices::details.eq(notice_by(&actor.user, changed)),
-    );
-    diesel::insert_into(notices::table).values(row).execute(conn).await.map(|_| ())
+    let row = webhooks::table.find(webhook.as_uuid()).select((
+        webhooks::id,
+        webhooks::tenant_id,
+        webhooks::name,
+        notice_type.as_str().into_sql::<Text>(),
+        notice_by(&actor.user, changed).into_sql::<Json>(),
+    ));
+    let columns =
+        (notices::webhook_id, notices::tenant_id, notices::webhook_name, notices::notice_type, notices::details);
+    row.insert_into(notices::table).into_columns(columns).execute(conn).await.map(|_| ())
 }
 
 impl Row {
-    pub(crate) fn read(self) -> Result<Notice, LedgerError> {
-        let notice_type = self.notice_type.parse();
-        Ok(Notice::new(
-            self.id,
-            notice_type.map_err(|_| LedgerError::Unreadable { column: "notices.type" })?,
-            self.created_at,
-            self.tenant_id.into(),
-            self.webhook_id.into(),
-            self.webhook_name,
-            self.details,
-        ))
+    /// `None` for a notice of a type that only a newer version knows, which publishes it.
+    pub(crate) fn read(self) -> Option<Notice> {
+        let Ok(notice_type) = self.notice_type.parse() else {
+            tracing::warn!(notice = %self.id, "a notice has the unknown type {}", self.notice_type);
+            return None;
+        };
+        let (tenant, webhook) = (self.tenant_id.into(), self.webhook_id.into());
+        Some(Notice::new(self.id, notice_type, self.created_at, tenant, webhook, self.webhook_name, self.details))
     }
 }

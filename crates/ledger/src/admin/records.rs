@@ -1,9 +1,6 @@
 //! What is told of a webhook, as administrators read it: its history and its notices.
 
-use diesel::{
-    prelude::*,
-    sql_types::{Int4, Uuid as SqlUuid},
-};
+use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use domain::{Notice, TenantId, WebhookId};
 use serde_json::Value;
@@ -19,13 +16,8 @@ use crate::{
     },
     error::LedgerError,
     pool::Ledger,
-    tables::{history, webhooks},
+    tables::{history, notices, webhooks},
 };
-
-const LIST: &str = "SELECT n.id, n.webhook_id, n.tenant_id, n.type AS notice_type, n.details, n.created_at, \
-            w.name AS webhook_name \
-     FROM (SELECT * FROM notices WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3) AS n \
-     JOIN webhooks AS w ON w.id = n.webhook_id ORDER BY n.id DESC";
 
 /// An entry of a webhook's history.
 #[derive(Clone, Debug, PartialEq, Queryable, Selectable)]
@@ -79,10 +71,14 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn notice_list(&self, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, LedgerError> {
-        let query = diesel::sql_query(LIST)
-            .bind::<SqlUuid, _>(webhook.id().as_uuid())
-            .bind::<SqlUuid, _>(page.after.unwrap_or(Uuid::max()))
-            .bind::<Int4, _>(i32::from(page.limit));
-        self.run(async |conn| query.load::<Row>(conn).await).await?.into_iter().map(Row::read).collect()
+        let query = notices::table
+            .filter(
+                notices::webhook_id.eq(webhook.id().as_uuid()).and(notices::id.lt(page.after.unwrap_or(Uuid::max()))),
+            )
+            .order((notices::webhook_id.desc(), notices::id.desc()))
+            .limit(page.limit.into())
+            .select(Row::as_select());
+        let rows = self.run(async |conn| query.load(conn).await).await?;
+        Ok(rows.into_iter().filter_map(Row::read).collect())
     }
 }

@@ -184,27 +184,15 @@ pub(crate) async fn is_cancelling(conn: &mut AsyncPgConnection, webhook: Webhook
     diesel::select(diesel::dsl::exists(cancelling(webhook.as_uuid()))).get_result(conn).await
 }
 
-/// Notes that all waiting deliveries of a deleted webhook have to be cancelled. One that is under way begins anew.
-pub(crate) async fn begin_cancellation(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
-    diesel::sql_query(BEGIN_CANCELLATION)
-        .bind::<SqlUuid, _>(webhook)
-        .bind::<Nullable<Timestamptz>, _>(None::<OffsetDateTime>)
-        .execute(conn)
-        .await
-}
-
-/// Notes that a webhook's waiting deliveries have to be cancelled that were made `until` then. One that is under way
-/// begins anew, and up to this time. The webhook is not deleted, and the caller has locked it.
-pub(crate) async fn begin_cancellation_until(
+/// Notes that a webhook's waiting deliveries have to be cancelled: those that were made `until` then, or all of a deleted
+/// webhook's. A cancellation that is under way begins anew. The caller has locked the webhook.
+pub(crate) async fn begin_cancellation(
     conn: &mut AsyncPgConnection,
     webhook: Uuid,
-    until: OffsetDateTime,
+    until: Option<OffsetDateTime>,
 ) -> QueryResult<usize> {
-    diesel::sql_query(BEGIN_CANCELLATION)
-        .bind::<SqlUuid, _>(webhook)
-        .bind::<Nullable<Timestamptz>, _>(Some(until))
-        .execute(conn)
-        .await
+    let begin = diesel::sql_query(BEGIN_CANCELLATION).bind::<SqlUuid, _>(webhook);
+    begin.bind::<Nullable<Timestamptz>, _>(until).execute(conn).await
 }
 
 /// Notes that a webhook's held jobs have to be published. If there are none, the first step ends the task.

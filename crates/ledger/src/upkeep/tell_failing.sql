@@ -2,7 +2,7 @@
 -- that has passed since. `failing_notices` of its health counts them; times that were missed count as told. The rows are
 -- locked in the order of ids; one that a dispatcher has locked just now comes next time.
 WITH due AS MATERIALIZED (
-    SELECT h.webhook_id, w.tenant_id, 1 + again.passed AS notices
+    SELECT h.webhook_id, w.tenant_id, w.name, 1 + again.passed AS notices
     FROM webhook_health AS h
     JOIN webhooks AS w ON w.id = h.webhook_id AND w.deleted_at IS NULL AND w.is_active
     CROSS JOIN LATERAL (
@@ -16,10 +16,10 @@ WITH due AS MATERIALIZED (
 )
 , told AS (
     UPDATE webhook_health AS h SET failing_notices = due.notices FROM due WHERE h.webhook_id = due.webhook_id
-    RETURNING h.webhook_id, due.tenant_id, h.failing_since, h.failure_count, h.last_failure, h.dropped
+    RETURNING h.webhook_id, due.tenant_id, due.name, h.failing_since, h.failure_count, h.last_failure, h.dropped
 )
-INSERT INTO notices (webhook_id, tenant_id, type, details)
-SELECT webhook_id, tenant_id, 'webhook.failing', json_build_object(
+INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details)
+SELECT webhook_id, tenant_id, name, 'webhook.failing', json_build_object(
     'failing_since', rfc3339(failing_since),
     'failed_attempts', failure_count,
     'dropped', dropped,

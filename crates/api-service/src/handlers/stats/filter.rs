@@ -14,7 +14,7 @@ const MOST_DAYS: Duration = Duration::days(92);
 
 /// The parameters `from`, `to` and `step`.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct StatsQuery {
     from: Option<OffsetDateTime>,
     to: Option<OffsetDateTime>,
     step: StatsStep,
@@ -28,7 +28,7 @@ pub(super) struct Span {
     pub(super) step: StatsStep,
 }
 
-impl Filter for Asked {
+impl Filter for StatsQuery {
     const KNOWN: &str = "from, to and step";
 
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>> {
@@ -41,7 +41,7 @@ impl Filter for Asked {
     }
 }
 
-impl Asked {
+impl StatsQuery {
     /// The whole steps in which the span lies. It ends with the step of `now` unless asked otherwise.
     pub(super) fn span(&self, now: OffsetDateTime) -> Result<Span, Vec<Violation>> {
         let Self { from, to, step } = *self;
@@ -91,7 +91,7 @@ mod tests {
     const NOW: OffsetDateTime = datetime!(2026-03-31 09:30:01 UTC);
 
     fn span(query: &str) -> Result<Span, Vec<(String, &'static str)>> {
-        let read = Parameters::<Asked>::read(query).and_then(|Parameters(asked)| asked.span(NOW));
+        let read = Parameters::<StatsQuery>::read(query).and_then(|Parameters(asked)| asked.span(NOW));
         let codes = |wrong: Vec<Violation>| wrong.into_iter().map(|one| (one.field, one.code)).collect();
         read.map_err(codes)
     }

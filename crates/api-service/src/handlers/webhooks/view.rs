@@ -27,6 +27,7 @@ pub(super) struct WebhookView<'a> {
     #[serde(with = "rfc3339::option")]
     next_attempt_at: Option<OffsetDateTime>,
     deliveries: BacklogView,
+    is_cancelling: bool,
 }
 
 /// The last failed attempt, which a later success leaves as it is.
@@ -55,7 +56,7 @@ pub(super) struct CreatedView<'a> {
 
 impl<'a> WebhookView<'a> {
     pub(super) fn of(webhook: &'a Webhook) -> Self {
-        let Backlog { waiting, dropped, skipped, next_attempt_at } = webhook.backlog;
+        let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling } = webhook.backlog;
         Self {
             id: webhook.id,
             name: &webhook.name,
@@ -70,6 +71,7 @@ impl<'a> WebhookView<'a> {
             last_failure: webhook.last_failure.as_ref().map(|(at, error)| FailureView { at: *at, error }),
             next_attempt_at,
             deliveries: BacklogView { waiting, dropped, skipped },
+            is_cancelling,
         }
     }
 }
@@ -99,6 +101,7 @@ mod tests {
                 dropped: 1_000,
                 skipped: 0,
                 next_attempt_at: Some(datetime!(2026-03-01 09:36 UTC)),
+                is_cancelling: false,
             },
         }
     }
@@ -112,6 +115,7 @@ mod tests {
             "last_success_at": null, "failure_count": 2, "failing_since": "2026-03-01T09:31:00Z",
             "last_failure": {"at": "2026-03-01T09:32:00Z", "error": "answered 500"},
             "next_attempt_at": "2026-03-01T09:36:00Z", "deliveries": {"waiting": 1, "dropped": 1000, "skipped": 0},
+            "is_cancelling": false,
         });
         assert_eq!(serde_json::to_value(WebhookView::of(&webhook())).unwrap(), expected);
     }

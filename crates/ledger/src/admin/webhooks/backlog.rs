@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use diesel::{
     QueryableByName,
-    sql_types::{Array, BigInt, Nullable, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Bool, Nullable, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
@@ -21,6 +21,8 @@ pub struct Backlog {
     pub skipped: i64,
     /// When the next retry is due: of the oldest [`Backlog::MOST`] that wait for one.
     pub next_attempt_at: Option<OffsetDateTime>,
+    /// Whether deliveries that wait are being cancelled.
+    pub is_cancelling: bool,
 }
 
 impl Backlog {
@@ -40,6 +42,8 @@ struct Row {
     skipped: i64,
     #[diesel(sql_type = Nullable<Timestamptz>)]
     next_attempt_at: Option<OffsetDateTime>,
+    #[diesel(sql_type = Bool)]
+    is_cancelling: bool,
 }
 
 /// The backlogs of these webhooks.
@@ -47,8 +51,8 @@ pub(super) async fn of(conn: &mut AsyncPgConnection, webhooks: &[Uuid]) -> diese
     let query = diesel::sql_query(include_str!("backlog.sql"));
     let query = query.bind::<Array<SqlUuid>, _>(webhooks).bind::<BigInt, _>(Backlog::MOST);
     let rows: Vec<Row> = query.load(conn).await?;
-    let read = |Row { webhook_id, waiting, dropped, skipped, next_attempt_at }| {
-        (webhook_id, Backlog { waiting, dropped, skipped, next_attempt_at })
+    let read = |Row { webhook_id, waiting, dropped, skipped, next_attempt_at, is_cancelling }| {
+        (webhook_id, Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling })
     };
     Ok(rows.into_iter().map(read).collect())
 }

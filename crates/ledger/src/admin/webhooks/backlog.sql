@@ -2,7 +2,8 @@
 -- retry may also be held, and counts once. The order and the range leave the planner only the index on all three columns.
 SELECT
     w.id AS webhook_id, least(retrying.count + held.count, $2) AS waiting,
-    dropped.count AS dropped, skipped.count AS skipped, retrying.next_attempt_at
+    dropped.count AS dropped, skipped.count AS skipped, retrying.next_attempt_at,
+    EXISTS (SELECT FROM webhook_tasks AS t WHERE t.webhook_id = w.id AND t.task = 'cancel') AS is_cancelling
 FROM unnest($1) AS w(id)
 CROSS JOIN LATERAL (
     SELECT count(*), min(next_attempt_at) AS next_attempt_at FROM (

@@ -105,7 +105,7 @@ impl Ledger {
                     return Ok(false);
                 }
                 diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
-                begin_cancellation(conn, id.as_uuid()).await?;
+                begin_cancellation(conn, id.as_uuid(), None).await?;
                 add_history(conn, actor, id, Action::Deleted, json!({})).await?;
                 add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;
                 Ok(true)
