@@ -85,9 +85,35 @@ pub(super) async fn fill(environment: &Environment<'_>, size: Size, parts: &[&st
             rows.write(environment, began).await;
         }
     }
+    insight(environment, &seeded).await;
     environment.sql("SET statement_timeout = '20min'; RESET work_mem; RESET synchronous_commit").await;
     settle(environment).await;
     seeded
+}
+
+/// Three months of statistics with many outcomes and durations in each hour, and long lists of notices and history.
+async fn insight(environment: &Environment<'_>, seeded: &Seeded) {
+    let (webhook, tenant) = (seeded.history, seeded.large);
+    let statements = [
+        format!(
+            "INSERT INTO webhook_stats SELECT '{webhook}', date_trunc('hour', now(), 'UTC') - hour * interval '1 hour', \
+             outcome, bucket, 100, 0 FROM generate_series(0, 90 * 24) AS hour, \
+             unnest('{{success,status,timeout}}'::text[]) AS outcome, generate_series(3, 10) AS bucket"
+        ),
+        format!(
+            "INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details, leased_until) \
+             SELECT '{webhook}', '{tenant}', 'Large', 'webhook.paused', '{{\"user\": \"somebody\"}}', null \
+             FROM generate_series(1, 100000)"
+        ),
+        format!(
+            "INSERT INTO history (webhook_id, tenant_id, user_id, action, details) \
+             SELECT '{webhook}', '{tenant}', 'somebody', 'changed', '{{\"is_active\": {{\"from\": true, \"to\": false}}}}' \
+             FROM generate_series(1, 100000)"
+        ),
+    ];
+    for statement in statements {
+        environment.sql(&statement).await;
+    }
 }
 
 async fn register(environment: &Environment<'_>, size: Size) -> Seeded {

@@ -3,7 +3,7 @@
 use std::iter::repeat_with;
 
 use domain::DeliveryId;
-use time::{Duration, OffsetDateTime};
+use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 use super::{Call, Calls, TIMES};
@@ -26,12 +26,32 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
         let read = |id: Uuid| Call::get("/events/{event_id}/", format!("/api/v1/events/{id}/"));
         calls.repeat(("event", &path), admin, events.into_iter().map(read)).await;
     }
+    insight(calls, volume).await;
     let path = format!("{}recover/{recovery}/", volume.path(seeded.history));
     let read = repeat_with(|| Call::get("/webhooks/{id}/recover/{recovery_id}/", path.clone()));
     calls.repeat(("recovery_read", &path), admin, read).await;
     for template in PLAIN {
         let read = repeat_with(|| Call::get(template, format!("/api/v1{template}")));
         calls.repeat(("plain", template), admin, read).await;
+    }
+}
+
+/// The longest statistics, and the first and the last pages of a long list of notices and of a long history.
+async fn insight(calls: &mut Calls, volume: &Volume<'_>) {
+    let (path, now) = (volume.path(volume.seeded.history), OffsetDateTime::now_utc());
+    for (step, days) in [("hour", 31), ("day", 92)] {
+        let from = (now - Duration::days(days) + Duration::HOUR).format(&Rfc3339).expect("it can be written");
+        let read = format!("{path}stats/?step={step}&from={from}");
+        let read = repeat_with(|| Call::get("/webhooks/{id}/stats/", read.clone()));
+        calls.repeat(("stats", step), &volume.admin, read).await;
+    }
+    for (group, template) in [("notices", "/webhooks/{id}/notices/"), ("history", "/webhooks/{id}/history/")] {
+        let last = format!("SELECT id::text FROM {group} ORDER BY id OFFSET 50 LIMIT 1");
+        let last: Uuid = volume.environment.rows(&last).await[0].get::<_, &str>(0).parse().expect("it is an id");
+        for page in ["".to_owned(), format!("&cursor={}", last.simple())] {
+            let read = repeat_with(|| Call::get(template, format!("{path}{group}/?limit=50{page}")));
+            calls.repeat((group, &page), &volume.admin, read).await;
+        }
     }
 }
 

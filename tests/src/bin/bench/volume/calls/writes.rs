@@ -34,6 +34,7 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
         calls.repeat(("test", &webhook.to_string()), &volume.admin, test).await;
         resend(calls, volume, webhook).await;
     }
+    count(calls, volume).await;
     let recovery = recover(calls, volume).await;
     cancel(calls, volume).await;
     recovery
@@ -64,6 +65,17 @@ async fn cancel(calls: &mut Calls, volume: &Volume<'_>) {
     let path = format!("{}cancel/", volume.path(volume.seeded.small));
     let cancel = repeat_with(|| post("/webhooks/{id}/cancel/", path.clone(), None));
     calls.repeat(("cancel", &path), &volume.admin, cancel).await;
+}
+
+/// Counts what a recovery would send.
+async fn count(calls: &mut Calls, volume: &Volume<'_>) {
+    for webhook in [volume.seeded.waiting, volume.seeded.history] {
+        let path = format!("{}recover/", volume.path(webhook));
+        let all = json!({"since": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
+        let count =
+            repeat_with(|| Call { expected: 200, ..post("/webhooks/{id}/recover/", path.clone(), Some(all.clone())) });
+        calls.repeat(("count", &path), &volume.admin, count).await;
+    }
 }
 
 /// Starts recoveries that have nothing to send, because only the call is measured.
