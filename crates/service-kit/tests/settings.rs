@@ -434,7 +434,7 @@ fn a_sensitive_value_is_never_shown() {
 fn the_list_of_settings_is_complete() {
     let listed = include_str!("../src/settings/defaults.toml");
     let sections: Vec<_> = listed.split("\n[").skip(1).map(|text| text.split_once(']').unwrap()).collect();
-    assert_eq!(sections.len(), 15);
+    assert_eq!(sections.len(), 16);
     for (section, text) in sections {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");
