@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 
 pub mod api;
+pub mod browser;
 pub mod chaos;
 pub mod events;
 pub mod history;
+pub mod life;
 pub mod name_server;
 pub mod outsider;
 pub mod processes;

@@ -247,6 +247,12 @@ impl System {
         Api { session: Some(id), ..self.anonymous().await }
     }
 
+    /// A link that logs an administrator of a tenant in to the console, once.
+    pub async fn console_link(&self, tenant: Uuid) -> String {
+        let code = self.session(tenant, "login_code", Duration::from_secs(3600)).await;
+        format!("http://{}/console/login/?code={}", code.address, code.session.unwrap_or_default())
+    }
+
     /// A client without a session.
     ///
     /// # Panics

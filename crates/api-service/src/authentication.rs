@@ -1,6 +1,6 @@
 //! Authentication: who is calling (specification, section 5.1), from which site, how often.
 
-mod cookie;
+pub(crate) mod cookie;
 mod cross_site;
 mod introspection;
 mod rate_limit;
@@ -27,7 +27,7 @@ use self::{introspection::Introspection, rate_limit::RateLimit, strangers::Stran
 use crate::problem::ApiError;
 
 /// The role that may manage webhooks.
-const ADMIN: &str = "admin";
+pub(crate) const ADMIN: &str = "admin";
 
 /// Unknown sessions may use one in this many look-up connections.
 const STRANGERS_PART: usize = 2;
@@ -96,7 +96,13 @@ impl Authentication {
         Self { sessions: Sessions::Known(sessions.into()), rate_limit: None }
     }
 
-    async fn administrator(&self, request: &HttpRequest) -> Result<Administrator, ApiError> {
+    /// The session of an id, whatever its role.
+    pub(crate) async fn session(&self, id: &str) -> Result<Option<Session>, ApiError> {
+        self.sessions.find(&SessionHash::of(id), id).await
+    }
+
+    /// The administrator who makes a request, within the rate limit, unless it is a cross-site write.
+    pub(crate) async fn administrator(&self, request: &HttpRequest) -> Result<Administrator, ApiError> {
         let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
         let hash = SessionHash::of(id);
         let session = self.sessions.find(&hash, id).await?.ok_or(ApiError::NotLoggedIn)?;
@@ -127,6 +133,16 @@ impl Sessions {
             Self::Known(sessions) => Ok(sessions.get(id).cloned()),
         }
     }
+}
+
+/// The session id of a request.
+pub(crate) fn session_id(request: &HttpRequest) -> Option<&str> {
+    cookie::session_id(request.headers())
+}
+
+/// Refuses a write that another site's page makes.
+pub(crate) fn refuse_cross_site(request: &HttpRequest) -> Result<(), ApiError> {
+    cross_site::check(request.headers())
 }
 
 /// Lets only administrators pass, within the rate limit, and no cross-site write.

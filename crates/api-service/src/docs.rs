@@ -8,6 +8,7 @@ use actix_web::web::Bytes;
 use serde_json::Value;
 use service_kit::settings::Limits;
 
+pub(crate) use self::page::RECEIVERS;
 use crate::openapi::document;
 
 /// The page's style sheet.

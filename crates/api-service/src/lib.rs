@@ -3,11 +3,13 @@
 mod answer;
 mod app;
 mod authentication;
+mod calls;
 mod docs;
 mod handlers;
 mod metrics;
 mod openapi;
 mod outbox;
+mod pages;
 mod problem;
 mod quota;
 mod request;

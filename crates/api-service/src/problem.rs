@@ -9,6 +9,8 @@
 //! | an event of which the tenant has none | 404 | `unknown_event` |
 //! | a path that does not take the method | 405 | `method_not_allowed` |
 //! | a body that is too slow | 408 | `body_too_slow` |
+//! | a form of the console that is posted twice | 409 | `registered_before` |
+//! | a form of the console without the session's token | 403 | `stale_form` |
 //! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
 //! | a tenant with ten times as many deleted webhooks | 409 | `too_many_deleted_webhooks` |
 //! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
@@ -28,6 +30,7 @@
 //! | anything else | 500 | `internal_error` |
 
 pub(crate) mod body;
+pub(crate) mod page;
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -75,6 +78,10 @@ pub(crate) enum ApiError {
         "the tenant has deleted {0} webhooks whose logs are still kept; it may register more when retention has taken some"
     )]
     TooManyDeleted(u32),
+    #[error("this form belongs to another session, or was open for too long; load its page again")]
+    StaleForm,
+    #[error("this form has registered a webhook already")]
+    RegisteredBefore,
     #[error("the delivery is older than what is kept, and may be gone at any moment")]
     TooOld,
     #[error("what waits for the webhook is being cancelled, and so would this be; wait until that is done")]
@@ -130,6 +137,8 @@ impl ApiError {
             Self::BodyTooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
             Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
             Self::TooManyDeleted(_) => (StatusCode::CONFLICT, "too_many_deleted_webhooks"),
+            Self::StaleForm => (StatusCode::FORBIDDEN, "stale_form"),
+            Self::RegisteredBefore => (StatusCode::CONFLICT, "registered_before"),
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
             Self::Cancelling => (StatusCode::CONFLICT, "cancelling"),
             Self::WebhookInactive => (StatusCode::CONFLICT, "webhook_inactive"),

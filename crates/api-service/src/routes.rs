@@ -15,6 +15,7 @@ use crate::{
         webhooks,
     },
     metrics::Metrics,
+    pages,
     problem::{Answer, ApiError},
     state::State,
 };
@@ -35,7 +36,12 @@ impl Routes {
     /// Adds the routes, and what they share, to an application.
     pub(crate) fn configure(&self, config: &mut ServiceConfig) {
         let Self { state, authentication, metrics } = self.clone();
-        config.app_data(state).app_data(authentication).app_data(metrics).configure(table);
+        let is_console = state.console.enabled;
+        config.app_data(state).app_data(authentication).app_data(metrics);
+        if is_console {
+            config.configure(pages::routes);
+        }
+        config.configure(table);
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) struct State {
     /// How long an attempt may take.
     pub(crate) attempt_timeout: Duration,
     pub(crate) docs: Docs,
+    pub(crate) console: service_kit::settings::Console,
 }
 
 /// The configurable rules for the fields of a body.
@@ -46,6 +47,12 @@ impl State {
             keep: settings.retention.keep,
             attempt_timeout: settings.egress.timeout,
             docs: Docs::new(limits),
+            console: settings.console.clone(),
         }
+    }
+
+    /// How long history is kept, in days.
+    pub(crate) const fn kept_days(&self) -> u64 {
+        self.keep.as_secs() / 86_400
     }
 }

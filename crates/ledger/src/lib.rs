@@ -22,7 +22,7 @@ pub use admin::{
     recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, Recovery},
     resends::{BegunResend, Resend},
     sessions::{NewSession, Session, SessionHash},
-    stats::{StatsStep, Tally},
+    stats::{HourCounts, StatsStep, Tally},
     tasks::{Running, Step, Task},
     test_deliveries::{BegunTest, TestDelivery},
     webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},

@@ -18,8 +18,8 @@ use url::Url;
 
 pub use error::{Key, SettingsError};
 pub use sections::{
-    Api, Broker, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Notices, Ops, Reconcile, Retention,
-    Retry, Secrets, SessionBackEnd, Shutdown, Signing,
+    Api, Broker, Console, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Notices, Ops, Reconcile,
+    Retention, Retry, Secrets, SessionBackEnd, Shutdown, Signing,
 };
 pub use sensitive::Sensitive;
 
@@ -31,6 +31,7 @@ pub struct Settings {
     pub database: Database,
     pub broker: Broker,
     pub api: Api,
+    pub console: Console,
     pub ops: Ops,
     pub secrets: Secrets,
     pub signing: Signing,

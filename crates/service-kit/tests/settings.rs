@@ -304,7 +304,7 @@ fn an_unknown_key_is_refused_with_those_there_are() {
 
 #[test]
 fn no_section_takes_an_unknown_key() {
-    let sections = "database broker api ops secrets signing retry egress dispatcher ingest limits shutdown log";
+    let sections = "database broker api console ops secrets signing retry egress dispatcher ingest limits shutdown log";
     for section in sections.split(' ') {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");
@@ -434,7 +434,7 @@ fn a_sensitive_value_is_never_shown() {
 fn the_list_of_settings_is_complete() {
     let listed = include_str!("../src/settings/defaults.toml");
     let sections: Vec<_> = listed.split("\n[").skip(1).map(|text| text.split_once(']').unwrap()).collect();
-    assert_eq!(sections.len(), 16);
+    assert_eq!(sections.len(), 17);
     for (section, text) in sections {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");

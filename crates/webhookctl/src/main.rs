@@ -60,6 +60,19 @@ enum Session {
         #[arg(long, default_value = "admin")]
         role: String,
     },
+    /// Prints a link that logs an administrator in to the console, once. For development: elsewhere the business
+    /// application logs in (`console.login_url`).
+    Link {
+        /// The tenant that the session may manage: a UUID.
+        #[arg(long)]
+        tenant: TenantId,
+        /// How long the link can be used, such as 30m or 12h.
+        #[arg(long, default_value = "5m", value_parser = ttl)]
+        ttl: Duration,
+        /// The user who is logged in.
+        #[arg(long, default_value = PROCESS)]
+        user: String,
+    },
     /// Revokes a session. From then on it is not logged in.
     Revoke {
         /// The session's id, or `-` to read it from standard input, which keeps it out of the shell's history.
@@ -128,6 +141,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
             let session = ledger::Session { tenant, user, role };
             session::create(&connections::ledger(&settings, PROCESS)?, session, ttl).await
         }
+        Command::Session(Session::Link { tenant, ttl, user }) => session::link(&settings, tenant, user, ttl).await,
         Command::Session(Session::Revoke { id }) => {
             session::revoke(&connections::ledger(&settings, PROCESS)?, session::id_from(id)?).await
         }

@@ -3,15 +3,43 @@
 use std::{io, time::Duration};
 
 use anyhow::{Context, anyhow, ensure};
+use domain::TenantId;
 use ledger::{Ledger, NewSession, SchemaState, Session, SessionHash};
 use ring::rand::{SecureRandom, SystemRandom};
-use service_kit::connections::SchemaTooOld;
+use service_kit::{
+    Settings,
+    connections::{self, SchemaTooOld},
+    settings::{Console, SessionBackEnd},
+};
 use time::OffsetDateTime;
 
-use crate::away;
+use crate::{PROCESS, away};
+
+/// The role of a session that does nothing but begin an administrator's, once: api-service takes it as a log-in code.
+const LOGIN_CODE: &str = "login_code";
 
 /// Creates a session and prints only its id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
 pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<()> {
+    println!("{}", stored(ledger, session, ttl).await?);
+    Ok(())
+}
+
+/// Prints a link that logs an administrator in to the console, once.
+pub(crate) async fn link(settings: &Settings, tenant: TenantId, user: String, ttl: Duration) -> anyhow::Result<()> {
+    let Console { enabled, login_url, public_url } = &settings.console;
+    ensure!(*enabled, "console.enabled is false: there is no console");
+    ensure!(login_url.is_none(), "console.login_url is set: the business application logs in");
+    let is_database = settings.api.sessions == SessionBackEnd::Database;
+    ensure!(is_database, "api.sessions is introspection: only the business application can make sessions");
+    let ledger = connections::ledger(settings, PROCESS)?;
+    let code = stored(&ledger, Session { tenant, user, role: LOGIN_CODE.to_owned() }, ttl).await?;
+    let base = public_url.as_ref().map_or_else(|| format!("http://{}", settings.api.listen), ToString::to_string);
+    println!("{}/console/login/?code={code}", base.trim_end_matches('/'));
+    Ok(())
+}
+
+/// Stores a session, and returns its id.
+async fn stored(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<String> {
     let mut random = [0; 32];
     SystemRandom::new().fill(&mut random).map_err(|_| anyhow!("the system has no randomness"))?;
     let id = hex::encode(random);
@@ -21,8 +49,7 @@ pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> 
         return Err(SchemaTooOld { missing }.into());
     }
     away::database(ledger.session_create(&NewSession { hash: SessionHash::of(&id), session, expires_at }).await)?;
-    println!("{id}");
-    Ok(())
+    Ok(id)
 }
 
 /// Revokes a session. An unknown id is an error, so that a misspelt one is noticed.

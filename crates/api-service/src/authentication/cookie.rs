@@ -2,7 +2,7 @@
 
 use actix_web::http::header::{COOKIE, HeaderMap};
 
-pub(super) const NAME: &str = "sessionid";
+pub(crate) const NAME: &str = "sessionid";
 
 /// The session id of a request. The first cookie of that name in any `Cookie` header counts. An empty id is no id. The
 /// value is taken literally: quotes and percent signs have no meaning.

@@ -32,7 +32,7 @@ pub(super) fn render(document: &Value) -> String {
 }
 
 /// Code that receives deliveries: the very files that the tests run.
-const RECEIVERS: [(&str, &str); 8] = [
+pub(crate) const RECEIVERS: [(&str, &str); 8] = [
     ("Python", include_str!("../../../../proto-schemas/receivers/receiver.py")),
     ("Python, Standard Webhooks", include_str!("../../../../proto-schemas/receivers/receiver_standard.py")),
     ("Node", include_str!("../../../../proto-schemas/receivers/receiver.mjs")),

@@ -8,7 +8,8 @@ use time::{OffsetDateTime, serde::rfc3339};
 
 use crate::{
     authentication::Administrator,
-    problem::{Answer, ApiError},
+    calls::events::{self, explanation},
+    problem::Answer,
     request::Id,
     state::State,
 };
@@ -56,10 +57,7 @@ struct DeliveryView {
 
 /// The tenant's events of this id. Another tenant's are unknown.
 pub(crate) async fn read(state: Data<State>, admin: Administrator, Id(id): Id<EventId>) -> Answer {
-    let found = state.ledger.event_find(admin.tenant, id, state.keep).await?;
-    if found.events.is_empty() {
-        return Err(ApiError::UnknownEvent);
-    }
+    let found = events::find(&state, &admin, id).await?;
     let data = found.events.iter().map(|event| EventView::of(id, event)).collect();
     Ok(HttpResponse::Ok().json(EventsView { data, is_complete: found.is_complete }))
 }
@@ -99,24 +97,6 @@ impl DeliveryView {
             next_attempt_at: delivery.next_attempt_at,
             created_at: delivery.created_at,
             is_test: delivery.is_test,
-        }
-    }
-}
-
-/// Why there is no delivery, for people.
-pub(crate) const fn explanation(absence: Absence) -> &'static str {
-    match absence {
-        Absence::Deleted => "The webhook was deleted before the event came.",
-        Absence::CreatedLater => "The webhook was registered after the event had come.",
-        Absence::Test => "The event is the sample of a test that was sent to another webhook only.",
-        Absence::Expired => {
-            "The event came longer ago than deliveries are kept: if there was a delivery, it may have been deleted."
-        }
-        Absence::NotSubscribed => "The webhook is not subscribed to events of this type.",
-        Absence::SubscribedLater => {
-            "The webhook is subscribed to events of this type now, and was not sent this one: it was subscribed later, \
-             or it was registered in the moment in which the event came, or it was paused at that time under an older \
-             version of this service."
         }
     }
 }

@@ -8,9 +8,9 @@ use serde_json::Value;
 use time::{OffsetDateTime, serde::rfc3339};
 use uuid::Uuid;
 
-use super::webhooks;
 use crate::{
     authentication::Administrator,
+    calls::{history, webhooks},
     problem::{Answer, ApiError},
     request::{Id, List, Query, cut},
     state::State,
@@ -35,7 +35,7 @@ pub(crate) async fn list(
     query: Result<Query<Uuid>, ApiError>,
 ) -> Answer {
     let page = query.as_ref().map_or(FIRST, |Query(page, ())| Page { limit: page.limit + 1, ..*page });
-    let entries = state.ledger.history_list(admin.tenant, webhook, page).await?.ok_or(ApiError::NotFound)?;
+    let entries = history::history(&state, &admin, webhook, page).await?;
     let Query(page, ()) = query?;
     let (entries, next_cursor) = cut(entries, page.limit, |entry| entry.id);
     Ok(HttpResponse::Ok().json(List { data: entries.into_iter().map(HistoryView::of).collect(), next_cursor }))
@@ -50,7 +50,7 @@ pub(crate) async fn notices(
 ) -> Answer {
     let webhook = webhooks::known(&state, &admin, webhook).await?;
     let Query(page, ()) = query?;
-    let notices = state.ledger.notice_list(webhook, Page { limit: page.limit + 1, ..page }).await?;
+    let notices = history::notices(&state, webhook, Page { limit: page.limit + 1, ..page }).await?;
     let (data, next_cursor) = cut(notices, page.limit, |notice| notice.notice_id);
     Ok(HttpResponse::Ok().json(List { data, next_cursor }))
 }

@@ -1,44 +1,39 @@
 //! `/api/v1/webhooks/` (specification, sections 4.1 and 4.2).
 
-mod registration;
 mod view;
 
 use actix_web::{HttpResponse, http::header::LOCATION, web::Data};
 use domain::WebhookId;
-use ledger::{NewWebhook, OwnWebhook, Page, WebhookChange};
-use signing::SigningSecret;
+use ledger::{Page, WebhookChange};
 use uuid::Uuid;
 
-use self::{
-    registration::Registration,
-    view::{CreatedView, WebhookView},
-};
-use super::body::Body;
+use self::view::{CreatedView, WebhookView};
+use super::body::{Body, FromBody};
 use crate::{
     authentication::Administrator,
-    problem::{Answer, ApiError},
-    request::{Id, List, Query, cut},
-    state::State,
+    calls::webhooks,
+    problem::Answer,
+    request::{Checked, Id, List, Members, Query, Registration, cut, read_change},
+    state::{Rules, State},
 };
 
+impl FromBody for Registration {
+    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+        Self::read(members, rules)
+    }
+}
+
+impl FromBody for WebhookChange {
+    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+        read_change(members, rules)
+    }
+}
+
 /// Registers a webhook. Only this answer holds its secret.
-pub(crate) async fn create(
-    state: Data<State>,
-    admin: Administrator,
-    Body(Registration { name, url, events }): Body<Registration>,
-) -> Answer {
-    let (id, tenant) = (WebhookId::from(Uuid::now_v7()), admin.tenant);
-    let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
-    let secret =
-        state.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
-    let new = NewWebhook { id, name, url: url.as_str().to_owned(), events, secret };
-    let webhook = match state.ledger.webhook_create(&admin, &new, state.most).await? {
-        ledger::Registration::Made(webhook) => webhook,
-        ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(state.most.webhooks)),
-        ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(state.most.deleted)),
-    };
-    tracing::info!(webhook = %id, %tenant, "a webhook was registered");
-    let created = CreatedView { webhook: WebhookView::of(&webhook), signing_secret: signing_secret.expose() };
+pub(crate) async fn create(state: Data<State>, admin: Administrator, Body(registration): Body<Registration>) -> Answer {
+    let id = WebhookId::from(Uuid::now_v7());
+    let (webhook, secret) = webhooks::register(&state, &admin, id, registration).await?;
+    let created = CreatedView { webhook: WebhookView::of(&webhook), signing_secret: secret.expose() };
     Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
 }
 
@@ -49,43 +44,28 @@ pub(crate) async fn list(
     Query(Page { after, limit }, ()): Query<WebhookId>,
 ) -> Answer {
     // One more than asked for shows whether there is a next page.
-    let webhooks = state.ledger.webhook_list(admin.tenant, Page { after, limit: limit + 1 }).await?;
-    let (webhooks, next_cursor) = cut(webhooks, limit, |webhook| webhook.id.as_uuid());
-    Ok(HttpResponse::Ok().json(List { data: webhooks.iter().map(WebhookView::of).collect(), next_cursor }))
+    let listed = webhooks::list(&state, &admin, Page { after, limit: limit + 1 }).await?;
+    let (listed, next_cursor) = cut(listed, limit, |webhook| webhook.id.as_uuid());
+    Ok(HttpResponse::Ok().json(List { data: listed.iter().map(WebhookView::of).collect(), next_cursor }))
 }
 
 /// One of the tenant's webhooks. A malformed id, an unknown one and another tenant's are answered alike.
 pub(crate) async fn read(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>) -> Answer {
-    let webhook = state.ledger.webhook_find(admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
-    Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
+    Ok(HttpResponse::Ok().json(WebhookView::of(&webhooks::find(&state, &admin, id).await?)))
 }
 
-/// Changes the given fields. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
+/// Changes the given fields.
 pub(crate) async fn change(
     state: Data<State>,
     admin: Administrator,
     Id(id): Id<WebhookId>,
     Body(change): Body<WebhookChange>,
 ) -> Answer {
-    let webhook = state.ledger.webhook_change(&admin, id, &change).await?.ok_or(ApiError::NotFound)?;
-    if change.is_active == Some(true) {
-        state.outbox.activations.notify_one();
-    }
-    tracing::info!(webhook = %id, tenant = %admin.tenant, is_active = webhook.is_active, "a webhook was changed");
-    Ok(HttpResponse::Ok().json(WebhookView::of(&webhook)))
+    Ok(HttpResponse::Ok().json(WebhookView::of(&webhooks::change(&state, &admin, id, &change).await?)))
 }
 
-/// Deletes a webhook. Its waiting deliveries count as cancelled at once, and its history stays readable.
+/// Deletes a webhook.
 pub(crate) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>) -> Answer {
-    if !state.ledger.webhook_delete(&admin, id).await? {
-        return Err(ApiError::NotFound);
-    }
-    state.outbox.cancellations.notify_one();
-    tracing::info!(webhook = %id, tenant = %admin.tenant, "a webhook was deleted");
+    webhooks::delete(&state, &admin, id).await?;
     Ok(HttpResponse::NoContent().finish())
-}
-
-/// The tenant's webhook, deleted or not.
-pub(super) async fn known(state: &State, admin: &Administrator, id: WebhookId) -> Result<OwnWebhook, ApiError> {
-    state.ledger.webhook_known(admin.tenant, id).await?.ok_or(ApiError::NotFound)
 }

@@ -145,6 +145,8 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::TooManyDeleted(_) => {
             "the tenant has deleted ten times as many webhooks as it may have, and their logs are still kept"
         }
+        ApiError::RegisteredBefore => "this form of the console has registered a webhook already",
+        ApiError::StaleForm => "this form of the console belongs to another session, or to none",
         ApiError::TooOld => "the delivery is older than what is kept",
         ApiError::Cancelling => "what waits for the webhook is being cancelled; wait until that is done",
         ApiError::WebhookInactive => "the webhook is paused",

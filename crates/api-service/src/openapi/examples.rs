@@ -4,7 +4,7 @@ use domain::{EventType, OutcomeClass, catalogue};
 use ledger::Absence;
 use serde_json::{Value, json};
 
-use crate::handlers::events::explanation;
+use crate::calls::events::explanation;
 
 pub(super) const WEBHOOK: &str = "0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11";
 const OTHER_WEBHOOK: &str = "0199a3c2-9e10-7c55-8d21-6b3f4e5a7c22";

@@ -7,7 +7,7 @@ use actix_web::{
 };
 use serde::Serialize;
 
-use super::ApiError;
+use super::{ApiError, page};
 use crate::violation::{LISTED, Violation};
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -37,6 +37,13 @@ pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResp
         return render(ServiceResponse::from_err(foreign, request), request_id);
     };
     error.log();
+    if page::is_for(answered.request().path()) {
+        let html = page::render(error, request_id);
+        return answered.map_body(|head, _| {
+            page::dress(head.headers_mut());
+            BoxBody::new(html)
+        });
+    }
     let body = text(error, request_id);
     answered.map_body(|head, _| {
         head.headers_mut().insert(CONTENT_TYPE, PROBLEM);

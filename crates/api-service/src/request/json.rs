@@ -49,7 +49,8 @@ pub(crate) async fn members(
     }
 }
 
-async fn read(headers: &HeaderMap, payload: Payload, limit: usize) -> Result<Bytes, ApiError> {
+/// Reads the bytes of a body.
+pub(crate) async fn read(headers: &HeaderMap, payload: Payload, limit: usize) -> Result<Bytes, ApiError> {
     if announced(headers).is_some_and(|length| length > limit) {
         return Err(ApiError::BodyTooLarge(limit));
     }

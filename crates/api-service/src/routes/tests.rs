@@ -65,6 +65,7 @@ pub(crate) fn routes() -> Routes {
         keep: std::time::Duration::from_secs(30 * 86_400),
         attempt_timeout: std::time::Duration::from_secs(10),
         docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
+        console: settings().console,
     };
     let authentication = Authentication::knowing([("boss", session("admin")), ("clerk", session("sales"))]);
     Routes::new(state, authentication, Metrics::register(&mut Registry::default()))
@@ -72,9 +73,13 @@ pub(crate) fn routes() -> Routes {
 
 /// The default limits.
 pub(crate) fn limits() -> service_kit::settings::Limits {
+    settings().limits
+}
+
+fn settings() -> service_kit::Settings {
     let env = [("DATABASE__URL", "postgres://db"), ("BROKER__URL", "amqp://mq")];
     let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
-    service_kit::Settings::from_sources(None, env).unwrap().limits
+    service_kit::Settings::from_sources(None, env).unwrap()
 }
 
 pub(crate) struct Answer {

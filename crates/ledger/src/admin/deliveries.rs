@@ -257,6 +257,17 @@ impl Ledger {
         Ok(rows.into_iter().rev().map(AttemptRow::read).collect())
     }
 
+    /// The webhook of one of the tenant's deliveries.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn delivery_webhook(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<OwnWebhook>, LedgerError> {
+        let query = deliveries::table.filter(deliveries::id.eq(id.as_uuid())).select(deliveries::webhook_id);
+        let found: Option<Uuid> = self.run(async |conn| query.first(conn).await.optional()).await?;
+        let Some(webhook) = found else { return Ok(None) };
+        self.webhook_known(tenant, webhook.into()).await
+    }
+
     /// The exact body of a tenant's delivery.
     ///
     /// # Errors

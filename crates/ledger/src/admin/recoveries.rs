@@ -229,6 +229,17 @@ impl Ledger {
         self.run(async |conn| query.first(conn).await.optional()).await
     }
 
+    /// The webhook's recovery that is running.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn recovery_running(&self, webhook: OwnWebhook) -> Result<Option<Recovery>, LedgerError> {
+        let query = recoveries::table
+            .filter(recoveries::webhook_id.eq(webhook.id().as_uuid()).and(recoveries::finished_at.is_null()))
+            .select(Recovery::as_select());
+        self.run(async |conn| query.first(conn).await.optional()).await
+    }
+
     /// Leases a running recovery and takes one step: up to `most` deliveries begin a fresh run, and their jobs are
     /// added to the outbox. Skips deliveries older than `keep`. The recovery's next step is due after `pause`,
     /// whoever takes it. Returns `None` when there is nothing to do.

@@ -2,10 +2,12 @@
 
 use diesel::{
     QueryableByName,
-    sql_types::{BigInt, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
+use domain::{TenantId, WebhookId};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::{admin::webhooks::OwnWebhook, error::LedgerError, pool::Ledger};
 
@@ -25,6 +27,26 @@ pub struct Tally {
     #[diesel(sql_type = BigInt)]
     pub attempts: i64,
     /// How many of them dropped their delivery.
+    #[diesel(sql_type = BigInt)]
+    pub dropped: i64,
+}
+
+/// What a webhook's attempts of one hour came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+pub struct HourCounts {
+    /// The webhook.
+    #[diesel(sql_type = SqlUuid, deserialize_as = Uuid)]
+    pub webhook: WebhookId,
+    /// When the hour began (UTC).
+    #[diesel(sql_type = Timestamptz)]
+    pub hour: OffsetDateTime,
+    /// Attempts that succeeded.
+    #[diesel(sql_type = BigInt)]
+    pub succeeded: i64,
+    /// Attempts that failed.
+    #[diesel(sql_type = BigInt)]
+    pub failed: i64,
+    /// Failed attempts that dropped their delivery.
     #[diesel(sql_type = BigInt)]
     pub dropped: i64,
 }
@@ -54,7 +76,35 @@ const LIST: &str = "SELECT date_trunc($4, hour, 'UTC') AS step, outcome, bucket,
             sum(attempts)::bigint AS attempts, sum(dropped)::bigint AS dropped \
      FROM webhook_stats WHERE webhook_id = $1 AND hour >= $2 AND hour < $3 GROUP BY step, outcome, bucket ORDER BY step";
 
+const BY_WEBHOOK: &str = "SELECT webhook_id AS webhook, hour, \
+            coalesce(sum(attempts) FILTER (WHERE outcome = 'success'), 0)::bigint AS succeeded, \
+            coalesce(sum(attempts) FILTER (WHERE outcome <> 'success'), 0)::bigint AS failed, \
+            sum(dropped)::bigint AS dropped \
+     FROM webhook_stats WHERE hour >= $3 AND hour < $4 \
+       AND webhook_id IN (SELECT id FROM webhooks WHERE id = ANY ($1) AND tenant_id = $2) \
+     GROUP BY webhook_id, hour ORDER BY webhook_id, hour";
+
 impl Ledger {
+    /// What the attempts of several of the tenant's webhooks came to, from `from` to before `until`: for each webhook
+    /// and hour, in their order. Hours without an attempt have no entry. Both times are the beginnings of hours.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn stats_by_webhook(
+        &self,
+        tenant: TenantId,
+        webhooks: &[WebhookId],
+        (from, until): (OffsetDateTime, OffsetDateTime),
+    ) -> Result<Vec<HourCounts>, LedgerError> {
+        let ids: Vec<Uuid> = webhooks.iter().map(|id| id.as_uuid()).collect();
+        let query = diesel::sql_query(BY_WEBHOOK)
+            .bind::<Array<SqlUuid>, _>(ids)
+            .bind::<SqlUuid, _>(tenant.as_uuid())
+            .bind::<Timestamptz, _>(from)
+            .bind::<Timestamptz, _>(until);
+        self.run(async |conn| query.load(conn).await).await
+    }
+
     /// What a webhook's attempts that ended from `from` to before `until` came to, oldest first. Steps without an
     /// attempt have no entry. Both times are the beginnings of hours.
     ///

@@ -84,6 +84,8 @@ pub struct Most {
 pub enum Registration {
     /// It is registered.
     Made(Box<Webhook>),
+    /// A webhook has this id already.
+    Exists,
     /// The tenant has the most webhooks that it may have.
     TooMany,
     /// The tenant has the most deleted webhooks that are kept.
@@ -139,6 +141,9 @@ impl Ledger {
                 conn.transaction(async |conn| {
                     // One registration per tenant at a time, so that the counts stay true.
                     diesel::select(advisory_lock(tenant_key(tenant))).execute(conn).await?;
+                    if webhooks::table.find(new.id.as_uuid()).count().get_result::<i64>(conn).await? > 0 {
+                        return Ok(Err(Registration::Exists));
+                    }
                     let mine = webhooks::table.filter(of(tenant));
                     if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {
                         return Ok(Err(Registration::TooMany));

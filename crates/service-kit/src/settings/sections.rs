@@ -79,6 +79,21 @@ pub enum SessionBackEnd {
     Introspection,
 }
 
+/// `console`: the administrators' pages.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Console {
+    /// Whether api-service serves it.
+    #[serde(deserialize_with = "parse::flag")]
+    pub enabled: bool,
+    /// The log-in page of the business application. Without it the console has one of its own, for development.
+    #[serde(default, deserialize_with = "parse::optional_http_url")]
+    pub login_url: Option<Url>,
+    /// Where browsers reach api-service.
+    #[serde(default, deserialize_with = "parse::optional_http_url")]
+    pub public_url: Option<Url>,
+}
+
 /// `ops`: health and metrics.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,10 +3,8 @@
 use ledger::StatsStep;
 use time::{Duration, OffsetDateTime, Time};
 
-use crate::{
-    request::{Filter, moment},
-    violation::Violation,
-};
+use super::page::{Filter, moment};
+use crate::violation::Violation;
 
 /// The longest spans: an answer has some hundred steps at most.
 const MOST_HOURS: Duration = Duration::days(31);
@@ -22,10 +20,10 @@ pub(crate) struct StatsQuery {
 
 /// A span of whole steps.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) from: OffsetDateTime,
-    pub(super) until: OffsetDateTime,
-    pub(super) step: StatsStep,
+pub(crate) struct Span {
+    pub(crate) from: OffsetDateTime,
+    pub(crate) until: OffsetDateTime,
+    pub(crate) step: StatsStep,
 }
 
 impl Filter for StatsQuery {
@@ -43,7 +41,7 @@ impl Filter for StatsQuery {
 
 impl StatsQuery {
     /// The whole steps in which the span lies. It ends with the step of `now` unless asked otherwise.
-    pub(super) fn span(&self, now: OffsetDateTime) -> Result<Span, Vec<Violation>> {
+    pub(crate) fn span(&self, now: OffsetDateTime) -> Result<Span, Vec<Violation>> {
         let Self { from, to, step } = *self;
         let (usual, most, words) = match step {
             StatsStep::Hour => (Duration::hours(24), MOST_HOURS, "31 days by hour"),
@@ -63,7 +61,7 @@ impl StatsQuery {
 }
 
 /// How long a step is.
-pub(super) const fn length(step: StatsStep) -> Duration {
+pub(crate) const fn length(step: StatsStep) -> Duration {
     match step {
         StatsStep::Hour => Duration::HOUR,
         StatsStep::Day => Duration::DAY,

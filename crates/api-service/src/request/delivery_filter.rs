@@ -3,10 +3,8 @@
 use domain::DeliveryState;
 use ledger::DeliveryFilter;
 
-use crate::{
-    request::{Filter, moment},
-    violation::Violation,
-};
+use super::page::{Filter, moment};
+use crate::violation::Violation;
 
 /// `state`, `event_type`, `created_after` (at this time or later) and `created_before`.
 impl Filter for DeliveryFilter {

@@ -4,11 +4,11 @@ use domain::{EventType, WebhookUrl};
 use ledger::WebhookChange;
 use serde_json::Value;
 
-use crate::{
-    handlers::body::FromBody,
-    request::{Checked, Fields, Members, boolean, distinct, event_type, string, violation},
-    state::Rules,
+use super::{
+    fields::{Checked, Fields, boolean, distinct, event_type, string, violation},
+    json::Members,
 };
+use crate::state::Rules;
 
 /// The members of a registration's body, and of a change's.
 const FIELDS: [&str; 3] = ["name", "url", "events"];
@@ -17,13 +17,14 @@ const CHANGEABLE: [&str; 4] = ["name", "url", "events", "is_active"];
 /// A valid registration.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    pub(super) name: String,
-    pub(super) url: WebhookUrl,
-    pub(super) events: Vec<EventType>,
+    pub(crate) name: String,
+    pub(crate) url: WebhookUrl,
+    pub(crate) events: Vec<EventType>,
 }
 
-impl FromBody for Registration {
-    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+impl Registration {
+    /// Checks every member and reports all violations at once.
+    pub(crate) fn read(members: &Members, rules: &Rules) -> Checked<Self> {
         let mut fields = Fields::of(members);
         let name = fields.required("name", |value| name(value, rules));
         let url = fields.required("url", |value| url(value, rules));
@@ -33,18 +34,16 @@ impl FromBody for Registration {
     }
 }
 
-/// An absent field stays as it is.
-impl FromBody for WebhookChange {
-    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
-        let mut fields = Fields::of(members);
-        let change = Self {
-            name: fields.optional("name", |value| name(value, rules)),
-            url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
-            events: fields.optional("events", events),
-            is_active: fields.optional("is_active", |value| boolean("is_active", value)),
-        };
-        fields.finish(&CHANGEABLE, Some(change))
-    }
+/// Checks a change likewise. An absent field stays as it is.
+pub(crate) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange> {
+    let mut fields = Fields::of(members);
+    let change = WebhookChange {
+        name: fields.optional("name", |value| name(value, rules)),
+        url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
+        events: fields.optional("events", events),
+        is_active: fields.optional("is_active", |value| boolean("is_active", value)),
+    };
+    fields.finish(&CHANGEABLE, Some(change))
 }
 
 fn name(value: &Value, rules: &Rules) -> Checked<String> {

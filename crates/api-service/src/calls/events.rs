@@ -1,0 +1,30 @@
+//! What became of an event.
+
+use domain::EventId;
+use ledger::{Absence, Actor, FoundEvents};
+
+use crate::{problem::ApiError, state::State};
+
+/// The tenant's events of this id. Another tenant's are unknown.
+pub(crate) async fn find(state: &State, admin: &Actor, id: EventId) -> Result<FoundEvents, ApiError> {
+    let found = state.ledger.event_find(admin.tenant, id, state.keep).await?;
+    if found.events.is_empty() { Err(ApiError::UnknownEvent) } else { Ok(found) }
+}
+
+/// Why there is no delivery, for people.
+pub(crate) const fn explanation(absence: Absence) -> &'static str {
+    match absence {
+        Absence::Deleted => "The webhook was deleted before the event came.",
+        Absence::CreatedLater => "The webhook was registered after the event had come.",
+        Absence::Test => "The event is the sample of a test that was sent to another webhook only.",
+        Absence::Expired => {
+            "The event came longer ago than deliveries are kept: if there was a delivery, it may have been deleted."
+        }
+        Absence::NotSubscribed => "The webhook is not subscribed to events of this type.",
+        Absence::SubscribedLater => {
+            "The webhook is subscribed to events of this type now, and was not sent this one: it was subscribed later, \
+             or it was registered in the moment in which the event came, or it was paused at that time under an older \
+             version of this service."
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! How a webhook's attempts went, by hour or day.
+
+use std::time::Duration;
+
+use domain::{Durations, OutcomeClass, WebhookId};
+use ledger::{Actor, HourCounts, OwnWebhook, Tally};
+use time::OffsetDateTime;
+
+use crate::{
+    problem::ApiError,
+    request::{Span, step_length},
+    state::State,
+};
+
+/// What attempts came to.
+pub(crate) struct Counts {
+    pub(crate) attempts: u64,
+    /// Attempts by the name of their outcome class, in the order of the classes.
+    pub(crate) outcomes: Vec<(String, u64)>,
+    /// Deliveries that succeeded, and that were dropped.
+    pub(crate) succeeded: u64,
+    pub(crate) dropped: u64,
+    /// The estimated median of the durations, and the 95th percentile, in milliseconds. `None` without an attempt.
+    pub(crate) p50: Option<u64>,
+    pub(crate) p95: Option<u64>,
+}
+
+/// The tallies of a webhook in a span.
+pub(crate) async fn of_webhook(state: &State, webhook: OwnWebhook, span: &Span) -> Result<Vec<Tally>, ApiError> {
+    Ok(state.ledger.stats_list(webhook, (span.from, span.until), span.step).await?)
+}
+
+/// The counts of several of the tenant's webhooks, by hour.
+pub(crate) async fn of_webhooks(
+    state: &State,
+    admin: &Actor,
+    webhooks: &[WebhookId],
+    span: &Span,
+) -> Result<Vec<HourCounts>, ApiError> {
+    Ok(state.ledger.stats_by_webhook(admin.tenant, webhooks, (span.from, span.until)).await?)
+}
+
+/// When the steps of a span begin.
+pub(crate) fn steps(&Span { from, until, step }: &Span) -> impl Iterator<Item = OffsetDateTime> {
+    let next = move |begin: &OffsetDateTime| begin.checked_add(step_length(step));
+    std::iter::successors(Some(from), next).take_while(move |begin| *begin < until)
+}
+
+/// The counts of each step. The tallies are in the order of theirs.
+pub(crate) fn by_step(
+    tallies: &[Tally],
+    steps: impl Iterator<Item = OffsetDateTime>,
+    timeout: Duration,
+) -> Vec<(OffsetDateTime, Counts)> {
+    let mut rest = tallies;
+    let counted = |from| {
+        let (of_step, later) = rest.split_at(rest.partition_point(|tally| tally.step <= from));
+        rest = later;
+        (from, Counts::of(of_step, timeout))
+    };
+    steps.map(counted).collect()
+}
+
+impl Counts {
+    /// No duration is shown as longer than `timeout`.
+    pub(crate) fn of(tallies: &[Tally], timeout: Duration) -> Self {
+        let number = |count: i64| u64::try_from(count).unwrap_or_default();
+        let mut outcomes: Vec<(String, u64)> =
+            OutcomeClass::ALL.into_iter().map(|class| (class.as_str().to_owned(), 0)).collect();
+        let (mut attempts, mut dropped, mut durations) = (0, 0, Durations::default());
+        for tally in tallies {
+            attempts += number(tally.attempts);
+            dropped += number(tally.dropped);
+            match outcomes.iter_mut().find(|(name, _)| *name == tally.outcome) {
+                Some((_, count)) => *count += number(tally.attempts),
+                None => outcomes.push((tally.outcome.clone(), number(tally.attempts))),
+            }
+            durations.add(u8::try_from(tally.bucket).unwrap_or(u8::MAX), number(tally.attempts));
+        }
+        let percentile = |part| {
+            let duration = durations.percentile(part)?.min(timeout);
+            Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+        };
+        let (p50, p95) = (percentile(0.5), percentile(0.95));
+        let mut counts = Self { attempts, outcomes, succeeded: 0, dropped, p50, p95 };
+        counts.succeeded = counts.outcome(OutcomeClass::Success);
+        counts
+    }
+
+    /// The attempts of a class.
+    pub(crate) fn outcome(&self, class: OutcomeClass) -> u64 {
+        self.outcomes.iter().find(|(name, _)| name == class.as_str()).map_or(0, |(_, count)| *count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ledger::StatsStep;
+    use time::macros::datetime;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn tally(outcome: &str, bucket: i16, attempts: i64, dropped: i64) -> Tally {
+        Tally { step: datetime!(2026-03-01 09:00 UTC), outcome: outcome.to_owned(), bucket, attempts, dropped }
+    }
+
+    #[test]
+    fn tallies_add_up_and_every_class_is_there() {
+        let tallies = [tally("success", 3, 90, 0), tally("timeout", 14, 10, 2), tally("of_a_later_version", 99, 1, 0)];
+        let counts = Counts::of(&tallies, TIMEOUT);
+        assert_eq!((counts.attempts, counts.succeeded, counts.dropped), (101, 90, 2));
+        assert_eq!((counts.outcome(OutcomeClass::Timeout), counts.outcome(OutcomeClass::Dns)), (10, 0));
+        assert_eq!(counts.outcomes.last(), Some(&("of_a_later_version".to_owned(), 1)));
+        let (p50, p95) = (counts.p50.unwrap(), counts.p95.unwrap());
+        assert!((4..8).contains(&p50) && p95 == 10_000, "{p50} {p95}");
+    }
+
+    #[test]
+    fn without_an_attempt_there_is_no_percentile() {
+        let counts = Counts::of(&[], TIMEOUT);
+        assert_eq!((counts.attempts, counts.p50, counts.p95), (0, None, None));
+    }
+
+    #[test]
+    fn each_tally_counts_in_its_step() {
+        let (from, until) = (datetime!(2026-03-01 08:00 UTC), datetime!(2026-03-01 11:00 UTC));
+        let ten = |attempts| Tally { step: datetime!(2026-03-01 10:00 UTC), ..tally("success", 3, attempts, 0) };
+        let tallies = [tally("success", 3, 5, 0), tally("status", 3, 1, 0), ten(7)];
+        let steps = by_step(&tallies, steps(&Span { from, until, step: StatsStep::Hour }), TIMEOUT);
+        assert_eq!(steps.iter().map(|(_, counts)| counts.attempts).collect::<Vec<_>>(), [0, 6, 7]);
+    }
+
+    #[test]
+    fn steps_have_no_gaps() {
+        let (from, until) = (datetime!(2026-03-01 09:00 UTC), datetime!(2026-03-01 12:00 UTC));
+        let hours: Vec<_> = steps(&Span { from, until, step: StatsStep::Hour }).collect();
+        assert_eq!(hours, [9, 10, 11].map(|hour| from.replace_hour(hour).unwrap()));
+    }
+}

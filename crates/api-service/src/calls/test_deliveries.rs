@@ -1,0 +1,97 @@
+//! Test deliveries of a sample.
+
+use domain::{Event, EventId, EventType, TenantId, Timestamp, WebhookId, catalogue};
+use ledger::{Actor, Delivery, NewEvent, TestDelivery};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{deliveries::accepted, webhooks};
+use crate::{problem::ApiError, state::State};
+
+/// Sends a realistic sample of a subscribed event type. It is signed, retried and recorded like any event, but marked.
+pub(crate) async fn send(
+    state: &State,
+    admin: &Actor,
+    id: WebhookId,
+    wish: Option<EventType>,
+) -> Result<Delivery, ApiError> {
+    let webhook = webhooks::find(state, admin, id).await?;
+    let event_type = subscribed(wish, &webhook.events)?;
+    state.outbox.check().map_err(ApiError::BrokerAway)?;
+    let event = sample(event_type, admin.tenant)?;
+    let begun = match state.ledger.test_create(admin, &event, id).await? {
+        TestDelivery::NotFound => return Err(ApiError::NotFound),
+        TestDelivery::Paused => return Err(ApiError::WebhookInactive),
+        TestDelivery::Begun(begun) => begun,
+    };
+    if let Err(error) = state.outbox.publish(&begun.batch).await
+        && state.ledger.test_undo(&begun).await?
+    {
+        return Err(ApiError::BrokerAway(error));
+    }
+    tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %admin.tenant, "a test is sent");
+    accepted(state, webhooks::known(state, admin, id).await?, begun.delivery).await
+}
+
+/// The requested type, else the webhook's first.
+fn subscribed(wish: Option<EventType>, events: &[EventType]) -> Result<EventType, ApiError> {
+    let found = events.iter().copied().find(|event_type| wish.is_none_or(|wish| wish == *event_type));
+    found.ok_or_else(|| {
+        let known = events.iter().map(|event_type| event_type.as_str()).collect::<Vec<_>>().join(", ");
+        ApiError::field(
+            "event_type",
+            "not_subscribed",
+            format!("must be one that the webhook is subscribed to: {known}"),
+        )
+    })
+}
+
+/// A sample event that fires now.
+fn sample(event_type: EventType, tenant: TenantId) -> Result<NewEvent, ApiError> {
+    let data = RawValue::from_string(compact(catalogue::sample(event_type))).map_err(ApiError::unexpected)?;
+    let timestamp = Timestamp::try_from(OffsetDateTime::now_utc()).map_err(ApiError::unexpected)?;
+    let id = EventId::from(Uuid::now_v7());
+    let body = domain::envelope(&Event { id, event_type, tenant, timestamp, data: &data });
+    Ok(NewEvent { id, timestamp, tenant, event_type, body: body.into(), traceparent: None })
+}
+
+/// Removes the white space between JSON's tokens: upstream services write none.
+fn compact(json: &str) -> String {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let keeps = |c: &char| {
+        let is_quote = *c == '"' && !is_escaped;
+        is_escaped = is_text && *c == '\\' && !is_escaped;
+        is_text ^= is_quote;
+        is_text || !c.is_ascii_whitespace()
+    };
+    json.chars().filter(keeps).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn compacting_changes_nothing_but_white_space_between_tokens() {
+        let json = "{ \"a b\": [1, 2.50,\n\t\"c \\\" d\\\\\" , \" e\"], \"f\" : { } }";
+        assert_eq!(compact(json), r#"{"a b":[1,2.50,"c \" d\\"," e"],"f":{}}"#);
+        for event_type in EventType::ALL {
+            let (long, short) = (catalogue::sample(event_type), compact(catalogue::sample(event_type)));
+            let read = |json: &str| serde_json::from_str::<Value>(json).unwrap();
+            assert_eq!(read(long), read(&short));
+            assert!(!short.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn a_test_is_of_the_wished_type_or_else_of_the_first() {
+        let events = [EventType::ReturnNoteCreated, EventType::QuoteClosed];
+        assert_eq!(subscribed(None, &events).unwrap(), EventType::ReturnNoteCreated);
+        assert_eq!(subscribed(Some(EventType::QuoteClosed), &events).unwrap(), EventType::QuoteClosed);
+        let error = subscribed(Some(EventType::QuoteAccepted), &events).unwrap_err();
+        assert!(matches!(&error, ApiError::Fields(violations) if violations[0].code == "not_subscribed"));
+    }
+}

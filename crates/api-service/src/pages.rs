@@ -1,0 +1,75 @@
+//! The console: its pages, for administrators in a browser. They call the same functions as the REST API.
+
+mod actions;
+mod assets;
+mod form;
+mod log_in;
+mod request;
+mod views;
+
+use actix_web::{
+    HttpResponse, Resource, Route, guard,
+    http::{StatusCode, header::LOCATION},
+    middleware::from_fn,
+    web::{self, ServiceConfig, post},
+};
+
+use crate::problem::{Answer, ApiError, page};
+
+/// The pages. Everything but the log-in and the assets needs a session.
+pub(crate) fn routes(config: &mut ServiceConfig) {
+    let console = web::scope("/console")
+        .wrap(from_fn(log_in::administrators_only))
+        .service(at("/").route(get().to(views::webhooks)))
+        .service(at("/find/").route(get().to(views::find)))
+        .service(at("/logout/").route(post().to(log_in::log_out)))
+        .service(at("/register/").route(get().to(views::register)).route(post().to(actions::register)))
+        .service(at("/webhooks/{id}/").route(get().to(views::log)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/").route(get().to(views::delivery)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/body/").route(get().to(views::body)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/").route(post().to(actions::resend)))
+        .service(at("/webhooks/{id}/history/").route(get().to(views::history)))
+        .service(at("/webhooks/{id}/settings/").route(get().to(views::settings)).route(post().to(actions::change)))
+        .service(at("/webhooks/{id}/recover/").route(get().to(views::recover)).route(post().to(actions::recover)))
+        .service(at("/webhooks/{id}/recoveries/{recovery_id}/").route(get().to(views::recovery)))
+        .service(at("/webhooks/{id}/test/").route(post().to(actions::test)))
+        .service(at("/webhooks/{id}/pause/").route(post().to(actions::pause)))
+        .service(at("/webhooks/{id}/activate/").route(post().to(actions::activate)))
+        .service(at("/webhooks/{id}/cancel/").route(post().to(actions::cancel)))
+        .service(at("/webhooks/{id}/delete/").route(post().to(actions::delete)))
+        .default_service(web::to(nothing));
+    config
+        .service(at("/console").route(get().to(to_console)))
+        .service(at("/console/assets/{name}").route(get().to(assets::read)))
+        .service(at("/console/login/").route(get().to(log_in::page)).route(post().to(log_in::log_in)))
+        .service(console);
+}
+
+fn at(path: &'static str) -> Resource {
+    web::resource(path).default_service(web::to(nothing))
+}
+
+/// HEAD has the same handlers as GET: the server leaves out the body.
+fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+}
+
+async fn nothing() -> Answer {
+    Err(ApiError::NotFound)
+}
+
+async fn to_console() -> HttpResponse {
+    see_other(console::Paths::HOME)
+}
+
+/// A page.
+fn html(status: StatusCode, text: String) -> HttpResponse {
+    let mut response = HttpResponse::build(status).body(text);
+    page::dress(response.headers_mut());
+    response
+}
+
+/// Sends a browser on, by GET.
+fn see_other(path: &str) -> HttpResponse {
+    HttpResponse::SeeOther().insert_header((LOCATION, path)).finish()
+}

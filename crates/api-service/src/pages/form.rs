@@ -1,0 +1,104 @@
+//! Posted forms.
+
+use std::pin::Pin;
+
+use actix_web::{
+    Error, FromRequest, HttpRequest,
+    dev::Payload,
+    http::header::CONTENT_TYPE,
+    web::{self, Data},
+};
+use ring::hmac;
+use serde_json::Value;
+use url::form_urlencoded;
+
+use crate::{
+    authentication::session_id,
+    problem::ApiError,
+    request::{Members, read_body},
+    state::State,
+};
+
+/// What the token signs. Its key is the session's id.
+const WHAT: &[u8] = b"a form of the console";
+
+/// The fields of a form that carries the session's token. A handler takes it last.
+pub(super) struct Form(Fields);
+
+/// The fields of a form that needs no session.
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl std::ops::Deref for Form {
+    type Target = Fields;
+
+    fn deref(&self) -> &Fields {
+        &self.0
+    }
+}
+
+impl Fields {
+    /// The first value of a field, without the white space around it. Empty when there is none.
+    pub(super) fn first(&self, name: &str) -> &str {
+        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value.trim())
+    }
+
+    /// Every value of a field.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The fields of a webhook as members of a JSON body, which the API's own checks read.
+    pub(super) fn webhook(&self) -> Members {
+        let events = self.all("events").map(Value::from).collect();
+        Members(vec![
+            ("name".to_owned(), self.first("name").into()),
+            ("url".to_owned(), self.first("url").into()),
+            ("events".to_owned(), Value::Array(events)),
+        ])
+    }
+}
+
+/// The token of a session's forms. Whoever has not the session cannot make it.
+pub(super) fn token(request: &HttpRequest) -> Option<String> {
+    Some(hex::encode(hmac::sign(&key(request)?, WHAT)))
+}
+
+fn key(request: &HttpRequest) -> Option<hmac::Key> {
+    session_id(request).map(|id| hmac::Key::new(hmac::HMAC_SHA256, id.as_bytes()))
+}
+
+fn is_ours(request: &HttpRequest, token: &str) -> bool {
+    let Some((key, tag)) = key(request).zip(hex::decode(token).ok()) else { return false };
+    hmac::verify(&key, WHAT, &tag).is_ok()
+}
+
+impl FromRequest for Fields {
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Error>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let parts = <(HttpRequest, Data<State>, web::Payload)>::from_request(request, payload);
+        Box::pin(async move {
+            let (request, state, payload) = parts.await?;
+            let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+            if !kind.starts_with("application/x-www-form-urlencoded") {
+                return Err(ApiError::StaleForm.into());
+            }
+            let body = read_body(request.headers(), payload, state.body_limit).await?;
+            Ok(Self(form_urlencoded::parse(&body).into_owned().collect()))
+        })
+    }
+}
+
+impl FromRequest for Form {
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Error>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (request, fields) = (request.clone(), Fields::from_request(request, payload));
+        Box::pin(async move {
+            let fields = fields.await?;
+            if is_ours(&request, fields.first("token")) { Ok(Self(fields)) } else { Err(ApiError::StaleForm.into()) }
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! Who may see the console. The business application logs users in; without its address, for development, the console
+//! does so itself, by a session's id or by a code that works once.
+
+use actix_web::{
+    Error, HttpMessage, HttpRequest, HttpResponse,
+    body::{BoxBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::{
+        StatusCode,
+        header::{LOCATION, SET_COOKIE},
+    },
+    middleware::Next,
+    web::{Data, Query},
+};
+use console::{Login, Paths};
+use ledger::{NewSession, SessionHash};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::Deserialize;
+use time::{Duration, OffsetDateTime};
+use url::Url;
+
+use super::{
+    form::{Fields, Form},
+    html, see_other,
+};
+use crate::{
+    authentication::{ADMIN, Authentication, cookie, refuse_cross_site, session_id},
+    problem::{Answer, ApiError},
+    state::State,
+};
+
+/// The role of a session that can do nothing but become an administrator's, once. `webhookctl session link` makes it.
+const LOGIN_CODE: &str = "login_code";
+/// How long a session lasts that a code began.
+const LASTS: Duration = Duration::hours(12);
+
+#[derive(Deserialize)]
+pub(super) struct Code {
+    code: Option<String>,
+}
+
+/// Lets only administrators pass. Who has no session is sent to the log-in, unless a form would be lost by it.
+pub(super) async fn administrators_only(
+    authentication: Data<Authentication>,
+    state: Data<State>,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    match authentication.administrator(request.request()).await {
+        Ok(administrator) => {
+            request.extensions_mut().insert(administrator);
+            next.call(request).await.map(ServiceResponse::map_into_boxed_body)
+        }
+        Err(ApiError::NotLoggedIn) if request.method().is_safe() => {
+            let address = log_in_at(&state, request.request());
+            Ok(request.into_response(see_other(&address)))
+        }
+        Err(error) => Ok(request.error_response(error)),
+    }
+}
+
+/// Where to log in, with the way back.
+fn log_in_at(state: &State, request: &HttpRequest) -> String {
+    let Some(login) = &state.console.login_url else { return "/console/login/".to_owned() };
+    let mut login = login.clone();
+    login.query_pairs_mut().append_pair("next", &way_back(state.console.public_url.as_ref(), request));
+    login.into()
+}
+
+fn way_back(public: Option<&Url>, request: &HttpRequest) -> String {
+    let origin = match public {
+        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+        None => format!("http://{}", request.connection_info().host()),
+    };
+    // A page that only answers forms cannot be asked for again.
+    format!("{origin}{}", request.uri().path_and_query().map_or(Paths::HOME, |path| path.as_str()))
+}
+
+/// The page that takes a session's id, or a code.
+pub(super) async fn page(state: Data<State>, request: HttpRequest, query: Query<Code>) -> HttpResponse {
+    if state.console.login_url.is_some() {
+        return see_other(Paths::HOME);
+    }
+    if query.code.is_none() && session_id(&request).is_some() {
+        // A cookie is there, and is not believed.
+        return html(StatusCode::OK, Login { code: None, fault: None }.render());
+    }
+    html(StatusCode::OK, Login { code: query.code.as_deref(), fault: None }.render())
+}
+
+/// Logs in: sets the cookie of a session that is given, or of a new one for a code.
+pub(super) async fn log_in(
+    state: Data<State>,
+    authentication: Data<Authentication>,
+    request: HttpRequest,
+    fields: Fields,
+) -> Answer {
+    refuse_cross_site(&request)?;
+    if state.console.login_url.is_some() {
+        return Err(ApiError::NotFound);
+    }
+    let code = fields.first("code");
+    let id = if code.is_empty() {
+        let id = fields.first("session");
+        authentication.session(id).await?.filter(|session| session.role == ADMIN).map(|_| id.to_owned())
+    } else {
+        begun(&state, &authentication, code).await?
+    };
+    let Some(id) = id.filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';')) else {
+        let fault = if code.is_empty() {
+            "There is no such session of an administrator, or it has ended."
+        } else {
+            "This link was used before, or has expired. Make a new one with webhookctl session link."
+        };
+        return Ok(html(StatusCode::FORBIDDEN, Login { code: None, fault: Some(fault) }.render()));
+    };
+    Ok(with_cookie(&state, &id, LASTS))
+}
+
+/// The id of a new session for a code that has not been used.
+async fn begun(state: &State, authentication: &Authentication, code: &str) -> Result<Option<String>, ApiError> {
+    let Some(session) = authentication.session(code).await?.filter(|session| session.role == LOGIN_CODE) else {
+        return Ok(None);
+    };
+    // Of two requests with one code, one revokes it.
+    if !state.ledger.session_revoke(&SessionHash::of(code)).await? {
+        return Ok(None);
+    }
+    let mut random = [0; 32];
+    SystemRandom::new().fill(&mut random).map_err(|_| ApiError::unexpected("the system has no randomness"))?;
+    let id = hex::encode(random);
+    let session = ledger::Session { role: ADMIN.to_owned(), ..session };
+    let expires_at = OffsetDateTime::now_utc() + LASTS;
+    state.ledger.session_create(&NewSession { hash: SessionHash::of(&id), session, expires_at }).await?;
+    Ok(Some(id))
+}
+
+/// Ends the session, and takes its cookie.
+pub(super) async fn log_out(state: Data<State>, request: HttpRequest, _: Form) -> Answer {
+    if state.console.login_url.is_some() {
+        return Err(ApiError::NotFound);
+    }
+    if let Some(id) = session_id(&request) {
+        state.ledger.session_revoke(&SessionHash::of(id)).await?;
+    }
+    Ok(with_cookie(&state, "", Duration::ZERO))
+}
+
+fn with_cookie(state: &State, id: &str, lasts: Duration) -> HttpResponse {
+    let is_https = state.console.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
+    let secure = if is_https { "; Secure" } else { "" };
+    let cookie =
+        format!("{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}", cookie::NAME, lasts.whole_seconds());
+    let to = if id.is_empty() { "/console/login/" } else { Paths::HOME };
+    HttpResponse::SeeOther().insert_header((LOCATION, to)).insert_header((SET_COOKIE, cookie)).finish()
+}

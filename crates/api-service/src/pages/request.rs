@@ -1,0 +1,57 @@
+//! What a page has to know of its request.
+
+use std::{borrow::Cow, future};
+
+use actix_web::{FromRequest, HttpRequest, dev::Payload, web::Data};
+use console::{Done, Frame};
+use time::OffsetDateTime;
+use url::form_urlencoded;
+
+use super::form::token;
+use crate::{authentication::Administrator, problem::ApiError, state::State};
+
+/// The frame of the page that is answered, and what its query string asks for.
+pub(super) struct Asked {
+    pub(super) frame: Frame,
+    query: String,
+}
+
+impl Asked {
+    /// The first value of a parameter. Empty when there is none.
+    pub(super) fn first(&self, name: &str) -> String {
+        self.all(name).next().map(Cow::into_owned).unwrap_or_default().trim().to_owned()
+    }
+
+    /// Every value of a parameter.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
+        form_urlencoded::parse(self.query.as_bytes()).filter(move |(given, _)| given == name).map(|(_, value)| value)
+    }
+}
+
+impl FromRequest for Asked {
+    type Error = ApiError;
+    type Future = future::Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let admin = Administrator::from_request(request, payload).into_inner();
+        let logs_out = request.app_data::<Data<State>>().is_some_and(|state| state.console.login_url.is_none());
+        future::ready(admin.map(|admin| {
+            let query = request.query_string().to_owned();
+            let token = token(request).unwrap_or_default();
+            let frame = Frame { user: admin.user.clone(), token, now: OffsetDateTime::now_utc(), done: None, logs_out };
+            let mut asked = Self { frame, query };
+            asked.frame.done = Done::read(&asked.first("done"));
+            asked
+        }))
+    }
+}
+
+/// The time in an input of a date and a time, which is UTC, as the API's calls write it.
+pub(super) fn moment(input: &str) -> String {
+    match input.len() {
+        0 => String::new(),
+        // Browsers leave out seconds that are zero.
+        16 => format!("{input}:00Z"),
+        _ => format!("{input}Z"),
+    }
+}

@@ -1,0 +1,328 @@
+//! The console's pages: each gathers its data by the calls of the API.
+
+mod fares;
+
+use std::collections::HashMap;
+
+use actix_web::{
+    HttpResponse,
+    http::{
+        StatusCode,
+        header::{CONTENT_DISPOSITION, CONTENT_TYPE},
+    },
+    web::Data,
+};
+use console::{
+    Bar, Deliveries, DeliveryPage, Fares, Find, Found, Health, History, Listed, LogQuery, PATHS, Progress, Range,
+    RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
+};
+use domain::{DeliveryId, WebhookId};
+use ledger::{Actor, DeliveryFilter, NewRecovery, OwnWebhook, Page, Recoverable, Webhook};
+use serde_json::{Value, json};
+use url::form_urlencoded;
+use uuid::Uuid;
+
+use super::{
+    html,
+    request::{Asked, moment},
+    see_other,
+};
+use crate::{
+    authentication::Administrator,
+    calls::{self, events::explanation, recoveries, stats, webhooks as webhook_calls},
+    problem::{Answer, ApiError},
+    request::{Checked, Id, MAX_LIMIT, Members, Query, RecoveryRequest, cursor_after, cut},
+    state::State,
+    violation::Violation,
+};
+
+/// How many webhooks a page lists: its size and the work for it stay small.
+const LISTED: usize = 30;
+/// How many deliveries a page of the log has, and how many entries a page of the history.
+const ROWS: u16 = 40;
+const ENTRIES: u16 = 20;
+
+/// The list of webhooks, the worst first.
+pub(super) async fn webhooks(state: Data<State>, admin: Administrator, asked: Asked) -> Answer {
+    let mut found = all_webhooks(&state, &admin).await?;
+    let mut by_health: Vec<(Health, u64)> = Vec::new();
+    found.sort_by_key(|webhook| (Health::urgency(webhook), webhook.name.to_lowercase()));
+    for health in found.iter().map(Health::of) {
+        match by_health.last_mut() {
+            Some((known, count)) if *known == health => *count += 1,
+            _ => by_health.push((health, 1)),
+        }
+    }
+    let search = asked.first("q");
+    let wanted = search.to_lowercase();
+    found.retain(|webhook| {
+        webhook.name.to_lowercase().contains(&wanted) || webhook.url.to_lowercase().contains(&wanted)
+    });
+    let pages = found.len().div_ceil(LISTED).max(1);
+    let page = asked.first("page").parse().unwrap_or(0).min(pages - 1);
+    let shown: Vec<Webhook> = found.into_iter().skip(page * LISTED).take(LISTED).collect();
+    let listed = with_hours(&state, &admin, shown, &asked).await?;
+    let view = Webhooks { search, listed, by_health, page: (page, pages) };
+    Ok(html(StatusCode::OK, view.render(&asked.frame)))
+}
+
+async fn all_webhooks(state: &State, admin: &Actor) -> Result<Vec<Webhook>, ApiError> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = webhook_calls::list(state, admin, Page { after, limit: MAX_LIMIT }).await?;
+        let is_last = page.len() < usize::from(MAX_LIMIT);
+        after = page.last().map(|webhook| webhook.id);
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+async fn with_hours(state: &State, admin: &Actor, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {
+    let span = fares::span(Range::Day, asked.frame.now);
+    let ids: Vec<_> = shown.iter().map(|webhook| webhook.id).collect();
+    let counts = stats::of_webhooks(state, admin, &ids, &span).await?;
+    let number = |count: i64| u64::try_from(count).unwrap_or_default();
+    let bars: HashMap<_, _> = counts
+        .into_iter()
+        .map(|hour| {
+            let bar = Bar {
+                from: hour.hour,
+                succeeded: number(hour.succeeded),
+                failed: number(hour.failed),
+                dropped: number(hour.dropped),
+            };
+            ((hour.webhook, hour.hour), bar)
+        })
+        .collect();
+    let of_hour =
+        |id, from| bars.get(&(id, from)).copied().unwrap_or(Bar { from, succeeded: 0, failed: 0, dropped: 0 });
+    let listed = |webhook: Webhook| {
+        let hours = stats::steps(&span).map(|from| of_hour(webhook.id, from)).collect();
+        Listed { webhook, hours }
+    };
+    Ok(shown.into_iter().map(listed).collect())
+}
+
+/// The form that registers a webhook.
+pub(super) async fn register(_: Administrator, asked: Asked) -> Answer {
+    Ok(html(StatusCode::OK, WebhookForm::default().registration(&asked.frame, Uuid::now_v7())))
+}
+
+/// The webhook, and whether it was deleted.
+async fn framed(state: &State, admin: &Actor, id: WebhookId) -> Result<(OwnWebhook, WebhookFrame), ApiError> {
+    let own = webhook_calls::known(state, admin, id).await?;
+    match webhook_calls::find(state, admin, id).await {
+        Ok(webhook) => Ok((own, WebhookFrame::Live(Box::new(webhook)))),
+        Err(ApiError::NotFound) => Ok((own, WebhookFrame::Deleted(id))),
+        Err(error) => Err(error),
+    }
+}
+
+/// A webhook: its health, how it fared, and its log.
+pub(super) async fn log(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+    let (own, webhook) = framed(&state, &admin, id).await?;
+    let range = Range::read(&asked.first("range")).unwrap_or_default();
+    let fares = match &webhook {
+        WebhookFrame::Live(_) => Some(fares::of(&state, own, range, asked.frame.now).await?),
+        WebhookFrame::Deleted(_) => None::<Fares>,
+    };
+    let mut query = LogQuery {
+        state: asked.first("state"),
+        event_type: asked.first("event_type"),
+        from: asked.first("from"),
+        until: asked.first("until"),
+        cursor: asked.first("cursor"),
+        faults: Vec::new(),
+    };
+    let (deliveries, next) = match read_log(&query) {
+        Ok(Query(page, filter)) => {
+            let found = calls::deliveries::list(&state, own, filter, page).await?;
+            (found.deliveries, found.next.map(|last| cursor_after(last.as_uuid())))
+        }
+        Err(violations) => {
+            query.faults = in_words(violations);
+            (Vec::new(), None)
+        }
+    };
+    Ok(html(StatusCode::OK, Deliveries { webhook, fares, query, deliveries, next }.render(&asked.frame)))
+}
+
+/// Reads the log's filter as the API does.
+fn read_log(query: &LogQuery) -> Result<Query<DeliveryId, DeliveryFilter>, Vec<Violation>> {
+    let (from, until) = (moment(&query.from), moment(&query.until));
+    let given = [
+        ("state", &*query.state),
+        ("event_type", &*query.event_type),
+        ("created_after", &*from),
+        ("created_before", &*until),
+        ("cursor", &*query.cursor),
+    ];
+    let mut written = form_urlencoded::Serializer::new(format!("limit={ROWS}"));
+    written.extend_pairs(given.iter().filter(|(_, value)| !value.is_empty()));
+    Query::read(&written.finish())
+}
+
+fn in_words(violations: Vec<Violation>) -> Vec<String> {
+    let words = |wrong: Violation| {
+        let field = match wrong.field.as_str() {
+            "created_after" | "since" => "from",
+            "created_before" => "until",
+            other => other,
+        };
+        format!("{} {}.", field.replace('_', " "), wrong.message)
+    };
+    violations.into_iter().map(words).collect()
+}
+
+/// One delivery.
+pub(super) async fn delivery(
+    state: Data<State>,
+    admin: Administrator,
+    Id(webhook): Id<WebhookId>,
+    Id(id): Id<DeliveryId>,
+    asked: Asked,
+) -> Answer {
+    let (own, webhook) = framed(&state, &admin, webhook).await?;
+    let found = calls::deliveries::find(&state, &admin, own, id).await?;
+    let body = String::from_utf8_lossy(&found.body).into_owned();
+    let page = DeliveryPage { webhook, delivery: found.delivery, body, attempts: found.attempts };
+    Ok(html(StatusCode::OK, page.render(&asked.frame)))
+}
+
+/// The body of a delivery, to download.
+pub(super) async fn body(
+    state: Data<State>,
+    admin: Administrator,
+    Id(webhook): Id<WebhookId>,
+    Id(id): Id<DeliveryId>,
+) -> Answer {
+    let own = webhook_calls::known(&state, &admin, webhook).await?;
+    let found = calls::deliveries::find(&state, &admin, own, id).await?;
+    Ok(HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "application/json"))
+        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{id}.json\"")))
+        .body(found.body))
+}
+
+/// A webhook's settings.
+pub(super) async fn settings(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+    let webhook = webhook_calls::find(&state, &admin, id).await?;
+    let form = WebhookForm {
+        name: webhook.name.clone(),
+        url: webhook.url.clone(),
+        events: webhook.events.iter().map(ToString::to_string).collect(),
+        faults: Vec::new(),
+    };
+    Ok(html(StatusCode::OK, Settings { webhook, form, kept_days: state.kept_days() }.render(&asked.frame)))
+}
+
+/// Who did what, and what was told.
+pub(super) async fn history(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+    let (own, webhook) = framed(&state, &admin, id).await?;
+    let page = |name: &str| Page { after: asked.first(name).parse().ok(), limit: ENTRIES + 1 };
+    let entries = calls::history::history(&state, &admin, id, page("cursor")).await?;
+    let (entries, next) = cut(entries, ENTRIES, |entry| entry.id);
+    let notices = calls::history::notices(&state, own, page("notices")).await?;
+    let (notices, next_notices) = cut(notices, ENTRIES, |notice| notice.notice_id);
+    let view = History { webhook, entries, next, told: Told { notices, next: next_notices } };
+    Ok(html(StatusCode::OK, view.render(&asked.frame)))
+}
+
+/// What a recovery would send, and how much that is.
+pub(super) async fn recover(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+    let (since, until) = (asked.first("since"), asked.first("until"));
+    let states: Vec<String> = asked.all("states").map(Into::into).collect();
+    let wanted = match &*since {
+        "" => Ok(None),
+        _ => recovery_request(&since, &until, &states).map(Some),
+    };
+    let page = recover_page(&state, &admin, id, (since, until, states), wanted).await?;
+    Ok(html(StatusCode::OK, page.render(&asked.frame)))
+}
+
+/// What a form asks for, checked like the body of the API's call.
+pub(super) fn recovery_request(since: &str, until: &str, states: &[String]) -> Checked<NewRecovery> {
+    let mut members = vec![("since".to_owned(), Value::from(moment(since))), ("states".to_owned(), json!(states))];
+    if !until.is_empty() {
+        members.push(("until".to_owned(), moment(until).into()));
+    }
+    let (RecoveryRequest::Recover(wanted) | RecoveryRequest::Count(wanted)) = RecoveryRequest::read(&Members(members))?;
+    Ok(wanted)
+}
+
+/// The page of a recovery's form, with what was filled in, and how many deliveries that is.
+pub(super) async fn recover_page(
+    state: &State,
+    admin: &Actor,
+    id: WebhookId,
+    (since, until, states): (String, String, Vec<String>),
+    wanted: Checked<Option<NewRecovery>>,
+) -> Result<RecoverForm, ApiError> {
+    let own = webhook_calls::known(state, admin, id).await?;
+    let webhook = webhook_calls::find(state, admin, id).await?;
+    let running = recoveries::running(state, own).await?;
+    let mut states: Vec<Recoverable> = states.iter().filter_map(|name| name.parse().ok()).collect();
+    if since.is_empty() {
+        states = Recoverable::ALL.to_vec();
+    }
+    let (count, faults) = match wanted {
+        Ok(Some(wanted)) => (Some(recoveries::count(state, admin, id, &wanted).await?), Vec::new()),
+        Ok(None) => (None, Vec::new()),
+        Err(violations) => (None, in_words(violations)),
+    };
+    Ok(RecoverForm { webhook, since, until, states, faults, count, running })
+}
+
+/// The progress of a recovery.
+pub(super) async fn recovery(
+    state: Data<State>,
+    admin: Administrator,
+    Id(webhook): Id<WebhookId>,
+    Id(id): Id<Uuid>,
+    asked: Asked,
+) -> Answer {
+    let (own, frame) = framed(&state, &admin, webhook).await?;
+    let recovery = recoveries::find(&state, own, id).await?;
+    let states = recovery.states.iter().filter_map(|name| name.parse().ok()).collect();
+    let rest = NewRecovery { since: recovery.since, until: recovery.until, states };
+    let left = match (&frame, recovery.finished_at) {
+        (WebhookFrame::Live(_), None) => Some(recoveries::count(&state, &admin, webhook, &rest).await?),
+        _ => None,
+    };
+    Ok(html(StatusCode::OK, Progress { webhook: frame, recovery, left }.render(&asked.frame)))
+}
+
+/// What became of an event, or the page of a delivery or a webhook.
+pub(super) async fn find(state: Data<State>, admin: Administrator, asked: Asked) -> Answer {
+    let id = asked.first("id");
+    let found = match Uuid::try_parse(&id) {
+        _ if id.is_empty() => Found::Nothing,
+        Err(_) => Found::NoId,
+        Ok(uuid) => match look_up(&state, &admin, uuid).await? {
+            Ok(path) => return Ok(see_other(&path)),
+            Err(found) => found,
+        },
+    };
+    Ok(html(StatusCode::OK, Find { id: &id, found, explain: explanation }.render(&asked.frame)))
+}
+
+/// The page that an id leads to, or the events that have it.
+async fn look_up(state: &State, admin: &Actor, id: Uuid) -> Result<Result<String, Found>, ApiError> {
+    if let Ok(delivery) = id.to_string().parse()
+        && let Some(webhook) = calls::deliveries::webhook_of(state, admin, delivery).await?
+    {
+        return Ok(Ok(PATHS.delivery(webhook.id(), delivery)));
+    }
+    match webhook_calls::known(state, admin, id.into()).await {
+        Ok(_) => return Ok(Ok(PATHS.webhook(id.into()))),
+        Err(ApiError::NotFound) => {}
+        Err(error) => return Err(error),
+    }
+    match calls::events::find(state, admin, id.into()).await {
+        Ok(events) => Ok(Err(Found::Events(id.into(), events))),
+        Err(unknown @ ApiError::UnknownEvent) => Ok(Err(Found::Unknown(unknown.to_string()))),
+        Err(error) => Err(error),
+    }
+}

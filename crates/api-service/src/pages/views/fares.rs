@@ -1,0 +1,71 @@
+//! How a webhook fared in a range of time.
+
+use console::{Bar, Fares, Range};
+use domain::OutcomeClass;
+use ledger::{OwnWebhook, StatsStep};
+use time::{OffsetDateTime, Time};
+
+use crate::{
+    calls::stats::{self, Counts},
+    problem::ApiError,
+    request::{Span, step_length},
+    state::State,
+};
+
+/// The steps of a range: the last one is that of `now`.
+pub(super) fn span(range: Range, now: OffsetDateTime) -> Span {
+    let (step, hour) = match range {
+        Range::Day | Range::Week => (StatsStep::Hour, now.hour()),
+        Range::Month => (StatsStep::Day, 0),
+    };
+    let begun = now.replace_time(Time::from_hms(hour, 0, 0).unwrap_or(Time::MIDNIGHT));
+    let until = begun + step_length(step);
+    Span { from: until - range.step() * range.bars(), until, step }
+}
+
+pub(super) async fn of(
+    state: &State,
+    webhook: OwnWebhook,
+    range: Range,
+    now: OffsetDateTime,
+) -> Result<Fares, ApiError> {
+    let span = span(range, now);
+    let tallies = stats::of_webhook(state, webhook, &span).await?;
+    let steps = stats::by_step(&tallies, stats::steps(&span), state.attempt_timeout);
+    let bars = steps.chunks(steps.len().div_ceil(range.bars().unsigned_abs() as usize)).map(bar).collect();
+    let total = Counts::of(&tallies, state.attempt_timeout);
+    let causes = OutcomeClass::ALL.into_iter().filter(|class| !class.is_success());
+    let causes = causes.map(|class| (class, total.outcome(class))).collect();
+    Ok(Fares { range, bars, causes, percentiles: (total.p50, total.p95) })
+}
+
+/// Several steps as one bar.
+fn bar(steps: &[(OffsetDateTime, Counts)]) -> Bar {
+    let sum = |count: fn(&Counts) -> u64| steps.iter().map(|(_, counts)| count(counts)).sum();
+    Bar {
+        from: steps.first().map_or(OffsetDateTime::UNIX_EPOCH, |(from, _)| *from),
+        succeeded: sum(|counts| counts.succeeded),
+        failed: sum(|counts| counts.attempts - counts.succeeded),
+        dropped: sum(|counts| counts.dropped),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_range_ends_with_the_step_of_now_and_has_its_number_of_bars() {
+        let now = datetime!(2026-03-31 09:30 UTC);
+        for (range, from, until) in [
+            (Range::Day, datetime!(2026-03-30 10:00 UTC), datetime!(2026-03-31 10:00 UTC)),
+            (Range::Week, datetime!(2026-03-24 10:00 UTC), datetime!(2026-03-31 10:00 UTC)),
+            (Range::Month, datetime!(2026-03-02 00:00 UTC), datetime!(2026-04-01 00:00 UTC)),
+        ] {
+            let span = span(range, now);
+            assert_eq!((span.from, span.until), (from, until));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+// Makes the console pleasant. Every page works without it.
+
+const EVERY = 5000;
+const LONGEST_WAIT = 60000;
+
+// Times in the browser's zone.
+const formats = {
+  clock: new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" }),
+  date: new Intl.DateTimeFormat([], { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
+  full: new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "medium" }),
+};
+
+function localize(root) {
+  for (const time of root.querySelectorAll("time[data-time]")) {
+    const moment = new Date(time.dateTime);
+    if (Number.isNaN(moment.getTime())) continue;
+    const exact = formats.full.format(moment);
+    const format = formats[time.dataset.time];
+    if (!time.title) time.title = time.textContent;
+    else if (!time.title.startsWith(exact)) time.title = `${exact} (${time.title})`;
+    if (format) time.textContent = format.format(moment);
+  }
+}
+
+// Copies the text of an element.
+function prepareCopies(root) {
+  for (const button of root.querySelectorAll("[data-copy]")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const label = button.textContent;
+      try {
+        await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Not allowed: select and copy it";
+      }
+      setTimeout(() => { button.textContent = label; }, 2000);
+    });
+  }
+}
+
+async function load(address, options) {
+  const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options });
+  // Somebody who is no longer logged in is sent to another page.
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  return { page, address: answer.url };
+}
+
+// What a user reads or fills in stays as it is.
+function isInUse(element) {
+  return element.contains(document.activeElement) || element.querySelector("details[open]") !== null;
+}
+
+// Replaces what has changed. Rows that are new are only announced, so nothing jumps.
+function refresh(page) {
+  for (const old of document.querySelectorAll("[data-live][id]")) {
+    const fresh = page.getElementById(old.id);
+    if (!fresh) continue;
+    localize(fresh);
+    if (old.dataset.live === "rows" && fresh.dataset.live === "rows") refreshRows(old, fresh);
+    else if (!old.isEqualNode(fresh) && !isInUse(old)) old.replaceWith(document.adoptNode(fresh));
+  }
+}
+
+function refreshRows(old, fresh) {
+  let isNew = false;
+  for (const row of [...fresh.rows]) {
+    const shown = document.getElementById(row.id);
+    if (!shown) isNew = true;
+    else if (!shown.isEqualNode(row) && !shown.contains(document.activeElement)) shown.replaceWith(document.adoptNode(row));
+  }
+  const notice = document.getElementById("fresh");
+  if (notice && isNew && !new URLSearchParams(location.search).has("cursor")) notice.hidden = false;
+}
+
+let loaded = new Date();
+let wait = EVERY;
+
+async function follow() {
+  if (!document.hidden && document.querySelector("[data-live]")) {
+    try {
+      const source = document.querySelector("[data-live-from]");
+      const { page, address } = await load(source?.dataset.liveFrom ?? location.href.split("#")[0]);
+      if (new URL(address).pathname.startsWith("/console/login/")) throw new Error("logged out");
+      refresh(page);
+      document.getElementById("stale").hidden = true;
+      loaded = new Date();
+      wait = EVERY;
+    } catch {
+      const stale = document.getElementById("stale");
+      if (stale) {
+        stale.querySelector("span").textContent = formats.full.format(loaded);
+        stale.hidden = false;
+      }
+      wait = Math.min(wait * 2, LONGEST_WAIT);
+    }
+  }
+  setTimeout(follow, wait);
+}
+
+// A form whose result is shown beside it, and followed.
+function prepareForms() {
+  for (const form of document.querySelectorAll("form[data-in-place]")) {
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      const place = document.getElementById(form.dataset.inPlace);
+      const button = form.querySelector("button");
+      button.disabled = true;
+      try {
+        const { page, address } = await load(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)) });
+        const result = page.getElementById("timeline");
+        localize(result);
+        place.replaceChildren(document.adoptNode(result));
+        place.dataset.liveFrom = address.split("#")[0];
+      } catch {
+        place.textContent = "The test could not be sent. Try again in a few seconds.";
+      }
+      button.disabled = false;
+    });
+  }
+  // A form that is sent twice in a hurry is sent once.
+  document.addEventListener("submit", (event) => {
+    if (event.defaultPrevented || event.target.method !== "post") return;
+    if (event.target.dataset.sent) event.preventDefault();
+    event.target.dataset.sent = "yes";
+    event.target.querySelector("button")?.setAttribute("aria-busy", "true");
+  });
+  addEventListener("pageshow", () => {
+    for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+    for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
+  });
+}
+
+localize(document);
+prepareCopies(document);
+prepareForms();
+setTimeout(follow, EVERY);

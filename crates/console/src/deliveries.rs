@@ -1,0 +1,177 @@
+//! The log of a webhook's deliveries, with its health and charts.
+
+use domain::{DeliveryState, EventType};
+use ledger::Delivery;
+use maud::{Markup, html};
+
+use crate::{
+    Fares, Frame, PATHS, Tab, WebhookFrame,
+    text::in_query,
+    times::{due, relative},
+};
+
+/// What of the log is asked for, as it was written in the address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogQuery {
+    /// The state.
+    pub state: String,
+    /// The event type.
+    pub event_type: String,
+    /// Created at this time or later.
+    pub from: String,
+    /// Created before this time.
+    pub until: String,
+    /// Where the page begins. Empty for the newest.
+    pub cursor: String,
+    /// What cannot be used, in words.
+    pub faults: Vec<String>,
+}
+
+impl LogQuery {
+    fn is_filtered(&self) -> bool {
+        !(self.state.is_empty() && self.event_type.is_empty() && self.from.is_empty() && self.until.is_empty())
+    }
+
+    fn address(&self, cursor: &str) -> String {
+        let pairs = [
+            ("state", &*self.state),
+            ("event_type", &*self.event_type),
+            ("from", &*self.from),
+            ("until", &*self.until),
+            ("cursor", cursor),
+        ];
+        let given = pairs.iter().filter(|(_, value)| !value.is_empty());
+        let written: Vec<_> = given.map(|(name, value)| format!("{name}={}", in_query(value))).collect();
+        format!("?{}#log", written.join("&"))
+    }
+}
+
+/// The page.
+#[derive(Clone, Debug)]
+pub struct Deliveries {
+    /// The webhook.
+    pub webhook: WebhookFrame,
+    /// How it fared, unless it is deleted.
+    pub fares: Option<Fares>,
+    /// What is asked for.
+    pub query: LogQuery,
+    /// This page of the log.
+    pub deliveries: Vec<Delivery>,
+    /// The cursor of the next page.
+    pub next: Option<String>,
+}
+
+impl Deliveries {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let content = html! {
+            @if let Some(fares) = &self.fares { (fares.render()) }
+            section {
+                h2 #log { "Log" }
+                (self.filter())
+                @for fault in &self.query.faults { p.fault role="alert" { (fault) } }
+                (self.table(frame))
+                (self.pager())
+            }
+        };
+        self.webhook.page(frame, Tab::Deliveries, &content)
+    }
+
+    fn filter(&self) -> Markup {
+        let query = &self.query;
+        html! {
+            form.filter method="get" action={ (PATHS.webhook(self.webhook.id())) "#log" } {
+                label { span { "State" }
+                    select name="state" {
+                        option value="" { "any" }
+                        @for state in DeliveryState::ALL {
+                            option value=(state.as_str()) selected[query.state == state.as_str()] { (state_word(state)) }
+                        }
+                    }
+                }
+                label { span { "Event type" }
+                    select name="event_type" {
+                        option value="" { "any" }
+                        @for event_type in EventType::ALL {
+                            option value=(event_type.as_str()) selected[query.event_type == event_type.as_str()] { (event_type) }
+                        }
+                    }
+                }
+                label { span { "From (UTC)" } input type="datetime-local" step="1" name="from" value=(query.from); }
+                label { span { "Until (UTC)" } input type="datetime-local" step="1" name="until" value=(query.until); }
+                button { "Filter" }
+                @if query.is_filtered() { a href={ (PATHS.webhook(self.webhook.id())) "#log" } { "Show all" } }
+            }
+        }
+    }
+
+    fn table(&self, frame: &Frame) -> Markup {
+        html! {
+            @if self.deliveries.is_empty() {
+                p.nothing #rows data-live="" { (self.nothing()) }
+            } @else {
+                p.fresh hidden #fresh { a href=(self.query.address("")) { "New deliveries have come: show them" } }
+                table.log {
+                    thead { tr { th { "State" } th { "Event" } th { "Fired" } th.number { "Attempts" } th { "Next attempt" } } }
+                    tbody #rows data-live="rows" { @for delivery in &self.deliveries { (self.row(delivery, frame)) } }
+                }
+            }
+        }
+    }
+
+    const fn nothing(&self) -> &'static str {
+        match (&self.next, self.query.cursor.is_empty()) {
+            (Some(_), _) => "Nothing matches in this part of the log. Older deliveries may.",
+            (None, false) => "This is the end of the log.",
+            (None, true) => "No deliveries.",
+        }
+    }
+
+    fn row(&self, delivery: &Delivery, frame: &Frame) -> Markup {
+        html! {
+            tr #{ "d" (delivery.id) } {
+                td { (badge(delivery.state)) }
+                td {
+                    a href=(PATHS.delivery(self.webhook.id(), delivery.id)) { (delivery.event_type) }
+                    @if delivery.is_test { " " span.tag { "test" } }
+                }
+                td { (relative(delivery.occurred_at, frame.now)) }
+                td.number { (delivery.attempts) }
+                td { @if let Some(at) = delivery.next_attempt_at { (due(at, frame.now)) } }
+            }
+        }
+    }
+
+    fn pager(&self) -> Markup {
+        html! {
+            nav.pager aria-label="Pages of the log" {
+                @if !self.query.cursor.is_empty() { a.button href=(self.query.address("")) { "Newest" } }
+                @if let Some(next) = &self.next { a.button href=(self.query.address(next)) rel="next" { "Older" } }
+            }
+        }
+    }
+}
+
+/// A state as a badge.
+pub(crate) fn badge(state: DeliveryState) -> Markup {
+    let class = match state {
+        DeliveryState::Succeeded => "good",
+        DeliveryState::Retrying => "warn",
+        DeliveryState::Dropped => "bad",
+        DeliveryState::Pending | DeliveryState::Skipped | DeliveryState::Cancelled => "idle",
+    };
+    html! { span.badge.(class) { (state_word(state)) } }
+}
+
+/// A state in a word.
+pub(crate) const fn state_word(state: DeliveryState) -> &'static str {
+    match state {
+        DeliveryState::Pending => "waiting",
+        DeliveryState::Retrying => "retrying",
+        DeliveryState::Succeeded => "succeeded",
+        DeliveryState::Dropped => "dropped",
+        DeliveryState::Cancelled => "cancelled",
+        DeliveryState::Skipped => "skipped",
+    }
+}

@@ -1,0 +1,185 @@
+//! One delivery: what happened, and what was sent.
+
+use domain::DeliveryState;
+use ledger::{Attempt, Delivery};
+use maud::{Markup, html};
+
+use crate::{
+    Frame, PATHS, WebhookFrame,
+    deliveries::badge,
+    health::in_short,
+    layout::{self, button},
+    text::{beginning, foreign, pretty, visible},
+    times::{clock, due, full, milliseconds, relative},
+};
+
+/// How much of a body is shown, in bytes.
+const SHOWN: usize = 16_000;
+/// How many attempts are shown.
+const ATTEMPTS: usize = 30;
+
+/// The page.
+#[derive(Clone, Debug)]
+pub struct DeliveryPage {
+    /// Its webhook.
+    pub webhook: WebhookFrame,
+    /// The delivery.
+    pub delivery: Delivery,
+    /// What every attempt sends.
+    pub body: String,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<Attempt>,
+}
+
+impl DeliveryPage {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let delivery = &self.delivery;
+        let content = html! {
+            div.title {
+                div {
+                    h1 { code { (delivery.event_type) } " " @if delivery.is_test { span.tag { "test" } } }
+                    p.url { "Delivery " code #delivery-id { (delivery.id) } " " (copy("delivery-id", "Copy")) }
+                }
+                div.actions { @if self.can_resend() { (self.resend(frame)) } }
+            }
+            p.note { (outlook(delivery, frame)) }
+            (self.timeline(frame))
+            (self.request())
+        };
+        layout::page(frame, &format!("Delivery {}", delivery.id), &self.webhook.crumbs(), &content)
+    }
+
+    const fn can_resend(&self) -> bool {
+        matches!(self.webhook, WebhookFrame::Live(_))
+    }
+
+    fn resend(&self, frame: &Frame) -> Markup {
+        let again = if self.delivery.attempts == 0 { "Send now" } else { "Send again" };
+        button(frame, &PATHS.resend(self.webhook.id(), self.delivery.id), again, "primary")
+    }
+
+    /// What happened, oldest first.
+    fn timeline(&self, frame: &Frame) -> Markup {
+        let (delivery, now) = (&self.delivery, frame.now);
+        let hidden = self.attempts.len().saturating_sub(ATTEMPTS);
+        html! {
+            section #timeline data-live="" {
+                h2 { "What happened " (badge(delivery.state)) }
+                ol.timeline {
+                    li { (step(&html! { "The event fired" }, &html! { (full(delivery.occurred_at)) " · " (relative(delivery.occurred_at, now)) })) }
+                    li { (step(&html! { "The service received it" }, &html! { (full(delivery.created_at)) })) }
+                    @if hidden > 0 { li { p.note { (hidden) " earlier attempts are left out" } } }
+                    @for attempt in self.attempts.iter().skip(hidden) { (attempted(attempt)) }
+                    @if let Some(at) = delivery.next_attempt_at {
+                        li.next { (step(&html! { "Next attempt " (due(at, now)) }, &html! { @if at > now { "at " (clock(at, now)) } @else { "It is due, and waits for its turn." } })) }
+                    } @else if delivery.state == DeliveryState::Pending {
+                        li.next { (step(&html! { "The first attempt is under way, or waits for its turn" }, &html! {})) }
+                    }
+                }
+                dl.facts {
+                    div { dt { "Event id" } dd { a href=(PATHS.find(&delivery.event.to_string())) { code { (delivery.event) } } } }
+                    div { dt { "Attempts" } dd { (delivery.attempts) } }
+                }
+            }
+        }
+    }
+
+    fn request(&self) -> Markup {
+        let id = self.delivery.id;
+        let is_json = pretty(&self.body);
+        let (raw, is_cut) = beginning(&self.body, SHOWN);
+        html! {
+            section {
+                div.title {
+                    h2 { "The request" }
+                    div.actions {
+                        (copy("curl", "Copy as curl"))
+                        a.button href=(PATHS.body(self.webhook.id(), id)) download={ (id) ".json" } { "Download the body" }
+                    }
+                }
+                pre.http {
+                    "POST " @match self.attempts.last() { Some(attempt) => (visible(&attempt.url)), None => "(the webhook's URL)" } "\n"
+                    @for (name, value) in self.headers() { b { (name) } ": " (value) "\n" }
+                }
+                p.note { "Each attempt is signed anew: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept." }
+                @if is_cut { p.note { "The body has " (self.body.len()) " bytes; this is its beginning." } }
+                @if let Some(json) = is_json.filter(|_| !is_cut) {
+                    pre #body { (visible(&json)) }
+                    details { summary { "As it was sent" } pre.raw { (visible(raw)) } }
+                } @else {
+                    pre.raw { (visible(raw)) }
+                }
+                details { summary { "As curl, without a signature" } pre #curl { (visible(&self.curl())) } }
+            }
+        }
+    }
+
+    fn headers(&self) -> [(&'static str, String); 3] {
+        [
+            ("Content-Type", "application/json".to_owned()),
+            ("X-Service-Webhook-Id", self.delivery.id.to_string()),
+            ("X-Service-Event", self.delivery.event_type.to_string()),
+        ]
+    }
+
+    fn curl(&self) -> String {
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+        let url = self.attempts.last().map_or("https://…", |attempt| &attempt.url);
+        let headers: String =
+            self.headers().iter().map(|(name, value)| format!(" \\\n  -H '{name}: {value}'")).collect();
+        let body = if self.body.len() > SHOWN { format!("@{}.json", self.delivery.id) } else { self.body.clone() };
+        format!("curl {}{headers} \\\n  --data-binary {}", quoted(url), quoted(&body))
+    }
+}
+
+/// A button that copies the text of an element. It is shown only with the script.
+pub(crate) fn copy(id: &str, label: &str) -> Markup {
+    html! { button type="button" class="small" data-copy=(id) hidden { (label) } }
+}
+
+fn step(title: &Markup, about: &Markup) -> Markup {
+    html! { div { strong { (title) } p { (about) } } }
+}
+
+fn attempted(attempt: &Attempt) -> Markup {
+    let is_good = attempt.outcome == "success";
+    let answer = String::from_utf8_lossy(&attempt.answer_head);
+    html! {
+        li class=(if is_good { "good" } else { "bad" }) {
+            div {
+                strong {
+                    "Attempt " (attempt.attempt) ": "
+                    @match (attempt.status, &attempt.error) {
+                        (_, Some(error)) => (foreign(in_short(error))),
+                        (Some(status), None) => (status),
+                        (None, None) => (attempt.outcome),
+                    }
+                }
+                p { (full(attempt.started_at)) " · took " (milliseconds(attempt.elapsed.as_millis())) " · " (foreign(&attempt.url)) }
+                @if !answer.is_empty() {
+                    details { summary { "The answer's beginning" } pre.raw { (visible(&answer)) } }
+                }
+            }
+        }
+    }
+}
+
+/// What this delivery's state means.
+fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
+    html! {
+        @match delivery.state {
+            DeliveryState::Succeeded => "The receiver has it.",
+            DeliveryState::Pending => "It waits for its first attempt.",
+            DeliveryState::Retrying => {
+                "It failed and will be tried again"
+                @if let Some(at) = delivery.next_attempt_at { ", " (due(at, frame.now)) }
+                ". A failure is retried 1 min, 5 min, 15 min, 1 h, 4 h and 12 h after the first one."
+            }
+            DeliveryState::Dropped => "Every attempt failed. It is not tried again, unless you send it again.",
+            DeliveryState::Cancelled => "It was cancelled before it succeeded: an administrator cancelled what waited, or deleted the webhook.",
+            DeliveryState::Skipped => "The webhook was paused when the event came, so nothing was sent. You can send it now.",
+        }
+    }
+}

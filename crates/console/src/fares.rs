@@ -1,0 +1,147 @@
+//! How a webhook fared: a chart and what went wrong, by cause.
+
+use domain::OutcomeClass;
+use maud::{Markup, html};
+use time::Duration;
+
+use crate::{Bar, chart, text::number, times::milliseconds};
+
+/// The span of time that is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Range {
+    /// 24 hours, by hour.
+    #[default]
+    Day,
+    /// 7 days, by 6 hours.
+    Week,
+    /// 30 days, by day.
+    Month,
+}
+
+impl Range {
+    /// Every range.
+    pub const ALL: [Self; 3] = [Self::Day, Self::Week, Self::Month];
+
+    /// The word in the query string.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "24h",
+            Self::Week => "7d",
+            Self::Month => "30d",
+        }
+    }
+
+    /// Reads the word.
+    #[must_use]
+    pub fn read(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|range| range.as_str() == word)
+    }
+
+    /// The span of a bar.
+    #[must_use]
+    pub const fn step(self) -> Duration {
+        match self {
+            Self::Day => Duration::HOUR,
+            Self::Week => Duration::hours(6),
+            Self::Month => Duration::DAY,
+        }
+    }
+
+    /// How many bars there are.
+    #[must_use]
+    pub const fn bars(self) -> i32 {
+        match self {
+            Self::Day => 24,
+            Self::Week => 28,
+            Self::Month => 30,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Day => "Last 24 hours",
+            Self::Week => "Last 7 days",
+            Self::Month => "Last 30 days",
+        }
+    }
+}
+
+/// How a webhook fared in a range.
+#[derive(Clone, Debug)]
+pub struct Fares {
+    /// The range.
+    pub range: Range,
+    /// Its bars, oldest first.
+    pub bars: Vec<Bar>,
+    /// Failed attempts by cause.
+    pub causes: Vec<(OutcomeClass, u64)>,
+    /// Half of the attempts took this or less, and 95 % of them: in milliseconds.
+    pub percentiles: (Option<u64>, Option<u64>),
+}
+
+impl Fares {
+    pub(crate) fn render(&self) -> Markup {
+        let (succeeded, failed, dropped) = chart::sum(&self.bars);
+        html! {
+            section.fares #fares data-live="" {
+                div.title {
+                    h2 { "Attempts" }
+                    nav.switch aria-label="Range" {
+                        @for range in Range::ALL {
+                            a href={ "?range=" (range.as_str()) } aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
+                        }
+                    }
+                }
+                dl.figures {
+                    div { dt { "succeeded" } dd { (number(succeeded)) } }
+                    div { dt { "failed" } dd.bad[failed > 0] { (number(failed)) } }
+                    div { dt { "dropped" } dd.bad[dropped > 0] { (number(dropped)) } }
+                    @if let (Some(p50), Some(p95)) = self.percentiles {
+                        div { dt { "answer time, median" } dd { (milliseconds(p50.into())) } }
+                        div { dt { "95 % within" } dd { (milliseconds(p95.into())) } }
+                    }
+                }
+                @if succeeded + failed == 0 {
+                    p.nothing { (self.range.name()) ": no attempts." }
+                } @else {
+                    (chart::large(self.range.name(), &self.bars, self.range.step()))
+                }
+                (self.causes(failed))
+            }
+        }
+    }
+
+    fn causes(&self, failed: u64) -> Markup {
+        let mut causes: Vec<_> = self.causes.iter().filter(|(_, count)| *count > 0).collect();
+        causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        html! {
+            @if !causes.is_empty() {
+                h3 { "What went wrong" }
+                table.causes {
+                    @for (cause, count) in causes {
+                        tr {
+                            th scope="row" { (words(*cause)) }
+                            td.number { (number(*count)) }
+                            td.share { meter min="0" max=(failed) value=(count) { (count) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An outcome class in words.
+pub(crate) const fn words(class: OutcomeClass) -> &'static str {
+    match class {
+        OutcomeClass::Success => "Succeeded",
+        OutcomeClass::Status => "The receiver answered with an error",
+        OutcomeClass::Timeout => "No answer in time",
+        OutcomeClass::Connect => "No connection",
+        OutcomeClass::Dns => "The host name could not be resolved",
+        OutcomeClass::Tls => "TLS failed: certificate, name or version",
+        OutcomeClass::RefusedAddress => "The address is not allowed",
+        OutcomeClass::Protocol => "The answer was not HTTP, or broke off",
+    }
+}

@@ -1,0 +1,107 @@
+//! What became of an event.
+
+use domain::EventId;
+use ledger::{EventAtWebhook, FoundEvent, FoundEvents};
+use maud::{Markup, html};
+
+use crate::{
+    Frame, PATHS, Paths,
+    deliveries::badge,
+    layout,
+    text::foreign,
+    times::{due, full, relative},
+};
+
+/// What an id led to.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// Nothing was asked for.
+    Nothing,
+    /// It is no id.
+    NoId,
+    /// Events, and what became of them. Why there is none, for each webhook, comes in words.
+    Events(EventId, FoundEvents),
+    /// Neither an event nor a delivery. The reasons that this can have.
+    Unknown(String),
+}
+
+/// The page.
+pub struct Find<'a> {
+    /// What was asked for.
+    pub id: &'a str,
+    /// What was found.
+    pub found: Found,
+    /// Says why a webhook has no delivery.
+    pub explain: fn(ledger::Absence) -> &'static str,
+}
+
+impl Find<'_> {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let content = html! {
+            h1 { "Find" }
+            form.search method="get" role="search" {
+                input type="search" name="id" value=(self.id) aria-label="Event or delivery id" placeholder="An id, such as 0192f0c1-…" required maxlength="64" autocomplete="off" spellcheck="false" autofocus[self.id.is_empty()];
+                button.primary { "Find" }
+            }
+            @match &self.found {
+                Found::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in X-Service-Webhook-Id." },
+                Found::NoId => p.fault role="alert" { "This is no id: ids look like 0192f0c1-0000-7000-8000-0000000000ab." },
+                Found::Unknown(why) => { h2 { "Nothing is known of it" } p { (sentence(why)) } },
+                Found::Events(id, found) => (self.events(*id, found, frame)),
+            }
+        };
+        layout::page(frame, "Find", &[("Webhooks", Paths::HOME.to_owned())], &content)
+    }
+
+    fn events(&self, id: EventId, found: &FoundEvents, frame: &Frame) -> Markup {
+        html! {
+            div #events data-live="" {
+                @for event in &found.events { (self.event(id, event, frame)) }
+            }
+            @if !found.is_complete { p.note { "More events have this id; these are the newest." } }
+        }
+    }
+
+    fn event(&self, id: EventId, event: &FoundEvent, frame: &Frame) -> Markup {
+        html! {
+            section {
+                h2 { code { (event.event_type) } }
+                dl.facts {
+                    div { dt { "Event id" } dd { code { (id) } } }
+                    div { dt { "Fired" } dd { (full(event.occurred_at)) " · " (relative(event.occurred_at, frame.now)) } }
+                    div { dt { "Received" } dd { (full(event.received_at)) } }
+                }
+                table.log {
+                    thead { tr { th { "Webhook" } th { "What became of it" } th.number { "Attempts" } th { "Next attempt" } } }
+                    tbody { @for at in &event.webhooks { (self.at_webhook(at, frame)) } }
+                }
+            }
+        }
+    }
+
+    fn at_webhook(&self, at: &EventAtWebhook, frame: &Frame) -> Markup {
+        html! {
+            tr {
+                td { a href=(PATHS.webhook(at.webhook)) { (foreign(&at.name)) } @if at.is_deleted { " " span.tag { "deleted" } } }
+                @match &at.delivery {
+                    Ok(delivery) => {
+                        td { a href=(PATHS.delivery(at.webhook, delivery.id)) { (badge(delivery.state)) } @if delivery.is_test { " " span.tag { "test" } } }
+                        td.number { (delivery.attempts) }
+                        td { @if let Some(next) = delivery.next_attempt_at { (due(next, frame.now)) } }
+                    }
+                    Err(absence) => td.reason colspan="3" { ((self.explain)(*absence)) },
+                }
+            }
+        }
+    }
+}
+
+/// A text that begins with a capital and ends with a full stop.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let stop = if text.ends_with('.') { "" } else { "." };
+    format!("{first}{}{stop}", letters.as_str())
+}

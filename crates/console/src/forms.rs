@@ -1,0 +1,111 @@
+//! Fields of forms, with what the server says of them.
+
+use domain::{EventType, catalogue};
+use maud::{Markup, html};
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The field. Of an element of a list: with its index.
+    pub field: String,
+    /// What is wrong, as the end of a sentence that begins with the field.
+    pub message: String,
+}
+
+/// What a form for a webhook holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebhookForm {
+    /// The name.
+    pub name: String,
+    /// The URL.
+    pub url: String,
+    /// The names of the event types.
+    pub events: Vec<String>,
+    /// What is wrong with them.
+    pub faults: Vec<Fault>,
+}
+
+impl WebhookForm {
+    fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
+        let is_of = move |fault: &&Fault| {
+            fault.field == field || fault.field.strip_prefix(field).is_some_and(|rest| rest.starts_with('['))
+        };
+        self.faults.iter().filter(is_of).map(|fault| fault.message.as_str())
+    }
+
+    /// What is wrong and belongs to none of the fields.
+    pub(crate) fn others(&self) -> Markup {
+        let is_other = |fault: &&Fault| !["name", "url", "events"].iter().any(|field| fault.field.starts_with(field));
+        html! { @for fault in self.faults.iter().filter(is_other) { p.fault role="alert" { (fault.field) " " (fault.message) } } }
+    }
+
+    /// The three fields.
+    pub(crate) fn fields(&self) -> Markup {
+        html! {
+            (self.text("name", "Name", "For people, such as the system that receives.", &self.name, "text"))
+            (self.text("url", "URL", "Where events are sent by POST: https, and reachable from the internet.", &self.url, "url"))
+            (self.event_types())
+        }
+    }
+
+    fn text(&self, field: &str, label: &str, hint: &str, value: &str, kind: &str) -> Markup {
+        let faults: Vec<_> = self.faults_of(field).collect();
+        html! {
+            div.field {
+                label for=(field) { (label) }
+                p.hint #{ (field) "-hint" } { (hint) }
+                input type=(kind) id=(field) name=(field) value=(value) required autocomplete="off" spellcheck="false"
+                    aria-describedby={ (field) "-hint " (field) "-fault" } aria-invalid=[(!faults.is_empty()).then_some("true")];
+                p.fault #{ (field) "-fault" } { @for fault in &faults { (label) " " (fault) ". " } }
+            }
+        }
+    }
+
+    fn event_types(&self) -> Markup {
+        let faults: Vec<_> = self.faults_of("events").collect();
+        html! {
+            fieldset.field.events aria-describedby="events-fault" {
+                legend { "Events" }
+                p.hint { "Each becomes a POST of its own." }
+                @for event_type in EventType::ALL {
+                    div.choice {
+                        label {
+                            input type="checkbox" name="events" value=(event_type.as_str()) checked[self.events.iter().any(|name| name == event_type.as_str())];
+                            code { (event_type) } span { (first_sentence(catalogue::description(event_type))) }
+                        }
+                        details { summary { "Sample" } pre { (catalogue::sample(event_type)) } }
+                    }
+                }
+                p.fault #events-fault { @for fault in &faults { "Events " (fault) ". " } }
+            }
+        }
+    }
+}
+
+/// A text up to its first full stop.
+pub(crate) fn first_sentence(text: &str) -> &str {
+    text.find(". ").map_or(text, |end| &text[..=end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_stands_beside_its_field() {
+        let fault = |field: &str, message: &str| Fault { field: field.to_owned(), message: message.to_owned() };
+        let form = WebhookForm {
+            name: "<b>\"x\"".to_owned(),
+            events: vec!["quote.closed".to_owned()],
+            faults: vec![fault("name", "is <bad>"), fault("events[1]", "is unknown"), fault("", "the body is odd")],
+            ..WebhookForm::default()
+        };
+        let fields = form.fields().into_string();
+        assert!(fields.contains(r#"value="&lt;b&gt;&quot;x&quot;""#), "{fields}");
+        assert!(fields.contains(r#"id="name-fault">Name is &lt;bad&gt;. </p>"#), "{fields}");
+        assert!(fields.contains(r#"id="events-fault">Events is unknown. </p>"#), "{fields}");
+        assert!(fields.contains(r#"value="quote.closed" checked"#), "{fields}");
+        assert_eq!(fields.matches(" checked").count(), 1);
+        assert!(form.others().into_string().contains("the body is odd"));
+    }
+}

@@ -1,0 +1,210 @@
+//! How a webhook fares, in words.
+
+use ledger::{Backlog, Webhook};
+use maud::{Markup, html};
+use time::OffsetDateTime;
+
+use crate::{
+    text::{bounded, foreign},
+    times::{clock, length, relative},
+};
+
+/// What an administrator has to know first. The order is that of urgency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    /// Attempts fail, and deliveries have been dropped.
+    Dropping,
+    /// Attempts fail.
+    Failing,
+    /// All is well now, and deliveries that were dropped or skipped can be recovered.
+    Recoverable,
+    /// An administrator paused it.
+    Paused,
+    /// Nothing has been tried.
+    Untried,
+    /// The last attempt succeeded.
+    Well,
+}
+
+impl Health {
+    /// The health of a webhook.
+    #[must_use]
+    pub fn of(webhook: &Webhook) -> Self {
+        let Backlog { dropped, skipped, .. } = webhook.backlog;
+        if !webhook.is_active {
+            Self::Paused
+        } else if webhook.failure_count > 0 {
+            if dropped > 0 { Self::Dropping } else { Self::Failing }
+        } else if dropped + skipped > 0 {
+            Self::Recoverable
+        } else if webhook.last_success_at.is_none() {
+            Self::Untried
+        } else {
+            Self::Well
+        }
+    }
+
+    /// The class of its colour.
+    pub(crate) const fn class(self) -> &'static str {
+        match self {
+            Self::Dropping | Self::Failing => "bad",
+            Self::Recoverable => "warn",
+            Self::Paused | Self::Untried => "idle",
+            Self::Well => "good",
+        }
+    }
+
+    /// One word.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Dropping | Self::Failing => "Failing",
+            Self::Recoverable => "Well, with gaps",
+            Self::Paused => "Paused",
+            Self::Untried => "New",
+            Self::Well => "Well",
+        }
+    }
+
+    /// The key by which webhooks are listed, the worst first. Those that have failed for longest come first.
+    #[must_use]
+    pub fn urgency(webhook: &Webhook) -> (Self, Option<OffsetDateTime>) {
+        (Self::of(webhook), webhook.failing_since)
+    }
+}
+
+/// A webhook's health in words: a sentence, and what else is to be known.
+pub(crate) fn words(webhook: &Webhook, now: OffsetDateTime) -> Markup {
+    html! {
+        (sentence(webhook, now))
+        @if let Some(more) = consequences(webhook, now) { " " (more) }
+        @if webhook.backlog.is_cancelling { " What waited is being cancelled." }
+    }
+}
+
+fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
+    let last_success = |before: &str, at| html! { (before) ", last success " (relative(at, now)) "." };
+    match (Health::of(webhook), webhook.last_success_at) {
+        (Health::Dropping | Health::Failing, _) => {
+            let since = webhook.failing_since.map(|since| length(now - since));
+            let why = webhook.last_failure.as_ref().map(|(_, message)| in_short(message));
+            html! {
+                strong { "Failing" @if let Some(since) = since { " for " (since) } }
+                @if let Some(why) = why { ": " (foreign(why)) "." } @else { "." }
+            }
+        }
+        (Health::Paused, _) => html! { strong { "Paused" } ": nothing is sent." },
+        (Health::Untried, _) if webhook.backlog.waiting > 0 => {
+            html! { strong { "New" } ": nothing has been tried yet." }
+        }
+        (Health::Untried, _) => html! { strong { "New" } ": no event has come yet." },
+        (_, Some(at)) => last_success("All well", at),
+        (_, None) => html! { "All well." },
+    }
+}
+
+fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
+    let Backlog { waiting, dropped, skipped, next_attempt_at, .. } = webhook.backlog;
+    let counted = |count: i64, what: &str| (count > 0).then(|| bounded(count, Backlog::MOST, what, what));
+    let parts: Vec<_> = [counted(dropped, "dropped"), counted(skipped, "skipped"), counted(waiting, "waiting")]
+        .into_iter()
+        .flatten()
+        .collect();
+    if parts.is_empty() && next_attempt_at.is_none() {
+        return None;
+    }
+    Some(html! {
+        (parts.join(", "))
+        @if let Some(at) = next_attempt_at {
+            @if parts.is_empty() { "Next" } @else { ", next" } " attempt " @if at > now { "at " (clock(at, now)) } @else { "now" }
+        }
+        "."
+    })
+}
+
+/// A failure message without the words that go without saying.
+pub(crate) fn in_short(message: &str) -> &str {
+    message.strip_prefix("the receiver answered ").unwrap_or(message)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use domain::EventType;
+    use time::{Duration, macros::datetime};
+
+    use super::*;
+
+    pub(crate) const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
+
+    pub(crate) fn webhook() -> Webhook {
+        Webhook {
+            id: "0192f0c1-0000-7000-8000-0000000000ab".parse().unwrap(),
+            name: "orders".into(),
+            url: "https://example.com/in".into(),
+            events: vec![EventType::QuoteClosed],
+            is_active: true,
+            created_at: NOW - Duration::DAY,
+            updated_at: NOW - Duration::DAY,
+            last_success_at: Some(NOW - Duration::seconds(12)),
+            failure_count: 0,
+            failing_since: None,
+            last_failure: None,
+            backlog: Backlog::default(),
+        }
+    }
+
+    fn failing() -> Webhook {
+        let backlog = Backlog {
+            waiting: 2,
+            dropped: 41,
+            next_attempt_at: Some(NOW + Duration::minutes(125)),
+            ..Backlog::default()
+        };
+        Webhook {
+            failure_count: 7,
+            failing_since: Some(NOW - Duration::hours(3)),
+            last_failure: Some((NOW, "the receiver answered 503 Service Unavailable".to_owned())),
+            backlog,
+            ..webhook()
+        }
+    }
+
+    fn plain(webhook: &Webhook) -> String {
+        let html = words(webhook, NOW).into_string();
+        let mut text = String::new();
+        let mut is_tag = false;
+        for c in html.chars() {
+            match c {
+                '<' => is_tag = true,
+                '>' => is_tag = false,
+                c if !is_tag => text.push(c),
+                _ => {}
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn health_is_said_in_a_sentence() {
+        let paused = Webhook { is_active: false, ..webhook() };
+        let new = Webhook { last_success_at: None, ..webhook() };
+        let gaps = Webhook { backlog: Backlog { dropped: 1, ..Backlog::default() }, ..webhook() };
+        for (webhook, words) in [
+            (webhook(), "All well, last success 12 s ago."),
+            (failing(), "Failing for 3 h: 503 Service Unavailable. 41 dropped, 2 waiting, next attempt at 14:05 UTC."),
+            (gaps, "All well, last success 12 s ago. 1 dropped."),
+            (paused, "Paused: nothing is sent."),
+            (new, "New: no event has come yet."),
+        ] {
+            assert_eq!(plain(&webhook), words);
+        }
+    }
+
+    #[test]
+    fn the_worst_comes_first() {
+        let longer = Webhook { failing_since: Some(NOW - Duration::DAY), ..failing() };
+        let mut all = [webhook(), Webhook { is_active: false, ..webhook() }, failing(), longer.clone()];
+        all.sort_by_key(Health::urgency);
+        assert_eq!(all.each_ref().map(Health::of), [Health::Dropping, Health::Dropping, Health::Paused, Health::Well]);
+        assert_eq!(all[0], longer);
+    }
+}

@@ -1,0 +1,107 @@
+//! Who changed what, and what administrators were told.
+
+use domain::Notice;
+use ledger::HistoryEntry;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::{
+    Frame, Tab, WebhookFrame,
+    text::{foreign, in_query},
+    times::{full, relative},
+};
+
+/// What administrators were told of a webhook.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Newest first.
+    pub notices: Vec<Notice>,
+    /// The cursor of the next page.
+    pub next: Option<String>,
+}
+
+/// The page.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The webhook.
+    pub webhook: WebhookFrame,
+    /// What administrators did, newest first.
+    pub entries: Vec<HistoryEntry>,
+    /// The cursor of the next page.
+    pub next: Option<String>,
+    /// What they were told.
+    pub told: Told,
+}
+
+impl History {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let content = html! {
+            section {
+                h2 { "Who did what" }
+                @if self.entries.is_empty() { p.nothing { "Nothing more." } }
+                ol.entries { @for entry in &self.entries { (acted(entry, frame)) } }
+                (older("cursor", self.next.as_deref()))
+            }
+            section {
+                h2 { "Notices" }
+                p.note { "What your administrators were told about this webhook." }
+                @if self.told.notices.is_empty() { p.nothing { "None." } }
+                ol.entries { @for notice in &self.told.notices { (told(notice, frame)) } }
+                (older("notices", self.told.next.as_deref()))
+            }
+        };
+        self.webhook.page(frame, Tab::History, &content)
+    }
+}
+
+fn older(name: &str, next: Option<&str>) -> Markup {
+    html! { @if let Some(next) = next { nav.pager { a.button href={ "?" (name) "=" (in_query(next)) } { "Older" } } } }
+}
+
+fn told(notice: &Notice, frame: &Frame) -> Markup {
+    html! { li { p { strong { (notice.notice_type) } " " (relative(notice.created_at, frame.now)) } p { (foreign(&notice.summary)) } } }
+}
+
+fn acted(entry: &HistoryEntry, frame: &Frame) -> Markup {
+    html! {
+        li {
+            p { strong { (foreign(&entry.user)) } " " (action(&entry.action)) " " (relative(entry.created_at, frame.now)) span.exact { (full(entry.created_at)) } }
+            (details(&entry.details))
+        }
+    }
+}
+
+/// An action as the verb of a sentence.
+fn action(name: &str) -> &str {
+    match name {
+        "created" => "registered the webhook",
+        "changed" => "changed the webhook",
+        "deleted" => "deleted the webhook",
+        "tested" => "sent a test",
+        "resent" => "sent a delivery again",
+        "recovered" => "began a recovery",
+        "cancelled" => "cancelled what waited",
+        other => other,
+    }
+}
+
+/// What an action was about, a line for each member.
+fn details(details: &Value) -> Markup {
+    let members = details.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    html! { dl.details { @for (name, value) in members { div { dt { (name.replace('_', " ")) } dd { (shown(value)) } } } } }
+}
+
+fn shown(value: &Value) -> Markup {
+    match value {
+        Value::String(text) => foreign(text),
+        Value::Array(values) => {
+            html! { @for (place, value) in values.iter().enumerate() { @if place > 0 { ", " } (shown(value)) } }
+        }
+        Value::Object(members) if members.contains_key("from") && members.contains_key("to") => {
+            html! { (shown(&members["from"])) " → " (shown(&members["to"])) }
+        }
+        other => foreign(&other.to_string()),
+    }
+}

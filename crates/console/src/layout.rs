@@ -1,0 +1,165 @@
+//! What every page has.
+
+use maud::{DOCTYPE, Markup, html};
+use time::OffsetDateTime;
+
+use crate::{Paths, assets::address, text::foreign};
+
+/// What a page knows of its request.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// The user, as the business application names them.
+    pub user: String,
+    /// The token that its forms carry.
+    pub token: String,
+    /// The time of the request.
+    pub now: OffsetDateTime,
+    /// What the form before this page has done.
+    pub done: Option<Done>,
+    /// Whether the console logs users in and out by itself.
+    pub logs_out: bool,
+}
+
+/// What a form has done, to be said on the page after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Name, URL or events were changed.
+    Changed,
+    /// The webhook was paused.
+    Paused,
+    /// The webhook was activated.
+    Activated,
+    /// The webhook was deleted.
+    Deleted,
+    /// What waited is being cancelled.
+    Cancelled,
+    /// A test is under way.
+    Tested,
+    /// A delivery is sent again.
+    Resent,
+    /// A registration came twice.
+    Registered,
+}
+
+impl Done {
+    const ALL: [Self; 8] = [
+        Self::Changed,
+        Self::Paused,
+        Self::Activated,
+        Self::Deleted,
+        Self::Cancelled,
+        Self::Tested,
+        Self::Resent,
+        Self::Registered,
+    ];
+
+    /// The word in the query string.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Paused => "paused",
+            Self::Activated => "activated",
+            Self::Deleted => "deleted",
+            Self::Cancelled => "cancelled",
+            Self::Tested => "tested",
+            Self::Resent => "resent",
+            Self::Registered => "registered",
+        }
+    }
+
+    /// Reads the word.
+    #[must_use]
+    pub fn read(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|done| done.as_str() == word)
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Changed => "Saved. The next attempt of every delivery uses the new settings.",
+            Self::Paused => "Paused. What waits is kept; events that come now are skipped and can be recovered.",
+            Self::Activated => "Active again. What waited is being sent, at a limited rate.",
+            Self::Deleted => "Deleted. What waited is cancelled; the log can be read until it expires.",
+            Self::Cancelled => "What waited until now is being cancelled.",
+            Self::Tested => "A test is on its way.",
+            Self::Resent => "The delivery is being sent again.",
+            Self::Registered => {
+                "This webhook was registered before by the same form. Its secret was shown then, and cannot be shown again."
+            }
+        }
+    }
+}
+
+/// A place above a page: its name and its address.
+pub(crate) type Crumb<'a> = (&'a str, String);
+
+/// The whole page.
+pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &Markup) -> String {
+    let body = html! {
+        a.skip href="#main" { "Skip to the content" }
+        header.top {
+            a.brand href=(Paths::HOME) { (mark()) "Webhooks" }
+            form.find action="/console/find/" method="get" role="search" {
+                input type="search" name="id" aria-label="Event or delivery id" placeholder="Find an event or delivery by its id" required maxlength="64" autocomplete="off" spellcheck="false";
+            }
+            nav aria-label="Main" {
+                a href="/api/v1/docs/" { "API" }
+                span.user title="Logged in" { (foreign(&frame.user)) }
+                @if frame.logs_out {
+                    form method="post" action="/console/logout/" { (token(frame)) button.link { "Log out" } }
+                }
+            }
+        }
+        main #main {
+            @if !crumbs.is_empty() {
+                nav.crumbs aria-label="Breadcrumb" { @for (name, path) in crumbs { a href=(path) { (foreign(name)) } } }
+            }
+            @if let Some(done) = frame.done { p.done role="status" { (done.message()) } }
+            p.stale #stale role="status" hidden { "The connection to the service is lost. What you see is from " span {} "." }
+            (content)
+        }
+    };
+    document(title, &body)
+}
+
+/// A page without a session: of the log-in, and of errors.
+pub(crate) fn bare(title: &str, content: &Markup) -> String {
+    let body = html! {
+        header.top { a.brand href=(Paths::HOME) { (mark()) "Webhooks" } }
+        main.narrow #main { (content) }
+    };
+    document(title, &body)
+}
+
+fn document(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (crate::text::visible(title)) " · Webhooks" }
+                link rel="icon" type="image/svg+xml" href=(address("icon.svg"));
+                link rel="stylesheet" href=(address("console.css"));
+                script type="module" src=(address("console.js")) {}
+            }
+            body { (body) }
+        }
+    };
+    page.into_string()
+}
+
+fn mark() -> Markup {
+    html! { svg.mark viewBox="0 0 24 24" aria-hidden="true" { path d="M5 6a4 4 0 0 1 8 0c0 1-.4 2-1 2.700L15 14M19 18a4 4 0 0 1-7.700-1.500M5 12.500A4 4 0 1 0 8.500 18H15" {} } }
+}
+
+/// The field that ties a form to the session.
+pub(crate) fn token(frame: &Frame) -> Markup {
+    html! { input type="hidden" name="token" value=(frame.token); }
+}
+
+/// A form that is one button.
+pub(crate) fn button(frame: &Frame, action: &str, label: &str, class: &str) -> Markup {
+    html! { form method="post" action=(action) { (token(frame)) button class=(class) { (label) } } }
+}

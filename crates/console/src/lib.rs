@@ -1,0 +1,41 @@
+#![doc = include_str!("../README.md")]
+
+mod assets;
+mod chart;
+mod deliveries;
+mod delivery;
+mod fares;
+mod find;
+mod forms;
+mod health;
+mod history;
+mod layout;
+mod login;
+mod paths;
+mod problem;
+mod recover;
+mod register;
+mod settings;
+mod text;
+mod times;
+mod webhook;
+mod webhooks;
+
+pub use assets::{ICON, SCRIPT, STYLE};
+pub use chart::Bar;
+pub use deliveries::{Deliveries, LogQuery};
+pub use delivery::DeliveryPage;
+pub use fares::{Fares, Range};
+pub use find::{Find, Found};
+pub use forms::{Fault, WebhookForm};
+pub use health::Health;
+pub use history::{History, Told};
+pub use layout::{Done, Frame};
+pub use login::Login;
+pub use paths::{PATHS, Paths};
+pub use problem::Problem;
+pub use recover::{Progress, RecoverForm};
+pub use register::Registered;
+pub use settings::Settings;
+pub use webhook::{Tab, WebhookFrame};
+pub use webhooks::{Listed, Webhooks};

@@ -1,0 +1,153 @@
+//! The recovery of what was dropped or skipped: the count first, then the progress.
+
+use ledger::{Recoverable, RecoverableCount, Recovery, Webhook};
+use maud::{Markup, html};
+
+use crate::{
+    Frame, PATHS, Paths, Tab, WebhookFrame,
+    layout::{self, token},
+    text::{count, foreign, number},
+    times::{for_input, full, relative},
+};
+
+/// The form, and what it would recover.
+#[derive(Clone, Debug)]
+pub struct RecoverForm {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// The beginning of the span, as it was written.
+    pub since: String,
+    /// Its end, which may be empty.
+    pub until: String,
+    /// The states.
+    pub states: Vec<Recoverable>,
+    /// What is wrong with these, in words.
+    pub faults: Vec<String>,
+    /// How many deliveries that are, once it was asked for.
+    pub count: Option<RecoverableCount>,
+    /// A recovery that is running.
+    pub running: Option<Recovery>,
+}
+
+impl RecoverForm {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let webhook = &self.webhook;
+        let is = |state| self.states.contains(&state);
+        let since = if self.since.is_empty() { self.suggestion(frame) } else { self.since.clone() };
+        let content = html! {
+            @if let Some(running) = &self.running { (under_way(webhook, running)) }
+            section {
+                p { "Sends deliveries that were given up, or skipped during a pause, once more: each with a fresh run of the schedule, at a limited rate." }
+                form.stack method="get" action=(PATHS.of_webhook(webhook.id, "recover")) {
+                    @for fault in &self.faults { p.fault role="alert" { (fault) } }
+                    div.pair {
+                        div.field { label for="since" { "Events from (UTC)" } input type="datetime-local" step="1" id="since" name="since" value=(since) required; }
+                        div.field { label for="until" { "until (UTC), optional" } input type="datetime-local" step="1" id="until" name="until" value=(self.until); }
+                    }
+                    fieldset.field {
+                        legend { "Which were" }
+                        label.check { input type="checkbox" name="states" value="dropped" checked[is(Recoverable::Dropped)]; "dropped: every attempt failed" }
+                        label.check { input type="checkbox" name="states" value="skipped" checked[is(Recoverable::Skipped)]; "skipped: the webhook was paused" }
+                    }
+                    div.actions { button.primary[self.count.is_none()] { "Count them" } }
+                }
+                (self.confirmation(frame))
+            }
+        };
+        WebhookFrame::Live(Box::new(webhook.clone())).page(frame, Tab::Recover, &content)
+    }
+
+    /// When it began to fail, else a week ago.
+    fn suggestion(&self, frame: &Frame) -> String {
+        let begun = self.webhook.failing_since.map(|since| since - time::Duration::DAY);
+        for_input(begun.unwrap_or(frame.now - time::Duration::WEEK).min(frame.now - time::Duration::WEEK))
+    }
+
+    fn confirmation(&self, frame: &Frame) -> Markup {
+        let Some(counted) = self.count else { return html! {} };
+        let shown = u64::try_from(counted.count).unwrap_or_default();
+        let deliveries = count(shown, "delivery", "deliveries");
+        let most = if counted.is_exact { "" } else { "At least " };
+        html! {
+            div.result role="status" {
+                @if shown == 0 {
+                    p { "There are none." }
+                } @else {
+                    p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } "." }
+                    @if !self.webhook.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }
+                    form method="post" action=(PATHS.of_webhook(self.webhook.id, "recover")) {
+                        (token(frame))
+                        input type="hidden" name="since" value=(self.since);
+                        input type="hidden" name="until" value=(self.until);
+                        @for state in &self.states { input type="hidden" name="states" value=(state.as_str()); }
+                        button.primary { "Send " (deliveries) " again" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn under_way(webhook: &Webhook, running: &Recovery) -> Markup {
+    html! {
+        p.banner.warn {
+            "A recovery is under way: " (number(u64::try_from(running.resent).unwrap_or_default())) " sent so far. "
+            a href=(PATHS.recovery(webhook.id, running.id)) { "See its progress" }
+        }
+    }
+}
+
+/// The progress of a recovery.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The webhook.
+    pub webhook: WebhookFrame,
+    /// The recovery.
+    pub recovery: Recovery,
+    /// How many deliveries it has left, if that was counted.
+    pub left: Option<RecoverableCount>,
+}
+
+impl Progress {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let recovery = &self.recovery;
+        let resent = u64::try_from(recovery.resent).unwrap_or_default();
+        let content = html! {
+            h1 { "Recovery" }
+            section #progress data-live=[recovery.finished_at.is_none().then_some("")] {
+                @match recovery.finished_at {
+                    Some(at) => p.banner.good { strong { "Done" } " " (relative(at, frame.now)) ": " (count(resent, "delivery was", "deliveries were")) " sent again." },
+                    None => {
+                        p.banner.warn { strong { "Under way" } ": " (count(resent, "delivery", "deliveries")) " sent again so far" (self.left()) "." }
+                        (self.bar(resent))
+                    }
+                }
+                dl.facts {
+                    div { dt { "Events from" } dd { (full(recovery.since)) } }
+                    @if let Some(until) = recovery.until { div { dt { "until" } dd { (full(until)) } } }
+                    div { dt { "Which were" } dd { (recovery.states.join(", ")) } }
+                    div { dt { "Begun" } dd { (full(recovery.created_at)) } }
+                }
+            }
+            p { a href={ (PATHS.webhook(self.webhook.id())) "#log" } { "See the log" } }
+        };
+        let crumbs = [("Webhooks", Paths::HOME.to_owned()), (self.webhook.name(), PATHS.webhook(self.webhook.id()))];
+        layout::page(frame, "Recovery", &crumbs, &content)
+    }
+
+    fn left(&self) -> String {
+        let left = self.left.map(|left| (u64::try_from(left.count).unwrap_or_default(), left.is_exact));
+        left.map_or_else(String::new, |(left, exact)| {
+            format!(", {}{} to go", if exact { "" } else { "more than " }, number(left))
+        })
+    }
+
+    fn bar(&self, resent: u64) -> Markup {
+        let left = self.left.map(|left| u64::try_from(left.count).unwrap_or_default());
+        html! { @if let Some(left) = left { progress max=(resent + left) value=(resent) aria-label="Progress" {} } }
+    }
+}

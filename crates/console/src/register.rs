@@ -1,0 +1,78 @@
+//! The registration of a webhook, and its secret.
+
+use ledger::Webhook;
+use maud::{Markup, html};
+use uuid::Uuid;
+
+use crate::{
+    Frame, PATHS, Paths, WebhookForm,
+    delivery::copy,
+    layout::{self, token},
+    text::foreign,
+};
+
+impl WebhookForm {
+    /// The form that registers a webhook. Posted twice, one `form` registers once.
+    #[must_use]
+    pub fn registration(&self, frame: &Frame, form: Uuid) -> String {
+        let content = html! {
+            h1 { "Register a webhook" }
+            form.stack method="post" action="/console/register/" {
+                (token(frame))
+                input type="hidden" name="form" value=(form);
+                (self.others())
+                (self.fields())
+                div.actions { button.primary { "Register" } a href=(Paths::HOME) { "Cancel" } }
+            }
+        };
+        layout::page(frame, "Register a webhook", &[("Webhooks", Paths::HOME.to_owned())], &content)
+    }
+}
+
+/// The page after a registration: the only one that shows the secret.
+#[derive(Clone, Debug)]
+pub struct Registered<'a> {
+    /// The webhook.
+    pub webhook: &'a Webhook,
+    /// Its signing secret.
+    pub secret: &'a str,
+    /// Receivers' code: the language and the program.
+    pub receivers: &'a [(&'a str, &'a str)],
+}
+
+impl Registered<'_> {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let content = html! {
+            h1 { (foreign(&self.webhook.name)) " is registered" }
+            section.secret {
+                h2 { "1. Keep the signing secret" }
+                p { "Your receiver needs it to know that a request comes from this service and was not altered. " strong { "It is shown only now." } " If you lose it, register the webhook anew." }
+                p.row { code #secret { (self.secret) } (copy("secret", "Copy")) }
+                p.note { "Never put it into a page, an app or a repository. It holds two keys: " code { "X-Service-Signature" } " is made with the whole text as its key, the headers of Standard Webhooks with the 48 bytes that follow " code { "whsec_" } " in base64." }
+            }
+            section {
+                h2 { "2. Verify what you receive" }
+                p { "Take one of these programs, or its function that verifies. Each checks the signature and its age, and takes each delivery once." }
+                @for (language, code) in self.receivers {
+                    details { summary { (language) } pre { (code) } }
+                }
+            }
+            (self.test(frame))
+            p { a.button href=(PATHS.webhook(self.webhook.id)) { "Go to the webhook" } }
+        };
+        layout::page(frame, "Registered", &[("Webhooks", Paths::HOME.to_owned())], &content)
+    }
+
+    fn test(&self, frame: &Frame) -> Markup {
+        html! {
+            section {
+                h2 { "3. Send a test" }
+                p { "A sample of " code { (self.webhook.events.first().map_or("", |event| event.as_str())) } " is sent to " span.url { (foreign(&self.webhook.url)) } ", signed like any event." }
+                form method="post" action=(PATHS.of_webhook(self.webhook.id, "test")) data-in-place="test-result" { (token(frame)) button.primary { "Send a test" } }
+                div #test-result aria-live="polite" {}
+            }
+        }
+    }
+}

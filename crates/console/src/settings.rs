@@ -1,0 +1,106 @@
+//! A webhook's settings, and what ends it.
+
+use ledger::{Backlog, Webhook};
+use maud::{Markup, html};
+
+use crate::{
+    Frame, PATHS, Tab, WebhookForm, WebhookFrame,
+    layout::{button, token},
+    text::bounded,
+    times::full,
+};
+
+/// The page.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// The form's fields.
+    pub form: WebhookForm,
+    /// How long the log is kept, in days.
+    pub kept_days: u64,
+}
+
+impl Settings {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let webhook = &self.webhook;
+        let content = html! {
+            section {
+                form.stack method="post" action=(PATHS.of_webhook(webhook.id, "settings")) {
+                    (token(frame))
+                    (self.form.others())
+                    (self.form.fields())
+                    div.actions { button.primary { "Save" } }
+                }
+                dl.facts {
+                    div { dt { "Webhook id" } dd { code { (webhook.id) } } }
+                    div { dt { "Registered" } dd { (full(webhook.created_at)) } }
+                    div { dt { "Last changed" } dd { (full(webhook.updated_at)) } }
+                }
+            }
+            (self.pause(frame))
+            (self.cancel(frame))
+            (self.delete(frame))
+        };
+        WebhookFrame::Live(Box::new(webhook.clone())).page(frame, Tab::Settings, &content)
+    }
+
+    fn waiting(&self) -> String {
+        bounded(self.webhook.backlog.waiting, Backlog::MOST, "delivery that waits", "deliveries that wait")
+    }
+
+    fn pause(&self, frame: &Frame) -> Markup {
+        let id = self.webhook.id;
+        html! {
+            section.act {
+                @if self.webhook.is_active {
+                    div { h2 { "Pause" } p { "Nothing is sent while it is paused: " (self.waiting()) " for a retry " (are(self.webhook.backlog.waiting)) " kept for later. New events are skipped; you can recover them afterwards." } }
+                    (button(frame, &PATHS.of_webhook(id, "pause"), "Pause", ""))
+                } @else {
+                    div { h2 { "Activate" } p { "It is paused. When you activate it, " (self.waiting()) " " (are(self.webhook.backlog.waiting)) " sent. What was skipped stays skipped until you recover it." } }
+                    (button(frame, &PATHS.of_webhook(id, "activate"), "Activate", "primary"))
+                }
+            }
+        }
+    }
+
+    fn cancel(&self, frame: &Frame) -> Markup {
+        let waiting = self.webhook.backlog.waiting;
+        html! {
+            section.act {
+                div { h2 { "Cancel what waits" } p { "Cancels " (self.waiting()) " for a retry, and what has not been tried yet. They are not sent any more; each can be sent again from the log. What comes later is delivered as usual." } }
+                @if self.webhook.backlog.is_cancelling {
+                    p.note { "This is being done." }
+                } @else {
+                    (confirmed(frame, &PATHS.of_webhook(self.webhook.id, "cancel"), &format!("Yes, cancel {}", if waiting == 0 { "what waits" } else { "them" }), "Cancel what waits"))
+                }
+            }
+        }
+    }
+
+    fn delete(&self, frame: &Frame) -> Markup {
+        html! {
+            section.act {
+                div { h2 { "Delete" } p { "Nothing is sent any more, and this cannot be undone: " (self.waiting()) " " (are(self.webhook.backlog.waiting)) " cancelled, and the signing secret is of no use. The log can be read for " (self.kept_days) " days." } }
+                (confirmed(frame, &PATHS.of_webhook(self.webhook.id, "delete"), "Yes, delete this webhook for good", "Delete"))
+            }
+        }
+    }
+}
+
+const fn are(count: i64) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+/// A form that has to be confirmed by a mark.
+fn confirmed(frame: &Frame, action: &str, confirm: &str, label: &str) -> Markup {
+    html! {
+        form.confirm method="post" action=(action) {
+            (token(frame))
+            label { input type="checkbox" name="confirmed" value="yes" required; (confirm) }
+            button.danger { (label) }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Foreign text, numbers and JSON for people.
+
+use maud::{Markup, html};
+use serde_json::Value;
+use url::form_urlencoded;
+
+/// Text that somebody else wrote. Its direction stays its own, and what cannot be seen is shown as a symbol.
+pub(crate) fn foreign(text: &str) -> Markup {
+    html! { bdi { (visible(text)) } }
+}
+
+/// Replaces control characters, but line breaks and tabs, by their pictures, and characters that turn the direction of
+/// writing by their code points.
+pub(crate) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            '\r' => {}
+            '\0'..='\u{1f}' => shown.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}')),
+            '\u{7f}' => shown.push('\u{2421}'),
+            '\u{80}'..='\u{9f}' => shown.push('\u{fffd}'),
+            '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c)));
+            }
+            _ => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// A number with thin spaces between thousands.
+pub(crate) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            shown.push('\u{202f}');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A number of things.
+pub(crate) fn count(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", number(count), if count == 1 { one } else { many })
+}
+
+/// A count that stopped at `most`.
+pub(crate) fn bounded(counted: i64, most: i64, one: &str, many: &str) -> String {
+    let shown = u64::try_from(counted).unwrap_or_default();
+    let more = if counted >= most { "+" } else { "" };
+    format!("{}{more} {}", number(shown), if shown == 1 && more.is_empty() { one } else { many })
+}
+
+/// A value in a query string.
+pub(crate) fn in_query(value: &str) -> String {
+    form_urlencoded::byte_serialize(value.as_bytes()).collect()
+}
+
+/// JSON with line breaks, or `None` when it is none.
+pub(crate) fn pretty(json: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    serde_json::to_string_pretty(&value).ok()
+}
+
+/// The beginning of a text, at most `most` bytes, and whether that is not all.
+pub(crate) fn beginning(text: &str, most: usize) -> (&str, bool) {
+    let end = (0..=most.min(text.len())).rfind(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    (&text[..end], end < text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_shown() {
+        assert_eq!(visible("a\0b\x1b[31m\u{202e}gpj\r\n\tc"), "a␀b␛[31m⟨U+202E⟩gpj\n\tc");
+        assert_eq!(foreign("<b>").into_string(), "<bdi>&lt;b&gt;</bdi>");
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_bounded_counts_say_so() {
+        for (value, shown) in [(0, "0"), (999, "999"), (1_000, "1\u{202f}000"), (1_234_567, "1\u{202f}234\u{202f}567")]
+        {
+            assert_eq!(number(value), shown);
+        }
+        assert_eq!(bounded(1, 1_000, "delivery", "deliveries"), "1 delivery");
+        assert_eq!(bounded(1_000, 1_000, "delivery", "deliveries"), "1\u{202f}000+ deliveries");
+    }
+}

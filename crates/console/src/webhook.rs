@@ -1,0 +1,144 @@
+//! What the pages of one webhook share: its name, its health and its tabs.
+
+use domain::WebhookId;
+use ledger::Webhook;
+use maud::{Markup, html};
+
+use crate::{
+    Done, Frame, Health, PATHS, Paths, health,
+    layout::{self, Crumb, button},
+    text::foreign,
+};
+
+/// A page of a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tab {
+    /// Health, charts and the log.
+    Deliveries,
+    /// Recovering what was dropped or skipped.
+    Recover,
+    /// Name, URL, events, pause and deletion.
+    Settings,
+    /// Who changed what, and what was told.
+    History,
+}
+
+impl Tab {
+    const ALL: [Self; 4] = [Self::Deliveries, Self::Recover, Self::Settings, Self::History];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Deliveries => "Deliveries",
+            Self::Recover => "Recover",
+            Self::Settings => "Settings",
+            Self::History => "History",
+        }
+    }
+
+    fn path(self, id: WebhookId) -> String {
+        match self {
+            Self::Deliveries => PATHS.webhook(id),
+            Self::Recover => PATHS.of_webhook(id, "recover"),
+            Self::Settings => PATHS.of_webhook(id, "settings"),
+            Self::History => PATHS.of_webhook(id, "history"),
+        }
+    }
+}
+
+/// The webhook that a page is about.
+#[derive(Clone, Debug)]
+pub enum WebhookFrame {
+    /// It exists.
+    Live(Box<Webhook>),
+    /// It was deleted, and its log is still there.
+    Deleted(WebhookId),
+}
+
+impl WebhookFrame {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> WebhookId {
+        match self {
+            Self::Live(webhook) => webhook.id,
+            Self::Deleted(id) => *id,
+        }
+    }
+
+    /// Its name for people.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Live(webhook) => &webhook.name,
+            Self::Deleted(_) => "Deleted webhook",
+        }
+    }
+
+    pub(crate) fn crumbs(&self) -> Vec<Crumb<'_>> {
+        vec![("Webhooks", Paths::HOME.to_owned()), (self.name(), PATHS.webhook(self.id()))]
+    }
+
+    /// A page of the webhook.
+    pub(crate) fn page(&self, frame: &Frame, tab: Tab, content: &Markup) -> String {
+        let content = html! {
+            (self.head(frame))
+            nav.tabs aria-label="Webhook" {
+                @for one in self.tabs() {
+                    a href=(one.path(self.id())) aria-current=[(one == tab).then_some("page")] { (one.name()) }
+                }
+            }
+            (content)
+        };
+        let title = format!("{}: {}", self.name(), tab.name());
+        layout::page(frame, &title, &[("Webhooks", Paths::HOME.to_owned())], &content)
+    }
+
+    fn tabs(&self) -> impl Iterator<Item = Tab> {
+        let is_live = matches!(self, Self::Live(_));
+        Tab::ALL.into_iter().filter(move |tab| is_live || matches!(tab, Tab::Deliveries | Tab::History))
+    }
+
+    fn head(&self, frame: &Frame) -> Markup {
+        match self {
+            Self::Live(webhook) => live(webhook, frame),
+            Self::Deleted(_) => html! {
+                div.title { h1 { "Deleted webhook" } }
+                p.banner.idle { "It sends nothing any more. Its log and its history can be read until they expire." }
+            },
+        }
+    }
+}
+
+fn live(webhook: &Webhook, frame: &Frame) -> Markup {
+    let id = webhook.id;
+    html! {
+        div.title {
+            div {
+                h1 { (foreign(&webhook.name)) }
+                p.url { (foreign(&webhook.url)) }
+            }
+            div.actions {
+                @if webhook.is_active {
+                    (button(frame, &PATHS.of_webhook(id, "test"), "Send a test", ""))
+                } @else {
+                    (button(frame, &PATHS.of_webhook(id, "activate"), "Activate", "primary"))
+                }
+            }
+        }
+        p.banner.(Health::of(webhook).class()) #health data-live="" { (health::words(webhook, frame.now)) (advice(webhook, frame.done)) }
+    }
+}
+
+/// What an administrator can do about it.
+fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
+    let recover = html! { " " a href=(PATHS.of_webhook(webhook.id, "recover")) { "Recover them" } };
+    let backlog = webhook.backlog;
+    html! {
+        @match Health::of(webhook) {
+            Health::Dropping | Health::Failing => {
+                " " a href={ (PATHS.webhook(webhook.id)) "?state=retrying#log" } { "See what failed" }
+            }
+            Health::Recoverable => (recover),
+            Health::Paused if backlog.skipped + backlog.dropped > 0 && done.is_none() => (recover),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The list of webhooks, the worst first.
+
+use ledger::Webhook;
+use maud::{Markup, html};
+
+use crate::{
+    Bar, Frame, Health, PATHS, Paths, chart, health, layout,
+    text::{count, foreign, in_query},
+};
+
+/// A webhook in the list, with its last 24 hours.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// Its hours, oldest first.
+    pub hours: Vec<Bar>,
+}
+
+/// The list: a page of what was searched for.
+#[derive(Clone, Debug)]
+pub struct Webhooks {
+    /// What was searched for, if anything.
+    pub search: String,
+    /// This page's webhooks, in their order.
+    pub listed: Vec<Listed>,
+    /// How many webhooks of each health the tenant has.
+    pub by_health: Vec<(Health, u64)>,
+    /// This page's number, from 0, and the number of pages.
+    pub page: (usize, usize),
+}
+
+impl Webhooks {
+    /// The page.
+    #[must_use]
+    pub fn render(&self, frame: &Frame) -> String {
+        let total: u64 = self.by_health.iter().map(|(_, count)| count).sum();
+        let content = if total == 0 { empty() } else { self.list(frame, total) };
+        layout::page(frame, "Webhooks", &[], &content)
+    }
+
+    fn list(&self, frame: &Frame, total: u64) -> Markup {
+        html! {
+            div.title {
+                h1 { "Webhooks" }
+                a.button.primary href="/console/register/" { "Register a webhook" }
+            }
+            p.summary #summary data-live="" {
+                (count(total, "webhook", "webhooks")) ": "
+                @for (place, (health, number)) in self.by_health.iter().filter(|(_, number)| *number > 0).enumerate() {
+                    @if place > 0 { ", " }
+                    span.dot.(health.class()) {} (number) " " (health.word().to_lowercase())
+                }
+            }
+            form.search method="get" role="search" {
+                input type="search" name="q" value=(self.search) aria-label="Search by name or URL" placeholder="Search by name or URL" maxlength="200";
+                button { "Search" }
+                @if !self.search.is_empty() { a href=(Paths::HOME) { "Show all" } }
+            }
+            @if self.listed.is_empty() {
+                p.nothing { "No webhook has this in its name or URL." }
+            } @else {
+                ul.webhooks #webhooks data-live="" { @for listed in &self.listed { (entry(listed, frame)) } }
+                p.note { "The charts show attempts in the last 24 hours." }
+                (self.pager())
+            }
+        }
+    }
+
+    fn pager(&self) -> Markup {
+        let (page, pages) = self.page;
+        let address = |page: usize| format!("?q={}&page={page}", in_query(&self.search));
+        html! {
+            @if pages > 1 {
+                nav.pager aria-label="Pages" {
+                    @if page > 0 { a.button href=(address(page - 1)) rel="prev" { "Worse" } }
+                    span { "Page " (page + 1) " of " (pages) }
+                    @if page + 1 < pages { a.button href=(address(page + 1)) rel="next" { "Better" } }
+                }
+            }
+        }
+    }
+}
+
+fn entry(listed: &Listed, frame: &Frame) -> Markup {
+    let Listed { webhook, hours } = listed;
+    let health = Health::of(webhook);
+    html! {
+        li #{ "w" (webhook.id) } class=(health.class()) {
+            div {
+                h2 { span.dot.(health.class()) title=(health.word()) {} a href=(PATHS.webhook(webhook.id)) { (foreign(&webhook.name)) } }
+                p.health { (health::words(webhook, frame.now)) }
+                p.url { (foreign(&webhook.url)) }
+            }
+            (chart::spark(hours))
+        }
+    }
+}
+
+fn empty() -> Markup {
+    html! {
+        div.empty {
+            h1 { "No webhooks yet" }
+            p { "A webhook sends what happens in your account, such as a closed quote or a completed stock receipt, to a system of your choice within seconds: as a signed HTTPS request." }
+            p { "You need a URL of that system that takes POST requests. After the registration you get a signing secret, code in five languages that verifies it, and a test." }
+            p { a.button.primary href="/console/register/" { "Register the first webhook" } }
+        }
+    }
+}
