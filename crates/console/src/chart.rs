@@ -66,9 +66,9 @@ pub(crate) fn spark(bars: &[Bar]) -> Markup {
     let classes = ["ok", "no", "gone"];
     html! {
         svg.spark viewBox={ "0 0 " (bars.len() * STEP) " " (HEIGHT) } role="img" aria-label=(in_words("Last 24 hours", bars)) preserveAspectRatio="none" {
-            path.base d={ "M0 " (HEIGHT) "h" (bars.len() * STEP) };
+            path.base d={ "M0 " (HEIGHT) "h" (bars.len() * STEP) } {}
             @for (path, class) in paths.iter().zip(classes) {
-                @if !path.is_empty() { path class=(class) d=(path); }
+                @if !path.is_empty() { path class=(class) d=(path) {} }
             }
         }
     }
@@ -90,8 +90,8 @@ pub(crate) fn large(what: &str, bars: &[Bar], step: Duration) -> Markup {
         figure.chart {
             div.scale aria-hidden="true" { span { (number(most)) } span { "0" } }
             svg viewBox={ "0 0 " (width) " " (HEIGHT) } role="img" aria-label=(in_words(what, bars)) preserveAspectRatio="none" {
-                path.grid d={ "M0 .5h" (width) "M0 " (HEIGHT / 2) "h" (width) };
-                path.base d={ "M0 " (HEIGHT - 1) "h" (width) };
+                path.grid d={ "M0 .5h" (width) "M0 " (HEIGHT / 2) "h" (width) } {}
+                path.base d={ "M0 " (HEIGHT - 1) "h" (width) } {}
                 @for (place, bar) in (0u64..).zip(bars) { (column(bar, place * STEP, most, HEIGHT, step)) }
             }
             @if let (Some(first), Some(last)) = (first, last) {
@@ -127,7 +127,7 @@ fn column(bar: &Bar, x: u64, most: u64, full: u64, step: Duration) -> Markup {
             g {
                 title { (title) }
                 @for (y, height, class) in rects {
-                    rect class=(class) x=(x + 1) y=(y) width="14" height=(height);
+                    rect class=(class) x=(x + 1) y=(y) width="14" height=(height) {}
                 }
             }
         }

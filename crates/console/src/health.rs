@@ -58,7 +58,7 @@ impl Health {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Dropping | Self::Failing => "Failing",
-            Self::Recoverable => "Well, with gaps",
+            Self::Recoverable => "To recover",
             Self::Paused => "Paused",
             Self::Untried => "New",
             Self::Well => "Well",

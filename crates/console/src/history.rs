@@ -67,15 +67,19 @@ fn told(notice: &Notice, frame: &Frame) -> Markup {
 fn acted(entry: &HistoryEntry, frame: &Frame) -> Markup {
     html! {
         li {
-            p { strong { (foreign(&entry.user)) } " " (action(&entry.action)) " " (relative(entry.created_at, frame.now)) span.exact { (full(entry.created_at)) } }
+            p { strong { (foreign(&entry.user)) } " " (action(entry)) " " (relative(entry.created_at, frame.now)) span.exact { (full(entry.created_at)) } }
             (details(&entry.details))
         }
     }
 }
 
 /// An action as the verb of a sentence.
-fn action(name: &str) -> &str {
-    match name {
+fn action(entry: &HistoryEntry) -> &str {
+    match entry.action.as_str() {
+        "changed" if is_only_switch(&entry.details) => match entry.details["is_active"]["to"].as_bool() {
+            Some(false) => "paused the webhook",
+            _ => "activated the webhook",
+        },
         "created" => "registered the webhook",
         "changed" => "changed the webhook",
         "deleted" => "deleted the webhook",
@@ -87,8 +91,16 @@ fn action(name: &str) -> &str {
     }
 }
 
+/// Whether a change is a pause or an activation and nothing else.
+fn is_only_switch(details: &Value) -> bool {
+    details.as_object().is_some_and(|members| members.len() == 1 && members.contains_key("is_active"))
+}
+
 /// What an action was about, a line for each member.
 fn details(details: &Value) -> Markup {
+    if is_only_switch(details) {
+        return html! {};
+    }
     let members = details.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     html! { dl.details { @for (name, value) in members { div { dt { (name.replace('_', " ")) } dd { (shown(value)) } } } } }
 }

@@ -26,6 +26,8 @@ pub(crate) fn milliseconds(milliseconds: u128) -> String {
 pub(crate) fn relative(moment: OffsetDateTime, now: OffsetDateTime) -> Markup {
     let words = if moment > now {
         format!("in {}", length(moment - now + Duration::milliseconds(999)))
+    } else if now - moment < Duration::SECOND {
+        "just now".to_owned()
     } else {
         format!("{} ago", length(now - moment))
     };

@@ -17,6 +17,29 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/console")
 }
 
+/// Every screen, with its name.
+fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'static str, String)> {
+    let of = |webhook: &str, part: &str| format!("/console/webhooks/{webhook}/{part}");
+    let failing = &life.failing;
+    vec![
+        ("webhooks", "/console/".to_owned()),
+        ("search", "/console/?q=nowhere".to_owned()),
+        ("register", "/console/register/".to_owned()),
+        ("webhook", of(failing, "")),
+        ("webhook-well", of(&life.healthy, "?range=7d")),
+        ("webhook-month", of(&life.mended, "?range=30d&state=dropped")),
+        ("webhook-paused", of(&life.paused, "")),
+        ("delivery", of(failing, &format!("deliveries/{delivery}/"))),
+        ("settings", of(failing, "settings/")),
+        ("history", of(&life.paused, "history/")),
+        ("recover", of(failing, "recover/?since=2026-01-01T00:00:00&states=dropped&states=skipped")),
+        ("recovery", of(&life.mended, &format!("recoveries/{recovery}/"))),
+        ("find", format!("/console/find/?id={event}")),
+        ("find-nothing", format!("/console/find/?id={}", Uuid::now_v7())),
+        ("not-found", of(&Uuid::now_v7().to_string(), "")),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
     if !browser::is_here() {
@@ -27,28 +50,10 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
         let life = Life::begin(&system, tenant).await;
         let api = system.admin(tenant).await;
         let (event, delivery) = life.event(&api).await;
-        let recovery =
-            api.post(&format!("/api/v1/webhooks/{}/recover/", life.mended), &json!({"since": "2026-01-01T00:00:00Z"}));
-        let recovery = recovery.await.json()["id"].as_str().unwrap().to_owned();
-        let of = |webhook: &str, part: &str| format!("/console/webhooks/{webhook}/{part}");
-        let failing = &life.failing;
-        let pages = [
-            ("webhooks", "/console/".to_owned()),
-            ("search", "/console/?q=nowhere".to_owned()),
-            ("register", "/console/register/".to_owned()),
-            ("webhook", of(failing, "")),
-            ("webhook-well", of(&life.healthy, "?range=7d")),
-            ("webhook-month", of(&life.mended, "?range=30d&state=dropped")),
-            ("webhook-paused", of(&life.paused, "")),
-            ("delivery", of(failing, &format!("deliveries/{delivery}/"))),
-            ("settings", of(failing, "settings/")),
-            ("history", of(&life.paused, "history/")),
-            ("recover", of(failing, "recover/?since=2026-01-01T00:00:00&states=dropped&states=skipped")),
-            ("recovery", of(&life.mended, &format!("recoveries/{recovery}/"))),
-            ("find", format!("/console/find/?id={event}")),
-            ("find-nothing", format!("/console/find/?id={}", Uuid::now_v7())),
-            ("not-found", of(&Uuid::now_v7().to_string(), "")),
-        ];
+        let (path, since) =
+            (format!("/api/v1/webhooks/{}/recover/", life.mended), json!({"since": "2026-01-01T00:00:00Z"}));
+        let recovery = api.post(&path, &since).await.json()["id"].as_str().unwrap().to_owned();
+        let pages = pages(&life, &event, &delivery, &recovery);
         for (name, path) in &pages {
             let text = api.get(path).await.text;
             assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MOST, "{name} has {} bytes", text.len());
