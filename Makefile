@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo test chaos api-fuzz bench bench-isolation volume openapi run lint clean toolchain
+.PHONY: help up down build demo console accessibility pictures test chaos api-fuzz bench bench-isolation volume openapi run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -10,7 +10,7 @@ STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
 BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run deploy/local/api-fuzz deploy/local/receivers .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/browser .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,24 @@ demo: toolchain ## Show the whole service at work, from nothing, and leave nothi
 	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
 	  cargo build -q --workspace --bins; cargo run -q --bin demo'
 
+console: toolchain ## Open the administrators' console with a tenant full of life, and print the link, until Ctrl-C
+	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
+	  cargo build -q -p end-to-end --bin console; exec target/debug/console'
+
+accessibility: toolchain ## Let axe-core judge every page of the console, in both themes, wide and narrow
+	@deploy/local/browser --axe
+	@$(WITH_STACK) $(SHELL) -euc 'AXE_CORE=$${STACK_DIR:-$$PWD/.local}/axe/node_modules/axe-core/axe.min.js \
+	  cargo test -p end-to-end --test console pictures::'
+
+pictures: toolchain ## Make the README's pictures of the console anew
+	@deploy/local/browser
+	@$(WITH_STACK) cargo test -p end-to-end --test console pictures::
+	@cp target/console/webhooks-1200-light.png crates/console/pictures/webhooks.png
+	@cp target/console/webhook-1200-dark.png crates/console/pictures/webhook.png
+
 test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
 	@deploy/local/receivers
+	@deploy/local/browser
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
 
 chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECONDS=180 RATE=40)

@@ -9,14 +9,16 @@ use crate::{
     deliveries::badge,
     health::in_short,
     layout::{self, button},
-    text::{beginning, foreign, pretty, visible},
+    text::{beginning, foreign, pretty, shortened, visible},
     times::{clock, due, full, milliseconds, relative},
 };
 
 /// How much of a body is shown, in bytes.
-const SHOWN: usize = 16_000;
+const SHOWN: usize = 6_000;
+/// How much of a body stands in a command, and how much of an answer is shown, in bytes.
+const SHORT: usize = 2_000;
 /// How many attempts are shown.
-const ATTEMPTS: usize = 30;
+const ATTEMPTS: usize = 12;
 
 /// The page.
 #[derive(Clone, Debug)]
@@ -99,19 +101,19 @@ impl DeliveryPage {
                         a.button href=(PATHS.body(self.webhook.id(), id)) download={ (id) ".json" } { "Download the body" }
                     }
                 }
-                pre.http {
+                pre.http tabindex="0" {
                     "POST " @match self.attempts.last() { Some(attempt) => (visible(&attempt.url)), None => "(the webhook's URL)" } "\n"
                     @for (name, value) in self.headers() { b { (name) } ": " (value) "\n" }
                 }
                 p.note { "Each attempt is signed anew: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept." }
                 @if is_cut { p.note { "The body has " (self.body.len()) " bytes; this is its beginning." } }
                 @if let Some(json) = is_json.filter(|_| !is_cut) {
-                    pre #body { (visible(&json)) }
-                    details { summary { "As it was sent" } pre.raw { (visible(raw)) } }
+                    pre #body tabindex="0" { (visible(&json)) }
+                    details { summary { "As it was sent" } pre.raw tabindex="0" { (visible(raw)) } }
                 } @else {
-                    pre.raw { (visible(raw)) }
+                    pre.raw tabindex="0" { (visible(raw)) }
                 }
-                details { summary { "As curl, without a signature" } pre #curl { (visible(&self.curl())) } }
+                details { summary { "As curl, without a signature" } pre #curl tabindex="0" { (visible(&self.curl())) } }
             }
         }
     }
@@ -129,7 +131,7 @@ impl DeliveryPage {
         let url = self.attempts.last().map_or("https://…", |attempt| &attempt.url);
         let headers: String =
             self.headers().iter().map(|(name, value)| format!(" \\\n  -H '{name}: {value}'")).collect();
-        let body = if self.body.len() > SHOWN { format!("@{}.json", self.delivery.id) } else { self.body.clone() };
+        let body = if self.body.len() > SHORT { format!("@{}.json", self.delivery.id) } else { self.body.clone() };
         format!("curl {}{headers} \\\n  --data-binary {}", quoted(url), quoted(&body))
     }
 }
@@ -145,7 +147,7 @@ fn step(title: &Markup, about: &Markup) -> Markup {
 
 fn attempted(attempt: &Attempt) -> Markup {
     let is_good = attempt.outcome == "success";
-    let answer = String::from_utf8_lossy(&attempt.answer_head);
+    let answer = visible(&String::from_utf8_lossy(&attempt.answer_head));
     html! {
         li class=(if is_good { "good" } else { "bad" }) {
             div {
@@ -157,9 +159,9 @@ fn attempted(attempt: &Attempt) -> Markup {
                         (None, None) => (attempt.outcome),
                     }
                 }
-                p { (full(attempt.started_at)) " · took " (milliseconds(attempt.elapsed.as_millis())) " · " (foreign(&attempt.url)) }
+                p { (full(attempt.started_at)) " · took " (milliseconds(attempt.elapsed.as_millis())) " · " (shortened(&attempt.url)) }
                 @if !answer.is_empty() {
-                    details { summary { "The answer's beginning" } pre.raw { (visible(&answer)) } }
+                    details { summary { "The answer's beginning" } pre.raw tabindex="0" { (beginning(&answer, SHORT).0) } }
                 }
             }
         }
@@ -175,11 +177,64 @@ fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
             DeliveryState::Retrying => {
                 "It failed and will be tried again"
                 @if let Some(at) = delivery.next_attempt_at { ", " (due(at, frame.now)) }
-                ". A failure is retried 1 min, 5 min, 15 min, 1 h, 4 h and 12 h after the first one."
+                "."
             }
             DeliveryState::Dropped => "Every attempt failed. It is not tried again, unless you send it again.",
             DeliveryState::Cancelled => "It was cancelled before it succeeded: an administrator cancelled what waited, or deleted the webhook.",
             DeliveryState::Skipped => "The webhook was paused when the event came, so nothing was sent. You can send it now.",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use domain::EventType;
+
+    use super::*;
+    use crate::health::tests::{NOW, webhook};
+
+    #[test]
+    fn the_largest_page_is_at_most_100_kb() {
+        let attempt = |attempt| Attempt {
+            attempt,
+            url: format!("https://example.com/{}", "a".repeat(2_000)),
+            signed_at: NOW,
+            started_at: NOW,
+            elapsed: Duration::from_secs(1),
+            outcome: "status".to_owned(),
+            status: Some(500),
+            answer_head: (0..=255).cycle().take(1024).collect(),
+            error: Some("the receiver answered 500 Internal Server Error".to_owned()),
+        };
+        let delivery = Delivery {
+            id: "0192f0c1-0000-8000-8000-0000000000ab".parse().unwrap(),
+            event: "0192f0c1-0000-7000-8000-0000000000ab".parse().unwrap(),
+            event_type: EventType::QuoteClosed,
+            is_test: false,
+            state: DeliveryState::Dropped,
+            attempts: 200,
+            created_at: NOW,
+            occurred_at: NOW,
+            first_failed_at: Some(NOW),
+            next_attempt_at: None,
+        };
+        let page = |body: String| {
+            let webhook = WebhookFrame::Live(Box::new(webhook()));
+            let attempts = (1..=200).map(attempt).collect();
+            let page = DeliveryPage { webhook, delivery: delivery.clone(), body, attempts };
+            let frame = Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false };
+            page.render(&frame)
+        };
+        for body in [format!("[{}\"\"]", "\"\",".repeat(1_990)), "\"".repeat(262_144), "\u{1}".repeat(262_144)] {
+            let page = page(body);
+            assert!(page.len() < 100_000, "{} bytes", page.len());
+        }
+        let page = page("{\"a\": 1}".to_owned());
+        assert!(
+            page.contains("188 earlier attempts are left out") && page.contains("Attempt 200: 500 Internal"),
+            "{page}"
+        );
     }
 }

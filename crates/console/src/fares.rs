@@ -123,7 +123,7 @@ impl Fares {
                         tr {
                             th scope="row" { (words(*cause)) }
                             td.number { (number(*count)) }
-                            td.share { meter min="0" max=(failed) value=(count) { (count) } }
+                            td.share aria-hidden="true" { svg viewBox="0 0 100 4" preserveAspectRatio="none" { rect.rest width="100" height="4" {} rect.no width=(count * 100 / failed.max(1)) height="4" {} } }
                         }
                     }
                 }

@@ -41,7 +41,7 @@ impl Find<'_> {
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             h1 { "Find" }
-            form.search method="get" role="search" {
+            form.search method="get" role="search" aria-label="Ids" {
                 input type="search" name="id" value=(self.id) aria-label="Event or delivery id" placeholder="An id, such as 0192f0c1-…" required maxlength="64" autocomplete="off" spellcheck="false" autofocus[self.id.is_empty()];
                 button.primary { "Find" }
             }

@@ -73,7 +73,7 @@ impl WebhookForm {
                             input type="checkbox" name="events" value=(event_type.as_str()) checked[self.events.iter().any(|name| name == event_type.as_str())];
                             code { (event_type) } span { (first_sentence(catalogue::description(event_type))) }
                         }
-                        details { summary { "Sample" } pre { (catalogue::sample(event_type)) } }
+                        details { summary { "Sample" } pre tabindex="0" { (catalogue::sample(event_type)) } }
                     }
                 }
                 p.fault #events-fault { @for fault in &faults { "Events " (fault) ". " } }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     Frame, Tab, WebhookFrame,
-    text::{foreign, in_query},
+    text::{foreign, in_query, shortened},
     times::{full, relative},
 };
 
@@ -107,7 +107,7 @@ fn details(details: &Value) -> Markup {
 
 fn shown(value: &Value) -> Markup {
     match value {
-        Value::String(text) => foreign(text),
+        Value::String(text) => shortened(text),
         Value::Array(values) => {
             html! { @for (place, value) in values.iter().enumerate() { @if place > 0 { ", " } (shown(value)) } }
         }

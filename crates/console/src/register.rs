@@ -56,7 +56,7 @@ impl Registered<'_> {
                 h2 { "2. Verify what you receive" }
                 p { "Take one of these programs, or its function that verifies. Each checks the signature and its age, and takes each delivery once." }
                 @for (language, code) in self.receivers {
-                    details { summary { (language) } pre { (code) } }
+                    details { summary { (language) } pre tabindex="0" { (code) } }
                 }
             }
             (self.test(frame))

@@ -29,6 +29,12 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
+/// The beginning of foreign text that may be long.
+pub(crate) fn shortened(text: &str) -> Markup {
+    let (shown, is_cut) = beginning(text, 300);
+    html! { bdi { (visible(shown)) @if is_cut { "…" } } }
+}
+
 /// A number with thin spaces between thousands.
 pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();

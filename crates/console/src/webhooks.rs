@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     Bar, Frame, Health, PATHS, Paths, chart, health, layout,
-    text::{count, foreign, in_query},
+    text::{count, foreign, in_query, shortened},
 };
 
 /// A webhook in the list, with its last 24 hours.
@@ -52,7 +52,7 @@ impl Webhooks {
                     span.dot.(health.class()) {} (number) " " (health.word().to_lowercase())
                 }
             }
-            form.search method="get" role="search" {
+            form.search method="get" role="search" aria-label="Webhooks" {
                 input type="search" name="q" value=(self.search) aria-label="Search by name or URL" placeholder="Search by name or URL" maxlength="200";
                 button { "Search" }
                 @if !self.search.is_empty() { a href=(Paths::HOME) { "Show all" } }
@@ -90,7 +90,7 @@ fn entry(listed: &Listed, frame: &Frame) -> Markup {
             div {
                 h2 { span.dot.(health.class()) title=(health.word()) {} a href=(PATHS.webhook(webhook.id)) { (foreign(&webhook.name)) } }
                 p.health { (health::words(webhook, frame.now)) }
-                p.url { (foreign(&webhook.url)) }
+                p.url { (shortened(&webhook.url)) }
             }
             (chart::spark(hours))
         }

@@ -17,6 +17,16 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/console")
 }
 
+/// Lets axe-core judge the page, when `AXE_CORE` names its script (`make accessibility`).
+async fn violations(browser: &Browser, name: &str) -> Vec<String> {
+    let Ok(axe) = std::env::var("AXE_CORE") else { return Vec::new() };
+    let axe = std::fs::read_to_string(axe).expect("AXE_CORE can be read");
+    let run = "const done = arguments[0]; axe.run().then((found) => done(found.violations.map((one) => one.id + \": \" + \
+               one.nodes.map((node) => node.html + \" \" + node.failureSummary).join(\"; \"))));";
+    let found = browser.page.execute_async(&format!("{axe};{run}"), Vec::new()).await.expect("axe-core runs");
+    found.as_array().unwrap().iter().map(|violation| format!("{name}: {violation}")).collect()
+}
+
 /// Every screen, with its name.
 fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'static str, String)> {
     let of = |webhook: &str, part: &str| format!("/console/webhooks/{webhook}/{part}");
@@ -64,6 +74,7 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
         browser.open(&link[link.find("/console").unwrap()..]).await;
         browser.press("Continue to the console").await;
         browser.shows("Warehouse orders").await;
+        let mut faults = Vec::new();
         for (name, path) in &pages {
             browser.open(path).await;
             browser.element("h1").await;
@@ -73,9 +84,11 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
                     browser.page.execute("return document.documentElement.scrollWidth", Vec::new()).await.unwrap();
                 assert!(wide.as_u64().unwrap() <= width.into(), "{name} is {wide} wide at {width}");
                 let theme = if is_dark { "dark" } else { "light" };
+                faults.extend(violations(&browser, &format!("{name} {width} {theme}")).await);
                 browser.picture(&folder().join(format!("{name}-{width}-{theme}.png"))).await;
             }
         }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
         let base = format!("http://{}/", api.address);
         let requests = browser.requests().await;
         assert!(requests.len() > pages.len(), "{requests:?}");

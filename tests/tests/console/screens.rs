@@ -22,6 +22,10 @@ async fn logged_in(system: &System, tenant: Uuid, kind: Kind) -> (Browser, Api) 
     (browser, api)
 }
 
+fn picture(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../target/console/{name}.png"))
+}
+
 async fn fill_in(browser: &Browser, name: &str, url: &str) {
     browser.fill("input[name=name]", name).await;
     browser.fill("input[name=url]", url).await;
@@ -45,12 +49,14 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
 
         // The first webhook: what is wrong stands beside its field, and what was right stays.
         browser.shows("No webhooks yet").await;
+        browser.picture(&picture("empty")).await;
         browser.press("Register the first webhook").await;
         fill_in(&browser, "Orders", "http://localhost/").await;
         browser.click("input[value='quote.closed']").await;
         browser.press("Register").await;
         let fault = browser.element("#url-fault:not(:empty)").await.text().await.unwrap();
         assert!(fault.contains("https"), "{fault}");
+        browser.picture(&picture("refused")).await;
         browser.fill("input[name=url]", &receiver.url("/in")).await;
         browser.press("Register").await;
 
@@ -59,6 +65,7 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
         assert!(secret.starts_with("whsec_"), "{secret}");
         browser.press("Send a test").await;
         browser.element("#test-result .good").await;
+        browser.picture(&picture("registered")).await;
         let received = receiver.wait_for(1, SOON).await;
         verify(&received[0], &secret).unwrap();
         let webhook = only_webhook(&api).await;
@@ -110,7 +117,7 @@ impl Journey<'_> {
         browser.click("summary").await;
         browser.shows("<b>upgrading</b>").await;
         let path = browser.path().await;
-        let event = api.newest_in(&webhook, "dropped").await["event_id"].as_str().unwrap().to_owned();
+        let event = api.newest_in(webhook, "dropped").await["event_id"].as_str().unwrap().to_owned();
 
         // Found again by the event.
         browser.fill("input[name=id]", &event).await;
@@ -129,7 +136,7 @@ impl Journey<'_> {
         browser.element("#timeline .good").await;
         receiver.behave(always(500));
         self.publish().await;
-        api.newest_in(&webhook, "dropped").await;
+        api.newest_in(webhook, "dropped").await;
         receiver.behave(always(200));
         browser.open(&format!("/console/webhooks/{webhook}/recover/")).await;
         browser.press("Count them").await;
@@ -229,6 +236,7 @@ async fn a_session_that_ends_half_way_loses_nothing_silently() {
         browser.fill("#session", "of nobody").await;
         browser.press("Log in").await;
         browser.shows("There is no such session").await;
+        browser.picture(&picture("login")).await;
         browser.fill("#session", &session).await;
         browser.press("Log in").await;
         browser.shows("New: no event has come yet.").await;
