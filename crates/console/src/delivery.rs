@@ -76,7 +76,7 @@ impl DeliveryPage {
                     @for attempt in self.attempts.iter().skip(hidden) { (attempted(attempt)) }
                     @if let Some(at) = delivery.next_attempt_at {
                         li.next { (step(&html! { "Next attempt " (due(at, now)) }, &html! { @if at > now { "at " (clock(at, now)) } @else { "It is due, and waits for its turn." } })) }
-                    } @else if delivery.state == DeliveryState::Pending {
+                    } @else if delivery.state == DeliveryState::Pending && self.attempts.is_empty() {
                         li.next { (step(&html! { "The first attempt is under way, or waits for its turn" }, &html! {})) }
                     }
                 }
@@ -233,7 +233,7 @@ mod tests {
         }
         let page = page("{\"a\": 1}".to_owned());
         assert!(
-            page.contains("188 earlier attempts are left out") && page.contains("Attempt 200: 500 Internal"),
+            page.contains("188 earlier attempts are left out") && page.contains("Attempt 200: <bdi>500 Internal"),
             "{page}"
         );
     }

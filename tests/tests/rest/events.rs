@@ -49,6 +49,10 @@ async fn each_webhook_has_a_delivery_or_a_reason() {
         let delivery = api.newest_in(&got, "succeeded").await;
         api.newest_in(&ended, "retrying").await;
         delete(&api, &ended).await;
+        let unwanted = create(URL, &["quote.cancelled"]).await;
+        // As if it had been there when the event came: its deletion since then is not why it has no delivery.
+        system.sql(&format!("UPDATE webhooks SET created_at = now() - interval '1 day' WHERE id = '{unwanted}'")).await;
+        delete(&api, &unwanted).await;
         let subscribed = json!({"events": ["quote.accepted", "quote.closed"]});
         assert_eq!(api.patch(&format!("/api/v1/webhooks/{later}/"), &subscribed).await.status, 200);
         let young = create(URL, &["quote.closed"]).await;
@@ -65,7 +69,7 @@ async fn each_webhook_has_a_delivery_or_a_reason() {
         let found = &answer["data"][0];
         assert_eq!((&found["event_id"], &found["event_type"]), (&json!(event.id), &json!("quote.closed")));
         assert_eq!(found["occurred_at"], delivery["occurred_at"]);
-        assert_eq!(found["webhooks"].as_array().unwrap().len(), 6);
+        assert_eq!(found["webhooks"].as_array().unwrap().len(), 7);
         let expected = json!({
             "webhook_id": got, "name": "A test", "is_deleted": false,
             "delivery": {"id": delivery["id"], "state": "succeeded", "attempts": 1, "next_attempt_at": null,
@@ -81,6 +85,7 @@ async fn each_webhook_has_a_delivery_or_a_reason() {
             (&later, "subscribed_later", false),
             (&young, "created_later", false),
             (&gone, "deleted", true),
+            (&unwanted, "not_subscribed", true),
         ] {
             let entry = at(&answer, webhook);
             assert_eq!((&entry["reason"], &entry["is_deleted"]), (&json!(reason), &json!(is_deleted)), "{entry}");

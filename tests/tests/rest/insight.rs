@@ -182,6 +182,12 @@ async fn administrators_are_told_of_failing_dropping_and_recovered_webhooks() {
         let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
         publish(&system, tenant).await;
         let dropped = api.newest_in(&webhook.id, "dropped").await;
+        let attempts = api.delivery(&webhook.id, dropped["id"].as_str().unwrap()).await["attempt_log"].clone();
+        let since = moment(&api.webhook(&webhook.id).await["failing_since"]);
+        assert!(
+            since < moment(&attempts[1]["started_at"]),
+            "it has failed since the first failure: {since} {attempts}"
+        );
         let told = take_notices(&system, &own, &["webhook.created", "webhook.failing", "webhook.dropping"]).await;
         assert_eq!(told.len(), 3, "each is told once: {told:?}");
         let of = |wanted: &str| told.iter().find(|one| one["type"] == wanted).unwrap();

@@ -64,6 +64,7 @@ async fn main() -> ExitCode {
                 "\nEverything worked, in {:.1} s. The database and the queues of this demonstration are removed.",
                 secs(began)
             );
+            say!("To see it in a browser: make console");
             ExitCode::SUCCESS
         }
     }

@@ -30,10 +30,22 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
     let path = format!("{}recover/{recovery}/", volume.path(seeded.history));
     let read = repeat_with(|| Call::get("/webhooks/{id}/recover/{recovery_id}/", path.clone()));
     calls.repeat(("recovery_read", &path), admin, read).await;
+    for part in
+        ["", "?range=30d", "?state=dropped", "history/", "settings/", "recover/?since=2020-01-01T00:00&states=dropped"]
+    {
+        let page = path_of_page(volume.seeded.history, part);
+        let read = repeat_with(|| Call::get("/console/", page.clone()));
+        calls.repeat(("console", part), admin, read).await;
+    }
+    calls.repeat(("console", "list"), admin, repeat_with(|| Call::get("/console/", "/console/".to_owned()))).await;
     for template in PLAIN {
         let read = repeat_with(|| Call::get(template, format!("/api/v1{template}")));
         calls.repeat(("plain", template), admin, read).await;
     }
+}
+
+fn path_of_page(webhook: Uuid, part: &str) -> String {
+    format!("/console/webhooks/{webhook}/{part}")
 }
 
 /// The longest statistics, and the first and the last pages of a long list of notices and of a long history.
