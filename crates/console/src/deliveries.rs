@@ -23,6 +23,8 @@ pub struct LogQuery {
     pub until: String,
     /// Where the page begins. Empty for the newest.
     pub cursor: String,
+    /// The range of the charts.
+    pub range: String,
     /// What cannot be used, in words.
     pub faults: Vec<String>,
 }
@@ -32,8 +34,19 @@ impl LogQuery {
         !(self.state.is_empty() && self.event_type.is_empty() && self.from.is_empty() && self.until.is_empty())
     }
 
+    /// The address of the log with this cursor.
     fn address(&self, cursor: &str) -> String {
+        format!("{}#log", self.written(&self.range, cursor))
+    }
+
+    /// The address of the same page with another range.
+    pub(crate) fn with_range(&self, range: &str) -> String {
+        self.written(range, &self.cursor)
+    }
+
+    fn written(&self, range: &str, cursor: &str) -> String {
         let pairs = [
+            ("range", range),
             ("state", &*self.state),
             ("event_type", &*self.event_type),
             ("from", &*self.from),
@@ -42,7 +55,7 @@ impl LogQuery {
         ];
         let given = pairs.iter().filter(|(_, value)| !value.is_empty());
         let written: Vec<_> = given.map(|(name, value)| format!("{name}={}", in_query(value))).collect();
-        format!("?{}#log", written.join("&"))
+        format!("?{}", written.join("&"))
     }
 }
 
@@ -66,7 +79,7 @@ impl Deliveries {
     #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
-            @if let Some(fares) = &self.fares { (fares.render()) }
+            @if let Some(fares) = &self.fares { (fares.render(&self.query)) }
             section {
                 h2 #log { "Log" }
                 (self.filter())
@@ -82,6 +95,7 @@ impl Deliveries {
         let query = &self.query;
         html! {
             form.filter method="get" action={ (PATHS.webhook(self.webhook.id())) "#log" } {
+                @if !query.range.is_empty() { input type="hidden" name="range" value=(query.range); }
                 label { span { "State" }
                     select name="state" {
                         option value="" { "any" }
@@ -108,10 +122,10 @@ impl Deliveries {
 
     fn table(&self, frame: &Frame) -> Markup {
         html! {
+            p.fresh hidden #fresh { a href=(self.query.address("")) { "The log has changed: show it" } }
             @if self.deliveries.is_empty() {
                 p.nothing #rows data-live="" { (self.nothing()) }
             } @else {
-                p.fresh hidden #fresh { a href=(self.query.address("")) { "New deliveries have come: show them" } }
                 table.log {
                     thead { tr { th { "State" } th { "Event" } th { "Fired" } th.number { "Attempts" } th { "Next attempt" } } }
                     tbody #rows data-live="rows" { @for delivery in &self.deliveries { (self.row(delivery, frame)) } }

@@ -4,7 +4,7 @@ use domain::OutcomeClass;
 use maud::{Markup, html};
 use time::Duration;
 
-use crate::{Bar, chart, text::number, times::milliseconds};
+use crate::{Bar, LogQuery, chart, text::number, times::milliseconds};
 
 /// The span of time that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct Fares {
 }
 
 impl Fares {
-    pub(crate) fn render(&self) -> Markup {
+    pub(crate) fn render(&self, query: &LogQuery) -> Markup {
         let (succeeded, failed, dropped) = chart::sum(&self.bars);
         html! {
             section.fares #fares data-live="" {
@@ -89,7 +89,7 @@ impl Fares {
                     h2 { "Attempts" }
                     nav.switch aria-label="Range" {
                         @for range in Range::ALL {
-                            a href={ "?range=" (range.as_str()) } aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
+                            a href=(query.with_range(range.as_str())) aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
                         }
                     }
                 }

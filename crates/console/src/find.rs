@@ -73,7 +73,7 @@ impl Find<'_> {
                     div { dt { "Fired" } dd { (full(event.occurred_at)) " · " (relative(event.occurred_at, frame.now)) } }
                     div { dt { "Received" } dd { (full(event.received_at)) } }
                 }
-                table.log {
+                table.log.outcomes {
                     thead { tr { th { "Webhook" } th { "What became of it" } th.number { "Attempts" } th { "Next attempt" } } }
                     tbody { @for at in &event.webhooks { (self.at_webhook(at, frame)) } }
                 }

@@ -98,7 +98,7 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
         }
         (Health::Untried, _) => html! { strong { "New" } ": no event has come yet." },
         (_, Some(at)) => last_success("All well", at),
-        (_, None) => html! { "All well." },
+        (_, None) => html! { "Nothing has arrived yet." },
     }
 }
 

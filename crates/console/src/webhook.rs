@@ -134,7 +134,7 @@ fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
     html! {
         @match Health::of(webhook) {
             Health::Dropping | Health::Failing => {
-                " " a href={ (PATHS.webhook(webhook.id)) "?state=retrying#log" } { "See what failed" }
+                " " a href={ (PATHS.webhook(webhook.id)) "?state=" (if backlog.waiting > 0 { "retrying" } else { "dropped" }) "#log" } { "See what failed" }
             }
             Health::Recoverable => (recover),
             Health::Paused if backlog.skipped + backlog.dropped > 0 && done.is_none() => (recover),

@@ -73,9 +73,9 @@ impl Webhooks {
         html! {
             @if pages > 1 {
                 nav.pager aria-label="Pages" {
-                    @if page > 0 { a.button href=(address(page - 1)) rel="prev" { "Worse" } }
+                    @if page > 0 { a.button href=(address(page - 1)) rel="prev" { "Previous" } }
                     span { "Page " (page + 1) " of " (pages) }
-                    @if page + 1 < pages { a.button href=(address(page + 1)) rel="next" { "Better" } }
+                    @if page + 1 < pages { a.button href=(address(page + 1)) rel="next" { "Next" } }
                 }
             }
         }

@@ -13,9 +13,10 @@ use crate::settings::{LogFormat, SettingsError};
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of this workspace. All others are foreign.
-const OURS: [&str; 12] = [
+const OURS: [&str; 13] = [
     "api_service",
     "broker",
+    "console",
     "dispatcher",
     "domain",
     "egress",

@@ -231,7 +231,16 @@ async fn pages_may_load_nothing_from_elsewhere_and_there_is_none_when_it_is_off(
         let script = page.text.split("src=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
         let script = admin.get(script).await;
         assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
-        assert_eq!(admin.get("/console/assets/nothing.js").await.status, 404);
+        for (path, status) in [
+            ("/console/assets/nothing.js", 404),
+            ("/console/assets/%ff", 404),
+            ("/console/login/?code=a&code=b", 200),
+            ("/console/find/?id=%ff&id=2", 200),
+            ("/console/?page=-1&q=%00", 200),
+            ("/console/?page=999999999999", 200),
+        ] {
+            assert_eq!(admin.get(path).await.status, status, "{path}");
+        }
         system.stop(Service::Api).await;
         let mut variables = system.variables.clone();
         variables.insert("WEBHOOKS__CONSOLE__ENABLED".to_owned(), "false".to_owned());

@@ -106,8 +106,8 @@ impl Journey<'_> {
         browser.shows("All well").await;
         self.publish().await;
         browser.shows("Failing for").await;
-        browser.shows("New deliveries have come").await;
-        browser.press("New deliveries have come: show them").await;
+        browser.shows("The log has changed").await;
+        browser.press("The log has changed: show it").await;
         eventually("the row says dropped", SOON, || async {
             browser.text().await.contains("dropped quote.closed").then_some(())
         })

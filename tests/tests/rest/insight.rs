@@ -165,6 +165,17 @@ async fn statistics_count_attempts_outcomes_drops_and_durations() {
         let before = api.get(&path(&webhook, "stats/?to=2026-03-01T00:00:00Z")).await.json();
         assert_eq!((&before["total"]["attempts"], &before["total"]["duration_ms"]["p50"]), (&json!(0), &Value::Null));
 
+        let (id, now) = (webhook.id.parse().unwrap(), OffsetDateTime::now_utc());
+        let ledger = system.ledger_as("statistics", 1);
+        let by_hour = async |tenant: Uuid| {
+            let span = (now - time::Duration::DAY, now + time::Duration::HOUR);
+            let hours = ledger.stats_by_webhook(tenant.into(), &[id], span).await.unwrap();
+            assert!(hours.iter().all(|hour| hour.webhook == id));
+            let sum = |of: fn(&ledger::HourCounts) -> i64| hours.iter().map(of).sum::<i64>();
+            [sum(|hour| hour.succeeded), sum(|hour| hour.failed), sum(|hour| hour.dropped)]
+        };
+        assert_eq!((by_hour(tenant).await, by_hour(Uuid::new_v4()).await), ([1, 3, 1], [0; 3]));
+
         let faulty = api.get(&path(&webhook, "stats/?step=week&from=now")).await;
         assert_eq!((faulty.status, faulty.json()["errors"].as_array().unwrap().len()), (400, 2), "{}", faulty.text);
     })

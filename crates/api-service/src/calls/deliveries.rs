@@ -35,9 +35,13 @@ pub(crate) async fn find(
     webhook: OwnWebhook,
     id: DeliveryId,
 ) -> Result<Detail, ApiError> {
-    let delivery = state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    let mut delivery = state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     let body = state.ledger.body_find(admin.tenant, &delivery).await?.ok_or(ApiError::NotFound)?;
     let attempts = state.ledger.attempt_list(id).await?;
+    // An attempt that was recorded between the two reads has changed the delivery.
+    if attempts.last().is_some_and(|last| last.attempt > delivery.attempts) {
+        delivery = state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    }
     Ok(Detail { delivery, body, attempts })
 }
 

@@ -10,14 +10,13 @@ use actix_web::{
         header::{LOCATION, SET_COOKIE},
     },
     middleware::Next,
-    web::{Data, Query},
+    web::Data,
 };
 use console::{Login, Paths};
 use ledger::{NewSession, SessionHash};
 use ring::rand::{SecureRandom, SystemRandom};
-use serde::Deserialize;
 use time::{Duration, OffsetDateTime};
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::{
     form::{Fields, Form},
@@ -33,11 +32,6 @@ use crate::{
 const LOGIN_CODE: &str = "login_code";
 /// How long a session lasts that a code began.
 const LASTS: Duration = Duration::hours(12);
-
-#[derive(Deserialize)]
-pub(super) struct Code {
-    code: Option<String>,
-}
 
 /// Lets only administrators pass. Who has no session is sent to the log-in, unless a form would be lost by it.
 pub(super) async fn administrators_only(
@@ -77,15 +71,13 @@ fn way_back(public: Option<&Url>, request: &HttpRequest) -> String {
 }
 
 /// The page that takes a session's id, or a code.
-pub(super) async fn page(state: Data<State>, request: HttpRequest, query: Query<Code>) -> HttpResponse {
+pub(super) async fn page(state: Data<State>, request: HttpRequest) -> HttpResponse {
     if state.console.login_url.is_some() {
         return see_other(Paths::HOME);
     }
-    if query.code.is_none() && session_id(&request).is_some() {
-        // A cookie is there, and is not believed.
-        return html(StatusCode::OK, Login { code: None, fault: None }.render());
-    }
-    html(StatusCode::OK, Login { code: query.code.as_deref(), fault: None }.render())
+    let mut query = form_urlencoded::parse(request.query_string().as_bytes());
+    let code = query.find(|(name, _)| name == "code").map(|(_, code)| code);
+    html(StatusCode::OK, Login { code: code.as_deref(), fault: None }.render())
 }
 
 /// Logs in: sets the cookie of a session that is given, or of a new one for a code.

@@ -134,6 +134,7 @@ pub(super) async fn log(state: Data<State>, admin: Administrator, Id(id): Id<Web
         from: asked.first("from"),
         until: asked.first("until"),
         cursor: asked.first("cursor"),
+        range: asked.first("range"),
         faults: Vec::new(),
     };
     let (deliveries, next) = match read_log(&query) {

@@ -53,26 +53,33 @@ function isInUse(element) {
   return element.contains(document.activeElement) || element.querySelector("details[open]") !== null;
 }
 
-// Replaces what has changed. Rows that are new are only announced, so nothing jumps.
+// Replaces what has changed. Rows that came or went are only announced, so nothing jumps.
 function refresh(page) {
   for (const old of document.querySelectorAll("[data-live][id]")) {
     const fresh = page.getElementById(old.id);
     if (!fresh) continue;
     localize(fresh);
-    if (old.dataset.live === "rows" && fresh.dataset.live === "rows") refreshRows(old, fresh);
+    if (old.tagName !== fresh.tagName) announce();
+    else if (old.dataset.live === "rows") refreshRows(old, fresh);
     else if (!old.isEqualNode(fresh) && !isInUse(old)) old.replaceWith(document.adoptNode(fresh));
   }
 }
 
 function refreshRows(old, fresh) {
-  let isNew = false;
+  const ids = new Set([...fresh.rows].map((row) => row.id));
+  let isOther = [...old.rows].some((row) => !ids.has(row.id));
   for (const row of [...fresh.rows]) {
     const shown = document.getElementById(row.id);
-    if (!shown) isNew = true;
+    if (!shown) isOther = true;
     else if (!shown.isEqualNode(row) && !shown.contains(document.activeElement)) shown.replaceWith(document.adoptNode(row));
   }
+  if (isOther) announce();
+}
+
+// A later page stays as it is, whatever comes before it.
+function announce() {
   const notice = document.getElementById("fresh");
-  if (notice && isNew && !new URLSearchParams(location.search).has("cursor")) notice.hidden = false;
+  if (notice && !new URLSearchParams(location.search).has("cursor")) notice.hidden = false;
 }
 
 let loaded = new Date();
