@@ -127,6 +127,48 @@ async fn a_session_that_was_created_works_until_it_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_to_the_console_is_for_development_only_and_expires() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let anonymous = system.anonymous().await;
+        let tenant = Uuid::new_v4().to_string();
+        let link = ["session", "link", "--tenant", &tenant];
+        let with = |name: &str, value: &str| {
+            let mut variables = system.variables.clone();
+            variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
+            variables
+        };
+        for (name, value, said) in [
+            ("CONSOLE__ENABLED", "false", "console.enabled is false"),
+            ("CONSOLE__LOGIN_URL", "https://app.example.com/", "console.login_url is set"),
+            ("API__SESSIONS", "introspection", "api.sessions is introspection"),
+        ] {
+            let ran = webhookctl(&with(name, value), &link).await;
+            assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{}", ran.err);
+            assert!(ran.err.contains(said), "{}", ran.err);
+        }
+        let public = with("CONSOLE__PUBLIC_URL", "https://hooks.example.com/");
+        let said = done(&public, &link).await;
+        let code = said.strip_prefix("https://hooks.example.com/console/login/?code=").unwrap().trim_end();
+        assert!(code.len() == 64 && said.ends_with('\n'), "{said}");
+        let short = done(&public, &[&link[..], &["--ttl", "1s"]].concat()).await;
+        let log_in = async |code: &str| {
+            let form = [("content-type", "application/x-www-form-urlencoded")];
+            anonymous.send("POST", "/console/login/", &form, format!("code={code}")).await.status
+        };
+        eventually("the short link expires", SOON, || async {
+            let left =
+                format!("SELECT count(*) FROM admin_sessions WHERE tenant_id = '{tenant}' AND expires_at > now()");
+            (system.count(&left).await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(log_in(short.trim_end().rsplit('=').next().unwrap()).await, 403);
+        assert_eq!((log_in(code).await, log_in(code).await), (303, 403));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_cannot_be_created_from_bad_arguments() {
     System::prepared(Options::default(), async |system| {
         let tenant = Uuid::new_v4().to_string();
