@@ -5,59 +5,9 @@ use ledger::Delivery;
 use maud::{Markup, html};
 
 use crate::{
-    Fares, Frame, PATHS, Tab, WebhookFrame,
-    text::in_query,
+    Fares, Frame, LogQuery, PATHS, Tab, WebhookFrame,
     times::{due, relative},
 };
-
-/// What of the log is asked for, as it was written in the address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogQuery {
-    /// The state.
-    pub state: String,
-    /// The event type.
-    pub event_type: String,
-    /// Created at this time or later.
-    pub from: String,
-    /// Created before this time.
-    pub until: String,
-    /// Where the page begins. Empty for the newest.
-    pub cursor: String,
-    /// The range of the charts.
-    pub range: String,
-    /// What cannot be used, in words.
-    pub faults: Vec<String>,
-}
-
-impl LogQuery {
-    fn is_filtered(&self) -> bool {
-        !(self.state.is_empty() && self.event_type.is_empty() && self.from.is_empty() && self.until.is_empty())
-    }
-
-    /// The address of the log with this cursor.
-    fn address(&self, cursor: &str) -> String {
-        format!("{}#log", self.written(&self.range, cursor))
-    }
-
-    /// The address of the same page with another range.
-    pub(crate) fn with_range(&self, range: &str) -> String {
-        self.written(range, &self.cursor)
-    }
-
-    fn written(&self, range: &str, cursor: &str) -> String {
-        let pairs = [
-            ("range", range),
-            ("state", &*self.state),
-            ("event_type", &*self.event_type),
-            ("from", &*self.from),
-            ("until", &*self.until),
-            ("cursor", cursor),
-        ];
-        let given = pairs.iter().filter(|(_, value)| !value.is_empty());
-        let written: Vec<_> = given.map(|(name, value)| format!("{name}={}", in_query(value))).collect();
-        format!("?{}", written.join("&"))
-    }
-}
 
 /// The page.
 #[derive(Clone, Debug)]

@@ -30,6 +30,35 @@ async fn done(api: &Api, location: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 12).await;
+        system.stop(Service::Api).await;
+        // As if nine of them had come after the request. They lie between those that came before it.
+        let nine = "SELECT id FROM deliveries ORDER BY id OFFSET 2 LIMIT 9";
+        system.sql(&format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE id IN ({nine})")).await;
+        let id = Uuid::now_v7();
+        let columns = "id, webhook_id, since, states, reached";
+        let begin = format!("'{id}', '{webhook}', now() - interval '20 days', '{{dropped}}', '{}'", Uuid::nil());
+        system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
+        let ledger = system.ledger_as("steps", 1);
+        let step = async || {
+            let keep = std::time::Duration::from_secs(30 * 86_400);
+            let step = ledger.recovery_step(1, std::time::Duration::ZERO, keep).await.unwrap();
+            step.map(|step| step.deliveries)
+        };
+        assert_eq!([step().await, step().await, step().await], [Some(1), Some(1), Some(1)]);
+        assert_eq!((step().await, step().await), (Some(0), None), "it has ended");
+        assert_eq!(system.count(&format!("SELECT resent::bigint FROM recoveries WHERE id = '{id}'")).await, 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
     System::run(Options::default(), async |system| {
         let tenant = Uuid::new_v4();

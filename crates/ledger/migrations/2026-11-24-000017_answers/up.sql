@@ -5,7 +5,8 @@ BEGIN
     SET LOCAL lock_timeout = '100ms';
     LOOP
         BEGIN
-            LOCK TABLE events, deliveries IN ACCESS EXCLUSIVE MODE;
+            -- In the order in which steps of recoveries and cancellations lock them, so that none is waited for later.
+            LOCK TABLE recoveries, webhook_tasks, webhook_health, events, deliveries IN ACCESS EXCLUSIVE MODE;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             PERFORM pg_sleep(1);

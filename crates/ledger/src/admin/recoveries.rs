@@ -128,6 +128,10 @@ struct Counted {
     count: i64,
 }
 
+/// How many deliveries a step looks at for each one that it may begin. Those made after the request are left out, and may
+/// come as fast as a recovery goes on: it has to be faster to come to its end.
+const LOOKED_AT: u16 = 10;
+
 /// The count stops here: some tens of milliseconds.
 const COUNTED: i64 = 100_000;
 
@@ -256,6 +260,7 @@ impl Ledger {
         ));
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(leased) = leased else { return Ok(None) };
+        let looked_at = most.saturating_mul(LOOKED_AT);
         let step = self.run(async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
@@ -263,15 +268,17 @@ impl Ledger {
                     return Ok(Step::default());
                 }
                 let first = first_kept(conn, keep).await?;
-                let candidates = leased.candidates(conn, first, most).await?;
-                let found = leased.unsuccessful(conn, &candidates).await?;
+                let candidates = leased.candidates(conn, first, looked_at).await?;
+                let found = leased.unsuccessful(conn, &candidates, most).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+                let is_full = ids.len() == usize::from(most);
+                let reached = if is_full { ids.last() } else { candidates.last() };
                 begin(conn, &ids).await?;
                 let batch = add_to_outbox(conn, &found).await?;
-                let is_finished = candidates.len() < usize::from(most);
+                let is_finished = !is_full && candidates.len() < usize::from(looked_at);
                 diesel::sql_query(GO_ON)
                     .bind::<SqlUuid, _>(leased.id)
-                    .bind::<SqlUuid, _>(candidates.last().copied().unwrap_or(leased.reached))
+                    .bind::<SqlUuid, _>(reached.copied().unwrap_or(leased.reached))
                     .bind::<Int4, _>(i32::try_from(ids.len()).unwrap_or_default())
                     .bind::<Bool, _>(is_finished)
                     .bind::<Double, _>(pause.as_secs_f64())
@@ -307,14 +314,20 @@ impl Leased {
         Ok(candidates.into_iter().map(|candidate| candidate.id).collect())
     }
 
-    /// Those that are still in one of the states, with their attempts. Leaves out those made after the recovery was
-    /// asked for.
-    async fn unsuccessful(&self, conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    /// The first `most` that are still in one of the states, with their attempts. Leaves out those made after the
+    /// recovery was asked for.
+    async fn unsuccessful(
+        &self,
+        conn: &mut AsyncPgConnection,
+        ids: &[Uuid],
+        most: u16,
+    ) -> QueryResult<Vec<(Uuid, i16)>> {
         deliveries::table
             .filter(deliveries::id.eq_any(ids))
             .filter(deliveries::state.eq_any(&self.states))
             .filter(deliveries::created_at.le(self.created_at))
             .order(deliveries::id)
+            .limit(most.into())
             .select((deliveries::id, deliveries::attempts))
             .for_update()
             .load(conn)
