@@ -30,7 +30,7 @@ demo: toolchain ## Show the whole service at work, from nothing, and leave nothi
 
 console: toolchain ## Open the administrators' console with a tenant full of life, and print the link, until Ctrl-C
 	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
-	  cargo build -q -p end-to-end --bin console; exec target/debug/console'
+	  cargo build -q -p end-to-end --bin life; exec target/debug/life'
 
 accessibility: toolchain ## Let axe-core judge every page of the console, in both themes, wide and narrow
 	@deploy/local/browser --axe
