@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acks;
+mod addresses;
 mod backoff;
 mod confirms;
 mod consumer;

@@ -1,11 +1,12 @@
 //! One connection to the broker, which is built again whenever it fails.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use lapin::{Channel, Connection, ConnectionProperties, uri::AMQPUri};
 use tokio::sync::Mutex;
 
 use crate::{
+    addresses::Addresses,
     error::BrokerError,
     stats::Stats,
     topology::{Names, Topology},
@@ -14,7 +15,7 @@ use crate::{
 /// How to reach the broker, and what to declare on it.
 #[derive(Clone)]
 pub struct BrokerConfig {
-    /// `amqp://user:password@host:port/vhost`, or `amqps`.
+    /// `amqp://user:password@host:port/vhost`, or `amqps`. Of a cluster, one for each node, separated by commas.
     pub uri: String,
     /// The names of exchanges and queues.
     pub names: Names,
@@ -33,7 +34,7 @@ pub struct Broker {
 }
 
 pub(crate) struct Shared {
-    uri: AMQPUri,
+    addresses: Addresses,
     process: &'static str,
     pub(crate) names: Names,
     topology: Topology,
@@ -44,10 +45,6 @@ pub(crate) struct Shared {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const HEARTBEAT_SECONDS: u16 = 10;
-/// lapin keeps two buffers of 32 frames for each connection, which fill up and stay in memory. Our messages are small,
-/// and larger ones take more frames. The headers of a message must fit into one frame.
-const FRAME_BYTES: u32 = 32 * 1024;
 /// The wait before a close: a quorum queue ignores acknowledgements that arrive together with their connection's close.
 const SETTLE: Duration = Duration::from_millis(750);
 /// How long a broker that may be frozen has to answer a close.
@@ -59,12 +56,10 @@ impl Broker {
     /// # Errors
     /// [`BrokerError::Uri`] when the address is malformed.
     pub fn new(config: &BrokerConfig) -> Result<Self, BrokerError> {
-        let mut uri = AMQPUri::from_str(&config.uri).map_err(|fault| BrokerError::Uri(fault.to_string()))?;
-        uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-        uri.query.frame_max.get_or_insert(FRAME_BYTES);
+        let addresses = Addresses::parse(&config.uri)?;
         let topology = Topology::new(&config.names, &config.gaps);
         let shared = Shared {
-            uri,
+            addresses,
             process: config.process,
             names: config.names.clone(),
             topology,
@@ -87,17 +82,36 @@ impl Broker {
         &self.shared.stats
     }
 
-    /// Connects and declares the topology.
+    /// Connects and declares the topology. An address that does not answer or refuses is followed by the next one.
     pub(crate) async fn connect(&self, role: &str) -> Result<(Connection, Channel), BrokerError> {
-        let built = async {
-            let name = format!("{} ({role})", self.shared.process);
-            let properties = ConnectionProperties::default().with_connection_name(name.into());
-            let connection = Connection::connect_uri(self.shared.uri.clone(), properties).await?;
-            let channel = connection.create_channel().await?;
-            self.shared.topology.declare(&self.shared.names.exchange(), &channel).await?;
-            Ok((connection, channel))
-        };
-        in_time(built).await
+        let addresses = &self.shared.addresses;
+        let share = addresses.share_of(CONNECT_TIMEOUT);
+        let mut failed = BrokerError::Timeout(share);
+        for uri in addresses.in_order(role == "publish") {
+            match tokio::time::timeout(share, self.connect_to(uri, role)).await {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) => failed = error,
+                Err(_) => failed = BrokerError::Timeout(share),
+            }
+            if addresses.are_several() {
+                let host = format!("{}:{}", uri.authority.host, uri.authority.port);
+                tracing::warn!(
+                    host,
+                    error = &failed as &dyn std::error::Error,
+                    "this node of the broker cannot be used"
+                );
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_to(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
+        let name = format!("{} ({role})", self.shared.process);
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let connection = Connection::connect_uri(uri.clone(), properties).await?;
+        let channel = connection.create_channel().await?;
+        self.shared.topology.declare(&self.shared.names.exchange(), &channel).await?;
+        Ok((connection, channel))
     }
 }
 

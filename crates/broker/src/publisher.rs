@@ -41,6 +41,7 @@ const RENEW: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Publisher {
     broker: Broker,
+    exchange: String,
     established: watch::Receiver<Option<Established>>,
 }
 
@@ -67,9 +68,20 @@ impl Broker {
     /// Starts to publish, over a connection that is kept until `stop`.
     #[must_use]
     pub fn publisher(&self, stop: CancellationToken) -> Publisher {
+        self.publisher_to(self.names().exchange(), stop)
+    }
+
+    /// Starts to publish business events, as an upstream service does, over a connection that is kept until `stop`. The
+    /// `queue` of a message is its event type.
+    #[must_use]
+    pub fn upstream(&self, stop: CancellationToken) -> Publisher {
+        self.publisher_to(self.names().events_exchange.clone(), stop)
+    }
+
+    fn publisher_to(&self, exchange: String, stop: CancellationToken) -> Publisher {
         let (sender, established) = watch::channel(None);
         tokio::spawn(supervise(self.clone(), sender, stop));
-        Publisher { broker: self.clone(), established }
+        Publisher { broker: self.clone(), exchange, established }
     }
 }
 
@@ -174,10 +186,9 @@ impl Publisher {
         if established.connection.blocked() {
             return vec![Err(PublishError::Blocked); window.len()];
         }
-        let exchange = self.broker.names().exchange();
         let queued = {
             let _order = established.order.lock();
-            queue(&established.channel, &exchange, window)
+            queue(&established.channel, &self.exchange, window)
         };
         let mut confirms = match timeout_at(began + timeout, sent(queued)).await {
             Ok(Ok(confirms)) => confirms,

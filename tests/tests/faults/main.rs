@@ -2,6 +2,7 @@
 //! tests run the real binaries: only a process can be killed.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
+mod addresses;
 mod consumers;
 mod giants;
 mod kills;

@@ -1,0 +1,90 @@
+//! The broker's addresses: one for each node of a cluster, or one for all.
+
+use std::{str::FromStr, time::Duration};
+
+use lapin::uri::AMQPUri;
+
+use crate::error::BrokerError;
+
+const HEARTBEAT_SECONDS: u16 = 10;
+/// lapin keeps two buffers of 32 frames for each connection, which fill up and stay in memory. Our messages are small,
+/// and larger ones take more frames. The headers of a message must fit into one frame.
+const FRAME_BYTES: u32 = 32 * 1024;
+
+/// At least one address.
+pub(crate) struct Addresses {
+    uris: Vec<AMQPUri>,
+    /// Where this process begins, so that many processes spread over the nodes.
+    first: usize,
+}
+
+impl Addresses {
+    /// Reads a comma separated list. A comma inside an address is not followed by a scheme.
+    pub(crate) fn parse(list: &str) -> Result<Self, BrokerError> {
+        let mut addresses: Vec<String> = Vec::new();
+        for part in list.split(',') {
+            match addresses.last_mut() {
+                Some(address) if !part.trim().is_empty() && !part.trim_start().starts_with("amqp") => {
+                    *address += &format!(",{part}");
+                }
+                _ => addresses.push(part.trim().to_owned()),
+            }
+        }
+        let read = |address: &String| {
+            let mut uri = AMQPUri::from_str(address).map_err(|fault| BrokerError::Uri(fault.to_string()))?;
+            uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
+            uri.query.frame_max.get_or_insert(FRAME_BYTES);
+            Ok(uri)
+        };
+        let uris = addresses.iter().map(read).collect::<Result<_, BrokerError>>()?;
+        Ok(Self { uris, first: usize::try_from(std::process::id()).unwrap_or_default() })
+    }
+
+    /// The addresses in the order in which a connection tries them. Publishing and consuming begin at different ones, so
+    /// a lost node costs a process one of the two.
+    pub(crate) fn in_order(&self, publishes: bool) -> impl Iterator<Item = &AMQPUri> {
+        let begin = self.first.wrapping_add(usize::from(publishes)) % self.uris.len();
+        self.uris.iter().cycle().skip(begin).take(self.uris.len())
+    }
+
+    /// Each address's share of the time for a connection.
+    pub(crate) fn share_of(&self, time: Duration) -> Duration {
+        time / u32::try_from(self.uris.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether there is more than one.
+    pub(crate) fn are_several(&self) -> bool {
+        self.uris.len() > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(addresses: &Addresses, publishes: bool) -> Vec<&str> {
+        addresses.in_order(publishes).map(|uri| uri.authority.host.as_str()).collect()
+    }
+
+    #[test]
+    fn publishing_and_consuming_begin_at_different_addresses_and_try_all() {
+        let mut addresses = Addresses::parse("amqp://u:p,w@a/v, amqp://b:5673,amqps://c").unwrap();
+        assert_eq!(addresses.uris[0].authority.userinfo.password, "p,w");
+        addresses.first = 0;
+        assert_eq!(hosts(&addresses, false), ["a", "b", "c"]);
+        assert_eq!(hosts(&addresses, true), ["b", "c", "a"]);
+        addresses.first = usize::MAX;
+        assert_eq!(hosts(&addresses, true), ["a", "b", "c"], "it begins anew after the largest number");
+        assert_eq!(addresses.share_of(Duration::from_secs(9)), Duration::from_secs(3));
+
+        let one = Addresses::parse("amqp://a").unwrap();
+        assert_eq!((hosts(&one, true), hosts(&one, false), one.are_several()), (vec!["a"], vec!["a"], false));
+    }
+
+    #[test]
+    fn a_faulty_address_among_good_ones_is_a_fault() {
+        for list in ["", "amqp://a,", "amqp://a,amqp://b:x", "http://a"] {
+            assert!(Addresses::parse(list).is_err(), "{list:?}");
+        }
+    }
+}
