@@ -101,8 +101,7 @@ impl Authentication {
         self.sessions.find(&SessionHash::of(id), id).await
     }
 
-    /// The administrator who makes a request, within the rate limit, unless it is a cross-site write.
-    pub(crate) async fn administrator(&self, request: &HttpRequest) -> Result<Administrator, ApiError> {
+    async fn administrator(&self, request: &HttpRequest) -> Result<Administrator, ApiError> {
         let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
         let hash = SessionHash::of(id);
         let session = self.sessions.find(&hash, id).await?.ok_or(ApiError::NotLoggedIn)?;
@@ -151,11 +150,21 @@ pub(crate) async fn admins_only(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    admit(&authentication, request, next, ServiceRequest::error_response).await
+}
+
+/// The same with another answer to who does not pass.
+pub(crate) async fn admit(
+    authentication: &Authentication,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+    refuse: impl FnOnce(ServiceRequest, ApiError) -> ServiceResponse<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
     match authentication.administrator(request.request()).await {
         Ok(administrator) => {
             request.extensions_mut().insert(administrator);
             next.call(request).await.map(ServiceResponse::map_into_boxed_body)
         }
-        Err(error) => Ok(request.error_response(error)),
+        Err(error) => Ok(refuse(request, error)),
     }
 }

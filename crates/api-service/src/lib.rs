@@ -6,6 +6,7 @@ mod authentication;
 mod calls;
 mod docs;
 mod handlers;
+mod methods;
 mod metrics;
 mod openapi;
 mod outbox;

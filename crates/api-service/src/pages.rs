@@ -8,13 +8,16 @@ mod request;
 mod views;
 
 use actix_web::{
-    HttpResponse, Resource, Route, guard,
+    HttpResponse, Resource,
     http::{StatusCode, header::LOCATION},
     middleware::from_fn,
     web::{self, ServiceConfig, post},
 };
 
-use crate::problem::{Answer, ApiError, page};
+use crate::{
+    methods::{get, nothing},
+    problem::page,
+};
 
 /// The pages. Everything but the log-in and the assets needs a session.
 pub(crate) fn routes(config: &mut ServiceConfig) {
@@ -45,17 +48,11 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .service(console);
 }
 
+/// A path that ends in a slash is accepted without it too.
 fn at(path: &'static str) -> Resource {
-    web::resource(path).default_service(web::to(nothing))
-}
-
-/// HEAD has the same handlers as GET: the server leaves out the body.
-fn get() -> Route {
-    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
-}
-
-async fn nothing() -> Answer {
-    Err(ApiError::NotFound)
+    let mut paths = vec![path];
+    paths.extend(path.strip_suffix('/').filter(|path| !path.is_empty()));
+    web::resource(paths).default_service(web::to(nothing))
 }
 
 async fn to_console() -> HttpResponse {

@@ -3,7 +3,7 @@
 use std::future::ready;
 
 use actix_web::{
-    HttpResponse, Resource, Route, guard,
+    HttpResponse, Resource,
     middleware::from_fn,
     web::{self, Data, ServiceConfig, delete, patch, post},
 };
@@ -14,9 +14,10 @@ use crate::{
         cancellations, deliveries, docs, event_types, events, history, recoveries, resends, stats, test_deliveries,
         webhooks,
     },
+    methods::{get, nothing},
     metrics::Metrics,
     pages,
-    problem::{Answer, ApiError},
+    problem::ApiError,
     state::State,
 };
 
@@ -72,6 +73,8 @@ fn table(config: &mut ServiceConfig) {
         .default_service(web::to(nothing));
     config
         .service(at("/api/v1/openapi.json", "GET, HEAD").route(get().to(docs::openapi)))
+        .service(at("/api/v1/asyncapi.yaml", "GET, HEAD").route(get().to(docs::asyncapi)))
+        .service(at("/api/v1/schemas/{file}", "GET, HEAD").route(get().to(docs::schema)))
         .service(at("/api/v1/docs/", "GET, HEAD").route(get().to(docs::page)))
         .service(at("/api/v1/docs/style.css", "GET, HEAD").route(get().to(docs::style)))
         .service(v1)
@@ -87,15 +90,6 @@ fn at(path: &'static str, allowed: &'static str) -> Resource {
     paths.extend(path.strip_suffix('/'));
     let refuse = move || ready(Err::<HttpResponse, _>(ApiError::MethodNotAllowed(allowed)));
     web::resource(paths).default_service(web::to(refuse))
-}
-
-/// HEAD has the same handlers as GET: the server leaves out the body.
-fn get() -> Route {
-    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
-}
-
-async fn nothing() -> Answer {
-    Err(ApiError::NotFound)
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ fn column(bar: &Bar, x: u64, most: u64, full: u64, step: Duration) -> Markup {
         }
     }
     let title = format!(
-        "{} for {}: {} succeeded, {} failed, {} dropped",
+        "{} UTC, {}: {} succeeded, {} failed, {} dropped",
         times::exact(bar.from).get(..16).unwrap_or_default(),
         times::length(step),
         bar.succeeded,
@@ -153,7 +153,7 @@ mod tests {
             "{shown}"
         );
         let shown = large("Last day", &bars, Duration::HOUR).into_string();
-        assert!(shown.contains("2026-03-01 12:00 for 1 h: 0 succeeded, 1 failed, 1 dropped"), "{shown}");
+        assert!(shown.contains("2026-03-01 12:00 UTC, 1 h: 0 succeeded, 1 failed, 1 dropped"), "{shown}");
         assert_eq!(shown.matches("<rect").count(), 2);
     }
 

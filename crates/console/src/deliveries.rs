@@ -5,7 +5,7 @@ use ledger::Delivery;
 use maud::{Markup, html};
 
 use crate::{
-    Fares, Frame, LogQuery, PATHS, Tab, WebhookFrame,
+    Fares, Frame, LogQuery, Paths, Tab, WebhookFrame,
     times::{due, relative},
 };
 
@@ -44,7 +44,7 @@ impl Deliveries {
     fn filter(&self) -> Markup {
         let query = &self.query;
         html! {
-            form.filter method="get" action={ (PATHS.webhook(self.webhook.id())) "#log" } {
+            form.filter method="get" action={ (Paths::webhook(self.webhook.id())) "#log" } {
                 @if !query.range.is_empty() { input type="hidden" name="range" value=(query.range); }
                 label { span { "State" }
                     select name="state" {
@@ -65,7 +65,7 @@ impl Deliveries {
                 label { span { "From (UTC)" } input type="datetime-local" step="1" name="from" value=(query.from); }
                 label { span { "Until (UTC)" } input type="datetime-local" step="1" name="until" value=(query.until); }
                 button { "Filter" }
-                @if query.is_filtered() { a href={ (PATHS.webhook(self.webhook.id())) "#log" } { "Show all" } }
+                @if query.is_filtered() { a href={ (Paths::webhook(self.webhook.id())) "#log" } { "Show all" } }
             }
         }
     }
@@ -97,7 +97,7 @@ impl Deliveries {
             tr #{ "d" (delivery.id) } {
                 td { (badge(delivery.state)) }
                 td {
-                    a href=(PATHS.delivery(self.webhook.id(), delivery.id)) { (delivery.event_type) }
+                    a href=(Paths::delivery(self.webhook.id(), delivery.id)) { (delivery.event_type) }
                     @if delivery.is_test { " " span.tag { "test" } }
                 }
                 td { (relative(delivery.occurred_at, frame.now)) }

@@ -1,15 +1,15 @@
 //! One delivery: what happened, and what was sent.
 
-use domain::DeliveryState;
+use domain::{DeliveryState, indented, visible};
 use ledger::{Attempt, Delivery};
 use maud::{Markup, html};
 
 use crate::{
-    Frame, PATHS, WebhookFrame,
+    Frame, Paths, WebhookFrame,
     deliveries::badge,
     health::in_short,
     layout::{self, button},
-    text::{beginning, foreign, pretty, shortened, visible},
+    text::{beginning, foreign, shortened},
     times::{clock, due, full, milliseconds, relative},
 };
 
@@ -44,9 +44,9 @@ impl DeliveryPage {
                     h1 { code { (delivery.event_type) } " " @if delivery.is_test { span.tag { "test" } } }
                     p.url { "Delivery " code #delivery-id { (delivery.id) } " " (copy("delivery-id", "Copy")) }
                 }
-                div.actions { @if self.can_resend() { (self.resend(frame)) } }
+                div.actions #resend data-live="" { @if self.can_resend() { (self.resend(frame)) } }
             }
-            p.note { (outlook(delivery, frame)) }
+            p.note #outlook data-live="" { (outlook(delivery, frame)) }
             (self.timeline(frame))
             (self.request())
         };
@@ -59,7 +59,7 @@ impl DeliveryPage {
 
     fn resend(&self, frame: &Frame) -> Markup {
         let again = if self.delivery.attempts == 0 { "Send now" } else { "Send again" };
-        button(frame, &PATHS.resend(self.webhook.id(), self.delivery.id), again, "primary")
+        button(frame, &Paths::resend(self.webhook.id(), self.delivery.id), again, "primary")
     }
 
     /// What happened, oldest first.
@@ -81,7 +81,7 @@ impl DeliveryPage {
                     }
                 }
                 dl.facts {
-                    div { dt { "Event id" } dd { a href=(PATHS.find(&delivery.event.to_string())) { code { (delivery.event) } } } }
+                    div { dt { "Event id" } dd { a href=(Paths::find(&delivery.event.to_string())) { code { (delivery.event) } } } }
                     div { dt { "Attempts" } dd { (delivery.attempts) } }
                 }
             }
@@ -90,15 +90,15 @@ impl DeliveryPage {
 
     fn request(&self) -> Markup {
         let id = self.delivery.id;
-        let is_json = pretty(&self.body);
+        let is_json = indented(&self.body);
         let (raw, is_cut) = beginning(&self.body, SHOWN);
         html! {
-            section {
+            section #request data-live="" {
                 div.title {
                     h2 { "The request" }
                     div.actions {
                         (copy("curl", "Copy as curl"))
-                        a.button href=(PATHS.body(self.webhook.id(), id)) download={ (id) ".json" } { "Download the body" }
+                        a.button href=(Paths::body(self.webhook.id(), id)) download={ (id) ".json" } { "Download the body" }
                     }
                 }
                 pre.http tabindex="0" {
@@ -173,6 +173,7 @@ fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
     html! {
         @match delivery.state {
             DeliveryState::Succeeded => "The receiver has it.",
+            DeliveryState::Pending if delivery.attempts > 0 => "It is being sent again.",
             DeliveryState::Pending => "It waits for its first attempt.",
             DeliveryState::Retrying => {
                 "It failed and will be tried again"

@@ -5,7 +5,7 @@ use ledger::{EventAtWebhook, FoundEvent, FoundEvents};
 use maud::{Markup, html};
 
 use crate::{
-    Frame, PATHS, Paths,
+    Frame, Paths,
     deliveries::badge,
     layout,
     text::foreign,
@@ -84,10 +84,10 @@ impl Find<'_> {
     fn at_webhook(&self, at: &EventAtWebhook, frame: &Frame) -> Markup {
         html! {
             tr {
-                td { a href=(PATHS.webhook(at.webhook)) { (foreign(&at.name)) } @if at.is_deleted { " " span.tag { "deleted" } } }
+                td { a href=(Paths::webhook(at.webhook)) { (foreign(&at.name)) } @if at.is_deleted { " " span.tag { "deleted" } } }
                 @match &at.delivery {
                     Ok(delivery) => {
-                        td { a href=(PATHS.delivery(at.webhook, delivery.id)) { (badge(delivery.state)) } @if delivery.is_test { " " span.tag { "test" } } }
+                        td { a href=(Paths::delivery(at.webhook, delivery.id)) { (badge(delivery.state)) } @if delivery.is_test { " " span.tag { "test" } } }
                         td.number { (delivery.attempts) }
                         td { @if let Some(next) = delivery.next_attempt_at { (due(next, frame.now)) } }
                     }

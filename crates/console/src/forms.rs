@@ -48,6 +48,11 @@ impl WebhookForm {
         }
     }
 
+    /// The field to look at first.
+    fn first_faulty(&self) -> Option<&'static str> {
+        ["name", "url", "events"].into_iter().find(|field| self.faults_of(field).next().is_some())
+    }
+
     fn text(&self, field: &str, label: &str, hint: &str, value: &str, kind: &str) -> Markup {
         let faults: Vec<_> = self.faults_of(field).collect();
         html! {
@@ -55,7 +60,8 @@ impl WebhookForm {
                 label for=(field) { (label) }
                 p.hint #{ (field) "-hint" } { (hint) }
                 input type=(kind) id=(field) name=(field) value=(value) required autocomplete="off" spellcheck="false"
-                    aria-describedby={ (field) "-hint " (field) "-fault" } aria-invalid=[(!faults.is_empty()).then_some("true")];
+                    aria-describedby={ (field) "-hint " (field) "-fault" } aria-invalid=[(!faults.is_empty()).then_some("true")]
+                    autofocus[self.first_faulty() == Some(field)];
                 p.fault #{ (field) "-fault" } { @for fault in &faults { (label) " " (fault) ". " } }
             }
         }
@@ -67,16 +73,16 @@ impl WebhookForm {
             fieldset.field.events aria-describedby="events-fault" {
                 legend { "Events" }
                 p.hint { "Each becomes a POST of its own." }
-                @for event_type in EventType::ALL {
+                p.fault #events-fault { @for fault in &faults { "Events " (fault) ". " } }
+                @for (place, event_type) in EventType::ALL.into_iter().enumerate() {
                     div.choice {
                         label {
-                            input type="checkbox" name="events" value=(event_type.as_str()) checked[self.events.iter().any(|name| name == event_type.as_str())];
+                            input type="checkbox" name="events" autofocus[place == 0 && self.first_faulty() == Some("events")] value=(event_type.as_str()) checked[self.events.iter().any(|name| name == event_type.as_str())];
                             code { (event_type) } span { (first_sentence(catalogue::description(event_type))) }
                         }
                         details { summary { "Sample" } pre tabindex="0" { (catalogue::sample(event_type)) } }
                     }
                 }
-                p.fault #events-fault { @for fault in &faults { "Events " (fault) ". " } }
             }
         }
     }

@@ -105,10 +105,14 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
 fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
     let Backlog { waiting, dropped, skipped, next_attempt_at, .. } = webhook.backlog;
     let counted = |count: i64, what: &str| (count > 0).then(|| bounded(count, Backlog::MOST, what, what));
-    let parts: Vec<_> = [counted(dropped, "dropped"), counted(skipped, "skipped"), counted(waiting, "waiting")]
-        .into_iter()
-        .flatten()
-        .collect();
+    let parts: Vec<_> = [
+        counted(dropped, "dropped"),
+        counted(skipped, "skipped"),
+        counted(waiting, if webhook.is_active { "to be retried" } else { "held" }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     if parts.is_empty() && next_attempt_at.is_none() {
         return None;
     }
@@ -190,7 +194,10 @@ pub(crate) mod tests {
         let gaps = Webhook { backlog: Backlog { dropped: 1, ..Backlog::default() }, ..webhook() };
         for (webhook, words) in [
             (webhook(), "All well, last success 12 s ago."),
-            (failing(), "Failing for 3 h: 503 Service Unavailable. 41 dropped, 2 waiting, next attempt at 14:05 UTC."),
+            (
+                failing(),
+                "Failing for 3 h: 503 Service Unavailable. 41 dropped, 2 to be retried, next attempt at 14:05 UTC.",
+            ),
             (gaps, "All well, last success 12 s ago. 1 dropped."),
             (paused, "Paused: nothing is sent."),
             (new, "New: no event has come yet."),

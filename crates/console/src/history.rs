@@ -1,12 +1,12 @@
 //! Who changed what, and what administrators were told.
 
-use domain::Notice;
+use domain::{Notice, WebhookId};
 use ledger::HistoryEntry;
 use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::{
-    Frame, Tab, WebhookFrame,
+    Frame, Paths, Tab, WebhookFrame,
     text::{foreign, in_query, shortened},
     times::{full, relative},
 };
@@ -41,7 +41,7 @@ impl History {
             section {
                 h2 { "Who did what" }
                 @if self.entries.is_empty() { p.nothing { "Nothing more." } }
-                ol.entries { @for entry in &self.entries { (acted(entry, frame)) } }
+                ol.entries { @for entry in &self.entries { (acted(entry, self.webhook.id(), frame)) } }
                 (older("cursor", self.next.as_deref()))
             }
             section {
@@ -64,11 +64,11 @@ fn told(notice: &Notice, frame: &Frame) -> Markup {
     html! { li { p { strong { (notice.notice_type) } " " (relative(notice.created_at, frame.now)) } p { (foreign(&notice.summary)) } } }
 }
 
-fn acted(entry: &HistoryEntry, frame: &Frame) -> Markup {
+fn acted(entry: &HistoryEntry, webhook: WebhookId, frame: &Frame) -> Markup {
     html! {
         li {
             p { strong { (foreign(&entry.user)) } " " (action(entry)) " " (relative(entry.created_at, frame.now)) span.exact { (full(entry.created_at)) } }
-            (details(&entry.details))
+            (details(&entry.details, webhook))
         }
     }
 }
@@ -97,12 +97,31 @@ fn is_only_switch(details: &Value) -> bool {
 }
 
 /// What an action was about, a line for each member.
-fn details(details: &Value) -> Markup {
+fn details(details: &Value, webhook: WebhookId) -> Markup {
     if is_only_switch(details) {
         return html! {};
     }
     let members = details.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-    html! { dl.details { @for (name, value) in members { div { dt { (name.replace('_', " ")) } dd { (shown(value)) } } } } }
+    html! {
+        dl.details {
+            @for (name, value) in members {
+                div {
+                    dt { (name.replace('_', " ")) }
+                    dd { @if let Some(page) = page(webhook, name, value) { a href=(page) { (shown(value)) } } @else { (shown(value)) } }
+                }
+            }
+        }
+    }
+}
+
+/// The page of what a member names.
+fn page(webhook: WebhookId, name: &str, value: &Value) -> Option<String> {
+    let id = value.as_str()?;
+    match name {
+        "delivery_id" => Some(Paths::delivery(webhook, id.parse().ok()?)),
+        "recovery_id" => Some(Paths::recovery(webhook, id.parse().ok()?)),
+        _ => None,
+    }
 }
 
 fn shown(value: &Value) -> Markup {

@@ -79,7 +79,7 @@ impl Done {
             Self::Changed => "Saved. The next attempt of every delivery uses the new settings.",
             Self::Paused => "Paused. What waits is kept; events that come now are skipped and can be recovered.",
             Self::Activated => "Active again. What waited is being sent, at a limited rate.",
-            Self::Deleted => "Deleted. What waited is cancelled; the log can be read until it expires.",
+            Self::Deleted => "Deleted. What waited is cancelled.",
             Self::Cancelled => "What waited until now is being cancelled.",
             Self::Tested => "A test is on its way.",
             Self::Resent => "The delivery is being sent again.",
@@ -116,6 +116,7 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
             }
             @if let Some(done) = frame.done { p.done role="status" { (done.message()) } }
             p.stale #stale role="status" hidden { "The connection to the service is lost. What you see is from " span {} "." }
+            p.stale #ended role="status" hidden { "Your session has ended. " a href="" { "Log in again" } }
             (content)
         }
     };
@@ -139,7 +140,7 @@ fn document(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (crate::text::visible(title)) " · Webhooks" }
+                title { (domain::visible(title)) " · Webhooks" }
                 link rel="icon" type="image/svg+xml" href=(address("icon.svg"));
                 link rel="stylesheet" href=(address("console.css"));
                 script type="module" src=(address("console.js")) {}

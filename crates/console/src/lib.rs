@@ -34,7 +34,7 @@ pub use history::{History, Told};
 pub use layout::{Done, Frame};
 pub use log_query::LogQuery;
 pub use login::Login;
-pub use paths::{PATHS, Paths};
+pub use paths::Paths;
 pub use problem::Problem;
 pub use recover::{Progress, RecoverForm};
 pub use register::Registered;

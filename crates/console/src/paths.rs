@@ -6,52 +6,49 @@ use uuid::Uuid;
 /// The console's pages.
 pub struct Paths;
 
-/// The console's pages.
-pub const PATHS: Paths = Paths;
-
 impl Paths {
     /// The list of webhooks, and the beginning of every other path.
     pub const HOME: &str = "/console/";
 
     /// One webhook.
     #[must_use]
-    pub fn webhook(&self, id: WebhookId) -> String {
+    pub fn webhook(id: WebhookId) -> String {
         format!("/console/webhooks/{id}/")
     }
 
     /// A page or an action of a webhook, such as `settings`.
     #[must_use]
-    pub fn of_webhook(&self, id: WebhookId, part: &str) -> String {
+    pub fn of_webhook(id: WebhookId, part: &str) -> String {
         format!("/console/webhooks/{id}/{part}/")
     }
 
     /// One delivery.
     #[must_use]
-    pub fn delivery(&self, webhook: WebhookId, id: DeliveryId) -> String {
+    pub fn delivery(webhook: WebhookId, id: DeliveryId) -> String {
         format!("/console/webhooks/{webhook}/deliveries/{id}/")
     }
 
     /// The body that a delivery sends, to download.
     #[must_use]
-    pub fn body(&self, webhook: WebhookId, id: DeliveryId) -> String {
+    pub fn body(webhook: WebhookId, id: DeliveryId) -> String {
         format!("/console/webhooks/{webhook}/deliveries/{id}/body/")
     }
 
     /// Sends a delivery again.
     #[must_use]
-    pub fn resend(&self, webhook: WebhookId, id: DeliveryId) -> String {
+    pub fn resend(webhook: WebhookId, id: DeliveryId) -> String {
         format!("/console/webhooks/{webhook}/deliveries/{id}/resend/")
     }
 
     /// The progress of a recovery.
     #[must_use]
-    pub fn recovery(&self, webhook: WebhookId, id: Uuid) -> String {
+    pub fn recovery(webhook: WebhookId, id: Uuid) -> String {
         format!("/console/webhooks/{webhook}/recoveries/{id}/")
     }
 
     /// What became of an event or a delivery.
     #[must_use]
-    pub fn find(&self, id: &str) -> String {
+    pub fn find(id: &str) -> String {
         format!("/console/find/?id={}", crate::text::in_query(id))
     }
 }

@@ -4,7 +4,7 @@ use ledger::{Recoverable, RecoverableCount, Recovery, Webhook};
 use maud::{Markup, html};
 
 use crate::{
-    Frame, PATHS, Paths, Tab, WebhookFrame,
+    Frame, Paths, Tab, WebhookFrame,
     layout::{self, token},
     text::{count, foreign, number},
     times::{for_input, full, relative},
@@ -40,7 +40,7 @@ impl RecoverForm {
             @if let Some(running) = &self.running { (under_way(webhook, running)) }
             section {
                 p { "Sends deliveries that were given up, or skipped during a pause, once more: each with a fresh run of the schedule, at a limited rate." }
-                form.stack method="get" action=(PATHS.of_webhook(webhook.id, "recover")) {
+                form.stack method="get" action=(Paths::of_webhook(webhook.id, "recover")) data-outdates="counted" {
                     @for fault in &self.faults { p.fault role="alert" { (fault) } }
                     div.pair {
                         div.field { label for="since" { "Events from (UTC)" } input type="datetime-local" step="1" id="since" name="since" value=(since) required; }
@@ -54,6 +54,7 @@ impl RecoverForm {
                     div.actions { button.primary[self.count.is_none()] { "Count them" } }
                 }
                 (self.confirmation(frame))
+                p.note { "Earlier recoveries are in the " a href=(Paths::of_webhook(webhook.id, "history")) { "history" } "." }
             }
         };
         WebhookFrame::Live(Box::new(webhook.clone())).page(frame, Tab::Recover, &content)
@@ -65,19 +66,27 @@ impl RecoverForm {
         for_input(begun.unwrap_or(frame.now - time::Duration::WEEK).min(frame.now - time::Duration::WEEK))
     }
 
+    /// What was counted, in words.
+    fn asked(&self) -> String {
+        let states: Vec<_> = self.states.iter().map(|state| state.as_str()).collect();
+        let spaced = |time: &str| time.replace('T', " ");
+        let until = if self.until.is_empty() { String::new() } else { format!(" until {}", spaced(&self.until)) };
+        format!("what was {}, of events from {}{until} UTC", states.join(" or "), spaced(&self.since))
+    }
+
     fn confirmation(&self, frame: &Frame) -> Markup {
         let Some(counted) = self.count else { return html! {} };
         let shown = u64::try_from(counted.count).unwrap_or_default();
         let deliveries = count(shown, "delivery", "deliveries");
         let most = if counted.is_exact { "" } else { "At least " };
         html! {
-            div.result role="status" {
+            div.result #counted role="status" {
                 @if shown == 0 {
                     p { "There are none." }
                 } @else {
-                    p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } "." }
+                    p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } ": " (self.asked()) "." }
                     @if !self.webhook.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }
-                    form method="post" action=(PATHS.of_webhook(self.webhook.id, "recover")) {
+                    form method="post" action=(Paths::of_webhook(self.webhook.id, "recover")) {
                         (token(frame))
                         input type="hidden" name="since" value=(self.since);
                         input type="hidden" name="until" value=(self.until);
@@ -94,7 +103,7 @@ fn under_way(webhook: &Webhook, running: &Recovery) -> Markup {
     html! {
         p.banner.warn {
             "A recovery is under way: " (number(u64::try_from(running.resent).unwrap_or_default())) " sent so far. "
-            a href=(PATHS.recovery(webhook.id, running.id)) { "See its progress" }
+            a href=(Paths::recovery(webhook.id, running.id)) { "See its progress" }
         }
     }
 }
@@ -133,9 +142,9 @@ impl Progress {
                     div { dt { "Begun" } dd { (full(recovery.created_at)) } }
                 }
             }
-            p { a href={ (PATHS.webhook(self.webhook.id())) "#log" } { "See the log" } }
+            p { a href={ (Paths::webhook(self.webhook.id())) "#log" } { "See the log" } }
         };
-        let crumbs = [("Webhooks", Paths::HOME.to_owned()), (self.webhook.name(), PATHS.webhook(self.webhook.id()))];
+        let crumbs = [("Webhooks", Paths::HOME.to_owned()), (self.webhook.name(), Paths::webhook(self.webhook.id()))];
         layout::page(frame, "Recovery", &crumbs, &content)
     }
 

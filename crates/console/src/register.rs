@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use crate::{
-    Frame, PATHS, Paths, WebhookForm,
+    Frame, Paths, WebhookForm,
     delivery::copy,
     layout::{self, token},
     text::foreign,
@@ -60,7 +60,7 @@ impl Registered<'_> {
                 }
             }
             (self.test(frame))
-            p { a.button href=(PATHS.webhook(self.webhook.id)) { "Go to the webhook" } }
+            p { a.button href=(Paths::webhook(self.webhook.id)) { "Go to the webhook" } }
         };
         layout::page(frame, "Registered", &[("Webhooks", Paths::HOME.to_owned())], &content)
     }
@@ -70,7 +70,7 @@ impl Registered<'_> {
             section {
                 h2 { "3. Send a test" }
                 p { "A sample of " code { (self.webhook.events.first().map_or("", |event| event.as_str())) } " is sent to " span.url { (foreign(&self.webhook.url)) } ", signed like any event." }
-                form method="post" action=(PATHS.of_webhook(self.webhook.id, "test")) data-in-place="test-result" { (token(frame)) button.primary { "Send a test" } }
+                form method="post" action=(Paths::of_webhook(self.webhook.id, "test")) data-in-place="test-result" { (token(frame)) button.primary { "Send a test" } }
                 div #test-result aria-live="polite" {}
             }
         }

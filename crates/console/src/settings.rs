@@ -4,7 +4,7 @@ use ledger::{Backlog, Webhook};
 use maud::{Markup, html};
 
 use crate::{
-    Frame, PATHS, Tab, WebhookForm, WebhookFrame,
+    Frame, Paths, Tab, WebhookForm, WebhookFrame,
     layout::{button, token},
     text::bounded,
     times::full,
@@ -17,6 +17,9 @@ pub struct Settings {
     pub webhook: Webhook,
     /// The form's fields.
     pub form: WebhookForm,
+    /// What the fields held when the form was first shown. Only what differs from it is changed, so that nobody undoes
+    /// what somebody else has changed meanwhile.
+    pub shown: WebhookForm,
     /// How long the log is kept, in days.
     pub kept_days: u64,
 }
@@ -28,8 +31,11 @@ impl Settings {
         let webhook = &self.webhook;
         let content = html! {
             section {
-                form.stack method="post" action=(PATHS.of_webhook(webhook.id, "settings")) {
+                form.stack method="post" action=(Paths::of_webhook(webhook.id, "settings")) {
                     (token(frame))
+                    input type="hidden" name="shown_name" value=(self.shown.name);
+                    input type="hidden" name="shown_url" value=(self.shown.url);
+                    @for event in &self.shown.events { input type="hidden" name="shown_events" value=(event); }
                     (self.form.others())
                     (self.form.fields())
                     div.actions { button.primary { "Save" } }
@@ -57,10 +63,10 @@ impl Settings {
             section.act {
                 @if self.webhook.is_active {
                     div { h2 { "Pause" } p { "Nothing is sent while it is paused: " (self.waiting()) " for a retry " (are(self.webhook.backlog.waiting)) " kept for later. New events are skipped; you can recover them afterwards." } }
-                    (button(frame, &PATHS.of_webhook(id, "pause"), "Pause", ""))
+                    (button(frame, &Paths::of_webhook(id, "pause"), "Pause", ""))
                 } @else {
                     div { h2 { "Activate" } p { "It is paused. When you activate it, " (self.waiting()) " " (are(self.webhook.backlog.waiting)) " sent. What was skipped stays skipped until you recover it." } }
-                    (button(frame, &PATHS.of_webhook(id, "activate"), "Activate", "primary"))
+                    (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
                 }
             }
         }
@@ -74,7 +80,7 @@ impl Settings {
                 @if self.webhook.backlog.is_cancelling {
                     p.note { "This is being done." }
                 } @else {
-                    (confirmed(frame, &PATHS.of_webhook(self.webhook.id, "cancel"), &format!("Yes, cancel {}", if waiting == 0 { "what waits" } else { "them" }), "Cancel what waits"))
+                    (confirmed(frame, &Paths::of_webhook(self.webhook.id, "cancel"), &format!("Yes, cancel {}", if waiting == 0 { "what waits" } else { "them" }), "Cancel what waits"))
                 }
             }
         }
@@ -84,7 +90,7 @@ impl Settings {
         html! {
             section.act {
                 div { h2 { "Delete" } p { "Nothing is sent any more, and this cannot be undone: " (self.waiting()) " " (are(self.webhook.backlog.waiting)) " cancelled, and the signing secret is of no use. The log can be read for " (self.kept_days) " days." } }
-                (confirmed(frame, &PATHS.of_webhook(self.webhook.id, "delete"), "Yes, delete this webhook for good", "Delete"))
+                (confirmed(frame, &Paths::of_webhook(self.webhook.id, "delete"), "Yes, delete this webhook for good", "Delete"))
             }
         }
     }

@@ -1,32 +1,12 @@
-//! Foreign text, numbers and JSON for people.
+//! Foreign text and numbers for people.
 
+use domain::visible;
 use maud::{Markup, html};
-use serde_json::Value;
 use url::form_urlencoded;
 
 /// Text that somebody else wrote. Its direction stays its own, and what cannot be seen is shown as a symbol.
 pub(crate) fn foreign(text: &str) -> Markup {
     html! { bdi { (visible(text)) } }
-}
-
-/// Replaces control characters, but line breaks and tabs, by their pictures, and characters that turn the direction of
-/// writing by their code points.
-pub(crate) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => shown.push(c),
-            '\r' => {}
-            '\0'..='\u{1f}' => shown.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}')),
-            '\u{7f}' => shown.push('\u{2421}'),
-            '\u{80}'..='\u{9f}' => shown.push('\u{fffd}'),
-            '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c)));
-            }
-            _ => shown.push(c),
-        }
-    }
-    shown
 }
 
 /// The beginning of foreign text that may be long.
@@ -65,12 +45,6 @@ pub(crate) fn in_query(value: &str) -> String {
     form_urlencoded::byte_serialize(value.as_bytes()).collect()
 }
 
-/// JSON with line breaks, or `None` when it is none.
-pub(crate) fn pretty(json: &str) -> Option<String> {
-    let value: Value = serde_json::from_str(json).ok()?;
-    serde_json::to_string_pretty(&value).ok()
-}
-
 /// The beginning of a text, at most `most` bytes, and whether that is not all.
 pub(crate) fn beginning(text: &str, most: usize) -> (&str, bool) {
     let end = (0..=most.min(text.len())).rfind(|end| text.is_char_boundary(*end)).unwrap_or_default();
@@ -82,8 +56,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_shown() {
-        assert_eq!(visible("a\0b\x1b[31m\u{202e}gpj\r\n\tc"), "a␀b␛[31m⟨U+202E⟩gpj\n\tc");
+    fn foreign_text_is_no_markup() {
+        assert_eq!(foreign("<b>\u{202e}").into_string(), "<bdi>&lt;b&gt;⟨U+202E⟩</bdi>");
         assert_eq!(foreign("<b>").into_string(), "<bdi>&lt;b&gt;</bdi>");
     }
 

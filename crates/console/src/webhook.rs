@@ -5,7 +5,7 @@ use ledger::Webhook;
 use maud::{Markup, html};
 
 use crate::{
-    Done, Frame, Health, PATHS, Paths, health,
+    Done, Frame, Health, Paths, health,
     layout::{self, Crumb, button},
     text::foreign,
 };
@@ -37,10 +37,10 @@ impl Tab {
 
     fn path(self, id: WebhookId) -> String {
         match self {
-            Self::Deliveries => PATHS.webhook(id),
-            Self::Recover => PATHS.of_webhook(id, "recover"),
-            Self::Settings => PATHS.of_webhook(id, "settings"),
-            Self::History => PATHS.of_webhook(id, "history"),
+            Self::Deliveries => Paths::webhook(id),
+            Self::Recover => Paths::of_webhook(id, "recover"),
+            Self::Settings => Paths::of_webhook(id, "settings"),
+            Self::History => Paths::of_webhook(id, "history"),
         }
     }
 }
@@ -73,7 +73,7 @@ impl WebhookFrame {
     }
 
     pub(crate) fn crumbs(&self) -> Vec<Crumb<'_>> {
-        vec![("Webhooks", Paths::HOME.to_owned()), (self.name(), PATHS.webhook(self.id()))]
+        vec![("Webhooks", Paths::HOME.to_owned()), (self.name(), Paths::webhook(self.id()))]
     }
 
     /// A page of the webhook.
@@ -117,9 +117,9 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
             }
             div.actions {
                 @if webhook.is_active {
-                    (button(frame, &PATHS.of_webhook(id, "test"), "Send a test", ""))
+                    (button(frame, &Paths::of_webhook(id, "test"), "Send a test", ""))
                 } @else {
-                    (button(frame, &PATHS.of_webhook(id, "activate"), "Activate", "primary"))
+                    (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
                 }
             }
         }
@@ -129,12 +129,14 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
 
 /// What an administrator can do about it.
 fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
-    let recover = html! { " " a href=(PATHS.of_webhook(webhook.id, "recover")) { "Recover them" } };
+    let recover = html! { " " a href=(Paths::of_webhook(webhook.id, "recover")) { "Recover them" } };
+    let log = |state: &str| format!("{}?state={state}#log", Paths::webhook(webhook.id));
     let backlog = webhook.backlog;
     html! {
         @match Health::of(webhook) {
             Health::Dropping | Health::Failing => {
-                " " a href={ (PATHS.webhook(webhook.id)) "?state=" (if backlog.waiting > 0 { "retrying" } else { "dropped" }) "#log" } { "See what failed" }
+                @if backlog.dropped > 0 { " " a href=(log("dropped")) { "See what was dropped" } }
+                @if backlog.waiting > 0 { " " a href=(log("retrying")) { "See what is retried" } }
             }
             Health::Recoverable => (recover),
             Health::Paused if backlog.skipped + backlog.dropped > 0 && done.is_none() => (recover),

@@ -4,7 +4,7 @@ use ledger::Webhook;
 use maud::{Markup, html};
 
 use crate::{
-    Bar, Frame, Health, PATHS, Paths, chart, health, layout,
+    Bar, Frame, Health, Paths, chart, health, layout,
     text::{count, foreign, in_query, shortened},
 };
 
@@ -47,7 +47,7 @@ impl Webhooks {
             }
             p.summary #summary data-live="" {
                 (count(total, "webhook", "webhooks")) ": "
-                @for (place, (health, number)) in self.by_health.iter().filter(|(_, number)| *number > 0).enumerate() {
+                @for (place, (health, number)) in self.by_word().into_iter().enumerate() {
                     @if place > 0 { ", " }
                     span.dot.(health.class()) {} (number) " " (health.word().to_lowercase())
                 }
@@ -65,6 +65,18 @@ impl Webhooks {
                 (self.pager())
             }
         }
+    }
+
+    /// How many webhooks there are of each health that has a word of its own.
+    fn by_word(&self) -> Vec<(Health, u64)> {
+        let mut by_word: Vec<(Health, u64)> = Vec::new();
+        for (health, number) in self.by_health.iter().filter(|(_, number)| *number > 0) {
+            match by_word.iter_mut().find(|(known, _)| known.word() == health.word()) {
+                Some((_, sum)) => *sum += number,
+                None => by_word.push((*health, *number)),
+            }
+        }
+        by_word
     }
 
     fn pager(&self) -> Markup {
@@ -88,7 +100,7 @@ fn entry(listed: &Listed, frame: &Frame) -> Markup {
     html! {
         li #{ "w" (webhook.id) } class=(health.class()) {
             div {
-                h2 { span.dot.(health.class()) title=(health.word()) {} a href=(PATHS.webhook(webhook.id)) { (foreign(&webhook.name)) } }
+                h2 { span.dot.(health.class()) title=(health.word()) {} a href=(Paths::webhook(webhook.id)) { (foreign(&webhook.name)) } }
                 p.health { (health::words(webhook, frame.now)) }
                 p.url { (shortened(&webhook.url)) }
             }

@@ -30,7 +30,7 @@ fn console(settings: &[(&'static str, &str)]) -> Options {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_no_session_is_sent_to_the_log_in_with_a_way_back() {
     for (settings, expected) in [
-        (&[][..], "/console/login/".to_owned()),
+        (&[][..], "/console/login/?next=%2Fconsole%2Ffind%2F%3Fid%3D1".to_owned()),
         (
             &[("CONSOLE__LOGIN_URL", "https://app.example.com/log-in?from=hooks"), ("CONSOLE__PUBLIC_URL", "https://hooks.example.com/")][..],
             "https://app.example.com/log-in?from=hooks&next=https%3A%2F%2Fhooks.example.com%2Fconsole%2Ffind%2F%3Fid%3D1".to_owned(),
@@ -56,7 +56,19 @@ async fn who_has_no_session_is_sent_to_the_log_in_with_a_way_back() {
             assert_eq!(nobody.get("/console/login/").await.status, if own_log_in { 200 } else { 303 });
             let admin = system.session(Uuid::new_v4(), "admin", Duration::from_secs(60)).await;
             let session = format!("session={}", admin.session.unwrap());
-            assert_eq!(post(&nobody, "/console/login/", &session).await.status, if own_log_in { 303 } else { 404 });
+            for (next, expected) in [
+                ("", "/console/"),
+                ("/console/find/?id=1", "/console/find/?id=1"),
+                ("//evil.example/console/", "/console/"),
+                ("https://evil.example/console/", "/console/"),
+                ("/console/\\evil", "/console/"),
+                ("/console/\r\nx: y", "/console/"),
+            ] {
+                let next: String = url::form_urlencoded::byte_serialize(next.as_bytes()).collect();
+                let answer = post(&nobody, "/console/login/", &format!("{session}&next={next}")).await;
+                assert_eq!(answer.status, if own_log_in { 303 } else { 404 });
+                assert_eq!(answer.header("location"), own_log_in.then_some(expected));
+            }
         })
         .await;
     }
@@ -120,6 +132,21 @@ async fn a_form_needs_the_sessions_token_and_comes_from_the_console() {
         let own = [FORM, ("sec-fetch-site", "same-origin")];
         let paused = admin.send("POST", &path, &own, format!("token={token}")).await;
         assert_eq!((paused.status, admin.webhook(&webhook).await["is_active"].as_bool()), (303, Some(false)));
+        // Of a form that was opened before somebody else's change, only what was filled in anew is changed.
+        let settings = format!("/console/webhooks/{webhook}/settings/");
+        let shown = "shown_name=test&shown_url=https://localhost/&shown_events=quote.closed";
+        let theirs = format!("token={token}&{shown}&name=test&url=https://localhost/theirs&events=quote.closed");
+        assert_eq!(
+            post(&admin, &settings, &theirs).await.header("location"),
+            Some(&*format!("{settings}?done=changed"))
+        );
+        let mine = format!("token={token}&{shown}&name=mine&url=https://localhost/&events=quote.closed");
+        assert_eq!(post(&admin, &settings, &mine).await.status, 303);
+        let changed = admin.webhook(&webhook).await;
+        assert_eq!(
+            (changed["name"].as_str(), changed["url"].as_str()),
+            (Some("mine"), Some("https://localhost/theirs"))
+        );
         // What cannot be undone has to be confirmed.
         let delete = format!("/console/webhooks/{webhook}/delete/");
         post(&admin, &delete, &format!("token={token}")).await;

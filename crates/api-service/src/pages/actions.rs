@@ -1,7 +1,7 @@
 //! What the console's forms do. Each answers with a redirect, so that a reload does nothing twice.
 
 use actix_web::{HttpResponse, http::StatusCode, web::Data};
-use console::{Done, Fault, PATHS, Paths, Registered, Settings, WebhookForm};
+use console::{Done, Fault, Paths, Registered, Settings, WebhookForm};
 use domain::{DeliveryId, WebhookId};
 use ledger::{Actor, WebhookChange};
 use ring::digest::{SHA256, digest};
@@ -20,7 +20,7 @@ use crate::{
     calls::{cancellations, deliveries, recoveries, test_deliveries, webhooks},
     docs::RECEIVERS,
     problem::{Answer, ApiError},
-    request::{Checked, Id, Registration, read_change},
+    request::{Id, Registration, read_change},
     state::State,
 };
 
@@ -43,7 +43,7 @@ pub(super) async fn register(state: Data<State>, admin: Administrator, asked: As
             let page = Registered { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
-        Err(ApiError::RegisteredBefore) => Ok(done(&PATHS.webhook(id), Done::Registered)),
+        Err(ApiError::RegisteredBefore) => Ok(done(&Paths::webhook(id), Done::Registered)),
         Err(error) => Err(error),
     }
 }
@@ -88,15 +88,21 @@ pub(super) async fn change(
     asked: Asked,
     form: Form,
 ) -> Answer {
-    let change: Checked<WebhookChange> = read_change(&form.webhook(), &state.rules);
-    match change {
+    match read_change(&form.webhook_changes(), &state.rules) {
         Ok(change) => {
             webhooks::change(&state, &admin, id, &change).await?;
-            Ok(done(&PATHS.of_webhook(id, "settings"), Done::Changed))
+            Ok(done(&Paths::of_webhook(id, "settings"), Done::Changed))
         }
         Err(violations) => {
             let webhook = webhooks::find(&state, &admin, id).await?;
-            let page = Settings { webhook, form: filled_in(&form, violations), kept_days: state.kept_days() };
+            let shown = WebhookForm {
+                name: form.first("shown_name").to_owned(),
+                url: form.first("shown_url").to_owned(),
+                events: form.all("shown_events").map(str::to_owned).collect(),
+                faults: Vec::new(),
+            };
+            let form = filled_in(&form, violations);
+            let page = Settings { webhook, form, shown, kept_days: state.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
     }
@@ -104,40 +110,43 @@ pub(super) async fn change(
 
 /// Pauses the webhook.
 pub(super) async fn pause(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, _: Form) -> Answer {
-    let paused = WebhookChange { is_active: Some(false), ..WebhookChange::default() };
-    webhooks::change(&state, &admin, id, &paused).await?;
-    Ok(done(&PATHS.webhook(id), Done::Paused))
+    switch(&state, &admin, id, false).await?;
+    Ok(done(&Paths::webhook(id), Done::Paused))
 }
 
 /// Activates it.
 pub(super) async fn activate(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, _: Form) -> Answer {
-    let active = WebhookChange { is_active: Some(true), ..WebhookChange::default() };
-    webhooks::change(&state, &admin, id, &active).await?;
-    Ok(done(&PATHS.webhook(id), Done::Activated))
+    switch(&state, &admin, id, true).await?;
+    Ok(done(&Paths::webhook(id), Done::Activated))
+}
+
+async fn switch(state: &State, admin: &Actor, id: WebhookId, is_active: bool) -> Result<(), ApiError> {
+    let change = WebhookChange { is_active: Some(is_active), ..WebhookChange::default() };
+    webhooks::change(state, admin, id, &change).await.map(|_| ())
 }
 
 /// Cancels what waits, once that is confirmed.
 pub(super) async fn cancel(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, form: Form) -> Answer {
     if form.first("confirmed") != "yes" {
-        return Ok(see_other(&PATHS.of_webhook(id, "settings")));
+        return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
     cancellations::cancel(&state, &admin, id).await?;
-    Ok(done(&PATHS.webhook(id), Done::Cancelled))
+    Ok(done(&Paths::webhook(id), Done::Cancelled))
 }
 
 /// Deletes the webhook, once that is confirmed.
 pub(super) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, form: Form) -> Answer {
     if form.first("confirmed") != "yes" {
-        return Ok(see_other(&PATHS.of_webhook(id, "settings")));
+        return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
     webhooks::delete(&state, &admin, id).await?;
-    Ok(done(Paths::HOME, Done::Deleted))
+    Ok(done(&Paths::webhook(id), Done::Deleted))
 }
 
 /// Sends a test.
 pub(super) async fn test(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, _: Form) -> Answer {
     let delivery = test_deliveries::send(&state, &admin, id, None).await?;
-    Ok(done(&PATHS.delivery(id, delivery.id), Done::Tested))
+    Ok(done(&Paths::delivery(id, delivery.id), Done::Tested))
 }
 
 /// Sends a delivery again.
@@ -149,7 +158,7 @@ pub(super) async fn resend(
     _: Form,
 ) -> Answer {
     deliveries::resend(&state, &admin, webhook, id).await?;
-    Ok(done(&PATHS.delivery(webhook, id), Done::Resent))
+    Ok(done(&Paths::delivery(webhook, id), Done::Resent))
 }
 
 /// Begins a recovery.
@@ -164,7 +173,7 @@ pub(super) async fn recover(
     match recovery_request(form.first("since"), form.first("until"), &states) {
         Ok(wanted) => {
             let recovery = recoveries::begin(&state, &admin, id, &wanted).await?;
-            Ok(see_other(&PATHS.recovery(id, recovery.id)))
+            Ok(see_other(&Paths::recovery(id, recovery.id)))
         }
         Err(violations) => {
             let given = (form.first("since").to_owned(), form.first("until").to_owned(), states);

@@ -43,7 +43,7 @@ impl Fields {
     }
 
     /// Every value of a field.
-    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
@@ -55,6 +55,16 @@ impl Fields {
             ("url".to_owned(), self.first("url").into()),
             ("events".to_owned(), Value::Array(events)),
         ])
+    }
+
+    /// Those of them that differ from what the form showed.
+    pub(super) fn webhook_changes(&self) -> Members {
+        let is_changed = |name: &str| {
+            let shown: Vec<_> = self.all(&format!("shown_{name}")).map(str::trim).collect();
+            shown != self.all(name).map(str::trim).collect::<Vec<_>>()
+        };
+        let Members(members) = self.webhook();
+        Members(members.into_iter().filter(|(name, _)| is_changed(name)).collect())
     }
 }
 

@@ -2,7 +2,7 @@
 //! does so itself, by a session's id or by a code that works once.
 
 use actix_web::{
-    Error, HttpMessage, HttpRequest, HttpResponse,
+    Error, HttpRequest, HttpResponse,
     body::{BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -13,8 +13,7 @@ use actix_web::{
     web::Data,
 };
 use console::{Login, Paths};
-use ledger::{NewSession, SessionHash};
-use ring::rand::{SecureRandom, SystemRandom};
+use ledger::{NewSession, Session, SessionHash};
 use time::{Duration, OffsetDateTime};
 use url::{Url, form_urlencoded};
 
@@ -23,13 +22,11 @@ use super::{
     html, see_other,
 };
 use crate::{
-    authentication::{ADMIN, Authentication, cookie, refuse_cross_site, session_id},
+    authentication::{self, ADMIN, Authentication, cookie, refuse_cross_site, session_id},
     problem::{Answer, ApiError},
     state::State,
 };
 
-/// The role of a session that can do nothing but become an administrator's, once. `webhookctl session link` makes it.
-const LOGIN_CODE: &str = "login_code";
 /// How long a session lasts that a code began.
 const LASTS: Duration = Duration::hours(12);
 
@@ -40,34 +37,41 @@ pub(super) async fn administrators_only(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    match authentication.administrator(request.request()).await {
-        Ok(administrator) => {
-            request.extensions_mut().insert(administrator);
-            next.call(request).await.map(ServiceResponse::map_into_boxed_body)
-        }
-        Err(ApiError::NotLoggedIn) if request.method().is_safe() => {
+    let refuse = |request: ServiceRequest, error| match error {
+        ApiError::NotLoggedIn if request.method().is_safe() => {
             let address = log_in_at(&state, request.request());
-            Ok(request.into_response(see_other(&address)))
+            request.into_response(see_other(&address))
         }
-        Err(error) => Ok(request.error_response(error)),
-    }
+        error => request.error_response(error),
+    };
+    authentication::admit(&authentication, request, next, refuse).await
 }
 
 /// Where to log in, with the way back.
 fn log_in_at(state: &State, request: &HttpRequest) -> String {
-    let Some(login) = &state.console.login_url else { return "/console/login/".to_owned() };
+    let path = request.uri().path_and_query().map_or(Paths::HOME, |path| path.as_str());
+    let Some(login) = &state.console.login_url else {
+        let next: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+        return format!("/console/login/?next={next}");
+    };
     let mut login = login.clone();
-    login.query_pairs_mut().append_pair("next", &way_back(state.console.public_url.as_ref(), request));
+    login
+        .query_pairs_mut()
+        .append_pair("next", &format!("{}{path}", origin(state.console.public_url.as_ref(), request)));
     login.into()
 }
 
-fn way_back(public: Option<&Url>, request: &HttpRequest) -> String {
-    let origin = match public {
+fn origin(public: Option<&Url>, request: &HttpRequest) -> String {
+    match public {
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
         None => format!("http://{}", request.connection_info().host()),
-    };
-    // A page that only answers forms cannot be asked for again.
-    format!("{origin}{}", request.uri().path_and_query().map_or(Paths::HOME, |path| path.as_str()))
+    }
+}
+
+/// A page of the console, or its first one: whoever wrote the address of the log-in leads nobody elsewhere.
+fn page_of_console(next: &str) -> &str {
+    let is_one = next.starts_with(Paths::HOME) && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if is_one { next } else { Paths::HOME }
 }
 
 /// The page that takes a session's id, or a code.
@@ -75,9 +79,10 @@ pub(super) async fn page(state: Data<State>, request: HttpRequest) -> HttpRespon
     if state.console.login_url.is_some() {
         return see_other(Paths::HOME);
     }
-    let mut query = form_urlencoded::parse(request.query_string().as_bytes());
-    let code = query.find(|(name, _)| name == "code").map(|(_, code)| code);
-    html(StatusCode::OK, Login { code: code.as_deref(), fault: None }.render())
+    let query = form_urlencoded::parse(request.query_string().as_bytes());
+    let first = |wanted| query.clone().find(|(name, _)| name == wanted).map(|(_, value)| value);
+    let (code, next) = (first("code"), first("next").unwrap_or_default());
+    html(StatusCode::OK, Login { code: code.as_deref(), fault: None, next: page_of_console(&next) }.render())
 }
 
 /// Logs in: sets the cookie of a session that is given, or of a new one for a code.
@@ -91,7 +96,7 @@ pub(super) async fn log_in(
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
     }
-    let code = fields.first("code");
+    let (code, next) = (fields.first("code"), page_of_console(fields.first("next")));
     let id = if code.is_empty() {
         let id = fields.first("session");
         authentication.session(id).await?.filter(|session| session.role == ADMIN).map(|_| id.to_owned())
@@ -104,26 +109,24 @@ pub(super) async fn log_in(
         } else {
             "This link was used before, or has expired. Make a new one with webhookctl session link."
         };
-        return Ok(html(StatusCode::FORBIDDEN, Login { code: None, fault: Some(fault) }.render()));
+        return Ok(html(StatusCode::FORBIDDEN, Login { code: None, fault: Some(fault), next }.render()));
     };
-    Ok(with_cookie(&state, &id, LASTS))
+    Ok(with_cookie(&state, &id, LASTS, next))
 }
 
 /// The id of a new session for a code that has not been used.
 async fn begun(state: &State, authentication: &Authentication, code: &str) -> Result<Option<String>, ApiError> {
-    let Some(session) = authentication.session(code).await?.filter(|session| session.role == LOGIN_CODE) else {
+    let Some(session) = authentication.session(code).await?.filter(|session| session.role == Session::LOGIN_CODE)
+    else {
         return Ok(None);
     };
     // Of two requests with one code, one revokes it.
     if !state.ledger.session_revoke(&SessionHash::of(code)).await? {
         return Ok(None);
     }
-    let mut random = [0; 32];
-    SystemRandom::new().fill(&mut random).map_err(|_| ApiError::unexpected("the system has no randomness"))?;
-    let id = hex::encode(random);
-    let session = ledger::Session { role: ADMIN.to_owned(), ..session };
-    let expires_at = OffsetDateTime::now_utc() + LASTS;
-    state.ledger.session_create(&NewSession { hash: SessionHash::of(&id), session, expires_at }).await?;
+    let session = Session { role: ADMIN.to_owned(), ..session };
+    let (id, new) = NewSession::begin(session, OffsetDateTime::now_utc() + LASTS)?;
+    state.ledger.session_create(&new).await?;
     Ok(Some(id))
 }
 
@@ -135,14 +138,13 @@ pub(super) async fn log_out(state: Data<State>, request: HttpRequest, _: Form) -
     if let Some(id) = session_id(&request) {
         state.ledger.session_revoke(&SessionHash::of(id)).await?;
     }
-    Ok(with_cookie(&state, "", Duration::ZERO))
+    Ok(with_cookie(&state, "", Duration::ZERO, "/console/login/"))
 }
 
-fn with_cookie(state: &State, id: &str, lasts: Duration) -> HttpResponse {
+fn with_cookie(state: &State, id: &str, lasts: Duration, to: &str) -> HttpResponse {
     let is_https = state.console.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
     let secure = if is_https { "; Secure" } else { "" };
     let cookie =
         format!("{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}", cookie::NAME, lasts.whole_seconds());
-    let to = if id.is_empty() { "/console/login/" } else { Paths::HOME };
     HttpResponse::SeeOther().insert_header((LOCATION, to)).insert_header((SET_COOKIE, cookie)).finish()
 }

@@ -13,7 +13,7 @@ use actix_web::{
     web::Data,
 };
 use console::{
-    Bar, Deliveries, DeliveryPage, Fares, Find, Found, Health, History, Listed, LogQuery, PATHS, Progress, Range,
+    Bar, Deliveries, DeliveryPage, Fares, Find, Found, Health, History, Listed, LogQuery, Paths, Progress, Range,
     RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
 };
 use domain::{DeliveryId, WebhookId};
@@ -46,7 +46,7 @@ const ENTRIES: u16 = 20;
 pub(super) async fn webhooks(state: Data<State>, admin: Administrator, asked: Asked) -> Answer {
     let mut found = all_webhooks(&state, &admin).await?;
     let mut by_health: Vec<(Health, u64)> = Vec::new();
-    found.sort_by_key(|webhook| (Health::urgency(webhook), webhook.name.to_lowercase()));
+    found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.name.to_lowercase()));
     for health in found.iter().map(Health::of) {
         match by_health.last_mut() {
             Some((known, count)) if *known == health => *count += 1,
@@ -216,7 +216,8 @@ pub(super) async fn settings(state: Data<State>, admin: Administrator, Id(id): I
         events: webhook.events.iter().map(ToString::to_string).collect(),
         faults: Vec::new(),
     };
-    Ok(html(StatusCode::OK, Settings { webhook, form, kept_days: state.kept_days() }.render(&asked.frame)))
+    let page = Settings { webhook, shown: form.clone(), form, kept_days: state.kept_days() };
+    Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
 /// Who did what, and what was told.
@@ -314,10 +315,10 @@ async fn look_up(state: &State, admin: &Actor, id: Uuid) -> Result<Result<String
     if let Ok(delivery) = id.to_string().parse()
         && let Some(webhook) = calls::deliveries::webhook_of(state, admin, delivery).await?
     {
-        return Ok(Ok(PATHS.delivery(webhook.id(), delivery)));
+        return Ok(Ok(Paths::delivery(webhook.id(), delivery)));
     }
     match webhook_calls::known(state, admin, id.into()).await {
-        Ok(_) => return Ok(Ok(PATHS.webhook(id.into()))),
+        Ok(_) => return Ok(Ok(Paths::webhook(id.into()))),
         Err(ApiError::NotFound) => {}
         Err(error) => return Err(error),
     }

@@ -186,6 +186,8 @@ async fn other_methods_are_answered_with_those_that_are_possible() {
         ("events/ID/", "GET, HEAD"),
         ("event-types/", "GET, HEAD"),
         ("openapi.json", "GET, HEAD"),
+        ("asyncapi.yaml", "GET, HEAD"),
+        ("schemas/event.schema.json", "GET, HEAD"),
         ("docs", "GET, HEAD"),
         ("docs/style.css", "GET, HEAD"),
     ] {
@@ -278,7 +280,7 @@ async fn where_no_body_is_needed_none_need_be_announced() {
 pub(crate) async fn allowed(path: &str) -> BTreeSet<String> {
     let path = ["{id}", "{delivery_id}", "{recovery_id}", "{event_id}"]
         .iter()
-        .fold(path.to_owned(), |path, name| path.replace(name, ID));
+        .fold(path.replace("{file}", "event.schema.json"), |path, name| path.replace(name, ID));
     let answer = ask("MADEUP".parse().unwrap(), &path, &[BOSS], "").await;
     let allowed: BTreeSet<_> = answer.header("allow").split(", ").map(str::to_owned).collect();
     for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
@@ -295,6 +297,8 @@ async fn the_documentation_is_for_everybody_and_its_page_may_load_its_style_shee
     let policy = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
     for (path, content_type, expected) in [
         ("/api/v1/openapi.json", "application/json", "default-src 'none'; frame-ancestors 'none'"),
+        ("/api/v1/asyncapi.yaml", "text/plain; charset=utf-8", "default-src 'none'; frame-ancestors 'none'"),
+        ("/api/v1/schemas/job.schema.json", "application/schema+json", "default-src 'none'; frame-ancestors 'none'"),
         ("/api/v1/docs/", "text/html; charset=utf-8", policy),
         ("/api/v1/docs", "text/html; charset=utf-8", policy),
         ("/api/v1/docs/style.css", "text/css; charset=utf-8", "default-src 'none'; frame-ancestors 'none'"),

@@ -43,6 +43,7 @@ function prepareCopies(root) {
 async function load(address, options) {
   const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options });
   // Somebody who is no longer logged in is sent to another page.
+  if (answer.type === "opaqueredirect") return { isLoggedOut: true };
   if (!answer.ok) throw new Error(`status ${answer.status}`);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   return { page, address: answer.url };
@@ -59,6 +60,7 @@ function refresh(page) {
     const fresh = page.getElementById(old.id);
     if (!fresh) continue;
     localize(fresh);
+    prepareCopies(fresh);
     if (old.tagName !== fresh.tagName) announce();
     else if (old.dataset.live === "rows") refreshRows(old, fresh);
     else if (!old.isEqualNode(fresh) && !isInUse(old)) old.replaceWith(document.adoptNode(fresh));
@@ -89,10 +91,12 @@ async function follow() {
   if (!document.hidden && document.querySelector("[data-live]")) {
     try {
       const source = document.querySelector("[data-live-from]");
-      const { page, address } = await load(source?.dataset.liveFrom ?? location.href.split("#")[0]);
-      if (new URL(address).pathname.startsWith("/console/login/")) throw new Error("logged out");
-      refresh(page);
+      const address = source?.dataset.liveFrom ?? location.href.split("#")[0];
+      const { page, isLoggedOut } = await load(address, { redirect: "manual" });
       document.getElementById("stale").hidden = true;
+      document.getElementById("ended").hidden = !isLoggedOut;
+      if (isLoggedOut) return;
+      refresh(page);
       loaded = new Date();
       wait = EVERY;
     } catch {
@@ -109,6 +113,10 @@ async function follow() {
 
 // A form whose result is shown beside it, and followed.
 function prepareForms() {
+  // What was counted is outdated once something else is filled in.
+  for (const form of document.querySelectorAll("form[data-outdates]")) {
+    form.addEventListener("input", () => document.getElementById(form.dataset.outdates)?.remove());
+  }
   for (const form of document.querySelectorAll("form[data-in-place]")) {
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
@@ -140,6 +148,12 @@ function prepareForms() {
   });
 }
 
+// What was done is said once: a reload says it no more.
+const address = new URL(location.href);
+if (address.searchParams.has("done")) {
+  address.searchParams.delete("done");
+  history.replaceState(null, "", address);
+}
 localize(document);
 prepareCopies(document);
 prepareForms();

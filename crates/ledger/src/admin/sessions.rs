@@ -6,7 +6,10 @@ use diesel::{
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::TenantId;
-use ring::digest::{SHA256, digest};
+use ring::{
+    digest::{SHA256, digest},
+    rand::{SecureRandom, SystemRandom},
+};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -38,6 +41,11 @@ pub struct Session {
     pub role: String,
 }
 
+impl Session {
+    /// The role of a session that can do nothing but begin an administrator's, once: its id is a code to log in with.
+    pub const LOGIN_CODE: &str = "login_code";
+}
+
 /// A session to be stored.
 pub struct NewSession {
     /// The hash of its id.
@@ -46,6 +54,20 @@ pub struct NewSession {
     pub session: Session,
     /// When it expires.
     pub expires_at: OffsetDateTime,
+}
+
+impl NewSession {
+    /// A session with a new id: 256 random bits in hexadecimal.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn begin(session: Session, expires_at: OffsetDateTime) -> Result<(String, Self), LedgerError> {
+        let mut random = [0; 32];
+        SystemRandom::new().fill(&mut random).map_err(|_| LedgerError::Randomness)?;
+        let id = hex::encode(random);
+        let new = Self { hash: SessionHash::of(&id), session, expires_at };
+        Ok((id, new))
+    }
 }
 
 impl Ledger {

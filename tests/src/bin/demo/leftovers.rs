@@ -57,7 +57,9 @@ pub(crate) fn remove_folder(environment: &Environment, outcome: &Checked) {
     if outcome.is_ok() {
         let _ = fs::remove_dir_all(&environment.folder);
     } else {
-        let _ = fs::remove_file(environment.folder.join("ca.pem"));
+        for file in ["authority.pem", "authority.key"] {
+            let _ = fs::remove_file(environment.folder.join(file));
+        }
         // Fails, as it should, unless the folder is empty because no service was started.
         let _ = fs::remove_dir(&environment.folder);
     }

@@ -16,7 +16,7 @@ fn good() -> Value {
 }
 
 fn answer(status: u16, body: &impl ToString) -> InternalAnswer {
-    InternalAnswer { status, body: body.to_string().into() }
+    InternalAnswer { status, headers: Default::default(), body: body.to_string().into() }
 }
 
 #[test]
