@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
-    Request, Uri,
+    HeaderMap, Method, Request, Uri,
     header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT},
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -33,10 +33,11 @@ pub struct InternalConfig {
     pub user_agent: String,
 }
 
-/// Asks one URL of an application that the operator trusts. Every request has a new connection, so none is stale.
+/// Asks one URL of an application that the operator or the developer trusts. Every request has a new connection, so none
+/// is stale.
 #[derive(Clone)]
 pub struct Internal {
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     uri: Uri,
     timeout: Duration,
     user_agent: HeaderValue,
@@ -47,6 +48,8 @@ pub struct Internal {
 pub struct InternalAnswer {
     /// The HTTP status.
     pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
     /// The body, at most 64 KiB.
     pub body: Bytes,
 }
@@ -106,23 +109,34 @@ impl Internal {
     pub async fn get(&self, name: &'static str, value: &str) -> Result<InternalAnswer, InternalError> {
         let mut value = HeaderValue::from_str(value).map_err(|_| InternalError::Unwritable(name))?;
         value.set_sensitive(true);
-        let exchange = self.exchange(HeaderName::from_static(name), value);
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(HeaderName::from_static(name), value);
+        self.send(Method::GET, headers, Bytes::new()).await
+    }
+
+    /// Sends a request with these headers, besides `Host` and `Content-Length`, and with our `User-Agent` if they have
+    /// none. Dropping the future closes its connection.
+    ///
+    /// # Errors
+    /// [`InternalError`], at most the configured timeout later.
+    pub async fn send(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<InternalAnswer, InternalError> {
+        let exchange = self.exchange(method, headers, body);
         timeout(self.timeout, exchange).await.map_err(|_| InternalError::Timeout(self.timeout))?
     }
 
-    async fn exchange(&self, name: HeaderName, value: HeaderValue) -> Result<InternalAnswer, InternalError> {
-        let mut request = Request::new(Empty::new());
+    async fn exchange(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<InternalAnswer, InternalError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
         *request.uri_mut() = self.uri.clone();
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, self.user_agent.clone());
-        headers.insert(name, value);
+        *request.headers_mut() = headers;
+        request.headers_mut().entry(USER_AGENT).or_insert_with(|| self.user_agent.clone());
         let response =
             self.client.request(request).await.map_err(|error| InternalError::Request(Explained::of(&error)))?;
-        let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, BODY_LIMIT).collect().await;
         let body = body.map_err(|error| too_large_or_broken(error.as_ref()))?;
-        Ok(InternalAnswer { status, body: body.to_bytes() })
+        Ok(InternalAnswer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
     }
 }
 

@@ -4,6 +4,8 @@ mod away;
 mod body;
 mod dead;
 mod keys;
+mod listen;
+mod publish;
 mod rejected;
 mod session;
 
@@ -17,7 +19,7 @@ const PROCESS: &str = "webhookctl";
 /// The exit code for unusable settings. clap uses the same for arguments.
 const UNUSABLE: i32 = 2;
 
-/// The operators' command line of the webhook service.
+/// The command line of the webhook service, for operators and developers.
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -41,6 +43,8 @@ enum Command {
     /// The keys that seal signing secrets (`secrets.keys`).
     #[command(subcommand)]
     Keys(Keys),
+    Listen(listen::Arguments),
+    Publish(publish::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -163,6 +167,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
             let ledger = connections::ledger(&settings, PROCESS)?;
             dead::requeue(&connections::broker(&settings, PROCESS)?, &ledger, limit).await
         }
+        Command::Listen(arguments) => listen::run(&settings, arguments).await,
+        Command::Publish(arguments) => publish::run(&settings, arguments).await,
         Command::Keys(command) => {
             let (ledger, configured) = (connections::ledger(&settings, PROCESS)?, connections::secret_keys(&settings)?);
             match command {

@@ -2,10 +2,9 @@
 
 use std::{io, time::Duration};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use domain::TenantId;
 use ledger::{Ledger, NewSession, SchemaState, Session, SessionHash};
-use ring::rand::{SecureRandom, SystemRandom};
 use service_kit::{
     Settings,
     connections::{self, SchemaTooOld},
@@ -14,9 +13,6 @@ use service_kit::{
 use time::OffsetDateTime;
 
 use crate::{PROCESS, away};
-
-/// The role of a session that does nothing but begin an administrator's, once: api-service takes it as a log-in code.
-const LOGIN_CODE: &str = "login_code";
 
 /// Creates a session and prints only its id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
 pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<()> {
@@ -32,23 +28,21 @@ pub(crate) async fn link(settings: &Settings, tenant: TenantId, user: String, tt
     let is_database = settings.api.sessions == SessionBackEnd::Database;
     ensure!(is_database, "api.sessions is introspection: only the business application can make sessions");
     let ledger = connections::ledger(settings, PROCESS)?;
-    let code = stored(&ledger, Session { tenant, user, role: LOGIN_CODE.to_owned() }, ttl).await?;
+    let code = stored(&ledger, Session { tenant, user, role: Session::LOGIN_CODE.to_owned() }, ttl).await?;
     let base = public_url.as_ref().map_or_else(|| format!("http://{}", settings.api.listen), ToString::to_string);
     println!("{}/console/login/?code={code}", base.trim_end_matches('/'));
     Ok(())
 }
 
 /// Stores a session, and returns its id.
-async fn stored(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<String> {
-    let mut random = [0; 32];
-    SystemRandom::new().fill(&mut random).map_err(|_| anyhow!("the system has no randomness"))?;
-    let id = hex::encode(random);
+pub(crate) async fn stored(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<String> {
     let ttl = time::Duration::try_from(ttl).ok();
     let expires_at = ttl.and_then(|ttl| OffsetDateTime::now_utc().checked_add(ttl)).context("--ttl: too long")?;
     if let SchemaState::Behind(missing) = away::database(ledger.schema_check().await)? {
         return Err(SchemaTooOld { missing }.into());
     }
-    away::database(ledger.session_create(&NewSession { hash: SessionHash::of(&id), session, expires_at }).await)?;
+    let (id, new) = NewSession::begin(session, expires_at)?;
+    away::database(ledger.session_create(&new).await)?;
     Ok(id)
 }
 

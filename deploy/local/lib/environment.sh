@@ -45,6 +45,12 @@ write_env() {
     export_line WEBHOOKS__EGRESS__ALLOWED_NETWORKS 127.0.0.0/8,::1/128
     export_line WEBHOOKS__DISPATCHER__MAX_IN_FLIGHT 1024
     export_line WEBHOOKS__LOG__FORMAT text
+    # For webhookctl listen and publish: an authority that the services trust, and a tenant to try things with.
+    export_line WEBHOOKCTL_TENANT 00000000-0000-4000-8000-000000000001
+    if [ -e "$stack_dir/authority/authority.pem" ]; then
+      export_line WEBHOOKCTL_AUTHORITY "$stack_dir/authority"
+      export_line WEBHOOKS__EGRESS__EXTRA_CA_FILE "$stack_dir/authority/authority.pem"
+    fi
   } >"$stack_dir/env.new"
   chmod 600 "$stack_dir/env.new"
   mv "$stack_dir/env.new" "$stack_dir/env"

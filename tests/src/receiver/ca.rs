@@ -44,11 +44,13 @@ impl TestCa {
         &self.pem
     }
 
-    /// Writes the certificate to `ca.pem` in a directory, which is made if it is missing. Returns the file's path.
+    /// Writes certificate and key to `authority.pem` and `authority.key` in a directory, which is made if it is missing:
+    /// the form that `webhookctl listen` takes. Returns the certificate's path.
     pub fn write_to(&self, dir: impl AsRef<Path>) -> PathBuf {
-        let path = dir.as_ref().join("ca.pem");
+        let path = dir.as_ref().join("authority.pem");
         fs::create_dir_all(dir.as_ref()).expect("the directory can be made");
         fs::write(&path, &self.pem).expect("the authority's certificate can be written");
+        fs::write(path.with_extension("key"), self.issuer.key().serialize_pem()).expect("its key can be written");
         path
     }
 

@@ -1,0 +1,151 @@
+//! `webhookctl listen`: a receiver for development.
+
+mod answers;
+mod certificate;
+mod registration;
+mod screen;
+mod server;
+mod verdict;
+
+use std::{
+    io::Read,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use domain::{EventType, TenantId};
+use service_kit::{Settings, shutdown};
+use signing::SigningSecret;
+use tokio::net::TcpListener;
+
+use self::{answers::Answers, certificate::Authority, registration::Registration, screen::Screen, server::Server};
+
+/// Receives deliveries and shows each with the verdict on its signatures: a receiver for development.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The address to listen on.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443")]
+    listen: SocketAddr,
+    /// The host in the webhook's URL, which is also the certificate's name.
+    #[arg(long, default_value = "localhost")]
+    host: String,
+    /// The folder of the authority that signs the certificate. What is missing there is made. `make up` makes one that
+    /// `make run` trusts [default: webhookctl in the user's folder of data].
+    #[arg(long, value_name = "FOLDER", env = "WEBHOOKCTL_AUTHORITY")]
+    authority: Option<PathBuf>,
+
+    /// Registers a webhook for the tenant, and removes it at the end, also on Ctrl-C.
+    #[arg(long, requires = "tenant", conflicts_with = "secret")]
+    register: bool,
+    /// The tenant of the webhook: a UUID.
+    #[arg(long, value_name = "UUID", env = "WEBHOOKCTL_TENANT")]
+    tenant: Option<TenantId>,
+    /// The webhook's event types, separated by commas [default: all seven].
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
+    events: Vec<EventType>,
+    /// The address of the API [default: the setting `api.listen`].
+    #[arg(long, value_name = "URL", requires = "register")]
+    api: Option<String>,
+    /// The signing secret of a webhook that exists already, as it was shown, or `-` to read it from standard input.
+    #[arg(long, env = "SIGNING_SECRET", hide_env_values = true)]
+    secret: Option<String>,
+
+    /// The status to answer.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..=599))]
+    status: u16,
+    /// Answers `--status` to so many attempts of each delivery, and 200 to the next ones.
+    #[arg(long = "for", value_name = "ATTEMPTS", requires = "status")]
+    attempts: Option<u32>,
+    /// Waits before it answers, such as 12s.
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    delay: Duration,
+    /// Hands each delivery to this URL as it came, and its answer back.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["status", "attempts"])]
+    forward: Option<String>,
+    /// Shows long bodies as a whole.
+    #[arg(long)]
+    full: bool,
+}
+
+/// Listens until a signal.
+pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
+    let answers = Answers::new(&arguments)?;
+    let authority = Authority::in_folder(arguments.authority.clone())?;
+    let tls = authority.acceptor(&arguments.host)?;
+    let stop = shutdown::on_signals().context("signals cannot be handled")?;
+    let listener = TcpListener::bind(arguments.listen)
+        .await
+        .with_context(|| format!("--listen {}: the address cannot be listened on", arguments.listen))?;
+    let port = listener.local_addr().context("the listener has no address")?.port();
+    let url = format!("https://{}/", authority_of(&arguments.host, port));
+
+    let screen = Screen::new(arguments.full);
+    screen.listening(&url, arguments.forward.as_deref());
+    for setting in missing(settings, &authority, &arguments)? {
+        screen.setting(&setting);
+    }
+    let registration = match arguments.tenant.filter(|_| arguments.register) {
+        Some(tenant) => {
+            let api = arguments.api.as_deref();
+            let registration = Registration::make(settings, api, tenant, &url, &arguments.events, &screen).await?;
+            screen.registered(tenant, registration.id());
+            Some(registration)
+        }
+        None => None,
+    };
+    let secret = match &registration {
+        Some(registration) => Some(registration.secret().to_owned()),
+        None => given(arguments.secret)?,
+    };
+    if secret.is_none() {
+        screen.no_secret();
+    }
+    let secret = secret.map(SigningSecret::from);
+
+    Arc::new(Server::new(screen.clone(), secret, answers)).serve(listener, tls, stop).await;
+    if let Some(registration) = registration {
+        registration.remove().await.context("the webhook could not be removed")?;
+        screen.removed();
+    }
+    screen.summary();
+    Ok(())
+}
+
+/// Host and port in a URL.
+fn authority_of(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(host)) => format!("[{host}]:{port}"),
+        _ => format!("{host}:{port}"),
+    }
+}
+
+/// The given secret, or for `-` the first line of standard input.
+fn given(argument: Option<String>) -> anyhow::Result<Option<String>> {
+    let Some(argument) = argument else { return Ok(None) };
+    let mut secret = argument;
+    if secret == "-" {
+        secret.clear();
+        std::io::stdin().read_to_string(&mut secret).context("standard input cannot be read")?;
+    }
+    let secret = secret.trim();
+    ensure!(secret.starts_with("whsec_"), "--secret: a signing secret begins with whsec_");
+    Ok(Some(secret.to_owned()))
+}
+
+/// The settings that the dispatchers lack, as far as this process has the same ones.
+fn missing(settings: &Settings, authority: &Authority, arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+    let mut missing = Vec::new();
+    let trusted = settings.egress.extra_ca_pem()?.unwrap_or_default();
+    if !String::from_utf8_lossy(&trusted).contains(authority.pem().trim()) {
+        missing.push(format!("WEBHOOKS__EGRESS__EXTRA_CA_FILE={}", authority.file().display()));
+    }
+    let listens_on = arguments.listen.ip();
+    let is_allowed = settings.egress.allowed_networks.iter().any(|network| network.contains(&listens_on));
+    if listens_on.is_loopback() && !is_allowed {
+        missing.push("WEBHOOKS__EGRESS__ALLOWED_NETWORKS=127.0.0.0/8,::1/128".to_owned());
+    }
+    Ok(missing)
+}

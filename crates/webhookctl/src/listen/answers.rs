@@ -1,0 +1,96 @@
+//! What the receiver answers.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use egress::{EgressError, Internal, InternalAnswer, InternalConfig};
+use hyper::{
+    HeaderMap, Method,
+    header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRANSFER_ENCODING},
+};
+use service_kit::process;
+
+use super::Arguments;
+use crate::PROCESS;
+
+/// The longest time for a developer's program. The service waits for less.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Headers about one connection: they are not handed on.
+const OF_THE_CONNECTION: [HeaderName; 4] = [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING];
+
+/// An answer, and what the developer should know of it.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    /// Why the answer is our own, although the developer's program should have given it.
+    pub(super) fault: Option<String>,
+}
+
+impl Answer {
+    /// A status with a line of text.
+    pub(super) fn with(status: u16, text: String) -> Self {
+        Self { status, headers: HeaderMap::new(), body: text.into(), fault: None }
+    }
+}
+
+/// How to answer.
+pub(super) struct Answers {
+    delay: Duration,
+    kind: Kind,
+}
+
+enum Kind {
+    /// This status to so many attempts of each delivery, and 200 to the next ones.
+    Status { status: u16, attempts: u32 },
+    /// What the developer's program answers.
+    Forward(Box<Internal>),
+}
+
+impl Answers {
+    pub(super) fn new(arguments: &Arguments) -> anyhow::Result<Self> {
+        let kind = match &arguments.forward {
+            Some(url) => Kind::Forward(Box::new(client(url).with_context(|| format!("--forward {url}"))?)),
+            None => Kind::Status { status: arguments.status, attempts: arguments.attempts.unwrap_or(u32::MAX) },
+        };
+        Ok(Self { delay: arguments.delay, kind })
+    }
+
+    /// The answer to the `nth` attempt of a delivery, from 1.
+    pub(super) async fn to(&self, headers: &HeaderMap, body: &Bytes, nth: u32) -> Answer {
+        tokio::time::sleep(self.delay).await;
+        match &self.kind {
+            Kind::Status { status, attempts } if nth <= *attempts => Answer::with(*status, String::new()),
+            Kind::Status { .. } => Answer::with(200, String::new()),
+            Kind::Forward(program) => match program.send(Method::POST, of_the_message(headers), body.clone()).await {
+                Ok(InternalAnswer { status, headers, body }) => {
+                    Answer { status, headers: of_the_message(&headers), body, fault: None }
+                }
+                Err(error) => {
+                    let fault = process::line("--forward", &error);
+                    Answer { fault: Some(fault.clone()), ..Answer::with(502, fault) }
+                }
+            },
+        }
+    }
+}
+
+/// A client of a program that the developer names.
+pub(super) fn client(url: &str) -> anyhow::Result<Internal> {
+    let config =
+        InternalConfig { url: url.to_owned(), timeout: PATIENCE, extra_ca_pem: None, user_agent: PROCESS.to_owned() };
+    Internal::new(config).map_err(|error| match error {
+        EgressError::Url => anyhow!("not an absolute URL of http or https"),
+        error => error.into(),
+    })
+}
+
+fn of_the_message(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    for name in OF_THE_CONNECTION {
+        headers.remove(name);
+    }
+    headers
+}

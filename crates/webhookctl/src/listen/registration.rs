@@ -1,0 +1,156 @@
+//! The webhook that a run registers for itself, by the REST API as an administrator does.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use domain::{EventType, TenantId, WebhookId};
+use egress::{Internal, InternalAnswer};
+use hyper::{
+    HeaderMap, Method,
+    header::{CONTENT_TYPE, COOKIE, HeaderValue},
+};
+use ledger::{Ledger, Session, SessionHash};
+use serde_json::{Value, json};
+use service_kit::{Settings, connections, settings::SessionBackEnd};
+
+use super::{answers::client, screen::Screen};
+use crate::{PROCESS, away, session};
+
+/// The name of every webhook that is registered here. One that an earlier run has left is known by it and its URL.
+const NAME: &str = "webhookctl listen";
+/// How long a session lasts. It is revoked as soon as the calls are made.
+const SESSION: Duration = Duration::from_secs(60);
+
+/// A webhook that is removed at the end.
+pub(super) struct Registration {
+    api: Api,
+    tenant: TenantId,
+    id: WebhookId,
+    secret: String,
+}
+
+impl Registration {
+    /// Registers a webhook, and removes those that earlier runs have left at the same URL.
+    pub(super) async fn make(
+        settings: &Settings,
+        api: Option<&str>,
+        tenant: TenantId,
+        url: &str,
+        events: &[EventType],
+        screen: &Screen,
+    ) -> anyhow::Result<Self> {
+        let api = Api::new(settings, api)?;
+        let events = if events.is_empty() { &EventType::ALL[..] } else { events };
+        let webhook = json!({ "name": NAME, "url": url, "events": events });
+        let (id, secret) = api
+            .logged_in(tenant, async |session| {
+                for left in api.left(session, url).await? {
+                    api.call(session, Method::DELETE, &format!("/{left}/"), None).await?;
+                    screen.removed_a_left_one(&left);
+                }
+                let made = api.call(session, Method::POST, "/", Some(&webhook)).await?;
+                let id = made["id"].as_str().and_then(|id| id.parse().ok());
+                let secret = made["signing_secret"].as_str().map(str::to_owned);
+                id.zip(secret).context("the API's answer holds no id or no secret")
+            })
+            .await?;
+        Ok(Self { api, tenant, id, secret })
+    }
+
+    pub(super) fn id(&self) -> WebhookId {
+        self.id
+    }
+
+    pub(super) fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Deletes the webhook.
+    pub(super) async fn remove(self) -> anyhow::Result<()> {
+        let Self { api, tenant, id, .. } = self;
+        api.logged_in(tenant, async |session| api.call(session, Method::DELETE, &format!("/{id}/"), None).await)
+            .await?;
+        Ok(())
+    }
+}
+
+/// The REST API, and the ledger for sessions.
+struct Api {
+    base: String,
+    ledger: Ledger,
+}
+
+impl Api {
+    fn new(settings: &Settings, base: Option<&str>) -> anyhow::Result<Self> {
+        let is_database = settings.api.sessions == SessionBackEnd::Database;
+        ensure!(is_database, "api.sessions is introspection: only the business application can make sessions");
+        let base = match base {
+            Some(base) => base.trim_end_matches('/').to_owned(),
+            None => {
+                let mut listen = settings.api.listen;
+                if listen.ip().is_unspecified() {
+                    listen.set_ip([127, 0, 0, 1].into());
+                }
+                format!("http://{listen}")
+            }
+        };
+        Ok(Self { base, ledger: connections::ledger(settings, PROCESS)? })
+    }
+
+    /// Runs calls with a session of the tenant, which lasts no longer than they do.
+    async fn logged_in<T>(
+        &self,
+        tenant: TenantId,
+        calls: impl AsyncFnOnce(&str) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let session = Session { tenant, user: NAME.to_owned(), role: "admin".to_owned() };
+        let id = session::stored(&self.ledger, session, SESSION).await?;
+        let done = calls(&id).await;
+        away::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
+        done
+    }
+
+    /// The ids of webhooks that earlier runs have left.
+    async fn left(&self, session: &str, url: &str) -> anyhow::Result<Vec<String>> {
+        let (mut left, mut page) = (Vec::new(), "/".to_owned());
+        loop {
+            let list = self.call(session, Method::GET, &page, None).await?;
+            let ours = |webhook: &&Value| webhook["name"] == NAME && webhook["url"] == url;
+            let webhooks = list["data"].as_array().map(Vec::as_slice).unwrap_or_default();
+            left.extend(webhooks.iter().filter(ours).filter_map(|webhook| Some(webhook["id"].as_str()?.to_owned())));
+            match list["next_cursor"].as_str() {
+                Some(cursor) => page = format!("/?cursor={cursor}"),
+                None => return Ok(left),
+            }
+        }
+    }
+
+    /// Calls `/api/v1/webhooks` and what is below it.
+    async fn call(&self, session: &str, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+        let url = format!("{}/api/v1/webhooks{path}", self.base);
+        let api = || format!("the API at {} (api.listen, WEBHOOKS__API__LISTEN, or --api)", self.base);
+        let program: Internal = client(&url).with_context(api)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(COOKIE, HeaderValue::try_from(format!("sessionid={session}"))?);
+        let body = body.map(|body| {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Bytes::from(body.to_string())
+        });
+        let answer = program.send(method, headers, body.unwrap_or_default()).await.with_context(api)?;
+        read(&answer).with_context(api)
+    }
+}
+
+/// What the API answered, or why it refused, in its own words.
+fn read(InternalAnswer { status, body, .. }: &InternalAnswer) -> anyhow::Result<Value> {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    if (200..300).contains(status) {
+        return Ok(answer);
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let faults = answer["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let faults: String =
+        faults.iter().map(|one| format!("; {} {}", text(&one["field"]), text(&one["message"]))).collect();
+    bail!("it answered {status}: {}{faults}", text(&answer["detail"]))
+}

@@ -1,0 +1,188 @@
+//! What the developer sees.
+
+use std::{
+    fmt::Display,
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anstyle::{AnsiColor, Style};
+use domain::{TenantId, WebhookId, indented, shortened, visible};
+use time::{OffsetDateTime, macros::format_description};
+
+use super::{
+    answers::Answer,
+    verdict::{Verdict, Verdicts},
+};
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const WARN: Style = AnsiColor::Yellow.on_default();
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// How many lines of a body are shown.
+const LINES: usize = 16;
+/// How many characters of a value that a stranger may have sent.
+const MOST: usize = 200;
+
+/// Writes to standard output: in colour if that is a terminal and `NO_COLOR` is not set. All clones count together.
+#[derive(Clone)]
+pub(super) struct Screen {
+    is_full: bool,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    requests: AtomicU64,
+    good: AtomicU64,
+}
+
+/// A request as it is shown.
+pub(super) struct Shown<'r> {
+    pub(super) event: &'r str,
+    pub(super) delivery: &'r str,
+    pub(super) nth: u32,
+    pub(super) verdicts: &'r Verdicts,
+    pub(super) body: &'r [u8],
+}
+
+impl Screen {
+    pub(super) fn new(is_full: bool) -> Self {
+        Self { is_full, counts: Arc::default() }
+    }
+
+    pub(super) fn listening(&self, url: &str, forward: Option<&str>) {
+        let to = forward.map(|url| format!(", forwarding to {url}")).unwrap_or_default();
+        self.write(&format!("{BOLD}listening on {url}{BOLD:#}{to}\n"));
+    }
+
+    /// A setting that the dispatchers seem to lack.
+    pub(super) fn setting(&self, setting: &str) {
+        self.write(&format!("  {WARN}the dispatchers need{WARN:#} {setting}\n"));
+    }
+
+    pub(super) fn registered(&self, tenant: TenantId, webhook: WebhookId) {
+        self.write(&format!("  registered webhook {webhook} for tenant {tenant}; Ctrl-C removes it\n"));
+    }
+
+    pub(super) fn removed_a_left_one(&self, webhook: &str) {
+        self.write(&format!("  removed webhook {}, which an earlier run had left\n", line(webhook)));
+    }
+
+    pub(super) fn no_secret(&self) {
+        self.write(&format!("  {WARN}signatures are not verified{WARN:#}: give --secret, or --register a webhook\n"));
+    }
+
+    pub(super) fn removed(&self) {
+        self.write("\nremoved the webhook\n");
+    }
+
+    pub(super) fn summary(&self) {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { requests, good } = &*self.counts;
+        self.write(&format!("{} deliveries came, {} of them with good signatures\n", count(requests), count(good)));
+    }
+
+    /// A delivery that has arrived, before its answer.
+    pub(super) fn arrived(&self, shown: &Shown<'_>) {
+        let Shown { event, delivery, nth, verdicts, body } = shown;
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
+        self.counts.good.fetch_add(u64::from(verdicts.are_good()), Ordering::Relaxed);
+        let mut text =
+            format!("\n{DIM}{}{DIM:#} {BOLD}{}{BOLD:#}  {}  attempt {nth}\n", clock(), line(event), line(delivery));
+        text += &verdict("X-Service-Signature", &verdicts.service);
+        text += &verdict("webhook-signature", &verdicts.standard);
+        text += &self.body(body);
+        self.write(&text);
+    }
+
+    /// What was answered, and how long that took.
+    pub(super) fn answered(&self, delivery: &str, answer: &Answer, took: Duration) {
+        let style = if (200..300).contains(&answer.status) { GOOD } else { BAD };
+        let fault = answer.fault.as_ref().map(|fault| format!(": {}", line(fault))).unwrap_or_default();
+        let status = answer.status;
+        self.write(&format!(
+            "  {style}→ {status}{style:#} after {}{fault}  {DIM}{}{DIM:#}\n",
+            seconds(took),
+            line(delivery)
+        ));
+    }
+
+    /// The service did not wait for the answer.
+    pub(super) fn hung_up(&self, delivery: &str, after: Duration) {
+        let delivery = line(delivery);
+        self.write(&format!(
+            "  {BAD}→ no answer{BAD:#}: the service hung up after {}  {DIM}{delivery}{DIM:#}\n",
+            seconds(after)
+        ));
+    }
+
+    /// A request that is no delivery.
+    pub(super) fn refused(&self, what: &str, status: u16, why: &str) {
+        self.write(&format!("\n{DIM}{}{DIM:#} {} {BAD}→ {status}{BAD:#}: {why}\n", clock(), line(what)));
+    }
+
+    /// A connection without a request.
+    pub(super) fn no_connection(&self, peer: impl Display, error: impl Display) {
+        let error = line(&error.to_string());
+        self.write(&format!(
+            "\n{DIM}{}{DIM:#} {BAD}no TLS with {peer}{BAD:#}: {error} (does it trust the authority?)\n",
+            clock()
+        ));
+    }
+
+    fn body(&self, body: &[u8]) -> String {
+        let Ok(text) = std::str::from_utf8(body) else {
+            return format!("  {DIM}{} bytes that are not text{DIM:#}\n", body.len());
+        };
+        let shown = visible(&indented(text).unwrap_or_else(|| text.to_owned()));
+        let lines: Vec<_> = shown.lines().collect();
+        let most = if self.is_full { usize::MAX } else { LINES };
+        let longest = if self.is_full { usize::MAX } else { MOST };
+        let mut text: String =
+            lines.iter().take(most).map(|line| format!("  {}\n", shortened(line, longest))).collect();
+        if lines.len() > most {
+            text += &format!("  {DIM}… {} more lines: --full shows them{DIM:#}\n", lines.len() - most);
+        }
+        text
+    }
+
+    /// Writes at once, so that deliveries of the same moment do not mix. Nobody may be there to read it.
+    fn write(&self, text: &str) {
+        let mut out = anstream::stdout().lock();
+        let _ = out.write_all(text.as_bytes());
+        let _ = out.flush();
+    }
+}
+
+/// Foreign text on one line.
+fn line(text: &str) -> String {
+    shortened(visible(text).replace('\n', " "), MOST)
+}
+
+fn verdict(name: &str, verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Good => format!("  {GOOD}✓{GOOD:#} {name}\n"),
+        Verdict::Unverified => format!("  {WARN}?{WARN:#} {name} {DIM}not verified: no secret{DIM:#}\n"),
+        Verdict::NotSent => format!("  {DIM}- {name} not sent: signing.standard_webhooks is false{DIM:#}\n"),
+        Verdict::Bad(fault) => format!("  {BAD}✗ {name}: {}{BAD:#}\n", line(fault)),
+    }
+}
+
+fn clock() -> String {
+    let format = format_description!("[hour]:[minute]:[second]Z");
+    OffsetDateTime::now_utc().format(format).unwrap_or_default()
+}
+
+fn seconds(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 0..1_000 => format!("{millis} ms"),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}

@@ -1,0 +1,191 @@
+//! The HTTPS server.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use signing::SigningSecret;
+use time::OffsetDateTime;
+use tls::TlsAcceptor;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    answers::{Answer, Answers},
+    screen::{Screen, Shown},
+    verdict::Verdicts,
+};
+
+/// The longest body that is read, in bytes.
+const LONGEST_BODY: usize = 16 * 1024 * 1024;
+/// How many deliveries are remembered, to count their attempts.
+const REMEMBERED: usize = 10_000;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// What requests get to end after a signal.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Receives, verifies, shows and answers.
+pub(super) struct Server {
+    screen: Screen,
+    secret: Option<SigningSecret>,
+    answers: Answers,
+    seen: Mutex<Seen>,
+}
+
+/// How often each delivery has come. The oldest is forgotten first.
+#[derive(Default)]
+struct Seen {
+    attempts: HashMap<String, u32>,
+    order: VecDeque<String>,
+}
+
+impl Seen {
+    fn count(&mut self, delivery: &str) -> u32 {
+        if let Some(nth) = self.attempts.get_mut(delivery) {
+            *nth += 1;
+            return *nth;
+        }
+        if self.order.len() == REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.attempts.remove(&oldest);
+        }
+        self.order.push_back(delivery.to_owned());
+        self.attempts.insert(delivery.to_owned(), 1);
+        1
+    }
+}
+
+impl Server {
+    pub(super) fn new(screen: Screen, secret: Option<SigningSecret>, answers: Answers) -> Self {
+        Self { screen, secret, answers, seen: Mutex::default() }
+    }
+
+    /// Serves until `stop`, and then what has begun for a second.
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, tls: TlsAcceptor, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        connections.spawn(Arc::clone(&self).converse(stream, peer, tls.clone(), stop.clone()));
+                    }
+                    // Out of file descriptors, for example: connections that end make room.
+                    Err(error) => {
+                        self.screen.no_connection("a client", error);
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+        connections.shutdown().await;
+    }
+
+    async fn converse(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, tls: TlsAcceptor, stop: CancellationToken) {
+        let _ = stream.set_nodelay(true);
+        let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return self.screen.no_connection(peer, error),
+            Err(_) => return self.screen.no_connection(peer, "it did not end its handshake"),
+        };
+        let server = Arc::clone(&self);
+        let service = service_fn(move |request| {
+            let server = Arc::clone(&server);
+            async move { Ok::<_, Infallible>(server.receive(request).await) }
+        });
+        let mut http = http1::Builder::new();
+        let connection = http.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        // What breaks off is told where it is noticed.
+        tokio::select! {
+            _ = connection.as_mut() => {}
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
+            }
+        }
+    }
+
+    async fn receive(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let what = format!("{} {}", head.method, head.uri);
+        if head.method != Method::POST {
+            return self.refuse(&what, 405, "a delivery is a POST");
+        }
+        let body = match Limited::new(body, LONGEST_BODY).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(_) => return self.refuse(&what, 413, "the body broke off, or is larger than 16 MiB"),
+        };
+        let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (delivery, event) = (header("x-service-webhook-id"), header("x-service-event"));
+        if delivery.is_empty() || event.is_empty() {
+            return self.refuse(&what, 400, "not a delivery: X-Service-Webhook-Id or X-Service-Event is missing");
+        }
+        self.answer(&head.headers, (event, delivery), &body).await
+    }
+
+    async fn answer(
+        &self,
+        headers: &HeaderMap,
+        (event, delivery): (&str, &str),
+        body: &Bytes,
+    ) -> Response<Full<Bytes>> {
+        let began = Instant::now();
+        let nth = self.seen.lock().unwrap_or_else(PoisonError::into_inner).count(delivery);
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let verdicts = Verdicts::on(headers, body, self.secret.as_ref(), now);
+        self.screen.arrived(&Shown { event, delivery, nth, verdicts: &verdicts, body });
+        let mut unanswered = Unanswered { screen: &self.screen, delivery, began, is_answered: false };
+        let answer = self.answers.to(headers, body, nth).await;
+        unanswered.is_answered = true;
+        self.screen.answered(delivery, &answer, began.elapsed());
+        response(answer)
+    }
+
+    fn refuse(&self, what: &str, status: u16, why: &str) -> Response<Full<Bytes>> {
+        self.screen.refused(what, status, why);
+        response(Answer::with(status, why.to_owned()))
+    }
+}
+
+/// Says that the service hung up: then the server drops the request before it is answered.
+struct Unanswered<'r> {
+    screen: &'r Screen,
+    delivery: &'r str,
+    began: Instant,
+    is_answered: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.screen.hung_up(self.delivery, self.began.elapsed());
+        }
+    }
+}
+
+fn response(answer: Answer) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(answer.body));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    *response.headers_mut() = answer.headers;
+    response
+}
