@@ -3,10 +3,11 @@
 //! the ledger says and what the receivers got.
 //!
 //! [`plan`] derives all random choices from a seed. [`audit`] is pure, and [`evidence`] is its input. The others do IO:
-//! [`fixtures`] (tenants, webhooks, receivers), `upstream` (publishers), `fleet` (processes), `faults`,
+//! [`fixtures`] (tenants, webhooks, receivers), `upstream` and `business` (publishers), `fleet` (processes), `faults`,
 //! `rest` (administrators) and `collect`.
 
 pub mod audit;
+mod business;
 mod collect;
 pub mod evidence;
 mod faults;

@@ -12,6 +12,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     audit::audit,
+    business::Business,
     collect::{Seen, collect},
     evidence::{Evidence, Published, WebhookState},
     faults::Victims,
@@ -35,6 +36,8 @@ use crate::{
 const SCHEDULE: &str = "1s,2s,4s,6s,8s,10s";
 /// The timeout of an attempt: more than the slow receiver takes.
 const TIMEOUT: &str = "3s";
+/// One of so many events is stored in an outbox, in the transaction of a business change.
+const THROUGH_THE_OUTBOX: usize = 4;
 /// How long after the storm the publishers may go on. The broker may just have been killed.
 const CATCH_UP: Duration = Duration::from_secs(120);
 
@@ -135,12 +138,22 @@ async fn storm(
     background.spawn(async move { supervised.supervise().await });
     let flap = background.spawn(async move { flapping.flap().await });
     let (mut publishing, confirmed) = (JoinSet::new(), Arc::<Mutex<Vec<Published>>>::default());
+    let business = Arc::new(Business::open(system, through.clone(), fixtures.tenants.clone()).await);
+    let (stored, events): (Vec<_>, Vec<_>) =
+        plan.events.into_iter().enumerate().partition(|(number, _)| number % THROUGH_THE_OUTBOX == 0);
     for (number, amqp_url) in [system.amqp_url.clone(), through].into_iter().enumerate() {
         let exchange = system.names.events_exchange.clone();
         let upstream = Upstream { amqp_url, exchange, tenants: fixtures.tenants.clone() };
-        let own = plan.events.iter().filter(|event| event.tenant % 2 == number).cloned().collect();
+        let own = events.iter().map(|(_, event)| event).filter(|event| event.tenant % 2 == number).cloned().collect();
         publishing.spawn(upstream.publish(began, own, Arc::clone(&confirmed)));
     }
+    let (relaying, stored) = (Arc::clone(&business), stored.into_iter().map(|(_, event)| event).collect());
+    background.spawn(async move { relaying.relay().await });
+    let list = Arc::clone(&confirmed);
+    publishing.spawn(async move {
+        let committed = business.work(began, stored).await;
+        list.lock().unwrap_or_else(PoisonError::into_inner).extend(committed);
+    });
     let work = administrators.clone().work(began, options.length);
     tokio::join!(victims.suffer(began, plan.faults), work);
 

@@ -1,0 +1,154 @@
+// Publishes business events: one by one, or from an outbox in PostgreSQL.
+//
+//     AMQP_URL=amqp://… node publisher.mjs publish < event.json
+//     AMQP_URL=amqp://… DATABASE_URL=postgres://… node publisher.mjs relay
+//
+// In your service, call `store` with the client of the business change. The relay runs beside it, once or several times.
+
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import amqp from "amqplib";
+import Ajv from "ajv/dist/2020.js";
+import addFormats from "ajv-formats";
+import pg from "pg";
+
+const EXCHANGE = process.env.EVENTS_EXCHANGE ?? "business.events";
+const SCHEMA = process.env.EVENT_SCHEMA ?? fileURLToPath(new URL("../event.schema.json", import.meta.url));
+const validate = addFormats(new Ajv({ allErrors: true })).compile(JSON.parse(readFileSync(SCHEMA, "utf8")));
+const BATCH = 100;
+
+/** The event would be refused. The message says why. */
+export class Invalid extends Error {}
+
+/** Reads an event and validates it against the schema. */
+export function check(text) {
+  let event;
+  try {
+    event = JSON.parse(text);
+  } catch (error) {
+    throw new Invalid(`not JSON: ${error.message}`);
+  }
+  if (validate(event)) return event;
+  throw new Invalid(validate.errors.map((fault) => `${fault.instancePath || "/"}: ${fault.message}`).join("; "));
+}
+
+/** Stores an event in the caller's transaction: it is published if that commits, and only then. */
+export async function store(client, text) {
+  await client.query("INSERT INTO outbox (event_id, event) VALUES ($1, $2)", [check(text).event_id, text]);
+}
+
+/** A connection to the broker with confirms. */
+export class Publisher {
+  #returned = new Set();
+
+  static async connect(url) {
+    const publisher = new Publisher();
+    publisher.connection = await amqp.connect(url);
+    // Errors also reject what waits for a confirm, where they are dealt with.
+    publisher.connection.on("error", () => {});
+    publisher.connection.on("close", () => (publisher.isClosed = true));
+    publisher.channel = await publisher.connection.createConfirmChannel();
+    publisher.channel.on("error", () => {});
+    publisher.channel.on("close", () => (publisher.isClosed = true));
+    publisher.channel.on("return", (message) => publisher.#returned.add(message.properties.messageId));
+    return publisher;
+  }
+
+  /** Resolves when the broker has confirmed the event. Whatever it throws, publish the same text again. */
+  async publish(text) {
+    const event = check(text);
+    const options = { persistent: true, mandatory: true, contentType: "application/json", messageId: event.event_id };
+    await new Promise((resolve, reject) => {
+      this.channel.once("close", () => reject(new Error("the channel was closed before the confirm")));
+      this.channel.publish(EXCHANGE, event.event_type, Buffer.from(text), options, (error) => (error ? reject(error) : resolve()));
+    });
+    // Mandatory: an event that no queue takes comes back before its confirm. It is an error, not lost.
+    if (this.#returned.delete(event.event_id)) throw new Error(`no queue takes ${event.event_type}`);
+  }
+
+  async close() {
+    if (!this.isClosed) await this.connection.close().catch(() => {});
+  }
+}
+
+/** Publishes what waits in the outbox, the oldest first. Resolves to how many rows it dealt with. */
+export async function relaySome(client, publisher) {
+  await client.query("BEGIN");
+  // Another relay skips the rows that this one has locked.
+  const { rows } = await client.query(
+    "SELECT position, event FROM outbox WHERE published_at IS NULL AND fault IS NULL " +
+      "ORDER BY position LIMIT $1 FOR UPDATE SKIP LOCKED", [BATCH]);
+  const results = await Promise.allSettled(rows.map((row) => publisher.publish(row.event)));
+  const done = rows.filter((_, nth) => results[nth].status === "fulfilled").map((row) => row.position);
+  await client.query("UPDATE outbox SET published_at = now() WHERE position = ANY($1)", [done]);
+  for (const [nth, { reason }] of results.entries()) {
+    if (reason instanceof Invalid) {
+      console.error("event at", rows[nth].position, "can never be published:", reason.message);
+      await client.query("UPDATE outbox SET fault = $1 WHERE position = $2", [reason.message, rows[nth].position]);
+    }
+  }
+  await client.query("COMMIT");
+  const failed = results.find(({ reason }) => reason && !(reason instanceof Invalid));
+  if (failed) throw failed.reason;
+  return rows.length;
+}
+
+/** Relays until it is told to stop. It survives whatever happens to either server. */
+export async function relay(stop) {
+  let pause = 100;
+  while (!stop.aborted) {
+    const client = new pg.Client({ connectionString: process.env.DATABASE_URL });
+    client.on("error", () => {}); // what runs fails as well
+    let publisher;
+    try {
+      await client.connect();
+      publisher = await Publisher.connect(process.env.AMQP_URL);
+      while (!stop.aborted && !publisher.isClosed) {
+        if ((await relaySome(client, publisher)) < BATCH) await sleep(200, null, { signal: stop }).catch(() => {});
+        pause = 100;
+      }
+    } catch (error) {
+      console.error("a server is away; trying again:", error.message);
+    } finally {
+      await Promise.allSettled([publisher?.close(), client.end()]);
+    }
+    if (!stop.aborted) await sleep(pause, null, { signal: stop }).catch(() => {});
+    pause = Math.min(pause * 2, 5000);
+  }
+}
+
+/** Publishes an event, again and again until it is confirmed. */
+async function publishOne(text, patience) {
+  check(text);
+  const end = Date.now() + patience * 1000;
+  for (let pause = 100; ; pause = Math.min(pause * 2, 5000)) {
+    try {
+      const publisher = await Publisher.connect(process.env.AMQP_URL);
+      return await publisher.publish(text).finally(() => publisher.close());
+    } catch (error) {
+      if (Date.now() + pause > end) throw new Error(`not confirmed within ${patience} s: ${error.message}`);
+    }
+    await sleep(pause);
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  if (process.argv[2] === "relay") {
+    const stop = new AbortController();
+    for (const name of ["SIGTERM", "SIGINT"]) process.on(name, () => stop.abort());
+    await relay(stop.signal);
+  } else if (process.argv[2] === "publish") {
+    const text = readFileSync(0, "utf8");
+    try {
+      await publishOne(text, Number(process.env.PATIENCE ?? 60));
+      console.log("confirmed", check(text).event_id);
+    } catch (error) {
+      console.error(error instanceof Invalid ? `not an event: ${error.message}` : error.message);
+      process.exitCode = error instanceof Invalid ? 2 : 1;
+    }
+  } else {
+    console.error("say publish or relay");
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,150 @@
+"""Publishes business events: one by one, or from an outbox in PostgreSQL.
+
+    AMQP_URL=amqp://… python3 publisher.py publish < event.json
+    AMQP_URL=amqp://… DATABASE_URL=postgres://… python3 publisher.py relay
+
+In your service, call `store` with the cursor of the business change. The relay runs beside it, once or several times.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jsonschema
+import pika
+import pika.exceptions
+import psycopg
+
+EXCHANGE = os.environ.get("EVENTS_EXCHANGE", "business.events")
+SCHEMA = Path(os.environ.get("EVENT_SCHEMA", Path(__file__).parent.parent / "event.schema.json"))
+VALIDATOR = jsonschema.Draft202012Validator(
+    json.loads(SCHEMA.read_text()), format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
+)
+BATCH = 100
+# What the broker or the network does to us. Wait, connect again, publish again.
+AWAY = (pika.exceptions.AMQPError, psycopg.OperationalError, OSError)
+
+
+class Invalid(Exception):
+    """The event would be refused. Its text says why."""
+
+
+def check(text: str) -> dict:
+    """Reads an event and validates it against the schema."""
+    try:
+        event = json.loads(text)
+    except ValueError as error:
+        raise Invalid(f"not JSON: {error}") from error
+    faults = [f"{fault.json_path}: {fault.message}" for fault in VALIDATOR.iter_errors(event)]
+    if faults:
+        raise Invalid("; ".join(faults))
+    return event
+
+
+def store(cursor: psycopg.Cursor, text: str) -> None:
+    """Stores an event in the caller's transaction: it is published if that commits, and only then."""
+    event = check(text)
+    cursor.execute("INSERT INTO outbox (event_id, event) VALUES (%s, %s)", (event["event_id"], text))
+
+
+class Publisher:
+    """A connection to the broker with confirms. One thread at a time may use it."""
+
+    def __init__(self, url: str) -> None:
+        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+        self.channel = self.connection.channel()
+        self.channel.confirm_delivery()
+
+    def publish(self, text: str) -> None:
+        """Returns when the broker has confirmed the event. Whatever it raises, publish the same text again."""
+        event = check(text)
+        properties = pika.BasicProperties(
+            content_type="application/json", delivery_mode=2, message_id=event["event_id"]
+        )
+        # Mandatory: an event that no queue takes is an error, not lost.
+        self.channel.basic_publish(EXCHANGE, event["event_type"], text.encode(), properties, mandatory=True)
+
+    def wait(self, seconds: float) -> None:
+        """Waits, and answers the broker's heartbeats meanwhile."""
+        self.connection.process_data_events(time_limit=seconds)
+
+
+def relay_some(database: psycopg.Connection, publisher: Publisher) -> int:
+    """Publishes what waits in the outbox, the oldest first. Returns how many rows it dealt with."""
+    done: list[int] = []
+    failure = None
+    with database.transaction(), database.cursor() as cursor:
+        # Another relay skips the rows that this one has locked.
+        cursor.execute(
+            "SELECT position, event FROM outbox WHERE published_at IS NULL AND fault IS NULL "
+            "ORDER BY position LIMIT %s FOR UPDATE SKIP LOCKED",
+            (BATCH,),
+        )
+        rows = cursor.fetchall()
+        try:
+            for position, text in rows:
+                try:
+                    publisher.publish(text)
+                    done.append(position)
+                except Invalid as error:
+                    print("event at", position, "can never be published:", error, file=sys.stderr)
+                    cursor.execute("UPDATE outbox SET fault = %s WHERE position = %s", (str(error), position))
+        except AWAY as error:
+            failure = error  # what was confirmed before it is marked all the same
+        cursor.execute("UPDATE outbox SET published_at = now() WHERE position = ANY(%s)", (done,))
+    if failure:
+        raise failure
+    return len(rows)
+
+
+def relay(stop: threading.Event) -> None:
+    """Relays until it is told to stop. It survives whatever happens to either server."""
+    pause = 0.1
+    while not stop.is_set():
+        try:
+            with psycopg.connect(os.environ["DATABASE_URL"]) as database:
+                publisher = Publisher(os.environ["AMQP_URL"])
+                while not stop.is_set():
+                    if relay_some(database, publisher) < BATCH:
+                        publisher.wait(0.2)
+                    pause = 0.1
+        except AWAY as error:
+            print("a server is away; trying again:", repr(error), file=sys.stderr)
+        stop.wait(pause)
+        pause = min(pause * 2, 5)
+
+
+def publish_one(text: str, patience: float) -> None:
+    """Publishes an event, again and again until it is confirmed."""
+    end = time.monotonic() + patience
+    pause = 0.1
+    while True:
+        try:
+            return Publisher(os.environ["AMQP_URL"]).publish(text)
+        except AWAY as error:
+            if time.monotonic() + pause > end:
+                sys.exit(f"not confirmed within {patience:g} s: {error!r}")
+        time.sleep(pause)
+        pause = min(pause * 2, 5)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["relay"]:
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        relay(stopped)
+    elif sys.argv[1:] == ["publish"]:
+        message = sys.stdin.read()
+        try:
+            publish_one(message, float(os.environ.get("PATIENCE", "60")))
+        except Invalid as error:
+            print("not an event:", error, file=sys.stderr)
+            sys.exit(2)
+        print("confirmed", check(message)["event_id"])
+    else:
+        sys.exit(__doc__)
