@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo console accessibility pictures test chaos api-fuzz bench bench-isolation volume openapi run lint clean toolchain
+.PHONY: help up down build demo console accessibility pictures test chaos api-fuzz bench bench-isolation volume openapi release-contracts run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -10,7 +10,7 @@ STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
 BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/browser .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/browser .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,7 @@ pictures: toolchain ## Make the README's pictures of the console anew
 
 test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
 	@deploy/local/receivers
+	@deploy/local/clients
 	@deploy/local/browser
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
 
@@ -70,6 +71,9 @@ volume: toolchain ## Measure at volume, up to 75 minutes and 25 GB (make volume 
 openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
 	@cargo run -q -p api-service --example openapi > target/openapi.json
 	@mv target/openapi.json proto-schemas/openapi.json
+
+release-contracts: ## Keep the messages' contracts as the released ones (proto-schemas/CHANGES.md)
+	@cp proto-schemas/*.schema.json proto-schemas/asyncapi.yaml proto-schemas/released/
 
 run: up build ## Run the three services in the foreground until Ctrl-C
 	@deploy/local/run

@@ -128,9 +128,6 @@ impl Contract {
 
 /// Takes no members but those that are described, neither in a schema nor in those within it.
 fn close(schema: &mut Value) {
-    if schema.get("$id").is_some() {
-        return;
-    }
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.values_mut().for_each(close);
         schema["additionalProperties"] = json!(false);
@@ -191,10 +188,16 @@ async fn what_calls_answer_is_what_is_described() {
         contract.check("recoverDeliveries", 409, &api.post(&format!("{path}recover/"), &since).await);
         contract.check("cancelDeliveries", 202, &api.ask(&format!("{path}cancel/")).await);
 
-        for (id, path) in [("readOpenApi", "openapi.json"), ("readDocs", "docs/"), ("readDocsStyle", "docs/style.css")]
-        {
+        for (id, path) in [
+            ("readOpenApi", "openapi.json"),
+            ("readAsyncApi", "asyncapi.yaml"),
+            ("readSchema", "schemas/event.schema.json"),
+            ("readDocs", "docs/"),
+            ("readDocsStyle", "docs/style.css"),
+        ] {
             contract.check(id, 200, &system.anonymous().await.get(&format!("/api/v1/{path}")).await);
         }
+        contract.check("readSchema", 404, &system.anonymous().await.get("/api/v1/schemas/other.json").await);
         contract.check("testWebhook", 409, &{
             api.patch(path, &json!({"is_active": false})).await;
             api.ask(&format!("{path}test/")).await

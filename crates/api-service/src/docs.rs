@@ -1,5 +1,7 @@
-//! The API's description as texts: the OpenAPI document for programs, and a page for people.
+//! The API's description as texts: the OpenAPI document for programs, a page for people, and the contracts of messages.
 
+mod contracts;
+mod deliveries;
 mod html;
 mod json_text;
 mod page;
@@ -8,7 +10,7 @@ use actix_web::web::Bytes;
 use serde_json::Value;
 use service_kit::settings::Limits;
 
-pub(crate) use self::page::RECEIVERS;
+pub(crate) use self::{contracts::SCHEMAS, page::RECEIVERS};
 use crate::openapi::document;
 
 /// The page's style sheet.
@@ -19,12 +21,14 @@ pub(crate) const STYLE: &str = include_str!("docs/style.css");
 pub(crate) struct Docs {
     pub(crate) json: Bytes,
     pub(crate) page: Bytes,
+    pub(crate) asyncapi: Bytes,
 }
 
 impl Docs {
     pub(crate) fn new(limits: &Limits) -> Self {
         let document = document(limits);
-        Self { json: text(&document).into(), page: page::render(&document).into() }
+        let page = page::render(&document).into();
+        Self { json: text(&document).into(), page, asyncapi: contracts::asyncapi().into() }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
 
 use self::call::{Body, Call, Content, Parameter, Success, Tag, header, reference};
-use crate::request::Need;
+use crate::{docs::SCHEMAS, request::Need};
 
 /// The prefix of all paths.
 pub(crate) const BASE: &str = "/api/v1";
@@ -73,6 +73,11 @@ fn operation(call: &Call, limits: &Limits) -> Value {
 
 fn parameters(call: &Call) -> Vec<Value> {
     let in_path = call.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).map(|name| {
+        if name == "file" {
+            let files = SCHEMAS.map(|(file, _)| file);
+            return json!({"name": name, "in": "path", "required": true, "description": "The schema's file.",
+                          "schema": {"type": "string", "enum": files}, "example": "event.schema.json"});
+        }
         let (description, example) = match name {
             "delivery_id" => ("The delivery's id, which is also its `X-Service-Webhook-Id`.", examples::DELIVERY),
             "event_id" => ("The event's id, as its publisher named it.", examples::EVENT),

@@ -118,6 +118,10 @@ async fn of_documentation(anybody: &Api, snapshots: &mut Snapshots) {
         assert!(answer.text == fs::read_to_string(repository().join(file)).unwrap(), "{path} is {file}");
         snapshots.compare_with(operation, &answer, &json!(format!("[{file}]")));
     }
+    let asyncapi = anybody.get("/api/v1/asyncapi.yaml").await;
+    snapshots.compare_with("readAsyncApi", &asyncapi, &json!("[proto-schemas/asyncapi.yaml]"));
+    let schema = anybody.get("/api/v1/schemas/event.schema.json").await;
+    snapshots.compare_with("readSchema", &schema, &json!("[proto-schemas/event.schema.json]"));
     let page = anybody.get("/api/v1/docs/").await;
     assert!(page.text.starts_with("<!DOCTYPE html>") && page.text.ends_with("</html>\n"), "{}", page.text);
     snapshots.compare_with("readDocs", &page, &json!("[a page]"));

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{
+    deliveries,
     html::{escape, inline, paragraphs},
     json_text::pretty,
 };
@@ -19,12 +20,14 @@ pub(super) fn render(document: &Value) -> String {
          <link rel=\"stylesheet\" href=\"{base}/docs/style.css\">\n</head>\n<body>\n\
          <nav aria-label=\"Contents\">\n{}</nav>\n<main>\n<header>\n<h1>{title}</h1>\n<p class=\"lead\">{}</p>\n\
          <p class=\"facts\">Version {} · base path <code>{base}</code> · OpenAPI {}: \
-         <a href=\"{base}/openapi.json\">openapi.json</a></p>\n</header>\n{}{}{}{}</main>\n</body>\n</html>\n",
+         <a href=\"{base}/openapi.json\">openapi.json</a> · messages: \
+         <a href=\"{base}/asyncapi.yaml\">asyncapi.yaml</a></p>\n</header>\n{}{}{}{}{}</main>\n</body>\n</html>\n",
         page.contents(),
         inline(str(&info["summary"])),
         escape(str(&info["version"])),
         escape(str(&document["openapi"])),
         page.introduction(),
+        deliveries::section(),
         receivers(),
         page.chapters(),
         page.schemas(),
@@ -80,6 +83,7 @@ impl<'a> Page<'a> {
 
     fn contents(&self) -> String {
         let mut nav = "<a class=\"home\" href=\"#introduction\">Introduction</a>\n\
+                       <a class=\"home\" href=\"#posts\">What a receiver gets</a>\n\
                        <a class=\"home\" href=\"#receivers\">Receivers</a>\n"
             .to_owned();
         for tag in self.tags() {
@@ -272,9 +276,8 @@ impl<'a> Page<'a> {
         {
             return format!("<a href=\"#schema-{name}\">{name}</a>");
         }
-        // A reference to one of the schema's own `$defs`.
-        if let Some(name) = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/$defs/")) {
-            return escape(name);
+        if let Some(kinds) = schema["oneOf"].as_array() {
+            return kinds.iter().map(|kind| self.kind(kind)).collect::<Vec<_>>().join(" or ");
         }
         let kind = match &schema["type"] {
             Value::String(kind) if kind == "array" => format!("array of {}", self.kind(&schema["items"])),

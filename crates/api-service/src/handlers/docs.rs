@@ -1,8 +1,16 @@
 //! The API's description, served to programs and to people. It needs no session.
 
-use actix_web::{HttpResponse, http::header, web::Data};
+use actix_web::{
+    HttpResponse,
+    http::header,
+    web::{Data, Path},
+};
 
-use crate::{docs, state::State};
+use crate::{
+    docs,
+    problem::{Answer, ApiError},
+    state::State,
+};
 
 /// The page needs its style sheet and nothing else: no script, no other server.
 const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
@@ -10,6 +18,19 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'non
 /// `GET /api/v1/openapi.json`
 pub(crate) async fn openapi(state: Data<State>) -> HttpResponse {
     HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/json")).body(state.docs.json.clone())
+}
+
+/// `GET /api/v1/asyncapi.yaml`: as text, which browsers show.
+pub(crate) async fn asyncapi(state: Data<State>) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
+        .body(state.docs.asyncapi.clone())
+}
+
+/// `GET /api/v1/schemas/{file}`
+pub(crate) async fn schema(file: Path<String>) -> Answer {
+    let (_, schema) = docs::SCHEMAS.into_iter().find(|(name, _)| *name == *file).ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/schema+json")).body(schema))
 }
 
 /// `GET /api/v1/docs/`

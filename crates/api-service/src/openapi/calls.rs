@@ -1,7 +1,7 @@
 //! The calls, in the order in which an administrator meets them.
 
 use actix_web::http::Method;
-use domain::{DeliveryState, EventType};
+use domain::EventType;
 use ledger::Recoverable;
 use serde_json::{Value, json};
 
@@ -267,7 +267,15 @@ fn documentation() -> Vec<Call> {
             "/openapi.json",
             "This description, for programs",
             "application/json",
-            json!({"type": "object"}),
+            json!({"type": "object", "additionalProperties": true}),
+        ),
+        page("readAsyncApi", "/asyncapi.yaml", "The messages on RabbitMQ and to receivers", "text/plain", text()),
+        page(
+            "readSchema",
+            "/schemas/{file}",
+            "The JSON Schema of a message",
+            "application/schema+json",
+            json!({"type": "object", "additionalProperties": true}),
         ),
         page("readDocs", "/docs/", "This description, for people", "text/html", text()),
         page("readDocsStyle", "/docs/style.css", "Its style sheet", "text/css", text()),
@@ -333,7 +341,7 @@ fn span() -> Vec<Parameter> {
 }
 
 fn filters() -> Vec<Parameter> {
-    let state = json!({"type": "string", "enum": DeliveryState::ALL.map(DeliveryState::as_str)});
+    let state = reference("DeliveryState");
     let time = || json!({"type": "string", "format": "date-time"});
     vec![
         parameter("state", "Only deliveries in this state.", state, json!("dropped")),

@@ -64,7 +64,7 @@ fn name(errors: &[ApiError]) -> String {
 /// A call's own errors, and those of its kind: a session, a write, ids, parameters, a body.
 fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
     if call.is_public() {
-        return Vec::new();
+        return if call.path.contains('{') { vec![ApiError::NotFound] } else { Vec::new() };
     }
     let mut errors = vec![
         ApiError::NotLoggedIn,

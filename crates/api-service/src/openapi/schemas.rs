@@ -30,6 +30,8 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
         .push(("signing_secret", json!({"type": "string", "pattern": "^whsec_[0-9a-f]{64}$", "description": secret})));
     all["CreatedWebhook"] = whole(&created);
     all["WebhookList"] = list("Webhook");
+    all["LastFailure"] = last_failure();
+    all["Backlog"] = backlog();
     let chosen = described("EventType", "One that the webhook is subscribed to; by default its first.");
     all["Test"] = closed(object(&[("event_type", chosen)]), &[]);
     all["Nothing"] = closed(json!({"type": "object"}), &[]);
@@ -42,6 +44,7 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     detail.push(("attempt_log", log));
     all["DeliveryDetail"] = whole(&detail);
     all["DeliveryList"] = list("Delivery");
+    all["DeliveryState"] = delivery_state();
     all["SentRequest"] = whole(&sent_request());
     all["Attempt"] = whole(&attempt());
     add_recoveries_and_insight(&mut all);
@@ -50,7 +53,7 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
     all["EventTypeDetail"] = whole(&event_type());
     all["EventTypeList"] = whole(&[("data", json!({"type": "array", "items": reference("EventTypeDetail")}))]);
     for event_type in EventType::ALL {
-        all[data_name(event_type)] = data(event_type);
+        add_data(&mut all, event_type);
     }
     all[PROBLEM] = object(&problem(codes));
     all[PROBLEM]["required"] = json!(["type", "title", "status", "code", "detail", "request_id"]);
@@ -61,7 +64,8 @@ pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
 /// What is asked for and told of a webhook beside its deliveries.
 fn add_recoveries_and_insight(all: &mut Value) {
     all["NewRecovery"] = closed(object(&new_recovery()), &[]);
-    all["NewRecovery"]["oneOf"] = json!([{"required": ["since"]}, {"required": ["from"]}]);
+    // Inside of `allOf`, so that generators of clients see the members.
+    all["NewRecovery"]["allOf"] = json!([{"oneOf": [{"required": ["since"]}, {"required": ["from"]}]}]);
     all["RecoverableCount"] = whole(&[
         (
             "count",
@@ -92,6 +96,8 @@ fn add_events(all: &mut Value) {
     all["FoundEvent"] = whole(&found_event());
     all["EventAtWebhook"] = whole(&event_at_webhook());
     all["EventDelivery"] = whole(&event_delivery());
+    all["Absence"] = json!({"type": "string", "enum": Absence::ALL.map(Absence::as_str),
+                            "description": "Why a webhook has no delivery of an event; stable, for programs."});
 }
 
 type Members = Vec<(&'static str, Value)>;
@@ -127,19 +133,16 @@ fn webhook(limits: &Limits) -> Members {
         ("last_success_at", nullable_time("When a receiver last answered 2xx, or null.")),
         ("failure_count", count("Failed attempts since the last success.")),
         ("failing_since", nullable_time("When the first of them ended, or null.")),
-        ("last_failure", last_failure()),
+        ("last_failure", nullable_reference("LastFailure", "The last failed attempt, or null. A later success leaves it here.")),
         ("next_attempt_at", nullable_time("When the next retry is due, or null: none waits, or the webhook is paused. Beyond 1,000 that wait: that of the oldest 1,000.")),
-        ("deliveries", backlog()),
+        ("deliveries", described("Backlog", "What has not been delivered.")),
         ("is_cancelling", boolean("Whether deliveries that wait are being cancelled; resends and recoveries are refused meanwhile.")),
     ]);
     members
 }
 
 fn last_failure() -> Value {
-    let mut failure = whole(&[("at", time("When the attempt ended.")), ("error", text("The failure in words."))]);
-    failure["type"] = json!(["object", "null"]);
-    failure["description"] = json!("The last failed attempt, or null. A later success leaves it here.");
-    failure
+    whole(&[("at", time("When the attempt ended.")), ("error", text("The failure in words."))])
 }
 
 fn backlog() -> Value {
@@ -197,10 +200,7 @@ fn notice() -> Members {
         ("webhook_id", uuid("The webhook.")),
         ("webhook_name", text("The webhook's name at that time.")),
         ("summary", text("What happened, in a sentence or two.")),
-        (
-            "details",
-            json!({"type": "object", "description": "What the type has beside these; `notice.schema.json` describes it."}),
-        ),
+        ("details", free("What the type has beside these; `notice.schema.json` describes it.")),
     ]
 }
 
@@ -211,26 +211,24 @@ fn history_entry() -> Members {
         ("created_at", time("When.")),
         ("user", text("Who, as the business application names its users.")),
         ("action", json!({"type": "string", "enum": actions, "description": "What they did."})),
-        (
-            "details",
-            json!({"type": "object", "description": "What was registered, changed (each member `from` and `to`) or asked for."}),
-        ),
+        ("details", free("What was registered, changed (each member `from` and `to`) or asked for.")),
     ]
 }
 
-fn delivery() -> Members {
+fn delivery_state() -> Value {
     let states = DeliveryState::ALL.map(DeliveryState::as_str);
+    json!({"type": "string", "enum": states,
+           "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted, or an administrator cancelled what waited. `skipped`: the webhook was paused when the event came."})
+}
+
+fn delivery() -> Members {
     vec![
         ("id", uuid("Its id, sent as `X-Service-Webhook-Id` and `webhook-id` on every attempt.")),
         ("webhook_id", uuid("The webhook.")),
         ("event_id", uuid("The event, as its publisher named it.")),
         ("event_type", reference("EventType")),
         ("is_test", boolean("Whether an administrator asked for it as a test.")),
-        (
-            "state",
-            json!({"type": "string", "enum": states,
-                         "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted, or an administrator cancelled what waited. `skipped`: the webhook was paused when the event came."}),
-        ),
+        ("state", reference("DeliveryState")),
         ("attempts", count("Attempts made, those before a resend included.")),
         ("created_at", time("When the service recorded it.")),
         ("occurred_at", time("When the event fired, to the millisecond. The log is ordered by it.")),
@@ -333,22 +331,12 @@ fn found_event() -> Members {
 }
 
 fn event_at_webhook() -> Members {
-    let mut reasons: Vec<_> = Absence::ALL.iter().map(|reason| json!(reason.as_str())).collect();
-    reasons.push(Value::Null);
     vec![
         ("webhook_id", uuid("The webhook.")),
         ("name", text("Its name now.")),
         ("is_deleted", boolean("Whether it is deleted.")),
-        (
-            "delivery",
-            json!({"oneOf": [reference("EventDelivery"), {"type": "null"}],
-                   "description": "The event's delivery to it, or null."}),
-        ),
-        (
-            "reason",
-            json!({"type": ["string", "null"], "enum": reasons,
-                   "description": "Why there is no delivery, or null when there is one; stable, for programs."}),
-        ),
+        ("delivery", nullable_reference("EventDelivery", "The event's delivery to it, or null.")),
+        ("reason", nullable_reference("Absence", "Why there is no delivery, or null when there is one.")),
         ("explanation", nullable("The reason, for people.")),
     ]
 }
@@ -366,8 +354,8 @@ fn event_type() -> Members {
     vec![
         ("event_type", reference("EventType")),
         ("description", text("When it fires, and what its data holds.")),
-        ("schema", json!({"type": "object", "description": "A JSON Schema (draft 2020-12) of the envelope's `data`."})),
-        ("sample", json!({"type": "object", "description": "What `data` can look like."})),
+        ("schema", free("A JSON Schema (draft 2020-12) of the envelope's `data`.")),
+        ("sample", free("What `data` can look like.")),
     ]
 }
 
@@ -402,20 +390,54 @@ fn violation() -> Members {
     ]
 }
 
-/// The name of the schema of an event type's data.
-fn data_name(event_type: EventType) -> String {
+/// The name of the schema of an event type's data, or of a definition in it: `QuoteClosedData`, `LineItemData`.
+fn data_name(name: &str) -> String {
     let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
-    event_type.as_str().split(['.', '_']).map(capital).collect::<String>() + "Data"
+    name.split(['.', '_']).map(capital).collect::<String>() + "Data"
 }
 
-/// References inside it point to itself, so `$id` makes it a schema resource of its own.
-fn data(event_type: EventType) -> Value {
+/// Adds the schema of an event type's data. Its definitions become schemas of the document, because generators of
+/// clients follow references to no others. Definitions of one name are the same in every event type.
+fn add_data(all: &mut Value, event_type: EventType) {
     let mut schema = examples::schema(event_type);
+    point_to_schemas(&mut schema);
+    let mut definitions = None;
     if let Some(members) = schema.as_object_mut() {
-        members.entry("$id").or_insert_with(|| format!("urn:webhooks:data:{event_type}").into());
+        members.shift_remove("$schema");
+        members.shift_remove("title");
+        definitions = members.shift_remove("$defs");
         members.insert("examples".to_owned(), json!([examples::sample(event_type)]));
     }
-    schema
+    all[data_name(event_type.as_str())] = schema;
+    for (name, definition) in definitions.iter().filter_map(Value::as_object).flatten() {
+        all[data_name(name)] = definition.clone();
+    }
+}
+
+/// Turns references into a schema's own `$defs` into references to the document's schemas.
+fn point_to_schemas(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(target) = members.get_mut("$ref")
+                && let Some(name) = target.as_str().and_then(|target| target.strip_prefix("#/$defs/"))
+            {
+                *target = format!("#/components/schemas/{}", data_name(name)).into();
+            }
+            members.values_mut().for_each(point_to_schemas);
+        }
+        Value::Array(items) => items.iter_mut().for_each(point_to_schemas),
+        _ => {}
+    }
+}
+
+/// A schema of the document, or null.
+fn nullable_reference(schema: &str, description: &str) -> Value {
+    json!({"oneOf": [reference(schema), {"type": "null"}], "description": description})
+}
+
+/// An object with whatever members.
+fn free(description: &str) -> Value {
+    json!({"type": "object", "description": description, "additionalProperties": true})
 }
 
 fn list(entry: &str) -> Value {
