@@ -65,7 +65,8 @@ pub(crate) enum ApiError {
     #[error(
         "there is no such event of this tenant: it has not arrived yet, or never came (a wrong exchange or routing key); \
          or it was refused, and operators find it in the queue of rejected events; or no webhook wanted it when it \
-         came: such events are not kept; or it is older than events are kept; or it belongs to another tenant"
+         came: such events are not kept; or it is older than events are kept; or it belongs to another tenant; or so many events have this id that not \
+         all of them are looked at"
     )]
     UnknownEvent,
     #[error("only these methods are possible here: {0}")]

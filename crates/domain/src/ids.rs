@@ -69,8 +69,17 @@ impl DeliveryId {
     /// SHA-256(webhook id ‖ event id ‖ event type).
     #[must_use]
     pub fn derive(webhook: WebhookId, event: EventId, event_type: EventType, timestamp: Timestamp) -> Self {
-        let source = [webhook.0.as_bytes(), event.0.as_bytes(), event_type.as_str().as_bytes()].concat();
-        let hash = digest(&SHA256, &source);
+        Self::of(timestamp, &[webhook.0.as_bytes(), event.0.as_bytes(), event_type.as_str().as_bytes()].concat())
+    }
+
+    /// The id that the delivery has if it was made before ids were derived with the event type.
+    #[must_use]
+    pub fn derive_without_type(webhook: WebhookId, event: EventId, timestamp: Timestamp) -> Self {
+        Self::of(timestamp, &[*webhook.0.as_bytes(), *event.0.as_bytes()].concat())
+    }
+
+    fn of(timestamp: Timestamp, source: &[u8]) -> Self {
+        let hash = digest(&SHA256, source);
         let mut bytes = [0; 16];
         bytes[..6].copy_from_slice(&timestamp.unix_millis().to_be_bytes()[2..]);
         bytes[6..].copy_from_slice(&hash.as_ref()[..10]);

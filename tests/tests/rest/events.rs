@@ -218,3 +218,72 @@ async fn an_unknown_event_has_an_error_of_its_own_and_other_tenants_events_are_u
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_that_very_many_events_have_is_not_looked_up_to_the_end() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let (api, stranger) = (system.admin(tenant).await, system.admin(Uuid::new_v4()).await);
+        let webhook = api.create(URL, &["quote.closed"]).await.id;
+        let event = Event::now(EventType::QuoteClosed, tenant);
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        api.newest_in(&webhook, "pending").await;
+        assert_eq!(read(&api, event.id).await["is_complete"], true);
+        // Another tenant's publisher names every event so.
+        let others = "INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
+                      SELECT occurred_at + i * interval '1 ms', id, gen_random_uuid(), event_type, body \
+                      FROM events CROSS JOIN generate_series(1, 2000) AS i";
+        system.sql(others).await;
+        let answer = read(&api, event.id).await;
+        assert_eq!((answer["data"].as_array().unwrap().len(), &answer["is_complete"]), (1, &json!(false)));
+        let unknown = stranger.get(&format!("/api/v1/events/{}/", event.id)).await;
+        assert_eq!((unknown.status, &unknown.json()["code"]), (404, &json!("unknown_event")), "{}", unknown.text);
+    })
+    .await;
+}
+
+/// As many webhooks as a tenant may have, and as many deleted ones as are kept.
+const WEBHOOKS: usize = 1_100;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_events_are_looked_up_at_as_many_webhooks_as_a_tenant_can_have() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        api.create(URL, &["quote.closed"]).await;
+        let (id, last) = (Uuid::now_v7(), WEBHOOKS - 1);
+        for statement in [
+            format!(
+                "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed, deleted_at) \
+                 SELECT gen_random_uuid(), tenant_id, name, url, events, secret_key_id, secret_sealed, \
+                        CASE WHEN i >= 100 THEN now() END FROM webhooks CROSS JOIN generate_series(1, {last}) AS i"
+            ),
+            format!(
+                "INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
+                 SELECT date_trunc('milliseconds', now()) - i * interval '1 minute', '{id}', '{tenant}', 'quote.closed', '' \
+                 FROM generate_series(1, 10) AS i"
+            ),
+            // Half of the deliveries have ids that were derived without the event's type.
+            "UPDATE delivery_ids SET without_types_until = now()".to_owned(),
+            "INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
+             SELECT derived_id( \
+                        (lpad(to_hex((extract(epoch FROM e.occurred_at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid, \
+                        uuid_send(w.id) || uuid_send(e.id) || CASE WHEN w.id > '80000000-0000-0000-0000-000000000000' \
+                            THEN convert_to(e.event_type, 'UTF8') ELSE '' END \
+                    ), w.id, e.id, e.event_type FROM events AS e CROSS JOIN webhooks AS w"
+                .to_owned(),
+        ] {
+            system.sql(&statement).await;
+        }
+        let begun = std::time::Instant::now();
+        let answer = read(&api, id).await;
+        println!("{WEBHOOKS} webhooks: {:?}", begun.elapsed());
+        for event in answer["data"].as_array().unwrap() {
+            let webhooks = event["webhooks"].as_array().unwrap();
+            let found = webhooks.iter().filter(|entry| entry["delivery"]["created_at"].is_string()).count();
+            assert_eq!((found, webhooks.len()), (WEBHOOKS, WEBHOOKS));
+        }
+        assert_eq!((answer["data"].as_array().unwrap().len(), &answer["is_complete"]), (10, &json!(true)));
+    })
+    .await;
+}

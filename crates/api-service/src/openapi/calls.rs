@@ -151,7 +151,7 @@ fn deliveries() -> Vec<Call> {
             id: "readEvent",
             path: "/events/{event_id}/",
             summary: "Read what became of an event",
-            description: "For each webhook of the tenant: its delivery, or why there is none. An event is told from others by its type and millisecond too, so one id may stand for several, of which the newest ten are shown. An event that no webhook wanted when it came is not kept.",
+            description: "For each webhook of the tenant: its delivery, or why there is none. An event is told from others by its type and millisecond too, so one id may stand for several, of which the newest ten are shown; of an id that very many events have, the newest of some. An event that no webhook wanted when it came is not kept.",
             refusals: vec![|_| ApiError::UnknownEvent],
             success: answer(200, "The events of this id, newest first.", "EventList", examples::events()),
             ..call(Method::GET, Tag::Deliveries)

@@ -1,21 +1,30 @@
 //! What became of an event, for each webhook of its tenant.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use diesel::{
+    QueryableByName,
     prelude::*,
-    sql_types::{BigInt, Bool, Int4, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{BigInt, Bool, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
-use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId, WebhookId};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId, Timestamp, WebhookId};
 use strum::IntoStaticStr;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, clock::now, error::LedgerError, hot::look_up::read_state, pool::Ledger};
+use crate::{
+    clock::now,
+    error::LedgerError,
+    hot::look_up::read_state,
+    pool::Ledger,
+    tables::{deliveries, webhooks},
+};
 
 /// The most events of one id that are shown. Its publisher may have used it with several types or times.
 const SHOWN: usize = 10;
+/// The most events of one id that are looked at, of all tenants together.
+const LOOKED_AT: i64 = 1_000;
 
 /// A tenant's events of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,115 +108,167 @@ impl Absence {
     }
 }
 
-#[derive(Clone, QueryableByName)]
+#[derive(QueryableByName)]
+struct FoundRow {
+    #[diesel(sql_type = Bool)]
+    is_cut: bool,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    occurred_at: Option<OffsetDateTime>,
+    #[diesel(sql_type = Nullable<Text>)]
+    event_type: Option<String>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    received_at: Option<OffsetDateTime>,
+}
+
 struct EventRow {
-    #[diesel(sql_type = Timestamptz)]
     occurred_at: OffsetDateTime,
-    #[diesel(sql_type = Text)]
-    event_type: String,
-    #[diesel(sql_type = Timestamptz)]
+    event_type: EventType,
     received_at: OffsetDateTime,
 }
 
-// The OFFSET leaves the planner no other index than the one by ids, whose matches are few.
-const FIND: &str = "SELECT * FROM ( \
-       SELECT occurred_at, event_type, received_at FROM events WHERE id = $1 AND tenant_id = $2 OFFSET 0 \
-     ) AS found ORDER BY occurred_at DESC, event_type LIMIT $3";
-
-batch_statement! {
-    FindAtWebhooks -> (
-        Int4,
-        (SqlUuid, Text, Bool, Timestamptz, Nullable<Timestamptz>),
-        (
-            Nullable<SqlUuid>, Nullable<Text>, Nullable<SmallInt>, Nullable<Timestamptz>, Nullable<Timestamptz>,
-            Nullable<Bool>,
-        ),
-    );
-    asker { tenant: Uuid => SqlUuid }
-    event {
-        number: i32 => Int4, event_type: String => Text, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
-        occurred_at: OffsetDateTime => Timestamptz,
-    };
-    include_str!("event_at_webhooks.sql")
+/// A webhook that the tenant has or had.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = webhooks, check_for_backend(diesel::pg::Pg))]
+struct WebhookRow {
+    id: Uuid,
+    name: String,
+    events: Vec<String>,
+    created_at: OffsetDateTime,
+    deleted_at: Option<OffsetDateTime>,
 }
 
-/// An event's number, a webhook, and its delivery if there is one.
-type AtWebhookRow = (i32, WebhookRow, DeliveryRow);
-/// Id, name, whether it is subscribed to the type, when it was created, when it was deleted.
-type WebhookRow = (Uuid, String, bool, OffsetDateTime, Option<OffsetDateTime>);
-/// Id, state, attempts, when the next one is due, when it was created, whether it is a test.
-type DeliveryRow =
-    (Option<Uuid>, Option<String>, Option<i16>, Option<OffsetDateTime>, Option<OffsetDateTime>, Option<bool>);
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
+struct DeliveryRow {
+    id: Uuid,
+    webhook_id: Uuid,
+    state: String,
+    attempts: i16,
+    next_attempt_at: Option<OffsetDateTime>,
+    created_at: OffsetDateTime,
+    is_test: bool,
+}
+
+// One row at least. The limit comes before tenants and order, so that an id that is used without end is not read
+// without end. It also leaves the planner no other index than the one by ids.
+const FIND: &str = "WITH looked_at AS MATERIALIZED ( \
+       SELECT occurred_at, event_type, received_at, tenant_id FROM events WHERE id = $1 LIMIT $3 \
+     ) \
+     SELECT counted.is_cut, own.* FROM (SELECT count(*) >= $3 AS is_cut FROM looked_at) AS counted \
+     LEFT JOIN LATERAL ( \
+       SELECT occurred_at, event_type, received_at FROM looked_at WHERE tenant_id = $2 \
+       ORDER BY occurred_at DESC, event_type LIMIT $4 \
+     ) AS own ON true";
 
 impl Ledger {
     /// What became of the tenant's events of this id, the newest ten. Empty when the tenant has none: it was not stored,
-    /// or retention took it. Deliveries of events that came before `keep` may be gone.
+    /// or retention took it. Deliveries of events that came before `keep` may be gone. Of an id that very many events
+    /// have, of whatever tenant, only some are looked at.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn event_find(&self, tenant: TenantId, id: EventId, keep: Duration) -> Result<FoundEvents, LedgerError> {
-        let most = i64::try_from(SHOWN + 1).unwrap_or(i64::MAX);
+        let without_types_until = self.ids_without_types_until().await?;
         let find = diesel::sql_query(FIND)
             .bind::<SqlUuid, _>(id.as_uuid())
             .bind::<SqlUuid, _>(tenant.as_uuid())
-            .bind::<BigInt, _>(most);
-        let (mut found, now): (Vec<EventRow>, _) =
-            self.run(async |conn| Ok((find.load(conn).await?, now(conn).await?))).await?;
-        let is_complete = found.len() <= SHOWN;
-        found.truncate(SHOWN);
-        let statement = at_webhooks(tenant, id, &found);
-        let rows: Vec<AtWebhookRow> = match found.is_empty() {
-            true => Vec::new(),
-            false => self.run(async |conn| statement.load(conn).await).await?,
-        };
-        let events = found.iter().zip(0..).map(|(event, number)| {
-            let rows = rows.iter().filter(|(of, ..)| *of == number);
-            event.read(&rows.collect::<Vec<_>>(), now - keep)
+            .bind::<BigInt, _>(LOOKED_AT)
+            .bind::<BigInt, _>(i64::try_from(SHOWN + 1).unwrap_or(i64::MAX));
+        let read = self.run(async |conn| {
+            let found: Vec<FoundRow> = find.load(conn).await?;
+            let is_cut = found.iter().any(|row| row.is_cut);
+            let mut events: Vec<_> = found.into_iter().filter_map(FoundRow::event).collect();
+            let is_complete = !is_cut && events.len() <= SHOWN;
+            events.truncate(SHOWN);
+            if events.is_empty() {
+                return Ok((Vec::new(), Vec::new(), is_complete, now(conn).await?));
+            }
+            let webhooks = all_of(conn, tenant).await?;
+            let mut found = Vec::with_capacity(events.len());
+            for event in events {
+                let rows = event.deliveries(conn, id, &webhooks, without_types_until).await?;
+                found.push((event, rows));
+            }
+            Ok((webhooks, found, is_complete, now(conn).await?))
         });
+        let (webhooks, found, is_complete, now) = read.await?;
+        let events = found.into_iter().map(|(event, rows)| event.read(&webhooks, rows, now - keep));
         Ok(FoundEvents { events: events.collect::<Result<_, _>>()?, is_complete })
     }
 }
 
-fn at_webhooks(tenant: TenantId, id: EventId, events: &[EventRow]) -> FindAtWebhooks {
-    let mut statement = FindAtWebhooks { tenant: vec![tenant.as_uuid()], ..FindAtWebhooks::default() };
-    for (event, number) in events.iter().zip(0..) {
-        let millis = u64::try_from(event.occurred_at.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
-        statement.number.push(number);
-        statement.event_type.push(event.event_type.clone());
-        statement.event_id.push(id.as_uuid());
-        statement.moment.push(DeliveryId::bound_at_millis(millis));
-        statement.occurred_at.push(event.occurred_at);
+/// Every webhook that the tenant has or had, oldest first. Each query reads the whole of a partial index.
+async fn all_of(conn: &mut AsyncPgConnection, tenant: TenantId) -> QueryResult<Vec<WebhookRow>> {
+    let of_tenant = || webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(WebhookRow::as_select());
+    let mut all: Vec<WebhookRow> = of_tenant().filter(webhooks::deleted_at.is_null()).load(conn).await?;
+    all.extend(of_tenant().filter(webhooks::deleted_at.is_not_null()).load(conn).await?);
+    all.sort_unstable_by_key(|webhook| webhook.id);
+    Ok(all)
+}
+
+impl FoundRow {
+    /// `None` for an event type that only a newer version knows, too.
+    fn event(self) -> Option<EventRow> {
+        let Self { occurred_at, event_type, received_at, .. } = self;
+        Some(EventRow { occurred_at: occurred_at?, event_type: event_type?.parse().ok()?, received_at: received_at? })
     }
-    statement
 }
 
 impl EventRow {
-    fn read(&self, rows: &[&AtWebhookRow], kept_since: OffsetDateTime) -> Result<FoundEvent, LedgerError> {
-        let is_test = rows.iter().any(|(_, _, delivery)| delivery.5 == Some(true));
-        let at_webhook = |(_, webhook, delivery): &&AtWebhookRow| {
-            let (id, name, is_subscribed, created_at, deleted_at) = webhook;
+    /// Its deliveries to these webhooks, by webhook. A delivery has one of two ids: derived with the event type, or
+    /// without it if the event is as old as that. Both name the day's partition, so each is a look-up in there.
+    async fn deliveries(
+        &self,
+        conn: &mut AsyncPgConnection,
+        id: EventId,
+        webhooks: &[WebhookRow],
+        without_types_until: OffsetDateTime,
+    ) -> QueryResult<HashMap<Uuid, DeliveryRow>> {
+        let Ok(timestamp) = Timestamp::try_from(self.occurred_at) else { return Ok(HashMap::new()) };
+        let with_type = |row: &WebhookRow| DeliveryId::derive(row.id.into(), id, self.event_type, timestamp).as_uuid();
+        let mut ids: Vec<Uuid> = webhooks.iter().map(with_type).collect();
+        if self.occurred_at <= without_types_until {
+            let without = |row: &WebhookRow| DeliveryId::derive_without_type(row.id.into(), id, timestamp).as_uuid();
+            ids.extend(webhooks.iter().map(without));
+        }
+        let (Some(first), Some(last)) = (ids.iter().min().copied(), ids.iter().max().copied()) else {
+            return Ok(HashMap::new());
+        };
+        // The range keeps other days' partitions closed.
+        let these = deliveries::id.between(first, last).and(deliveries::id.eq_any(ids));
+        let query = deliveries::table.filter(these.and(deliveries::event_type.eq(self.event_type.as_str())));
+        let rows: Vec<DeliveryRow> = query.select(DeliveryRow::as_select()).load(conn).await?;
+        Ok(rows.into_iter().map(|row| (row.webhook_id, row)).collect())
+    }
+
+    fn read(
+        self,
+        webhooks: &[WebhookRow],
+        mut deliveries: HashMap<Uuid, DeliveryRow>,
+        kept_since: OffsetDateTime,
+    ) -> Result<FoundEvent, LedgerError> {
+        let Self { occurred_at, event_type, received_at } = self;
+        let is_test = deliveries.values().any(|delivery| delivery.is_test);
+        let at_webhook = |row: &WebhookRow| {
             let circumstances = Circumstances {
-                received_at: self.received_at,
+                received_at,
                 kept_since,
                 is_test,
-                created_at: *created_at,
-                deleted_at: *deleted_at,
-                is_subscribed: *is_subscribed,
+                created_at: row.created_at,
+                deleted_at: row.deleted_at,
+                is_subscribed: row.events.iter().any(|name| name == event_type.as_str()),
             };
-            let delivery = read_delivery(delivery, deleted_at.is_some())?;
+            let is_deleted = row.deleted_at.is_some();
+            let delivery = deliveries.remove(&row.id).map(|delivery| delivery.read(is_deleted)).transpose()?;
             Ok(EventAtWebhook {
-                webhook: (*id).into(),
-                name: name.clone(),
-                is_deleted: deleted_at.is_some(),
+                webhook: row.id.into(),
+                name: row.name.clone(),
+                is_deleted,
                 delivery: delivery.ok_or_else(|| circumstances.absence()),
             })
         };
-        Ok(FoundEvent {
-            event_type: self.event_type.parse().map_err(|_| unreadable("events.event_type"))?,
-            occurred_at: self.occurred_at,
-            received_at: self.received_at,
-            webhooks: rows.iter().map(at_webhook).collect::<Result<_, LedgerError>>()?,
-        })
+        let webhooks = webhooks.iter().map(at_webhook).collect::<Result<_, LedgerError>>()?;
+        Ok(FoundEvent { event_type, occurred_at, received_at, webhooks })
     }
 }
 
@@ -243,21 +304,20 @@ impl Circumstances {
     }
 }
 
-/// The delivery, if there is one. What waits for a deleted webhook counts as cancelled, as in the log.
-fn read_delivery(row: &DeliveryRow, is_deleted: bool) -> Result<Option<EventDelivery>, LedgerError> {
-    let (Some(id), Some(state), Some(attempts), next_attempt_at, Some(created_at), Some(is_test)) = row else {
-        return Ok(None);
-    };
-    let state = read_state(state).map_err(unreadable)?;
-    let is_over = is_deleted && state.is_waiting();
-    Ok(Some(EventDelivery {
-        id: (*id).into(),
-        state: if is_over { DeliveryState::Cancelled } else { state },
-        attempts: u16::try_from(*attempts).map_err(|_| unreadable("deliveries.attempts"))?,
-        next_attempt_at: next_attempt_at.filter(|_| !is_over),
-        created_at: *created_at,
-        is_test: *is_test,
-    }))
+impl DeliveryRow {
+    /// What waits for a deleted webhook counts as cancelled, as in the log.
+    fn read(self, is_deleted: bool) -> Result<EventDelivery, LedgerError> {
+        let state = read_state(&self.state).map_err(unreadable)?;
+        let is_over = is_deleted && state.is_waiting();
+        Ok(EventDelivery {
+            id: self.id.into(),
+            state: if is_over { DeliveryState::Cancelled } else { state },
+            attempts: u16::try_from(self.attempts).map_err(|_| unreadable("deliveries.attempts"))?,
+            next_attempt_at: self.next_attempt_at.filter(|_| !is_over),
+            created_at: self.created_at,
+            is_test: self.is_test,
+        })
+    }
 }
 
 const fn unreadable(column: &'static str) -> LedgerError {

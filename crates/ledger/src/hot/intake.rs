@@ -137,7 +137,7 @@ impl Ledger {
     }
 
     /// The latest time of events that may have deliveries with ids derived without the event type. It never changes.
-    async fn ids_without_types_until(&self) -> Result<OffsetDateTime, LedgerError> {
+    pub(crate) async fn ids_without_types_until(&self) -> Result<OffsetDateTime, LedgerError> {
         let read = "SELECT greatest(without_types_until, '0001-01-01 00:00 UTC') AS until FROM delivery_ids";
         let until = self.ids_without_types_until.get_or_try_init(|| async {
             let row: Until = self.run(async |conn| diesel::sql_query(read).get_result(conn).await).await?;
