@@ -108,7 +108,7 @@ fn changes() -> Vec<Call> {
                 examples: vec![("first", json!({})), ("chosen", json!({"event_type": EventType::QuoteAccepted}))],
             }),
             refusals: vec![|_| ApiError::WebhookInactive, broker_away],
-            links: of_delivery("$response.body#/id"),
+            links: of_test(),
             success: answer(202, "The test is on its way.", "Delivery", test()).at("The delivery's path."),
             ..call(Method::POST, Tag::Webhooks)
         },
@@ -134,6 +134,7 @@ fn deliveries() -> Vec<Call> {
             path: "/webhooks/{id}/deliveries/{delivery_id}/",
             summary: "Read a delivery",
             description: "With the exact body that is sent, and every attempt: when, how long, what came back, or why nothing did.",
+            links: vec![("readEvent", json!({"event_id": "$response.body#/event_id"}))],
             success: answer(200, "The delivery.", "DeliveryDetail", examples::detail()),
             ..call(Method::GET, Tag::Deliveries)
         },
@@ -315,6 +316,13 @@ fn of_webhook(id: &str) -> Vec<(&'static str, Value)> {
 /// Links to the calls that take a delivery's id.
 fn of_delivery(id: &str) -> Vec<(&'static str, Value)> {
     ["readDelivery", "resendDelivery"].map(|call| (call, json!({"id": "$request.path.id", "delivery_id": id}))).into()
+}
+
+/// The same, and what became of the test's event.
+fn of_test() -> Vec<(&'static str, Value)> {
+    let mut links = of_delivery("$response.body#/id");
+    links.push(("readEvent", json!({"event_id": "$response.body#/event_id"})));
+    links
 }
 
 fn paging() -> Vec<Parameter> {
