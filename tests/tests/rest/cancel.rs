@@ -241,3 +241,29 @@ async fn an_attempt_under_way_is_recorded_and_a_job_that_comes_later_is_stale() 
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_outlasts_a_step_that_waits_for_one_delivery_after_another() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        history::made(&system, tenant, &webhook, 2, "'pending'").await;
+        let lock = |order: &str| {
+            let one = format!("SELECT id FROM deliveries ORDER BY id {order} LIMIT 1");
+            format!("BEGIN; SELECT FROM deliveries WHERE id = ({one}) FOR UPDATE")
+        };
+        let (older, _younger) =
+            (system.database_session(&lock("ASC")).await, system.database_session(&lock("DESC")).await);
+        cancel(&api, &webhook).await;
+        system.wait_for_locked_out(1).await;
+        // The second request waits for the step, which has the first delivery now and waits for the second one.
+        let go_on = async {
+            system.wait_for_locked_out(2).await;
+            drop(older);
+        };
+        tokio::join!(cancel(&api, &webhook), go_on);
+    })
+    .await;
+}

@@ -25,8 +25,9 @@ const LOOKED_AT: usize = 10_000;
 const CANCELLED: usize = 1_000;
 /// How long nobody else takes a step: longer than any takes. One that fails comes after the others of its kind.
 pub(crate) const STEP_LEASE: &str = "interval '30 seconds'";
-/// A step waits for a lock for less time than a readiness check waits for its connection.
-pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '1s'";
+/// A step waits for a lock for less time than a readiness check waits for its connection, and than a request waits for the
+/// step.
+pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '400ms'";
 
 /// A task of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
