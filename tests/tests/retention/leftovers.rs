@@ -118,3 +118,29 @@ async fn a_table_is_walked_in_bounded_steps_beyond_what_stays() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_of_a_deleted_webhook_is_kept_for_90_days_however_long_it_is() {
+    System::prepared(options(), async |system| {
+        let [kept, old] = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
+        let add = async |webhook, action: &str, days: u32, count: u32| {
+            let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
+            let row = format!(
+                "gen_random_uuid(), '{webhook}', 'somebody', '{action}', '{{}}', now() - interval '{days} days'"
+            );
+            system.sql(&format!("INSERT INTO history ({columns}) SELECT {row} FROM generate_series(1, {count})")).await;
+        };
+        add(kept, "resent", 100, 30_000).await;
+        add(kept, "deleted", 89, 1).await;
+        add(old, "created", 100, 1).await;
+        add(old, "deleted", 91, 1).await;
+        // As if the table were so large that nothing is worth reading all of it.
+        for plan in ["seqscan", "hashjoin", "mergejoin", "material", "memoize"] {
+            let alter = format!("format('ALTER DATABASE %I SET enable_{plan} = off', current_database())");
+            system.sql(&format!("DO $$ BEGIN EXECUTE {alter}; END $$")).await;
+        }
+        let gone = clear(&mut leader(&system).await).await;
+        assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (2, 30_001));
+    })
+    .await;
+}

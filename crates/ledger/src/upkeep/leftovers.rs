@@ -70,15 +70,19 @@ const WALKS: [Walk; 11] = [
         chunk: CHUNK,
         is_leftover: "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL",
     },
-    // A webhook's history is kept with it, and for 90 days after its deletion, however early its row is deleted.
+    // A webhook's history is kept with it, and for 90 days after its deletion, however early its row is deleted. The
+    // deletion is its last entry, which one look-up finds: the range over both columns leaves the planner no other index.
     Walk {
         table: "history",
         key: &["id"],
         chunk: CHUNK,
         is_leftover: "t.created_at < now() - interval '90 days' \
              AND NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id AND w.deleted_at IS NULL) \
-             AND NOT EXISTS (SELECT FROM history AS h WHERE h.webhook_id = t.webhook_id AND h.action = 'deleted' \
-                 AND h.created_at >= now() - interval '90 days')",
+             AND ( \
+                 SELECT h.created_at FROM history AS h \
+                 WHERE (h.webhook_id, h.id) <= (t.webhook_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
+                 ORDER BY h.webhook_id DESC, h.id DESC LIMIT 1 \
+             ) < now() - interval '90 days'",
     },
 ];
 
