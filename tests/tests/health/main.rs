@@ -4,6 +4,7 @@
 mod concurrent;
 mod late;
 mod locks;
+mod notices;
 mod sequences;
 
 use std::time::Duration;
