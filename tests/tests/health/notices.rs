@@ -1,7 +1,7 @@
 //! What administrators are told of a webhook's health. These tests record attempts by the ledger directly.
 
-use domain::OutcomeClass;
-use end_to_end::system::System;
+use domain::{Notice, OutcomeClass};
+use end_to_end::system::{Service, System};
 use ledger::Attempted;
 use serde_json::{Value, json};
 
@@ -82,6 +82,61 @@ async fn a_drop_recorded_after_a_younger_success_is_told_without_a_failing_perio
         let notices = told(&records).await;
         assert_eq!(types(&notices), ["webhook.dropping", "webhook.recovered"]);
         assert!(notices[1]["details"]["recover"].is_object(), "{}", notices[1]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notices_of_one_millisecond_are_published_in_the_order_in_which_they_came() {
+    System::prepared(once(), async |system| {
+        // Ids of one millisecond are in no order. These are in reverse, and one of an earlier millisecond is added last.
+        let add = |first: &str, count: u8| {
+            format!(
+                "INSERT INTO notices (id, webhook_id, tenant_id, webhook_name, notice_type, details, created_at) \
+                 SELECT ('{first}-7' || to_hex(256 * (15 - i)) || '-8000-000000000000')::uuid, gen_random_uuid(), \
+                        gen_random_uuid(), i::text, 'webhook.paused', '{{}}', now() - (16 - i) * interval '1 microsecond' \
+                 FROM generate_series(1, {count}) AS i"
+            )
+        };
+        system.sql(&add("01a20f40-daa2", 9)).await;
+        system.sql(&format!("{} OFFSET 9", add("01a20f40-daa1", 10))).await;
+        let leased = system.ledger_as("notices", 1).notices_lease(100).await.unwrap();
+        let order: Vec<_> = leased.iter().map(|Notice { webhook_name, .. }| webhook_name.as_str()).collect();
+        assert_eq!(order, ["10", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notices_of_a_newer_version_are_left_to_it_and_end_no_page() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let add = async |notice_type: &str| {
+            system
+                .sql(&format!(
+                    "INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details) \
+                     SELECT id, tenant_id, name, '{notice_type}', '{{}}' FROM webhooks"
+                ))
+                .await;
+        };
+        add("webhook.paused").await;
+        add("webhook.of_tomorrow").await;
+        add("webhook.activated").await;
+        let path = format!("/api/v1/webhooks/{}/notices/?limit=1", records.webhook);
+        let page = records.api.get(&path).await.json();
+        let cursor = page["next_cursor"].as_str().expect("there are more");
+        let next = records.api.get(&format!("{path}&cursor={cursor}")).await.json();
+        assert_eq!(
+            (&page["data"][0]["type"], &next["data"][0]["type"]),
+            (&json!("webhook.activated"), &json!("webhook.paused"))
+        );
+        system.stop(Service::Api).await;
+        // The API's outbox relay may have leased the others.
+        system.sql("UPDATE notices SET leased_until = now()").await;
+        let leased = records.ledger.notices_lease(100).await.unwrap();
+        assert_eq!(leased.len(), 3, "{leased:?}");
+        let left = "SELECT count(*) FROM notices WHERE leased_until <= now()";
+        assert_eq!(system.count(left).await, 1, "a newer version need not wait for it");
     })
     .await;
 }

@@ -4,7 +4,7 @@
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{Int4, Json, Text},
+    sql_types::{Array, Int4, Json, Text},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{Notice, NoticeType, WebhookId, notice_by};
@@ -31,12 +31,15 @@ pub(crate) struct Row {
     created_at: OffsetDateTime,
 }
 
-/// Leases the notices that are not published, oldest lease first, for as long as jobs of the outbox.
+/// Leases the notices that are not published, oldest lease first, for as long as jobs of the outbox. An id begins with
+/// its millisecond; within one, the transaction that began first comes first. Leaves those of types that only a newer
+/// version knows, which publishes them.
 const LEASE: &str = "WITH leased AS ( \
        UPDATE notices AS n SET leased_until = now() + interval '30 seconds' FROM ( \
-         SELECT id FROM notices WHERE leased_until <= now() ORDER BY leased_until, id LIMIT $1 FOR UPDATE SKIP LOCKED \
+         SELECT id FROM notices WHERE leased_until <= now() AND notice_type = ANY ($2) \
+         ORDER BY leased_until, id LIMIT $1 FOR UPDATE SKIP LOCKED \
        ) AS next WHERE n.id = next.id RETURNING n.* \
-     ) SELECT * FROM leased ORDER BY id";
+     ) SELECT * FROM leased ORDER BY left(id::text, 13), created_at, id";
 
 impl Ledger {
     /// Leases up to `most` notices that are not known to be published.
@@ -44,7 +47,8 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn notices_lease(&self, most: u16) -> Result<Vec<Notice>, LedgerError> {
-        let query = diesel::sql_query(LEASE).bind::<Int4, _>(i32::from(most));
+        let known = NoticeType::ALL.map(NoticeType::as_str);
+        let query = diesel::sql_query(LEASE).bind::<Int4, _>(i32::from(most)).bind::<Array<Text>, _>(&known[..]);
         let rows: Vec<Row> = self.run(async |conn| query.load(conn).await).await?;
         Ok(rows.into_iter().filter_map(Row::read).collect())
     }
@@ -81,7 +85,7 @@ pub(crate) async fn add_notice(
 }
 
 impl Row {
-    /// `None` for a notice of a type that only a newer version knows, which publishes it.
+    /// `None` for a notice of an unknown type.
     pub(crate) fn read(self) -> Option<Notice> {
         let Ok(notice_type) = self.notice_type.parse() else {
             tracing::warn!(notice = %self.id, "a notice has the unknown type {}", self.notice_type);

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
-use domain::{Notice, TenantId, WebhookId};
+use domain::{Notice, NoticeType, TenantId, WebhookId};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -66,7 +66,7 @@ impl Ledger {
         .await
     }
 
-    /// A webhook's notices, newest first.
+    /// A webhook's notices of the types that this version knows, newest first.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -75,6 +75,7 @@ impl Ledger {
             .filter(
                 notices::webhook_id.eq(webhook.id().as_uuid()).and(notices::id.lt(page.after.unwrap_or(Uuid::max()))),
             )
+            .filter(notices::notice_type.eq_any(NoticeType::ALL.map(NoticeType::as_str)))
             .order((notices::webhook_id.desc(), notices::id.desc()))
             .limit(page.limit.into())
             .select(Row::as_select());
