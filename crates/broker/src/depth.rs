@@ -1,28 +1,47 @@
 //! How many messages wait on a queue.
 
-use lapin::{Channel, Connection, ErrorKind, options::QueueDeclareOptions, protocol::AMQPErrorKind, types::FieldTable};
+use lapin::{
+    Channel, Connection,
+    options::{BasicGetOptions, BasicNackOptions},
+};
 
 use crate::{
     error::BrokerError,
     link::{Broker, farewell, in_time},
+    presence::find,
 };
 
 impl Broker {
     /// How many messages of a queue are ready: neither handed out nor waiting to be dead-lettered. `None` when there is
-    /// no such queue. All clones share one connection, made at the first query and after a failure.
+    /// no such queue. Zero may mean that the queue's leader does not answer. All clones share one connection, made at
+    /// the first query and after a failure.
     ///
     /// # Errors
     /// When the broker cannot be reached.
     pub async fn depth(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
-        let mut kept = self.shared.depths.lock().await;
-        // Taken out, so that a connection that fails, or whose query is given up, is not reused.
-        let (connection, channel) = match kept.take() {
-            Some((connection, channel)) if connection.status().connected() => (connection, channel),
-            _ => self.connect("depth").await?,
-        };
-        let (depth, channel) = in_time(ready(&connection, channel, queue)).await?;
-        *kept = Some((connection, channel));
-        Ok(depth)
+        self.query(async |connection, channel| {
+            let (found, channel) = find(connection, channel, queue).await?;
+            Ok((found.map(|queue| queue.message_count()), channel))
+        })
+        .await
+    }
+
+    /// The same, for who relies on zero. RabbitMQ counts zero messages if a queue's leader does not answer within 250 ms,
+    /// or has been replaced without knowing it. So zero counts only if a message is asked for and there is none: that
+    /// takes more than half of the queue's members. A message that has just come is given back.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached, or the queue has no leader that answers.
+    pub async fn depth_proven(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
+        self.query(async |connection, channel| {
+            let (found, channel) = find(connection, channel, queue).await?;
+            let depth = match found.map(|queue| queue.message_count()) {
+                Some(0) => Some(first_and_rest(&channel, queue).await?),
+                depth => depth,
+            };
+            Ok((depth, channel))
+        })
+        .await
     }
 
     /// Closes that connection, if there is one. A further query opens another.
@@ -31,26 +50,27 @@ impl Broker {
             farewell(&connection).await;
         }
     }
-}
 
-/// Returns the channel too, as asking for a queue that does not exist closes the channel.
-async fn ready(
-    connection: &Connection,
-    mut channel: Channel,
-    queue: &str,
-) -> Result<(Option<u32>, Channel), BrokerError> {
-    if !channel.status().connected() {
-        channel = connection.create_channel().await?;
-    }
-    let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-    match channel.queue_declare(queue.into(), passive, FieldTable::default()).await {
-        Ok(queue) => Ok((Some(queue.message_count()), channel)),
-        Err(error) if is_not_found(&error) => Ok((None, channel)),
-        Err(error) => Err(error.into()),
+    async fn query<T>(
+        &self,
+        ask: impl AsyncFnOnce(&Connection, Channel) -> Result<(T, Channel), BrokerError>,
+    ) -> Result<T, BrokerError> {
+        let mut kept = self.shared.depths.lock().await;
+        // Taken out, so that a connection that fails, or whose query is given up, is not reused.
+        let (connection, channel) = match kept.take() {
+            Some((connection, channel)) if connection.status().connected() => (connection, channel),
+            _ => self.connect("depth").await?,
+        };
+        let (answer, channel) = in_time(ask(&connection, channel)).await?;
+        *kept = Some((connection, channel));
+        Ok(answer)
     }
 }
 
-fn is_not_found(error: &lapin::Error) -> bool {
-    use lapin::protocol::AMQPSoftError::NOTFOUND;
-    matches!(error.kind(), ErrorKind::ProtocolError(error) if *error.kind() == AMQPErrorKind::Soft(NOTFOUND))
+/// Counts messages by getting one, and gives it back.
+async fn first_and_rest(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
+    let Some(message) = channel.basic_get(queue.into(), BasicGetOptions::default()).await? else { return Ok(0) };
+    let back = BasicNackOptions { requeue: true, ..Default::default() };
+    channel.basic_nack(message.delivery.delivery_tag, back).await?;
+    Ok(message.message_count.saturating_add(1))
 }

@@ -34,17 +34,19 @@ pub struct Broker {
 }
 
 pub(crate) struct Shared {
-    addresses: Addresses,
+    pub(crate) addresses: Addresses,
     process: &'static str,
     pub(crate) names: Names,
-    topology: Topology,
+    pub(crate) topology: Topology,
     pub(crate) confirm_timeout: Duration,
     pub(crate) stats: Stats,
     /// The connection for depth queries, one at a time. It is kept, as connecting costs more than asking.
     pub(crate) depths: Mutex<Option<(Connection, Channel)>>,
+    /// Held while a node that has none of the queues is judged, so that a process judges once.
+    pub(crate) judging: Mutex<()>,
 }
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The wait before a close: a quorum queue ignores acknowledgements that arrive together with their connection's close.
 const SETTLE: Duration = Duration::from_millis(750);
 /// How long a broker that may be frozen has to answer a close.
@@ -66,6 +68,7 @@ impl Broker {
             confirm_timeout: config.confirm_timeout,
             stats: Stats::default(),
             depths: Mutex::default(),
+            judging: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -82,35 +85,12 @@ impl Broker {
         &self.shared.stats
     }
 
-    /// Connects and declares the topology. An address that does not answer or refuses is followed by the next one.
-    pub(crate) async fn connect(&self, role: &str) -> Result<(Connection, Channel), BrokerError> {
-        let addresses = &self.shared.addresses;
-        let share = addresses.share_of(CONNECT_TIMEOUT);
-        let mut failed = BrokerError::Timeout(share);
-        for uri in addresses.in_order(role == "publish") {
-            match tokio::time::timeout(share, self.connect_to(uri, role)).await {
-                Ok(Ok(connected)) => return Ok(connected),
-                Ok(Err(error)) => failed = error,
-                Err(_) => failed = BrokerError::Timeout(share),
-            }
-            if addresses.are_several() {
-                let host = format!("{}:{}", uri.authority.host, uri.authority.port);
-                tracing::warn!(
-                    host,
-                    error = &failed as &dyn std::error::Error,
-                    "this node of the broker cannot be used"
-                );
-            }
-        }
-        Err(failed)
-    }
-
-    async fn connect_to(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
+    /// Connects to a node and declares nothing.
+    pub(crate) async fn open(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
         let name = format!("{} ({role})", self.shared.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let connection = Connection::connect_uri(uri.clone(), properties).await?;
         let channel = connection.create_channel().await?;
-        self.shared.topology.declare(&self.shared.names.exchange(), &channel).await?;
         Ok((connection, channel))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use broker::{Backoff, Outgoing, PublishError, Publisher};
+use broker::{Backoff, Outgoing, Presence, PublishError, Publisher};
 use ledger::{Generation, Leader, Waiting, WaitingChunk};
 use time::OffsetDateTime;
 use tokio::time::timeout;
@@ -26,15 +26,17 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 impl Reconciler<'_> {
     /// Trusts what the broker has while no generation is known. A rebuild would double every job on the queues.
     pub(crate) async fn adopt(&self, leader: &mut Leader, known: Generation) -> Result<(), Trouble> {
-        self.begin(leader, known).await?;
-        Ok(leader.rebuild_finish().await?)
+        if self.begin(leader, known).await?.is_some() {
+            leader.rebuild_finish().await?;
+        }
+        Ok(())
     }
 
     /// Publishes the job of every delivery that waits, in chunks. It first declares the queue that stands for the
     /// broker's memory. While that queue exists, so do the jobs published since, and a new leader goes on at the
     /// cursor. If it is gone again, the rebuild begins anew.
     pub(crate) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
-        let (since, mut cursor) = self.begin(leader, known).await?;
+        let Some((since, mut cursor)) = self.begin(leader, known).await? else { return Ok("doubtful") };
         let stop = CancellationToken::new();
         let _close = stop.clone().drop_guard();
         let publisher = self.broker.publisher(stop);
@@ -67,17 +69,22 @@ impl Reconciler<'_> {
             leader.rebuild_reach(cursor).await?;
         }
         let planned = leader.generation().await?.rebuilding.unwrap_or_default();
-        if self.broker.depth(&self.broker.names().generation(planned)).await?.is_none() {
-            tracing::warn!("the broker has lost its memory once more: the rebuild begins anew");
-            return Ok("lost_again");
+        match self.broker.presence(&self.broker.names().generation(planned)).await? {
+            Presence::Exists => {}
+            Presence::Unknown => return Ok("doubtful"),
+            Presence::Gone => {
+                tracing::warn!("the broker has lost its memory once more: the rebuild begins anew");
+                return Ok("lost_again");
+            }
         }
         leader.rebuild_finish().await?;
         tracing::warn!(jobs, held, "the broker had lost its memory: what waits is on the queues again");
         Ok("rebuilt")
     }
 
-    /// Returns the time since which published messages are known to exist, and the delivery after which to go on.
-    async fn begin(&self, leader: &mut Leader, known: Generation) -> Result<(OffsetDateTime, Uuid), Trouble> {
+    /// Returns the time since which published messages are known to exist, and the delivery after which to go on. `None`
+    /// while nobody can tell whether the queue of the rebuild under way is there.
+    async fn begin(&self, leader: &mut Leader, known: Generation) -> Result<Option<(OffsetDateTime, Uuid)>, Trouble> {
         let id = match known.rebuilding {
             Some(id) => id,
             None => {
@@ -87,14 +94,16 @@ impl Reconciler<'_> {
             }
         };
         let queue = self.broker.names().generation(id);
-        if let Some(since) = known.rebuild_began_at
-            && self.broker.depth(&queue).await?.is_some()
-        {
-            return Ok((since, known.rebuild_reached));
+        if let Some(since) = known.rebuild_began_at {
+            match self.broker.presence(&queue).await? {
+                Presence::Exists => return Ok(Some((since, known.rebuild_reached))),
+                Presence::Unknown => return Ok(None),
+                Presence::Gone => {}
+            }
         }
         self.broker.sentinel_declare(&queue).await?;
         let began = leader.rebuild_begin().await?;
-        Ok((began.rebuild_began_at.unwrap_or_else(OffsetDateTime::now_utc), began.rebuild_reached))
+        Ok(Some((began.rebuild_began_at.unwrap_or_else(OffsetDateTime::now_utc), began.rebuild_reached)))
     }
 
     /// Publishes jobs. Tries refused ones again, without the others, until the queue takes them. To begin the chunk

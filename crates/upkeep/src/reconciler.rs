@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use broker::{Broker, BrokerError, Unconfirmed};
+use broker::{Broker, BrokerError, Presence, Unconfirmed};
 use domain::RetrySchedule;
 use ledger::{Generation, Leader, LedgerError};
 use time::OffsetDateTime;
@@ -76,7 +76,10 @@ impl<'a> Reconciler<'a> {
         let known = leader.generation().await?;
         match self.memory(known).await? {
             Memory::Kept => leader.generation_verify().await?,
-            Memory::Doubtful => return Ok("doubtful"),
+            Memory::Doubtful => {
+                self.forget();
+                return Ok("doubtful");
+            }
             Memory::Unknown => {
                 self.adopt(leader, known).await?;
                 return Ok("adopted");
@@ -94,12 +97,19 @@ impl<'a> Reconciler<'a> {
         if known.rebuilding.is_some() {
             return Ok(Memory::Lost);
         }
-        if self.broker.depth(&self.broker.names().generation(id)).await?.is_some() {
-            self.is_doubtful = false;
-            return Ok(Memory::Kept);
-        }
-        let was_doubtful = std::mem::replace(&mut self.is_doubtful, true);
-        Ok(if was_doubtful { Memory::Lost } else { Memory::Doubtful })
+        let was_doubtful = std::mem::take(&mut self.is_doubtful);
+        Ok(match self.broker.presence(&self.broker.names().generation(id)).await? {
+            Presence::Exists => Memory::Kept,
+            Presence::Gone if was_doubtful => Memory::Lost,
+            Presence::Gone => {
+                self.is_doubtful = true;
+                Memory::Doubtful
+            }
+            Presence::Unknown => {
+                tracing::warn!("the broker seems to have lost its memory, but too few of its nodes answer to be sure");
+                Memory::Doubtful
+            }
+        })
     }
 
     async fn find_lost(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
@@ -127,11 +137,11 @@ impl<'a> Reconciler<'a> {
         // If both queues are empty, every job published before the first look is taken by the time of the second.
         let (time, mut ready) = (OffsetDateTime::now_utc(), 0_u32);
         for queue in [names.deliveries(), names.bulk()] {
-            ready = ready.saturating_add(self.broker.depth(&queue).await?.unwrap_or(0));
+            ready = ready.saturating_add(self.broker.depth_proven(&queue).await?.unwrap_or(0));
         }
         let look = Look { ready, at: Instant::now(), time };
         self.lost_jobs.look(look, self.grace);
-        self.slow_lane.look(self.broker.depth(&names.slow()).await?.unwrap_or(0), look.at);
+        self.slow_lane.look(self.broker.depth_proven(&names.slow()).await?.unwrap_or(0), look.at);
         match self.slow_lane.stale(look.at) {
             Stale::OfEmptyLane(age) => leader.slow_forget(age).await?,
             Stale::WhileTaken(age) => leader.slow_forget_while_taken(age).await?,

@@ -78,13 +78,19 @@ postgres_initialise() {
   mv "$pg_home/data.new" "$pg_home/data"
 }
 
+postgres_addresses() {
+  local host
+  host=$(recall address)
+  echo "127.0.0.1${host:+,$host}"
+}
+
 postgres_configure() {
   local library='' lib_dir
   lib_dir=$("$pg_bin/pg_config" --pkglibdir 2>/dev/null || echo "${pg_bin%/bin}/lib")
   [ ! -e "$lib_dir/pg_stat_statements.so" ] || library=pg_stat_statements
   cat >"$pg_home/data/postgresql.conf" <<CONF
 # Written by deploy/local/stack at each start.
-listen_addresses = '127.0.0.1'
+listen_addresses = '$(postgres_addresses)'
 port = $(recall postgres.port)
 unix_socket_directories = ''
 max_connections = 300
@@ -110,6 +116,8 @@ log_line_prefix = '%m [%p] %d '
 log_min_messages = warning
 cluster_name = 'webhooks-local'
 CONF
+  # Of a node of a cluster (deploy/local/cluster).
+  if [ -e "$stack_dir/cluster.conf" ]; then cat "$stack_dir/cluster.conf" >>"$pg_home/data/postgresql.conf"; fi
   chown --reference="$pg_home" "$pg_home/data/postgresql.conf"
 }
 

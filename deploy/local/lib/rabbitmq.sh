@@ -14,9 +14,12 @@ find_rabbitmq() {
 }
 
 # Sets rabbitmq_env: the whole environment of the node and of its command line. The node's name
-# stays the same when a port changes, since its data carries that name.
+# stays the same when a port changes, since its data carries that name. A node of a cluster whose hosts have addresses
+# is named by its address.
 settle_rabbitmq_environment() {
-  local home=$stack_dir/rabbitmq
+  local home=$stack_dir/rabbitmq host='' distribution
+  host=$(recall address)
+  distribution="-kernel inet_dist_use_interface {$(tr . , <<<"${host:-127.0.0.1}")}"
   rabbitmq_env=(
     env -i
     PATH="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:$PATH"
@@ -25,7 +28,7 @@ settle_rabbitmq_environment() {
     ERL_EPMD_PORT="$(recall epmd.port)"
     ERL_EPMD_ADDRESS=127.0.0.1
     ERL_CRASH_DUMP_SECONDS=0
-    RABBITMQ_NODENAME="webhooks-$(recall rabbitmq.node)@localhost"
+    RABBITMQ_NODENAME="$(rabbitmq_node)"
     RABBITMQ_DIST_PORT="$(recall distribution.port)"
     RABBITMQ_CONF_ENV_FILE="$home/rabbitmq-env.conf"
     RABBITMQ_CONFIG_FILE="$home/rabbitmq.conf"
@@ -36,11 +39,18 @@ settle_rabbitmq_environment() {
     RABBITMQ_LOG_BASE="$stack_dir/log"
     RABBITMQ_LOGS="$stack_dir/log/rabbitmq.log"
     # Schedulers that do not spin while idle, and distribution on loopback only.
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
-    RABBITMQ_CTL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}"
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+sbwt none +sbwtdcpu none +sbwtdio none $distribution"
+    RABBITMQ_CTL_ERL_ARGS="$distribution"
     # The start script then becomes the node instead of watching over it: one pid to know.
     RUNNING_UNDER_SYSTEMD=true
   )
+  [ -z "$host" ] || rabbitmq_env+=(RABBITMQ_USE_LONGNAME=true ERL_EPMD_ADDRESS="$host")
+}
+
+rabbitmq_node() {
+  local host
+  host=$(recall address)
+  echo "webhooks-$(recall rabbitmq.node)@${host:-localhost}"
 }
 
 rabbitmq_configure() {
@@ -64,7 +74,7 @@ default_vhost = /
 default_user = webhooks
 default_pass = $(recall rabbitmq.password)
 default_user_tags.administrator = true
-loopback_users.webhooks = true
+loopback_users.webhooks = $([ -z "$(recall address)" ] && echo true || echo false)
 
 # A publisher of more is refused at once. Events may have 256 KiB of data, and AMQP's consumers know no limit in bytes.
 max_message_size = 1048576
@@ -73,15 +83,20 @@ disk_free_limit.absolute = 50MB
 log.file.level = info
 log.connection.level = error
 CONF
+  # Of a node of a cluster (deploy/local/cluster).
+  if [ -e "$home/cluster.conf" ]; then cat "$home/cluster.conf" >>"$home/rabbitmq.conf"; fi
 }
 
 epmd_start() {
   ! is_running epmd || return 0
-  local attempt
+  # Another node of this cluster has started it.
+  [ -z "$(recall epmd.shared)" ] || return 0
+  local attempt host
+  host=$(recall address)
   for attempt in 1 2 3 4 5; do
     settle_port epmd
     spawn epmd "$stack_dir/log/epmd.log" env -i PATH="$PATH" \
-      "$(command -v epmd)" -address 127.0.0.1 -port "$(recall epmd.port)"
+      "$(command -v epmd)" -address "${host:-127.0.0.1}" -port "$(recall epmd.port)"
     local deadline=$((SECONDS + 10))
     while is_running epmd && [ "$SECONDS" -lt "$deadline" ]; do
       if port_is_taken "$(recall epmd.port)" && is_running epmd; then return 0; fi

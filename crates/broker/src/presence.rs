@@ -1,0 +1,139 @@
+//! Whether the broker has a queue. A node without memory, which has lost its disk or its cluster, answers differently
+//! from its peers.
+
+use futures_util::future::join_all;
+use lapin::{
+    Channel, Connection, ErrorKind, Queue, options::QueueDeclareOptions, protocol::AMQPErrorKind, types::FieldTable,
+    uri::AMQPUri,
+};
+
+use crate::{
+    error::BrokerError,
+    link::{Broker, CONNECT_TIMEOUT, farewell, in_time},
+};
+
+/// Looks at a single address, each over a connection of its own: there may be several nodes behind it.
+const LOOKS: usize = 5;
+
+/// What the broker's nodes say of a queue that should exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// A node has it.
+    Exists,
+    /// No node that answers has it, and too few answer to know about the others.
+    Unknown,
+    /// No node has it, of more than half of them. A quorum queue needs more than half of its members, so it is lost.
+    Gone,
+}
+
+/// An answer of a node.
+enum Look {
+    Has(Connection, Channel),
+    Lacks,
+    Silent,
+}
+
+impl Broker {
+    /// Whether a queue exists. If the node of the kept connection lacks it, all nodes are asked. If another one has it,
+    /// further queries go there.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub async fn presence(&self, queue: &str) -> Result<Presence, BrokerError> {
+        if self.depth(queue).await?.is_some() {
+            return Ok(Presence::Exists);
+        }
+        let (presence, found) = self.look_everywhere(queue).await;
+        if let Some(found) = found
+            && let Some((connection, _channel)) = self.shared.depths.lock().await.replace(found)
+        {
+            farewell(&connection).await;
+        }
+        Ok(presence)
+    }
+
+    /// Asks each address, or several times the only one. Returns the first connection to a node that has the queue.
+    pub(crate) async fn look_everywhere(&self, queue: &str) -> (Presence, Option<(Connection, Channel)>) {
+        let addresses = &self.shared.addresses;
+        let again = if addresses.are_several() { 1 } else { LOOKS };
+        let uris: Vec<_> = std::iter::repeat_n((), again).flat_map(|()| addresses.in_order(false)).collect();
+        let looks = join_all(uris.iter().map(|uri| self.look(uri, queue))).await;
+        let lacking = looks.iter().filter(|look| matches!(look, Look::Lacks)).count();
+        let mut found = None;
+        for look in looks {
+            match look {
+                Look::Has(connection, channel) if found.is_none() => found = Some((connection, channel)),
+                Look::Has(connection, _channel) => farewell(&connection).await,
+                Look::Lacks | Look::Silent => {}
+            }
+        }
+        (judge(uris.len(), lacking, found.is_some()), found)
+    }
+
+    async fn look(&self, uri: &AMQPUri, queue: &str) -> Look {
+        // A look is a part of connecting, which has this share of the time.
+        let patience = self.shared.addresses.share_of(CONNECT_TIMEOUT) / 2;
+        let look = async {
+            let (connection, channel) = self.open(uri, "look").await?;
+            let (found, channel) = find(&connection, channel, queue).await?;
+            if found.is_some() {
+                return Ok(Look::Has(connection, channel));
+            }
+            farewell(&connection).await;
+            Ok::<_, BrokerError>(Look::Lacks)
+        };
+        tokio::time::timeout(patience, in_time(look)).await.map_or(Look::Silent, |look| look.unwrap_or(Look::Silent))
+    }
+}
+
+const fn judge(looks: usize, lacking: usize, is_found: bool) -> Presence {
+    match (is_found, lacking > looks / 2) {
+        (true, _) => Presence::Exists,
+        (false, true) => Presence::Gone,
+        (false, false) => Presence::Unknown,
+    }
+}
+
+/// Declares a queue passively. Returns the channel too, as asking for a queue that does not exist closes the channel.
+pub(crate) async fn find(
+    connection: &Connection,
+    mut channel: Channel,
+    queue: &str,
+) -> Result<(Option<Queue>, Channel), BrokerError> {
+    if !channel.status().connected() {
+        channel = connection.create_channel().await?;
+    }
+    let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+    match channel.queue_declare(queue.into(), passive, FieldTable::default()).await {
+        Ok(queue) => Ok((Some(queue), channel)),
+        Err(error) if is_not_found(&error) => Ok((None, channel)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_not_found(error: &lapin::Error) -> bool {
+    use lapin::protocol::AMQPSoftError::NOTFOUND;
+    matches!(error.kind(), ErrorKind::ProtocolError(error) if *error.kind() == AMQPErrorKind::Soft(NOTFOUND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_gone_when_more_than_half_of_the_nodes_lack_it_and_none_has_it() {
+        for (looks, lacking, is_found, expected) in [
+            (3, 0, true, Presence::Exists),
+            (3, 2, true, Presence::Exists),
+            (3, 0, false, Presence::Unknown),
+            (3, 1, false, Presence::Unknown),
+            (3, 2, false, Presence::Gone),
+            (2, 1, false, Presence::Unknown),
+            (2, 2, false, Presence::Gone),
+            (LOOKS, LOOKS, false, Presence::Gone),
+            (LOOKS, LOOKS - 1, true, Presence::Exists),
+        ] {
+            assert_eq!(judge(looks, lacking, is_found), expected, "{lacking} of {looks} lack it, found: {is_found}");
+        }
+    }
+}
