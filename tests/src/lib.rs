@@ -3,6 +3,7 @@
 pub mod api;
 pub mod browser;
 pub mod chaos;
+pub mod cluster;
 pub mod events;
 pub mod history;
 pub mod life;

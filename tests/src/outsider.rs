@@ -35,7 +35,7 @@ impl Outsider {
     /// # Errors
     /// When it does not.
     pub async fn try_connect(amqp_url: &str, exchange: &str) -> Result<Self, lapin::Error> {
-        let connection = Connection::connect(amqp_url, ConnectionProperties::default()).await?;
+        let connection = connect_any(amqp_url).await?;
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok(Self { connection, channel, exchange: exchange.to_owned() })
@@ -179,6 +179,24 @@ impl Outsider {
     pub async fn close(self) {
         let _ = tokio::time::timeout(Duration::from_secs(5), self.connection.close(200, "bye".into())).await;
     }
+}
+
+/// How long a node has to answer, if there are others.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Connects to the first node of a list that answers.
+///
+/// # Errors
+/// When none does.
+pub async fn connect_any(amqp_urls: &str) -> Result<Connection, lapin::Error> {
+    let (most, last) = amqp_urls.rsplit_once(',').unwrap_or(("", amqp_urls));
+    for url in most.split(',').filter(|url| !url.is_empty()) {
+        let connecting = Connection::connect(url, ConnectionProperties::default());
+        if let Ok(Ok(connection)) = tokio::time::timeout(PATIENCE, connecting).await {
+            return Ok(connection);
+        }
+    }
+    Connection::connect(last, ConnectionProperties::default()).await
 }
 
 fn persistent() -> BasicProperties {

@@ -4,7 +4,11 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
@@ -54,6 +58,9 @@ enum Way {
 /// About how many of a client's first bytes are its greeting.
 const GREETING: usize = 1024;
 
+/// How long a target has to take a connection: one that is cut off never does.
+const CONNECT: Duration = Duration::from_secs(1);
+
 /// A reserved address on which nothing listens yet.
 pub struct Reserved {
     socket: TcpSocket,
@@ -86,11 +93,20 @@ impl Reserved {
     /// When the system refuses.
     #[must_use]
     pub fn forward_to(self, target: SocketAddr) -> Proxy {
+        self.balance(vec![target])
+    }
+
+    /// Starts a balancer on the address: each connection goes to the next of the targets that takes it.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[must_use]
+    pub fn balance(self, targets: Vec<SocketAddr>) -> Proxy {
         let listener = self.socket.listen(1024).expect("a bound socket can listen");
         let address = listener.local_addr().expect("a listener has an address");
         let (mode, stop) = (watch::Sender::new(Mode::Pass), CancellationToken::new());
         let cut = Mutex::new(CancellationToken::new());
-        let shared = Arc::new(Shared { target, mode, cut, stop: stop.clone() });
+        let shared = Arc::new(Shared { targets, next: AtomicUsize::new(0), mode, cut, stop: stop.clone() });
         tokio::spawn(Arc::clone(&shared).accept(listener));
         Proxy { address, shared, _stop: stop.drop_guard() }
     }
@@ -116,6 +132,34 @@ impl Proxy {
         (proxy, through)
     }
 
+    /// Starts a proxy in front of each server of a list: brokers separated by commas, or the hosts of a database's URL.
+    /// Returns the same list with the proxies' addresses in it.
+    ///
+    /// # Panics
+    /// When the list has an element without an address.
+    #[must_use]
+    pub fn before_all(list: &str) -> (Vec<Self>, String) {
+        let (mut proxies, mut through) = (Vec::new(), Vec::new());
+        for part in list.split(',') {
+            let proxy = Reserved::take().forward_to(target(part));
+            through.push(part.replacen(authority(part), &proxy.address.to_string(), 1));
+            proxies.push(proxy);
+        }
+        (proxies, through.join(","))
+    }
+
+    /// Starts a balancer in front of the brokers of a list. Returns the URL of the first with the balancer's address.
+    ///
+    /// # Panics
+    /// When the list has an element without an address.
+    #[must_use]
+    pub fn balancing(list: &str) -> (Self, String) {
+        let balancer = Reserved::take().balance(list.split(',').map(target).collect());
+        let first = list.split(',').next().unwrap_or_default();
+        let through = redirected(first, balancer.address);
+        (balancer, through)
+    }
+
     /// Sets what happens to all bytes from now on. Held bytes go on once they may pass.
     pub fn set(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);
@@ -132,7 +176,8 @@ impl Proxy {
 }
 
 struct Shared {
-    target: SocketAddr,
+    targets: Vec<SocketAddr>,
+    next: AtomicUsize,
     mode: watch::Sender<Mode>,
     cut: Mutex<CancellationToken>,
     stop: CancellationToken,
@@ -152,12 +197,22 @@ impl Shared {
         }
     }
 
+    async fn connect(&self) -> Option<TcpStream> {
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        for target in self.targets.iter().cycle().skip(first % self.targets.len()).take(self.targets.len()) {
+            if let Ok(Ok(server)) = tokio::time::timeout(CONNECT, TcpStream::connect(target)).await {
+                return Some(server);
+            }
+        }
+        None
+    }
+
     async fn join(self: Arc<Self>, client: TcpStream) {
         let cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if *self.mode.borrow() == Mode::Refuse {
             return;
         }
-        let Ok(server) = TcpStream::connect(self.target).await else { return };
+        let Some(server) = self.connect().await else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
@@ -208,7 +263,8 @@ pub fn redirected(url: &str, address: SocketAddr) -> String {
     url.replacen(&format!("@{}", authority(url)), &format!("@{address}"), 1)
 }
 
+/// Further hosts of a list have no credentials.
 fn authority(url: &str) -> &str {
-    let (_, rest) = url.split_once('@').expect("the URL has credentials");
+    let rest = url.split_once('@').map_or(url, |(_, rest)| rest);
     rest.split(['/', '?']).next().unwrap_or_default()
 }

@@ -40,7 +40,7 @@ impl Servers {
     }
 }
 
-fn from_env_file(path: &Path, name: &str) -> Option<String> {
+pub(crate) fn from_env_file(path: &Path, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("export ")?.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim_matches('\'').to_owned())
@@ -76,7 +76,7 @@ impl PrivateServers {
         let folder = repository().join("target/tmp").join(name);
         std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
         let servers = Servers { database_url: String::new(), amqp_url: String::new() };
-        let mut this = Self { guardian: guardian(&folder), folder, servers };
+        let mut this = Self { guardian: guardian("stack", &folder), folder, servers };
         this.stack(&["up", "--private"]);
         this.servers = this.read();
         this
@@ -194,10 +194,10 @@ impl Drop for PrivateServers {
 }
 
 /// A process that removes the servers when its standard input ends: with this program at the latest.
-fn guardian(folder: &Path) -> Child {
+pub(crate) fn guardian(script: &str, folder: &Path) -> Child {
     Command::new("sh")
         .args(["-c", "read -r _; exec \"$0\" destroy"])
-        .arg(repository().join("deploy/local/stack"))
+        .arg(repository().join("deploy/local").join(script))
         .env("STACK_DIR", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

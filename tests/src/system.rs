@@ -63,7 +63,7 @@ pub struct System {
     pub upstream: Outsider,
     /// The URL of this test's database.
     pub database_url: String,
-    /// The URL of the broker.
+    /// The URL of the broker, or of each node.
     pub amqp_url: String,
     ledger: Ledger,
     schedule: String,
@@ -380,6 +380,7 @@ pub async fn metric(ops: SocketAddr, name: &str) -> f64 {
 }
 
 fn with_database(url: &str, database: &str) -> String {
+    let (url, parameters) = url.split_once('?').map_or((url, String::new()), |(url, rest)| (url, format!("?{rest}")));
     let (server, _) = url.rsplit_once('/').expect("the URL names a database");
-    format!("{server}/{database}")
+    format!("{server}/{database}{parameters}")
 }

@@ -9,9 +9,9 @@ use crate::{
 };
 
 impl Broker {
-    /// Connects and declares the topology. An address that does not answer or refuses is followed by the next one, and so
-    /// is a node that has none of the queues while another one may have them: what is declared there would split the
-    /// service in two.
+    /// Connects and declares the topology. An address that does not answer or refuses is followed by the next one. A
+    /// node that has none of the queues is left alone while another one may have them: what is declared there would split
+    /// the service in two.
     pub(crate) async fn connect(&self, role: &str) -> Result<(Connection, Channel), BrokerError> {
         let addresses = &self.shared.addresses;
         let share = addresses.share_of(CONNECT_TIMEOUT);
@@ -37,11 +37,13 @@ impl Broker {
     async fn connect_to(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
         let (connection, channel) = self.open(uri, role).await?;
         let events = self.shared.names.events();
-        let (found, mut channel) = find(&connection, channel, &events).await?;
-        if found.is_none() {
+        let (found, channel) = find(&connection, channel, &events).await?;
+        let (connection, mut channel) = if found.is_some() {
+            (connection, channel)
+        } else {
             let _judging = self.shared.judging.lock().await;
-            channel = self.judge(&connection, channel, &events).await?;
-        }
+            self.judge((connection, channel), &events, role).await?
+        };
         if !channel.status().connected() {
             channel = connection.create_channel().await?;
         }
@@ -49,22 +51,28 @@ impl Broker {
         Ok((connection, channel))
     }
 
-    /// Checks that no other node has the queue that this one lacks.
-    async fn judge(&self, connection: &Connection, channel: Channel, queue: &str) -> Result<Channel, BrokerError> {
-        let (found, channel) = find(connection, channel, queue).await?;
+    /// Returns a connection to a node that has the queue, or the same one if no node has it.
+    async fn judge(
+        &self,
+        (connection, channel): (Connection, Channel),
+        queue: &str,
+        role: &str,
+    ) -> Result<(Connection, Channel), BrokerError> {
+        // Another connection may have declared it meanwhile, of this process or of another one.
+        let (found, channel) = find(&connection, channel, queue).await?;
         if found.is_some() {
-            return Ok(channel);
+            return Ok((connection, channel));
         }
-        let (presence, elsewhere) = self.look_everywhere(queue).await;
-        if let Some((elsewhere, _channel)) = elsewhere {
-            farewell(&elsewhere).await;
+        let (presence, elsewhere) = self.look_everywhere(queue, role).await;
+        let (found, channel) = find(&connection, channel, queue).await?;
+        let (leaving, elsewhere) = match (presence, elsewhere) {
+            (Presence::Exists, Some(elsewhere)) if found.is_none() => (Some(connection), elsewhere),
+            (Presence::Unknown, _) if found.is_none() => return Err(BrokerError::Doubtful),
+            (_, elsewhere) => (elsewhere.map(|(other, _channel)| other), (connection, channel)),
+        };
+        if let Some(leaving) = leaving {
+            farewell(&leaving).await;
         }
-        // Another process may have declared it meanwhile.
-        let (found, channel) = find(connection, channel, queue).await?;
-        match presence {
-            Presence::Exists if found.is_none() => Err(BrokerError::Stranger),
-            Presence::Unknown if found.is_none() => Err(BrokerError::Doubtful),
-            _ => Ok(channel),
-        }
+        Ok(elsewhere)
     }
 }

@@ -11,12 +11,6 @@ pub enum BrokerError {
     /// The broker did not answer within the time given.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// The node has lost its disk or its cluster.
-    #[error(
-        "this node has none of the service's queues, and another one has them: it is not a part of the cluster; join it to \
-         the others, or take it out of the list or the balancer"
-    )]
-    Stranger,
     /// The node may have lost its disk or its cluster.
     #[error(
         "this node has none of the service's queues, and too few others answer to know that no node has them; start them, \

@@ -43,7 +43,7 @@ impl Broker {
         if self.depth(queue).await?.is_some() {
             return Ok(Presence::Exists);
         }
-        let (presence, found) = self.look_everywhere(queue).await;
+        let (presence, found) = self.look_everywhere(queue, "depth").await;
         if let Some(found) = found
             && let Some((connection, _channel)) = self.shared.depths.lock().await.replace(found)
         {
@@ -53,12 +53,23 @@ impl Broker {
     }
 
     /// Asks each address, or several times the only one. Returns the first connection to a node that has the queue.
-    pub(crate) async fn look_everywhere(&self, queue: &str) -> (Presence, Option<(Connection, Channel)>) {
+    pub(crate) async fn look_everywhere(&self, queue: &str, role: &str) -> (Presence, Option<(Connection, Channel)>) {
         let addresses = &self.shared.addresses;
         let again = if addresses.are_several() { 1 } else { LOOKS };
         let uris: Vec<_> = std::iter::repeat_n((), again).flat_map(|()| addresses.in_order(false)).collect();
-        let looks = join_all(uris.iter().map(|uri| self.look(uri, queue))).await;
+        let looks = join_all(uris.iter().map(|uri| self.look(uri, queue, role))).await;
         let lacking = looks.iter().filter(|look| matches!(look, Look::Lacks)).count();
+        if lacking < looks.len() {
+            for (uri, _) in uris.iter().zip(&looks).filter(|(_, look)| matches!(look, Look::Lacks)) {
+                let node = format!("{}:{}", uri.authority.host, uri.authority.port);
+                tracing::warn!(
+                    node,
+                    queue,
+                    "this node of the broker lacks a queue that others may have: if it is not a part of their cluster, \
+                     join it to them, or take it out of broker.url (WEBHOOKS__BROKER__URL) or the balancer"
+                );
+            }
+        }
         let mut found = None;
         for look in looks {
             match look {
@@ -70,11 +81,11 @@ impl Broker {
         (judge(uris.len(), lacking, found.is_some()), found)
     }
 
-    async fn look(&self, uri: &AMQPUri, queue: &str) -> Look {
+    async fn look(&self, uri: &AMQPUri, queue: &str, role: &str) -> Look {
         // A look is a part of connecting, which has this share of the time.
         let patience = self.shared.addresses.share_of(CONNECT_TIMEOUT) / 2;
         let look = async {
-            let (connection, channel) = self.open(uri, "look").await?;
+            let (connection, channel) = self.open(uri, role).await?;
             let (found, channel) = find(&connection, channel, queue).await?;
             if found.is_some() {
                 return Ok(Look::Has(connection, channel));

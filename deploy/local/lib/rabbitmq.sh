@@ -84,7 +84,10 @@ log.file.level = info
 log.connection.level = error
 CONF
   # Of a node of a cluster (deploy/local/cluster).
-  if [ -e "$home/cluster.conf" ]; then cat "$home/cluster.conf" >>"$home/rabbitmq.conf"; fi
+  if [ -e "$home/cluster.conf" ]; then
+    cat "$home/cluster.conf" >>"$home/rabbitmq.conf"
+    cp "$home/cluster.config" "$home/advanced.config"
+  fi
 }
 
 epmd_start() {

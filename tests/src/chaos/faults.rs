@@ -10,7 +10,9 @@ use tokio::{
 
 use super::{
     fleet::Fleet,
+    ground::Ground,
     journal::Journal,
+    ordeals::Ordeals,
     plan::{Fault, Line, PlannedFault},
 };
 use crate::{
@@ -21,7 +23,8 @@ use crate::{
 /// What faults can hit.
 pub(super) struct Victims {
     pub(super) fleet: Arc<Fleet>,
-    pub(super) servers: Arc<PrivateServers>,
+    pub(super) ground: Arc<Ground>,
+    pub(super) ordeals: Ordeals,
     /// The proxy between half of the publishers and the broker.
     pub(super) upstream: Arc<Proxy>,
     pub(super) journal: Arc<Journal>,
@@ -33,11 +36,12 @@ pub(super) struct Victims {
 impl Victims {
     pub(super) fn new(
         fleet: Arc<Fleet>,
-        servers: Arc<PrivateServers>,
+        ground: Arc<Ground>,
         upstream: Arc<Proxy>,
         journal: Arc<Journal>,
+        ordeals: Ordeals,
     ) -> Self {
-        Self { fleet, servers, upstream, journal, database: Mutex::default(), broker: Mutex::default() }
+        Self { fleet, ground, ordeals, upstream, journal, database: Mutex::default(), broker: Mutex::default() }
     }
 
     /// Injects each fault at its time and waits until the last one is over.
@@ -100,6 +104,7 @@ impl Victims {
                 self.cut(line, server);
                 self.fleet.set(line, server, Mode::Pass);
             }
+            Fault::Ordeal(ordeal, length) => self.ordeals.befall(ordeal, length).await,
         }
     }
 
@@ -132,7 +137,7 @@ impl Victims {
 
     /// The scripts block, so they run on another thread.
     async fn stack(&self, work: impl FnOnce(&PrivateServers) + Send + 'static) {
-        let servers = Arc::clone(&self.servers);
-        tokio::task::spawn_blocking(move || work(&servers)).await.expect("the stack script works");
+        let ground = Arc::clone(&self.ground);
+        tokio::task::spawn_blocking(move || work(ground.pair())).await.expect("the stack script works");
     }
 }

@@ -27,12 +27,12 @@ pub(super) struct Fleet {
     journal: Arc<Journal>,
 }
 
-/// The place of a process, with proxies of its own to database and broker.
+/// The place of a process, with proxies of its own to each node of database and broker.
 struct Berth {
     slot: Slot,
     variables: HashMap<String, String>,
-    database: Proxy,
-    broker: Proxy,
+    database: Vec<Proxy>,
+    broker: Vec<Proxy>,
     held: Mutex<Held>,
 }
 
@@ -44,8 +44,8 @@ struct Held {
 impl Fleet {
     pub(super) async fn launch(system: &System, api: &HashMap<String, String>, journal: Arc<Journal>) -> Self {
         let berth = |slot| {
-            let (database, database_url) = Proxy::before(&system.database_url);
-            let (broker, amqp_url) = Proxy::before(&system.amqp_url);
+            let (database, database_url) = Proxy::before_all(&system.database_url);
+            let (broker, amqp_url) = Proxy::before_all(&system.amqp_url);
             let mut variables = api.clone();
             variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), database_url);
             variables.insert("WEBHOOKS__BROKER__URL".to_owned(), amqp_url);
@@ -142,7 +142,7 @@ impl Fleet {
             Line::All => true,
             Line::Of(slot) => berth.slot == slot,
         };
-        self.berths.iter().filter(meant).map(move |berth| match server {
+        self.berths.iter().filter(meant).flat_map(move |berth| match server {
             Server::Postgres => &berth.database,
             Server::Rabbitmq => &berth.broker,
         })

@@ -6,6 +6,7 @@ use domain::EventType;
 use fastrand::Rng;
 use uuid::Uuid;
 
+use super::ordeal::Ordeal;
 use crate::servers::Server;
 
 /// The options of a storm.
@@ -17,6 +18,17 @@ pub struct Options {
     pub length: Duration,
     /// Events a second, for all tenants together.
     pub rate: u32,
+    /// What it runs on.
+    pub setup: Setup,
+}
+
+/// The servers of a storm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setup {
+    /// One broker and one database.
+    Pair,
+    /// Three brokers that are one cluster, and a primary database with a synchronous standby.
+    Cluster,
 }
 
 /// A process of the fleet.
@@ -93,6 +105,8 @@ pub enum Fault {
     Stall(Line, Server, Duration),
     /// The server's answers do not arrive, then the connections end.
     LoseAnswers(Line, Server, Duration),
+    /// Something happens to a node of a cluster.
+    Ordeal(Ordeal, Duration),
 }
 
 impl fmt::Display for Fault {
@@ -108,6 +122,7 @@ impl fmt::Display for Fault {
             Self::LoseAnswers(line, server, length) => {
                 write!(f, "{server:?}'s answers to {line} are held for {length:.1?}, then lost")
             }
+            Self::Ordeal(ordeal, length) => write!(f, "{ordeal}, for {length:.0?}"),
         }
     }
 }
@@ -289,6 +304,12 @@ impl Kind {
     }
 }
 
+/// A fault of a process or of its connections, which is over within seconds.
+pub(super) fn short_fault(dice: &mut Rng) -> Fault {
+    let kinds = [Kind::KillDispatcher, Kind::KillIngest, Kind::Replace, Kind::CutAll, Kind::CutOne, Kind::LoseAnswers];
+    kinds[dice.usize(..kinds.len())].roll(dice, false)
+}
+
 /// Picks an index by its weight.
 fn pick(dice: &mut Rng, weights: &[u32]) -> usize {
     let all: u32 = weights.iter().sum();
@@ -301,7 +322,7 @@ mod tests {
     use super::*;
 
     fn options(seed: u64, seconds: u64) -> Options {
-        Options { seed, length: Duration::from_secs(seconds), rate: 40 }
+        Options { seed, length: Duration::from_secs(seconds), rate: 40, setup: Setup::Pair }
     }
 
     #[test]

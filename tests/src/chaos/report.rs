@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     audit::{Audit, Kind},
+    gaps::Gap,
     plan::Options,
 };
 
@@ -20,6 +21,8 @@ pub struct Report {
     pub options: Options,
     /// The number of injected faults.
     pub faults: usize,
+    /// The longest gaps of deliveries, by kind of ordeal.
+    pub gaps: Vec<Gap>,
     /// What the auditor found.
     pub audit: Audit,
     /// The folder of the logs, if anything was wrong.
@@ -53,6 +56,20 @@ impl fmt::Display for Report {
         line("attempts recorded", counts.attempts, "those that met no HTTP receiver included")?;
         line("POSTs that are not in the log", counts.unlogged, "a fault came between POST and record")?;
         line("POSTs repeated after a success", counts.repeated, "with the same id")?;
+        for gap in &self.gaps {
+            write!(
+                f,
+                "  longest gap: {:<45}{:>6.1} s",
+                format!("{} ({}x)", gap.kind, gap.times),
+                gap.longest.as_secs_f64()
+            )?;
+            match gap.goal {
+                Some(goal) if gap.is_missed() => writeln!(f, "  <-- missed: the goal is {goal:?}")?,
+                Some(goal) => writeln!(f, "  goal {goal:?}")?,
+                None => writeln!(f)?,
+            }
+        }
+        let mut line = |what: &str, number: usize, note: &str| writeln!(f, "  {what:<44}{number:>8}  {note}");
         let by_kind = self.audit.by_kind();
         for (kind, what) in Kind::ALL {
             line(what, by_kind[&kind], if by_kind[&kind] > 0 { "<-- must be 0" } else { "" })?;

@@ -8,18 +8,23 @@ use std::{
 };
 
 use futures_util::FutureExt;
+use time::OffsetDateTime;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     audit::audit,
     business::Business,
+    cluster_plan,
     collect::{Seen, collect},
     evidence::{Evidence, Published, WebhookState},
     faults::Victims,
     fixtures::{Fixtures, Role},
     fleet::Fleet,
+    gaps::{Suffered, gaps},
+    ground::Ground,
     journal::Journal,
-    plan::{Line, Options, Plan},
+    ordeals::Ordeals,
+    plan::{Line, Options, Plan, Setup},
     report::Report,
     rest::{Administrators, Record},
     settle::settle,
@@ -28,7 +33,7 @@ use super::{
 use crate::{
     processes::with_api_address,
     proxy::{Mode, Proxy},
-    servers::{PrivateServers, Server},
+    servers::Server,
     system::{self, System},
 };
 
@@ -47,28 +52,32 @@ const CATCH_UP: Duration = Duration::from_secs(120);
 /// # Panics
 /// When the storm itself cannot be run.
 pub async fn run(options: Options, parent: &Path, interrupted: impl Future<Output = ()>) -> Option<Report> {
-    let plan = Plan::new(&options);
+    let mut plan = Plan::new(&options);
+    if options.setup == Setup::Cluster {
+        plan.faults = cluster_plan::faults(&options);
+    }
     let journal = Arc::new(Journal::open(parent, &options));
     journal.say(format_args!("seed {}, {} faults, {} events", options.seed, plan.faults.len(), plan.events.len()));
-    let servers = tokio::task::spawn_blocking(PrivateServers::start).await.expect("the servers start");
-    let servers = Arc::new(servers);
+    let ground = tokio::task::spawn_blocking(move || Ground::start(options.setup)).await.expect("the servers start");
+    let ground = Arc::new(ground);
     let found = Arc::new(Mutex::new(None));
     let faults = plan.faults.len();
     let of_system = system::Options {
         schedule: SCHEDULE,
         timeout: TIMEOUT,
-        servers: Some(servers.servers().clone()),
+        servers: Some(ground.servers().clone()),
         settings: settings(),
         ..system::Options::default()
     };
     System::prepared(of_system, async |system| {
-        let storm = AssertUnwindSafe(storm(&system, options, plan, &servers, &journal)).catch_unwind();
+        let storm = AssertUnwindSafe(storm(&system, options, plan, &ground, &journal)).catch_unwind();
         let outcome = tokio::select! {
             outcome = storm => outcome.map(Some),
             () = interrupted => Ok(None),
         };
         if !matches!(outcome, Ok(Some(_))) {
-            thaw(&servers).await;
+            let ground = Arc::clone(&ground);
+            let _ = tokio::task::spawn_blocking(move || ground.thaw()).await;
         }
         match outcome {
             Ok(evidence) => *found.lock().unwrap_or_else(PoisonError::into_inner) = evidence,
@@ -76,7 +85,7 @@ pub async fn run(options: Options, parent: &Path, interrupted: impl Future<Outpu
         }
     })
     .await;
-    let Some(evidence) = found.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+    let Some((evidence, suffered)) = found.lock().unwrap_or_else(PoisonError::into_inner).take() else {
         let _ = std::fs::remove_dir_all(&journal.folder);
         return None;
     };
@@ -87,15 +96,15 @@ pub async fn run(options: Options, parent: &Path, interrupted: impl Future<Outpu
     } else {
         Some(journal.folder.clone())
     };
-    Some(Report { options, faults, audit, logs })
+    let gaps = gaps(&suffered, arrivals(&evidence));
+    Some(Report { options, faults, gaps, audit, logs })
 }
 
-/// An interrupted storm may leave a server frozen, and then nothing can be cleaned up.
-async fn thaw(servers: &Arc<PrivateServers>) {
-    for server in [Server::Postgres, Server::Rabbitmq] {
-        let servers = Arc::clone(servers);
-        let _ = tokio::task::spawn_blocking(move || servers.thaw_anyway(server)).await;
-    }
+/// When the witnesses got something.
+fn arrivals(evidence: &Evidence) -> Vec<OffsetDateTime> {
+    let witnesses = evidence.subscriptions.iter().filter(|one| one.name.ends_with("witness"));
+    let witnesses: Vec<_> = witnesses.map(|one| one.webhook).collect();
+    evidence.posts.iter().filter(|post| witnesses.contains(&post.webhook)).map(|post| post.received.at).collect()
 }
 
 /// Small batches, so that a fault finds work in every step.
@@ -118,16 +127,18 @@ async fn storm(
     system: &Arc<System>,
     options: Options,
     plan: Plan,
-    servers: &Arc<PrivateServers>,
+    ground: &Arc<Ground>,
     journal: &Arc<Journal>,
-) -> Evidence {
+) -> (Evidence, Vec<Suffered>) {
     let variables = with_api_address(system).await;
     let fleet = Arc::new(Fleet::launch(system, &variables, Arc::clone(journal)).await);
     let fixtures = Arc::new(Fixtures::register(system, options.seed).await);
-    let (proxy, through) = Proxy::before(&system.amqp_url);
+    let (proxy, through) = Proxy::balancing(&system.amqp_url);
     let proxy = Arc::new(proxy);
+    let ordeals = Ordeals::new(Arc::clone(ground), Arc::clone(journal), system.names.deliveries());
     let victims =
-        Arc::new(Victims::new(Arc::clone(&fleet), Arc::clone(servers), Arc::clone(&proxy), Arc::clone(journal)));
+        Victims::new(Arc::clone(&fleet), Arc::clone(ground), Arc::clone(&proxy), Arc::clone(journal), ordeals);
+    let victims = Arc::new(victims);
     let record = Arc::new(Record::default());
     let administrators =
         Administrators { fixtures: Arc::clone(&fixtures), record: Arc::clone(&record), journal: Arc::clone(journal) };
@@ -155,7 +166,7 @@ async fn storm(
         list.lock().unwrap_or_else(PoisonError::into_inner).extend(committed);
     });
     let work = administrators.clone().work(began, options.length);
-    tokio::join!(victims.suffer(began, plan.faults), work);
+    tokio::join!(Arc::clone(&victims).suffer(began, plan.faults), work);
 
     journal.say("the storm is over");
     for server in [Server::Postgres, Server::Rabbitmq] {
@@ -177,7 +188,7 @@ async fn storm(
     let published = std::mem::take(&mut *confirmed.lock().unwrap_or_else(PoisonError::into_inner));
     let seen = Seen { published, left, misconduct: journal.misconduct() };
     let schedule = SCHEDULE.parse().expect("the schedule is good");
-    collect(system, schedule, &fixtures, &record, seen).await
+    (collect(system, schedule, &fixtures, &record, seen).await, victims.ordeals.suffered())
 }
 
 /// Waits until every planned event is confirmed.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+    BasicProperties, Channel, Confirmation, Connection,
     options::{BasicPublishOptions, ConfirmSelectOptions},
 };
 use time::format_description::well_known::Rfc3339;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 
 use super::{evidence::Published, fixtures::now, plan::PlannedEvent};
-use crate::events::Event;
+use crate::{events::Event, outsider::connect_any};
 
 /// How long the broker may take to confirm what is due, including a connection.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -79,7 +79,7 @@ impl Upstream {
         list: &Mutex<Vec<Published>>,
     ) -> Result<(), lapin::Error> {
         if link.is_none() {
-            let connection = Connection::connect(&self.amqp_url, ConnectionProperties::default()).await?;
+            let connection = connect_any(&self.amqp_url).await?;
             let channel = connection.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             *link = Some(Link { _connection: connection, channel });

@@ -3,6 +3,7 @@
 
 mod disk;
 mod leaders;
+mod nodes;
 mod overdue;
 mod stamps;
 mod waiting;

@@ -1,0 +1,167 @@
+//! Several brokers that are one cluster, and a primary database with a synchronous standby (`deploy/local/cluster`).
+
+use std::{
+    fmt,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use crate::servers::{Servers, from_env_file, guardian, repository};
+
+/// A private cluster that a test may break. It is removed when dropped, or when this program ends in any way.
+pub struct Cluster {
+    folder: PathBuf,
+    servers: Servers,
+    has_hosts: bool,
+    guardian: Child,
+}
+
+/// A node, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A broker.
+    Broker(usize),
+    /// A database: the primary or its standby.
+    Database(usize),
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broker(number) => write!(f, "broker{number}"),
+            Self::Database(number) => write!(f, "database{number}"),
+        }
+    }
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Cluster {
+    /// Starts all nodes. With three brokers and two databases that takes about 30 s.
+    ///
+    /// # Panics
+    /// When they do not start.
+    #[must_use]
+    pub fn start(brokers: usize, databases: usize) -> Self {
+        let name = format!("cluster-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = repository().join("target/tmp").join(name);
+        std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
+        let servers = Servers { database_url: String::new(), amqp_url: String::new() };
+        let mut this = Self { guardian: guardian("cluster", &folder), folder, servers, has_hosts: false };
+        this.run(&["up", &brokers.to_string(), &databases.to_string()]);
+        let find = |name| from_env_file(&this.folder.join("env"), name).expect("the script writes its env file");
+        let servers = Servers { database_url: find("DATABASE_URL"), amqp_url: find("AMQP_URL") };
+        this.has_hosts = find("CLUSTER_HOSTS") == "namespaces";
+        this.servers = servers;
+        this
+    }
+
+    /// The addresses of all nodes.
+    #[must_use]
+    pub const fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// Whether each node has a host of its own, so that it can be cut off.
+    #[must_use]
+    pub const fn has_hosts(&self) -> bool {
+        self.has_hosts
+    }
+
+    /// Kills a node with `kill -9`.
+    pub fn kill(&self, node: Node) {
+        self.run(&["kill", &node.to_string()]);
+    }
+
+    /// Starts a node that was killed, on its data, and waits until it answers.
+    pub fn restart(&self, node: Node) {
+        self.run(&["start", &node.to_string()]);
+    }
+
+    /// Sends SIGSTOP: the node keeps its connections and answers nothing.
+    pub fn freeze(&self, node: Node) {
+        self.run(&["pause", &node.to_string()]);
+    }
+
+    /// Sends SIGCONT.
+    pub fn thaw(&self, node: Node) {
+        self.run(&["resume", &node.to_string()]);
+    }
+
+    /// Takes a node's host off the network.
+    pub fn cut(&self, node: Node) {
+        self.run(&["cut", &node.to_string()]);
+    }
+
+    /// Puts it back.
+    pub fn mend(&self, node: Node) {
+        self.run(&["mend", &node.to_string()]);
+    }
+
+    /// Makes a standby the primary. The other database must not run.
+    pub fn promote(&self, database: usize) {
+        self.run(&["promote", &Node::Database(database).to_string()]);
+    }
+
+    /// Makes a database a synchronous standby of the other one, from a new copy.
+    pub fn rejoin(&self, database: usize) {
+        self.run(&["rejoin", &Node::Database(database).to_string()]);
+    }
+
+    /// Runs `rabbitmqctl` on a broker and returns what it prints.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn rabbitmqctl(&self, broker: usize, arguments: &[&str]) -> String {
+        self.run(&[&["rabbitmqctl", &Node::Broker(broker).to_string(), "-q"], arguments].concat())
+    }
+
+    /// The broker that leads a queue, as another broker knows it.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    #[must_use]
+    pub fn leader_of(&self, queue: &str, asked: usize) -> usize {
+        let ask = format!(
+            "{{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>)), \
+             {{_, Node}} = amqqueue:get_pid(Queue), Node."
+        );
+        let node = self.rabbitmqctl(asked, &["eval", &ask]);
+        let number = node.split_once('@').and_then(|(name, _)| name.rsplit('-').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("{node:?} is no node"))
+    }
+
+    /// Ends freezes and cuts, and ignores errors: for an interrupted test.
+    pub fn free(&self, brokers: usize) {
+        for number in 1..=brokers {
+            let node = Node::Broker(number).to_string();
+            let _ = self.script(&["resume", &node]);
+            let _ = self.script(&["mend", &node]);
+        }
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.script(arguments);
+        assert!(output.status.success(), "cluster {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn script(&self, arguments: &[&str]) -> Output {
+        Command::new(repository().join("deploy/local/cluster"))
+            .args(arguments)
+            .env("STACK_DIR", &self.folder)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the cluster script runs")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.guardian.stdin.take());
+        if !self.guardian.wait().is_ok_and(|status| status.success()) {
+            eprintln!("{} was not removed", self.folder.display());
+        }
+    }
+}
