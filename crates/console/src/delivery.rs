@@ -9,14 +9,18 @@ use crate::{
     deliveries::badge,
     health::in_short,
     layout::{self, button},
-    text::{beginning, foreign, shortened},
+    text::{beginning, shortened, shown},
     times::{clock, due, full, milliseconds, relative},
 };
 
-/// How much of a body is shown, in bytes.
-const SHOWN: usize = 6_000;
-/// How much of a body stands in a command, and how much of an answer is shown, in bytes.
-const SHORT: usize = 2_000;
+/// How much of a body is shown as it was sent, and with a line for each member, in bytes of HTML.
+const SHOWN: usize = 12_000;
+const PRETTY: usize = 20_000;
+/// How long a body may be that stands in a command, and how much of an answer is shown, likewise.
+const SHORT: usize = 3_000;
+const ANSWER: usize = 1_500;
+/// How much of a URL stands in the request.
+const URL: usize = 12_500;
 /// How many attempts are shown.
 const ATTEMPTS: usize = 12;
 
@@ -90,8 +94,8 @@ impl DeliveryPage {
 
     fn request(&self) -> Markup {
         let id = self.delivery.id;
-        let is_json = indented(&self.body);
-        let (raw, is_cut) = beginning(&self.body, SHOWN);
+        let (raw, is_cut) = shown(&self.body, SHOWN);
+        let url = self.attempts.last().map(|attempt| shown(&attempt.url, URL).0);
         html! {
             section #request data-live="" {
                 div.title {
@@ -102,20 +106,27 @@ impl DeliveryPage {
                     }
                 }
                 pre.http tabindex="0" {
-                    "POST " @match self.attempts.last() { Some(attempt) => (visible(&attempt.url)), None => "(the webhook's URL)" } "\n"
+                    "POST " (url.as_deref().unwrap_or("(the webhook's URL)")) "\n"
                     @for (name, value) in self.headers() { b { (name) } ": " (value) "\n" }
                 }
                 p.note { "Each attempt is signed anew: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept." }
                 @if is_cut { p.note { "The body has " (self.body.len()) " bytes; this is its beginning." } }
-                @if let Some(json) = is_json.filter(|_| !is_cut) {
-                    pre #body tabindex="0" { (visible(&json)) }
-                    details { summary { "As it was sent" } pre.raw tabindex="0" { (visible(raw)) } }
+                @if let Some(json) = self.pretty().filter(|_| !is_cut) {
+                    pre #body tabindex="0" { (json) }
+                    details { summary { "As it was sent" } pre.raw tabindex="0" { (raw) } }
                 } @else {
-                    pre.raw tabindex="0" { (visible(raw)) }
+                    pre.raw tabindex="0" { (raw) }
                 }
                 details { summary { "As curl, without a signature" } pre #curl tabindex="0" { (visible(&self.curl())) } }
             }
         }
+    }
+
+    /// The whole body with a line for each member, unless that is long: what is nested deep grows a lot.
+    fn pretty(&self) -> Option<String> {
+        let json = indented(Some(&*self.body).filter(|body| body.len() <= SHOWN)?)?;
+        let (json, is_cut) = shown(&json, PRETTY);
+        (!is_cut).then_some(json)
     }
 
     fn headers(&self) -> [(&'static str, String); 3] {
@@ -131,8 +142,12 @@ impl DeliveryPage {
         let url = self.attempts.last().map_or("https://…", |attempt| &attempt.url);
         let headers: String =
             self.headers().iter().map(|(name, value)| format!(" \\\n  -H '{name}: {value}'")).collect();
-        let body = if self.body.len() > SHORT { format!("@{}.json", self.delivery.id) } else { self.body.clone() };
-        format!("curl {}{headers} \\\n  --data-binary {}", quoted(url), quoted(&body))
+        // What is long, or would not be copied as it is, comes from the file that was downloaded.
+        let is_short = !beginning(&self.body, SHORT).1 && visible(&self.body) == self.body;
+        let body = if is_short { self.body.clone() } else { format!("@{}.json", self.delivery.id) };
+        // Without it, curl would take braces and brackets in the URL for a list of several.
+        let globs = if url.contains(['{', '}', '[', ']']) { " --globoff" } else { "" };
+        format!("curl{globs} {}{headers} \\\n  --data-binary {}", quoted(url), quoted(&body))
     }
 }
 
@@ -147,21 +162,21 @@ fn step(title: &Markup, about: &Markup) -> Markup {
 
 fn attempted(attempt: &Attempt) -> Markup {
     let is_good = attempt.outcome == "success";
-    let answer = visible(&String::from_utf8_lossy(&attempt.answer_head));
+    let (answer, _) = shown(&String::from_utf8_lossy(&attempt.answer_head), ANSWER);
     html! {
         li class=(if is_good { "good" } else { "bad" }) {
             div {
                 strong {
                     "Attempt " (attempt.attempt) ": "
                     @match (attempt.status, &attempt.error) {
-                        (_, Some(error)) => (foreign(in_short(error))),
+                        (_, Some(error)) => (shortened(in_short(error))),
                         (Some(status), None) => (status),
                         (None, None) => (attempt.outcome),
                     }
                 }
                 p { (full(attempt.started_at)) " · took " (milliseconds(attempt.elapsed.as_millis())) " · " (shortened(&attempt.url)) }
                 @if !answer.is_empty() {
-                    details { summary { "The answer's beginning" } pre.raw tabindex="0" { (beginning(&answer, SHORT).0) } }
+                    details { summary { "The answer's beginning" } pre.raw tabindex="0" { (answer) } }
                 }
             }
         }
@@ -196,19 +211,21 @@ mod tests {
     use super::*;
     use crate::health::tests::{NOW, webhook};
 
-    #[test]
-    fn the_largest_page_is_at_most_100_kb() {
-        let attempt = |attempt| Attempt {
+    fn attempt(attempt: u16, answer: &[u8]) -> Attempt {
+        Attempt {
             attempt,
-            url: format!("https://example.com/{}", "a".repeat(2_000)),
+            url: format!("https://example.com/{}", "\"".repeat(2_028)),
             signed_at: NOW,
             started_at: NOW,
             elapsed: Duration::from_secs(1),
             outcome: "status".to_owned(),
             status: Some(500),
-            answer_head: (0..=255).cycle().take(1024).collect(),
+            answer_head: answer.to_vec(),
             error: Some("the receiver answered 500 Internal Server Error".to_owned()),
-        };
+        }
+    }
+
+    fn page(body: &str, attempts: Vec<Attempt>) -> DeliveryPage {
         let delivery = Delivery {
             id: "0192f0c1-0000-8000-8000-0000000000ab".parse().unwrap(),
             event: "0192f0c1-0000-7000-8000-0000000000ab".parse().unwrap(),
@@ -221,21 +238,50 @@ mod tests {
             first_failed_at: Some(NOW),
             next_attempt_at: None,
         };
-        let page = |body: String| {
-            let webhook = WebhookFrame::Live(Box::new(webhook()));
-            let attempts = (1..=200).map(attempt).collect();
-            let page = DeliveryPage { webhook, delivery: delivery.clone(), body, attempts };
-            let frame = Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false };
-            page.render(&frame)
-        };
-        for body in [format!("[{}\"\"]", "\"\",".repeat(1_990)), "\"".repeat(262_144), "\u{1}".repeat(262_144)] {
-            let page = page(body);
-            assert!(page.len() < 100_000, "{} bytes", page.len());
+        let webhook = WebhookFrame::Live(Box::new(webhook()));
+        DeliveryPage { webhook, delivery, body: body.to_owned(), attempts }
+    }
+
+    fn rendered(page: &DeliveryPage) -> String {
+        let frame = Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false };
+        page.render(&frame)
+    }
+
+    #[test]
+    fn the_largest_page_is_at_most_100_kb() {
+        let deep = format!("{}{}1{}", "[".repeat(126), "1,".repeat(2_800), "]".repeat(126));
+        for body in [
+            &*format!("[{}\"\"]", "\"\",".repeat(1_990)),
+            &"\"".repeat(262_144),
+            &"\u{1}".repeat(262_144),
+            &format!("\"{}\"", "\u{61c}".repeat(2_900)),
+            &deep,
+        ] {
+            for answer in [&(0..=255).cycle().take(1024).collect::<Vec<u8>>()[..], &[b'"'; 1024], &[0xff; 1024]] {
+                let page = rendered(&page(body, (1..=200).map(|number| attempt(number, answer)).collect()));
+                assert!(page.len() < 100_000, "{} bytes", page.len());
+            }
         }
-        let page = page("{\"a\": 1}".to_owned());
+        let page = rendered(&page("{\"a\": 1}", (1..=200).map(|number| attempt(number, b"")).collect()));
         assert!(
             page.contains("188 earlier attempts are left out") && page.contains("Attempt 200: <bdi>500 Internal"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn a_command_sends_what_was_sent_and_runs_nothing_else() {
+        let mut one = page("{\"a\":\"'; rm -rf / #$(id)`id`\"}", vec![attempt(1, b"")]);
+        one.attempts[0].url = "https://example.com/in?a='$(id)'".to_owned();
+        let command = one.curl();
+        assert!(command.starts_with(r"curl 'https://example.com/in?a='\''$(id)'\''' \"), "{command}");
+        assert!(command.ends_with(r#"--data-binary '{"a":"'\''; rm -rf / #$(id)`id`"}'"#), "{command}");
+        // curl would send a request for each of these.
+        one.attempts[0].url = "https://example.com/in?a={1,2}&b[0]=1".to_owned();
+        assert!(one.curl().starts_with("curl --globoff 'https://example.com/in?a={1,2}&b[0]=1'"), "{}", one.curl());
+        // A page cannot show these as they are, so they would not be copied as they are.
+        one.body = "{\"a\":\"\u{202e}\"}".to_owned();
+        let file = "--data-binary '@0192f0c1-0000-8000-8000-0000000000ab.json'";
+        assert!(one.curl().ends_with(file), "{}", one.curl());
     }
 }

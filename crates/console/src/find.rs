@@ -8,9 +8,12 @@ use crate::{
     Frame, Paths,
     deliveries::badge,
     layout,
-    text::foreign,
+    text::{number, shortened},
     times::{due, full, relative},
 };
+
+/// How many webhooks are shown of all the events together.
+const SHOWN: usize = 80;
 
 /// What an id led to.
 #[derive(Clone, Debug)]
@@ -58,13 +61,17 @@ impl Find<'_> {
     fn events(&self, id: EventId, found: &FoundEvents, frame: &Frame) -> Markup {
         html! {
             div #events data-live="" {
-                @for event in &found.events { (self.event(id, event, frame)) }
+                @for event in &found.events { (self.event(id, event, SHOWN / found.events.len().max(1), frame)) }
             }
             @if !found.is_complete { p.note { "More events have this id; these are the newest." } }
         }
     }
 
-    fn event(&self, id: EventId, event: &FoundEvent, frame: &Frame) -> Markup {
+    /// An event, at `most` so many webhooks: those that have it first, and deleted ones last.
+    fn event(&self, id: EventId, event: &FoundEvent, most: usize, frame: &Frame) -> Markup {
+        let mut webhooks: Vec<_> = event.webhooks.iter().collect();
+        webhooks.sort_by_key(|at| (at.delivery.is_err(), at.is_deleted));
+        let hidden = webhooks.len().saturating_sub(most);
         html! {
             section {
                 h2 { code { (event.event_type) } }
@@ -75,8 +82,9 @@ impl Find<'_> {
                 }
                 table.log.outcomes {
                     thead { tr { th { "Webhook" } th { "What became of it" } th.number { "Attempts" } th { "Next attempt" } } }
-                    tbody { @for at in &event.webhooks { (self.at_webhook(at, frame)) } }
+                    tbody { @for at in webhooks.into_iter().take(most) { (self.at_webhook(at, frame)) } }
                 }
+                @if hidden > 0 { p.note { (number(hidden as u64)) " more of your webhooks, deleted ones included, are left out." } }
             }
         }
     }
@@ -84,7 +92,7 @@ impl Find<'_> {
     fn at_webhook(&self, at: &EventAtWebhook, frame: &Frame) -> Markup {
         html! {
             tr {
-                td { a href=(Paths::webhook(at.webhook)) { (foreign(&at.name)) } @if at.is_deleted { " " span.tag { "deleted" } } }
+                td { a href=(Paths::webhook(at.webhook)) { (shortened(&at.name)) } @if at.is_deleted { " " span.tag { "deleted" } } }
                 @match &at.delivery {
                     Ok(delivery) => {
                         td { a href=(Paths::delivery(at.webhook, delivery.id)) { (badge(delivery.state)) } @if delivery.is_test { " " span.tag { "test" } } }
@@ -104,4 +112,52 @@ pub(crate) fn sentence(text: &str) -> String {
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     let stop = if text.ends_with('.') { "" } else { "." };
     format!("{first}{}{stop}", letters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{DeliveryState, EventType};
+    use ledger::{Absence, EventDelivery};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::health::tests::NOW;
+
+    fn at(number: u128, delivery: Result<EventDelivery, Absence>, is_deleted: bool) -> EventAtWebhook {
+        let name = "\u{61c}".repeat(255);
+        EventAtWebhook { webhook: Uuid::from_u128(number).into(), name, is_deleted, delivery }
+    }
+
+    #[test]
+    fn the_largest_page_is_at_most_100_kb_and_shows_who_has_the_event_first() {
+        const LONGEST: &str = "The webhook is subscribed to events of this type now, and was not sent this one: it was \
+                               subscribed later, or it was registered in the moment in which the event came, or it was \
+                               paused at that time under an older version of this service.";
+        let delivery = EventDelivery {
+            id: "0192f0c1-0000-8000-8000-0000000000ab".parse().unwrap(),
+            state: DeliveryState::Retrying,
+            attempts: 7,
+            next_attempt_at: Some(NOW),
+            created_at: NOW,
+            is_test: true,
+        };
+        for (events, deliveries, hidden) in [(1, 100, "1\u{202f}020 more"), (10, 100, "1\u{202f}092 more"), (1, 0, "920 more")]
+        {
+            let event = FoundEvent {
+                event_type: EventType::DeliveryNoteMarkedDelivered,
+                occurred_at: NOW,
+                received_at: NOW,
+                webhooks: (0..1_000)
+                    .map(|number| at(number, Err(Absence::SubscribedLater), number % 2 == 0))
+                    .chain((1_000..1_000 + deliveries).map(|number| at(number, Ok(delivery), true)))
+                    .collect(),
+            };
+            let found = FoundEvents { events: vec![event; events], is_complete: false };
+            let page = Find { id: "0", found: Found::Events(Uuid::nil().into(), found), explain: |_| LONGEST };
+            let frame = Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false };
+            let text = page.render(&frame);
+            assert!(text.len() < 100_000, "{} bytes", text.len());
+            assert!(text.contains(hidden) && text.contains(LONGEST) == (deliveries == 0), "{text}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use time::OffsetDateTime;
 
 use crate::{
-    text::{bounded, foreign},
+    text::{bounded, shortened},
     times::{clock, length, relative},
 };
 
@@ -89,7 +89,7 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
             let why = webhook.last_failure.as_ref().map(|(_, message)| in_short(message));
             html! {
                 strong { "Failing" @if let Some(since) = since { " for " (since) } }
-                @if let Some(why) = why { ": " (foreign(why)) "." } @else { "." }
+                @if let Some(why) = why { ": " (shortened(why)) "." } @else { "." }
             }
         }
         (Health::Paused, _) => html! { strong { "Paused" } ": nothing is sent." },

@@ -61,13 +61,13 @@ fn older(name: &str, next: Option<&str>) -> Markup {
 }
 
 fn told(notice: &Notice, frame: &Frame) -> Markup {
-    html! { li { p { strong { (notice.notice_type) } " " (relative(notice.created_at, frame.now)) } p { (foreign(&notice.summary)) } } }
+    html! { li { p { strong { (notice.notice_type) } " " (relative(notice.created_at, frame.now)) } p { (shortened(&notice.summary)) } } }
 }
 
 fn acted(entry: &HistoryEntry, webhook: WebhookId, frame: &Frame) -> Markup {
     html! {
         li {
-            p { strong { (foreign(&entry.user)) } " " (action(entry)) " " (relative(entry.created_at, frame.now)) span.exact { (full(entry.created_at)) } }
+            p { strong { (shortened(&entry.user)) } " " (action(entry)) " " (relative(entry.created_at, frame.now)) span.exact { (full(entry.created_at)) } }
             (details(&entry.details, webhook))
         }
     }

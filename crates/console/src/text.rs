@@ -11,8 +11,17 @@ pub(crate) fn foreign(text: &str) -> Markup {
 
 /// The beginning of foreign text that may be long.
 pub(crate) fn shortened(text: &str) -> Markup {
-    let (shown, is_cut) = beginning(text, 300);
-    html! { bdi { (visible(shown)) @if is_cut { "…" } } }
+    let (shown, is_cut) = shown(text, 300);
+    html! { bdi { (shown) @if is_cut { "…" } } }
+}
+
+/// The beginning of foreign text as it may be shown, and whether that is not all. As HTML it has at most `most` bytes,
+/// so a page stays small, whatever others wrote.
+pub(crate) fn shown(text: &str, most: usize) -> (String, bool) {
+    let (text, is_cut) = beginning(text, most);
+    let visible = visible(text);
+    let (kept, is_longer) = beginning(&visible, most);
+    (kept.to_owned(), is_cut || is_longer)
 }
 
 /// A number with thin spaces between thousands.
@@ -45,10 +54,22 @@ pub(crate) fn in_query(value: &str) -> String {
     form_urlencoded::byte_serialize(value.as_bytes()).collect()
 }
 
-/// The beginning of a text, at most `most` bytes, and whether that is not all.
+/// The beginning of a text, and whether that is not all. As HTML it has at most `most` bytes.
 pub(crate) fn beginning(text: &str, most: usize) -> (&str, bool) {
-    let end = (0..=most.min(text.len())).rfind(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    (&text[..end], end < text.len())
+    let mut left = most;
+    for (place, c) in text.char_indices() {
+        let size = match c {
+            '"' => "&quot;".len(),
+            '&' => "&amp;".len(),
+            '<' | '>' => "&lt;".len(),
+            c => c.len_utf8(),
+        };
+        match left.checked_sub(size) {
+            Some(rest) => left = rest,
+            None => return (&text[..place], true),
+        }
+    }
+    (text, false)
 }
 
 #[cfg(test)]
@@ -59,6 +80,19 @@ mod tests {
     fn foreign_text_is_no_markup() {
         assert_eq!(foreign("<b>\u{202e}").into_string(), "<bdi>&lt;b&gt;⟨U+202E⟩</bdi>");
         assert_eq!(foreign("<b>").into_string(), "<bdi>&lt;b&gt;</bdi>");
+    }
+
+    #[test]
+    fn the_beginning_of_a_text_is_measured_as_html() {
+        for text in ["\"", "&", "<", "é", "\u{202e}", "\u{1}", "a<\u{202e}\""] {
+            for most in [0, 1, 5, 6, 100] {
+                let (beginning, is_cut) = shown(&text.repeat(100), most);
+                let written = html! { (beginning) }.into_string();
+                assert!(is_cut && written.len() <= most, "{text:?} {most}: {written}");
+                assert!(written.len() + 13 > most, "{text:?} {most}: {written}");
+            }
+        }
+        assert_eq!(shown("<é", 6), ("<é".to_owned(), false));
     }
 
     #[test]

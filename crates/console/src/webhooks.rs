@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     Bar, Frame, Health, Paths, chart, health, layout,
-    text::{count, foreign, in_query, shortened},
+    text::{count, in_query, shortened},
 };
 
 /// A webhook in the list, with its last 24 hours.
@@ -31,6 +31,9 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
+    /// The most webhooks of a page: its size and the work for it stay small.
+    pub const LISTED: usize = 30;
+
     /// The page.
     #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
@@ -100,7 +103,7 @@ fn entry(listed: &Listed, frame: &Frame) -> Markup {
     html! {
         li #{ "w" (webhook.id) } class=(health.class()) {
             div {
-                h2 { span.dot.(health.class()) title=(health.word()) {} a href=(Paths::webhook(webhook.id)) { (foreign(&webhook.name)) } }
+                h2 { span.dot.(health.class()) title=(health.word()) {} a href=(Paths::webhook(webhook.id)) { (shortened(&webhook.name)) } }
                 p.health { (health::words(webhook, frame.now)) }
                 p.url { (shortened(&webhook.url)) }
             }
@@ -116,6 +119,44 @@ fn empty() -> Markup {
             p { "A webhook sends what happens in your account, such as a closed quote or a completed stock receipt, to a system of your choice within seconds: as a signed HTTPS request." }
             p { "You need a URL of that system that takes POST requests. After the registration you get a signing secret, code in five languages that verifies it, and a test." }
             p { a.button.primary href="/console/register/" { "Register the first webhook" } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ledger::Backlog;
+    use time::Duration;
+
+    use super::*;
+    use crate::health::tests::{NOW, webhook};
+
+    #[test]
+    fn the_largest_page_is_at_most_100_kb() {
+        let backlog =
+            Backlog { waiting: 1_000, dropped: 1_000, skipped: 1_000, next_attempt_at: Some(NOW), is_cancelling: true };
+        for c in ["\"", "\u{61c}", "漢"] {
+            let webhook = Webhook {
+                name: c.repeat(255),
+                url: format!("https://example.com/{}", c.repeat(2_000)),
+                failure_count: 7,
+                failing_since: Some(NOW),
+                last_failure: Some((NOW, c.repeat(300))),
+                backlog,
+                ..webhook()
+            };
+            let hour =
+                |hour| Bar { from: NOW + Duration::HOUR * hour, succeeded: 100_000, failed: 90_000, dropped: 40_000 };
+            let listed = Listed { webhook, hours: (0..24).map(hour).collect() };
+            let page = Webhooks {
+                search: c.repeat(200),
+                listed: vec![listed; Webhooks::LISTED],
+                by_health: vec![(Health::Dropping, 10_000)],
+                page: (1, 400),
+            };
+            let frame = Frame { user: c.repeat(255), token: "t".repeat(64), now: NOW, done: None, logs_out: true };
+            let text = page.render(&frame);
+            assert!(text.len() < 100_000, "{} bytes", text.len());
         }
     }
 }

@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// How many webhooks a page lists: its size and the work for it stay small.
-const LISTED: usize = 30;
+
 /// How many deliveries a page of the log has, and how many entries a page of the history.
 const ROWS: u16 = 40;
 const ENTRIES: u16 = 20;
@@ -58,9 +58,9 @@ pub(super) async fn webhooks(state: Data<State>, admin: Administrator, asked: As
     found.retain(|webhook| {
         webhook.name.to_lowercase().contains(&wanted) || webhook.url.to_lowercase().contains(&wanted)
     });
-    let pages = found.len().div_ceil(LISTED).max(1);
+    let pages = found.len().div_ceil(Webhooks::LISTED).max(1);
     let page = asked.first("page").parse().unwrap_or(0).min(pages - 1);
-    let shown: Vec<Webhook> = found.into_iter().skip(page * LISTED).take(LISTED).collect();
+    let shown: Vec<Webhook> = found.into_iter().skip(page * Webhooks::LISTED).take(Webhooks::LISTED).collect();
     let listed = with_hours(&state, &admin, shown, &asked).await?;
     let view = Webhooks { search, listed, by_health, page: (page, pages) };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
