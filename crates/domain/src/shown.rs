@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 
 /// Replaces control characters, but line breaks and tabs, by their pictures, and characters that turn the direction of
-/// writing by their code points.
+/// writing or have no width by their code points. Joiners stay: scripts and emoji need them.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -14,7 +14,21 @@ pub fn visible(text: &str) -> String {
             '\0'..='\u{1f}' => shown.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}')),
             '\u{7f}' => shown.push('\u{2421}'),
             '\u{80}'..='\u{9f}' => shown.push('\u{fffd}'),
-            '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            '\u{ad}'
+            | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{180e}'
+            | '\u{200b}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}' => {
                 shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c)));
             }
             _ => shown.push(c),
@@ -84,6 +98,11 @@ mod tests {
     #[test]
     fn what_cannot_be_seen_is_shown() {
         assert_eq!(visible("a\0b\x1b[31m\u{202e}gpj\r\n\tc"), "a␀b␛[31m⟨U+202E⟩gpj\n\tc");
+        assert_eq!(
+            visible("\u{200b}\u{2060}\u{feff}\u{3164}\u{2028}\u{e0041}"),
+            "⟨U+200B⟩⟨U+2060⟩⟨U+FEFF⟩⟨U+3164⟩⟨U+2028⟩⟨U+E0041⟩"
+        );
+        assert_eq!(visible("\u{1f469}\u{200d}\u{1f52c} e\u{301}"), "\u{1f469}\u{200d}\u{1f52c} e\u{301}");
     }
 
     #[test]
