@@ -71,6 +71,8 @@ pub struct Recovery {
     pub until: Option<OffsetDateTime>,
     /// The names of the states from which it recovers.
     pub states: Vec<String>,
+    /// The last delivery that it has looked at.
+    pub reached: Uuid,
     /// When it was asked for.
     pub created_at: OffsetDateTime,
     /// When it was done.
