@@ -42,6 +42,7 @@ pub(crate) async fn complete(
     let answering = async {
         let answered = next.call(request).await?.map_into_boxed_body();
         let mut answered = problem::body::render(answered, id.as_str());
+        problem::page::dress(&mut answered);
         dress(answered.headers_mut(), &id);
         observe(&metrics, &answered, begun);
         Ok(answered)

@@ -2,6 +2,7 @@
 
 mod actions;
 mod assets;
+mod deleted;
 mod form;
 mod log_in;
 mod request;
@@ -9,19 +10,20 @@ mod views;
 
 use actix_web::{
     HttpResponse, Resource,
-    http::{StatusCode, header::LOCATION},
+    http::{
+        StatusCode,
+        header::{CONTENT_TYPE, LOCATION},
+    },
     middleware::from_fn,
     web::{self, ServiceConfig, post},
 };
 
-use crate::{
-    methods::{get, nothing},
-    problem::page,
-};
+use crate::methods::{get, nothing};
 
 /// The pages. Everything but the log-in and the assets needs a session.
 pub(crate) fn routes(config: &mut ServiceConfig) {
     let console = web::scope("/console")
+        .wrap(from_fn(deleted::leads_to_its_page))
         .wrap(from_fn(log_in::administrators_only))
         .service(at("/").route(get().to(views::webhooks)))
         .service(at("/find/").route(get().to(views::find)))
@@ -59,11 +61,9 @@ async fn to_console() -> HttpResponse {
     see_other(console::Paths::HOME)
 }
 
-/// A page.
+/// A page. Every answer gets the headers of pages.
 fn html(status: StatusCode, text: String) -> HttpResponse {
-    let mut response = HttpResponse::build(status).body(text);
-    page::dress(response.headers_mut());
-    response
+    HttpResponse::build(status).insert_header((CONTENT_TYPE, "text/html; charset=utf-8")).body(text)
 }
 
 /// Sends a browser on, by GET.

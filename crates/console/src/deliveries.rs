@@ -33,9 +33,11 @@ impl Deliveries {
             section {
                 h2 #log { "Log" }
                 (self.filter())
-                @for fault in &self.query.faults { p.fault role="alert" { (fault) } }
-                (self.table(frame))
-                (self.pager())
+                (self.query.other_faults())
+                @if self.query.faults.is_empty() {
+                    (self.table(frame))
+                    (self.pager())
+                }
             }
         };
         self.webhook.page(frame, Tab::Deliveries, &content)
@@ -61,9 +63,10 @@ impl Deliveries {
                             option value=(event_type.as_str()) selected[query.event_type == event_type.as_str()] { (event_type) }
                         }
                     }
+                    (query.fault("event_type"))
                 }
-                label { span { "From (UTC)" } input type="datetime-local" step="1" name="from" value=(query.from); }
-                label { span { "Until (UTC)" } input type="datetime-local" step="1" name="until" value=(query.until); }
+                label { span { "From (UTC)" } input type="datetime-local" step="1" name="from" value=(query.from); (query.fault("from")) }
+                label { span { "Until (UTC)" } input type="datetime-local" step="1" name="until" value=(query.until); (query.fault("until")) }
                 button { "Filter" }
                 @if query.is_filtered() { a href={ (Paths::webhook(self.webhook.id())) "#log" } { "Show all" } }
             }

@@ -141,7 +141,8 @@ mod tests {
             created_at: NOW,
             is_test: true,
         };
-        for (events, deliveries, hidden) in [(1, 100, "1\u{202f}020 more"), (10, 100, "1\u{202f}092 more"), (1, 0, "920 more")]
+        for (events, deliveries, hidden) in
+            [(1, 100, "1\u{202f}020 more"), (10, 100, "1\u{202f}092 more"), (1, 0, "920 more")]
         {
             let event = FoundEvent {
                 event_type: EventType::DeliveryNoteMarkedDelivered,

@@ -12,6 +12,16 @@ pub struct Fault {
     pub message: String,
 }
 
+impl Fault {
+    /// What is wrong with a field or one of its elements.
+    pub(crate) fn of<'a>(faults: &'a [Self], field: &'a str) -> impl Iterator<Item = &'a str> {
+        let is_of = move |fault: &&Self| {
+            fault.field == field || fault.field.strip_prefix(field).is_some_and(|rest| rest.starts_with('['))
+        };
+        faults.iter().filter(is_of).map(|fault| fault.message.as_str())
+    }
+}
+
 /// What a form for a webhook holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookForm {
@@ -27,10 +37,7 @@ pub struct WebhookForm {
 
 impl WebhookForm {
     fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
-        let is_of = move |fault: &&Fault| {
-            fault.field == field || fault.field.strip_prefix(field).is_some_and(|rest| rest.starts_with('['))
-        };
-        self.faults.iter().filter(is_of).map(|fault| fault.message.as_str())
+        Fault::of(&self.faults, field)
     }
 
     /// What is wrong and belongs to none of the fields.

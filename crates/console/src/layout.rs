@@ -39,10 +39,12 @@ pub enum Done {
     Resent,
     /// A registration came twice.
     Registered,
+    /// A recovery was not begun, as another one is under way.
+    Another,
 }
 
 impl Done {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Changed,
         Self::Paused,
         Self::Activated,
@@ -51,6 +53,7 @@ impl Done {
         Self::Tested,
         Self::Resent,
         Self::Registered,
+        Self::Another,
     ];
 
     /// The word in the query string.
@@ -65,6 +68,7 @@ impl Done {
             Self::Tested => "tested",
             Self::Resent => "resent",
             Self::Registered => "registered",
+            Self::Another => "another",
         }
     }
 
@@ -84,7 +88,10 @@ impl Done {
             Self::Tested => "A test is on its way.",
             Self::Resent => "The delivery is being sent again.",
             Self::Registered => {
-                "This webhook was registered before by the same form. Its secret was shown then, and cannot be shown again."
+                "This webhook was registered before by the same form. Its secret was shown then, and cannot be shown again. If you did not see it, delete this webhook and register it anew."
+            }
+            Self::Another => {
+                "This recovery was under way already. Yours was not begun: wait until this one is done, then count again."
             }
         }
     }

@@ -35,7 +35,7 @@ pub use layout::{Done, Frame};
 pub use log_query::LogQuery;
 pub use login::Login;
 pub use paths::Paths;
-pub use problem::Problem;
+pub use problem::{Problem, WayOut};
 pub use recover::{Progress, RecoverForm};
 pub use register::Registered;
 pub use settings::Settings;

@@ -1,6 +1,8 @@
 //! What of a log is asked for.
 
-use crate::text::in_query;
+use maud::{Markup, html};
+
+use crate::{Fault, text::in_query};
 
 /// What of the log is asked for, as it was written in the address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,13 +19,28 @@ pub struct LogQuery {
     pub cursor: String,
     /// The range of the charts.
     pub range: String,
-    /// What cannot be used, in words.
-    pub faults: Vec<String>,
+    /// What cannot be used.
+    pub faults: Vec<Fault>,
 }
 
 impl LogQuery {
     pub(crate) fn is_filtered(&self) -> bool {
         !(self.state.is_empty() && self.event_type.is_empty() && self.from.is_empty() && self.until.is_empty())
+    }
+
+    /// What is wrong with a field, beside it.
+    pub(crate) fn fault(&self, field: &str) -> Markup {
+        let faults: Vec<_> = Fault::of(&self.faults, field).collect();
+        html! { @if !faults.is_empty() { span.fault #{ (field) "-fault" } role="alert" { @for fault in faults { "It " (fault) "." } } } }
+    }
+
+    /// What is wrong with what has no field of its own.
+    pub(crate) fn other_faults(&self) -> Markup {
+        html! {
+            @for fault in self.faults.iter().filter(|fault| !["event_type", "from", "until"].contains(&&*fault.field)) {
+                p.fault #{ (fault.field) "-fault" } role="alert" { "The " (fault.field) " " (fault.message) "." }
+            }
+        }
     }
 
     /// The address of the log with this cursor.

@@ -10,6 +10,9 @@ impl Paths {
     /// The list of webhooks, and the beginning of every other path.
     pub const HOME: &str = "/console/";
 
+    /// The log-in.
+    pub const LOG_IN: &str = "/console/login/";
+
     /// One webhook.
     #[must_use]
     pub fn webhook(id: WebhookId) -> String {

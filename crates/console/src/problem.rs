@@ -1,8 +1,22 @@
 //! An error as a page.
 
+use domain::WebhookId;
 use maud::html;
 
 use crate::{Paths, find::sentence, layout};
+
+/// Where an error's page leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WayOut {
+    /// To the log-in: the session is missing or has ended.
+    LogIn,
+    /// To the log-in as somebody else: this user may see nothing here.
+    OtherUser,
+    /// To the webhook that the page was about.
+    Webhook(WebhookId),
+    /// To the list.
+    Webhooks,
+}
 
 /// What went wrong.
 #[derive(Clone, Debug)]
@@ -13,8 +27,8 @@ pub struct Problem<'a> {
     pub detail: &'a str,
     /// By which operators find it in the log.
     pub request_id: &'a str,
-    /// Whether the session is missing or has ended.
-    pub is_logged_out: bool,
+    /// What can be done about it.
+    pub way_out: WayOut,
 }
 
 impl Problem<'_> {
@@ -23,12 +37,17 @@ impl Problem<'_> {
     pub fn render(&self) -> String {
         let content = html! {
             h1 { (self.title) }
-            @if self.is_logged_out {
-                p { "Your session has ended, and nothing was changed. Log in again, then repeat what you did." }
-                p { a.button.primary href=(Paths::HOME) { "Log in" } }
-            } @else {
-                p { (sentence(self.detail)) }
-                p { a.button href=(Paths::HOME) { "To the webhooks" } }
+            p #problem {
+                @if self.way_out == WayOut::LogIn { "Your session has ended, and nothing was changed. Log in again, then repeat what you did." }
+                @else { (sentence(self.detail)) }
+            }
+            p {
+                @match self.way_out {
+                    WayOut::LogIn => a.button.primary href=(Paths::HOME) { "Log in" },
+                    WayOut::OtherUser => a.button.primary href=(Paths::LOG_IN) { "Log in as somebody else" },
+                    WayOut::Webhook(id) => a.button href=(Paths::webhook(id)) { "To the webhook" },
+                    WayOut::Webhooks => a.button href=(Paths::HOME) { "To the webhooks" },
+                }
             }
             p.note { "Request " code { (self.request_id) } }
         };

@@ -4,7 +4,7 @@ use ledger::{Recoverable, RecoverableCount, Recovery, Webhook};
 use maud::{Markup, html};
 
 use crate::{
-    Frame, Paths, Tab, WebhookFrame,
+    Fault, Frame, Paths, Tab, WebhookFrame,
     layout::{self, token},
     text::{count, foreign, number},
     times::{for_input, full, relative},
@@ -21,8 +21,8 @@ pub struct RecoverForm {
     pub until: String,
     /// The states.
     pub states: Vec<Recoverable>,
-    /// What is wrong with these, in words.
-    pub faults: Vec<String>,
+    /// What is wrong with these.
+    pub faults: Vec<Fault>,
     /// How many deliveries that are, once it was asked for.
     pub count: Option<RecoverableCount>,
     /// A recovery that is running.
@@ -41,15 +41,15 @@ impl RecoverForm {
             section {
                 p { "Sends deliveries that were given up, or skipped during a pause, once more: each with a fresh run of the schedule, at a limited rate." }
                 form.stack method="get" action=(Paths::of_webhook(webhook.id, "recover")) data-outdates="counted" {
-                    @for fault in &self.faults { p.fault role="alert" { (fault) } }
                     div.pair {
-                        div.field { label for="since" { "Events from (UTC)" } input type="datetime-local" step="1" id="since" name="since" value=(since) required; }
-                        div.field { label for="until" { "until (UTC), optional" } input type="datetime-local" step="1" id="until" name="until" value=(self.until); }
+                        (self.time("since", "Events from (UTC)", &since))
+                        (self.time("until", "until (UTC), optional", &self.until))
                     }
-                    fieldset.field {
+                    fieldset.field aria-describedby="states-fault" {
                         legend { "Which were" }
                         label.check { input type="checkbox" name="states" value="dropped" checked[is(Recoverable::Dropped)]; "dropped: every attempt failed" }
                         label.check { input type="checkbox" name="states" value="skipped" checked[is(Recoverable::Skipped)]; "skipped: the webhook was paused" }
+                        (self.fault("states"))
                     }
                     div.actions { button.primary[self.count.is_none()] { "Count them" } }
                 }
@@ -58,6 +58,23 @@ impl RecoverForm {
             }
         };
         WebhookFrame::Live(Box::new(webhook.clone())).page(frame, Tab::Recover, &content)
+    }
+
+    fn time(&self, field: &str, label: &str, value: &str) -> Markup {
+        let is_faulty = Fault::of(&self.faults, field).next().is_some();
+        html! {
+            div.field {
+                label for=(field) { (label) }
+                input type="datetime-local" step="1" id=(field) name=(field) value=(value) required[field == "since"]
+                    aria-describedby={ (field) "-fault" } aria-invalid=[is_faulty.then_some("true")] autofocus[is_faulty];
+                (self.fault(field))
+            }
+        }
+    }
+
+    /// What is wrong with a field, beside it.
+    fn fault(&self, field: &str) -> Markup {
+        html! { p.fault #{ (field) "-fault" } { @for message in Fault::of(&self.faults, field) { "It " (message) ". " } } }
     }
 
     /// When it began to fail, else a week ago.

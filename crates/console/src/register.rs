@@ -9,6 +9,7 @@ use crate::{
     delivery::copy,
     layout::{self, token},
     text::foreign,
+    webhook::event_types,
 };
 
 impl WebhookForm {
@@ -69,8 +70,12 @@ impl Registered<'_> {
         html! {
             section {
                 h2 { "3. Send a test" }
-                p { "A sample of " code { (self.webhook.events.first().map_or("", |event| event.as_str())) } " is sent to " span.url { (foreign(&self.webhook.url)) } ", signed like any event." }
-                form method="post" action=(Paths::of_webhook(self.webhook.id, "test")) data-in-place="test-result" { (token(frame)) button.primary { "Send a test" } }
+                p { "A sample " @if let [only] = &self.webhook.events[..] { "of " code { (only) } } @else { "of the event type that you choose" } " is sent to " span.url { (foreign(&self.webhook.url)) } ", signed like any event." }
+                form.row method="post" action=(Paths::of_webhook(self.webhook.id, "test")) data-in-place="test-result" {
+                    (token(frame))
+                    (event_types(self.webhook))
+                    button.primary { "Send a test" }
+                }
                 div #test-result aria-live="polite" {}
             }
         }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::{
     Done, Frame, Health, Paths, health,
-    layout::{self, Crumb, button},
+    layout::{self, Crumb, button, token},
     text::foreign,
 };
 
@@ -117,13 +117,24 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
             }
             div.actions {
                 @if webhook.is_active {
-                    (button(frame, &Paths::of_webhook(id, "test"), "Send a test", ""))
+                    form.row method="post" action=(Paths::of_webhook(id, "test")) { (token(frame)) (event_types(webhook)) button { "Send a test" } }
                 } @else {
                     (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
                 }
             }
         }
         p.banner.(Health::of(webhook).class()) #health data-live="" { (health::words(webhook, frame.now)) (advice(webhook, frame.done)) }
+    }
+}
+
+/// The choice of a test's event type, where there is one.
+pub(crate) fn event_types(webhook: &Webhook) -> Markup {
+    html! {
+        @if webhook.events.len() > 1 {
+            select name="event_type" aria-label="Event type of the test" {
+                @for event_type in &webhook.events { option value=(event_type.as_str()) { (event_type) } }
+            }
+        }
     }
 }
 

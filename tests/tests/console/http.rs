@@ -18,11 +18,11 @@ pub(super) fn hidden(page: &str, name: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-async fn post(api: &Api, path: &str, fields: &str) -> Answer {
+pub(super) async fn post(api: &Api, path: &str, fields: &str) -> Answer {
     api.send("POST", path, &[FORM], fields.to_owned()).await
 }
 
-fn console(settings: &[(&'static str, &str)]) -> Options {
+pub(super) fn console(settings: &[(&'static str, &str)]) -> Options {
     let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
     Options { dispatchers: 0, settings, ..Options::default() }
 }

@@ -13,7 +13,7 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-async fn logged_in(system: &System, tenant: Uuid, kind: Kind) -> (Browser, Api) {
+pub(super) async fn logged_in(system: &System, tenant: Uuid, kind: Kind) -> (Browser, Api) {
     let api = system.admin(tenant).await;
     let browser = Browser::start(api.address, kind).await;
     let link = system.console_link(tenant).await;

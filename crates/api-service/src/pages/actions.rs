@@ -1,10 +1,13 @@
 //! What the console's forms do. Each answers with a redirect, so that a reload does nothing twice.
 
+use std::collections::HashSet;
+
 use actix_web::{HttpResponse, http::StatusCode, web::Data};
-use console::{Done, Fault, Paths, Registered, Settings, WebhookForm};
-use domain::{DeliveryId, WebhookId};
-use ledger::{Actor, WebhookChange};
+use console::{Done, Fault, Frame, Paths, Registered, Settings, WebhookForm};
+use domain::{DeliveryId, EventType, WebhookId, visible};
+use ledger::{Actor, NewRecovery, Recovery, WebhookChange};
 use ring::digest::{SHA256, digest};
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use uuid::{Builder, Uuid};
 
@@ -13,16 +16,20 @@ use super::{
     html,
     request::Asked,
     see_other,
-    views::{recover_page, recovery_request},
+    views::{faults, recover_page, recovery_request},
 };
 use crate::{
     authentication::Administrator,
     calls::{cancellations, deliveries, recoveries, test_deliveries, webhooks},
     docs::RECEIVERS,
     problem::{Answer, ApiError},
-    request::{Id, Registration, read_change},
+    request::{Id, Registration, event_type, read_change},
     state::State,
 };
+
+/// How many characters of a field are shown again.
+const LONGEST: usize = 2_500;
+const LONGEST_TIME: usize = 64;
 
 /// How long a form of registration may be open.
 const OPEN: Duration = Duration::days(2);
@@ -37,15 +44,35 @@ pub(super) async fn register(state: Data<State>, admin: Administrator, asked: As
             return Ok(html(StatusCode::UNPROCESSABLE_ENTITY, again.registration(&asked.frame, number)));
         }
     };
+    let wanted = (registration.name.clone(), registration.url.as_str().to_owned(), registration.events.clone());
     let id = id_of_form(&admin, number);
     match webhooks::register(&state, &admin, id, registration).await {
         Ok((webhook, secret)) => {
             let page = Registered { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
-        Err(ApiError::RegisteredBefore) => Ok(done(&Paths::webhook(id), Done::Registered)),
+        Err(ApiError::RegisteredBefore) => match webhooks::find(&state, &admin, id).await {
+            Ok(webhook) if (&webhook.name, &webhook.url, &webhook.events) != (&wanted.0, &wanted.1, &wanted.2) => {
+                Ok(filled_in_anew(&asked.frame, &form, &webhook.name))
+            }
+            Ok(_) | Err(ApiError::NotFound) => Ok(done(&Paths::webhook(id), Done::Registered)),
+            Err(error) => Err(error),
+        },
         Err(error) => Err(error),
     }
+}
+
+/// A form that has registered a webhook and was filled in anew, with another number.
+fn filled_in_anew(frame: &Frame, form: &Fields, registered: &str) -> HttpResponse {
+    let mut again = filled_in(form, Vec::new());
+    again.faults.push(Fault {
+        field: String::new(),
+        message: format!(
+            "This form has registered the webhook {} already. Press Register to register this one too.",
+            visible(registered)
+        ),
+    });
+    html(StatusCode::CONFLICT, again.registration(frame, Uuid::now_v7()))
 }
 
 /// The id of the webhook that a form registers. Each post of the form has the same one. Nobody can choose the id of
@@ -71,13 +98,24 @@ fn is_recent(form: &Uuid) -> bool {
 
 /// The form as it was filled in, with what is wrong beside its fields.
 fn filled_in(form: &Fields, violations: Vec<crate::violation::Violation>) -> WebhookForm {
-    let faults = violations.into_iter().map(|wrong| Fault { field: wrong.field, message: wrong.message });
+    WebhookForm { faults: faults(violations), ..fields(form, "") }
+}
+
+/// The fields of a webhook with this prefix, as far as they can be shown again.
+fn fields(form: &Fields, prefix: &str) -> WebhookForm {
+    let text = |field: &str| beginning(form.first(&format!("{prefix}{field}")), LONGEST);
+    let events: HashSet<&str> = form.all(&format!("{prefix}events")).collect();
+    let known = EventType::ALL.iter().map(|event_type| event_type.as_str());
     WebhookForm {
-        name: form.first("name").to_owned(),
-        url: form.first("url").to_owned(),
-        events: form.all("events").map(str::to_owned).collect(),
-        faults: faults.collect(),
+        name: text("name"),
+        url: text("url"),
+        events: known.filter(|name| events.contains(name)).map(str::to_owned).collect(),
+        faults: Vec::new(),
     }
+}
+
+fn beginning(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
 }
 
 /// Changes name, URL and events.
@@ -95,13 +133,7 @@ pub(super) async fn change(
         }
         Err(violations) => {
             let webhook = webhooks::find(&state, &admin, id).await?;
-            let shown = WebhookForm {
-                name: form.first("shown_name").to_owned(),
-                url: form.first("shown_url").to_owned(),
-                events: form.all("shown_events").map(str::to_owned).collect(),
-                faults: Vec::new(),
-            };
-            let form = filled_in(&form, violations);
+            let (shown, form) = (fields(&form, "shown_"), filled_in(&form, violations));
             let page = Settings { webhook, form, shown, kept_days: state.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
@@ -134,18 +166,27 @@ pub(super) async fn cancel(state: Data<State>, admin: Administrator, Id(id): Id<
     Ok(done(&Paths::webhook(id), Done::Cancelled))
 }
 
-/// Deletes the webhook, once that is confirmed.
+/// Deletes the webhook, once that is confirmed. One that is deleted already stays so.
 pub(super) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, form: Form) -> Answer {
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
-    webhooks::delete(&state, &admin, id).await?;
+    let deleted = webhooks::delete(&state, &admin, id).await;
+    if matches!(deleted, Err(ApiError::NotFound)) {
+        webhooks::known(&state, &admin, id).await?;
+    } else {
+        deleted?;
+    }
     Ok(done(&Paths::webhook(id), Done::Deleted))
 }
 
-/// Sends a test.
-pub(super) async fn test(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, _: Form) -> Answer {
-    let delivery = test_deliveries::send(&state, &admin, id, None).await?;
+/// Sends a test, of the event type that was chosen, if one was.
+pub(super) async fn test(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, form: Form) -> Answer {
+    let wish = match form.first("event_type") {
+        "" => None,
+        name => Some(event_type("event_type", &Value::from(name)).map_err(ApiError::Fields)?),
+    };
+    let delivery = test_deliveries::send(&state, &admin, id, wish).await?;
     Ok(done(&Paths::delivery(id, delivery.id), Done::Tested))
 }
 
@@ -173,14 +214,23 @@ pub(super) async fn recover(
     match recovery_request(form.first("since"), form.first("until"), &states) {
         Ok(wanted) => {
             let recovery = recoveries::begin(&state, &admin, id, &wanted).await?;
-            Ok(see_other(&Paths::recovery(id, recovery.id)))
+            let page = Paths::recovery(id, recovery.id);
+            if is_of(&recovery, &wanted) { Ok(see_other(&page)) } else { Ok(done(&page, Done::Another)) }
         }
         Err(violations) => {
-            let given = (form.first("since").to_owned(), form.first("until").to_owned(), states);
+            let given = |field| beginning(form.first(field), LONGEST_TIME);
+            let given = (given("since"), given("until"), states);
             let page = recover_page(&state, &admin, id, given, Err(violations)).await?;
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
     }
+}
+
+/// Whether a recovery is the one that was asked for. Another one may have been running.
+fn is_of(recovery: &Recovery, wanted: &NewRecovery) -> bool {
+    let states: HashSet<&str> = wanted.states.iter().map(|state| state.as_str()).collect();
+    (recovery.since, recovery.until) == (wanted.since, wanted.until)
+        && recovery.states.iter().map(String::as_str).collect::<HashSet<_>>() == states
 }
 
 /// Sends a browser on, to a page that says what was done.

@@ -1,6 +1,6 @@
 //! Posted forms.
 
-use std::pin::Pin;
+use std::{collections::BTreeSet, pin::Pin};
 
 use actix_web::{
     Error, FromRequest, HttpRequest,
@@ -57,11 +57,12 @@ impl Fields {
         ])
     }
 
-    /// Those of them that differ from what the form showed.
+    /// Those of them that differ from what the form showed. The order of events makes no difference: a browser posts
+    /// them in that of the page.
     pub(super) fn webhook_changes(&self) -> Members {
         let is_changed = |name: &str| {
-            let shown: Vec<_> = self.all(&format!("shown_{name}")).map(str::trim).collect();
-            shown != self.all(name).map(str::trim).collect::<Vec<_>>()
+            let values = |field: &str| self.all(field).map(|value| value.trim().to_owned()).collect::<BTreeSet<_>>();
+            values(&format!("shown_{name}")) != values(name)
         };
         let Members(members) = self.webhook();
         Members(members.into_iter().filter(|(name, _)| is_changed(name)).collect())

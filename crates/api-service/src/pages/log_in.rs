@@ -24,8 +24,13 @@ use super::{
 use crate::{
     authentication::{self, ADMIN, Authentication, cookie, refuse_cross_site, session_id},
     problem::{Answer, ApiError},
+    request::LONGEST_QUERY,
     state::State,
 };
+
+/// The longest code, and the longest path of a page with its query string: pages take no longer one.
+const LONGEST_CODE: usize = 256;
+const LONGEST_PATH: usize = LONGEST_QUERY + 256;
 
 /// How long a session lasts that a code began.
 const LASTS: Duration = Duration::hours(12);
@@ -39,7 +44,8 @@ pub(super) async fn administrators_only(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let refuse = |request: ServiceRequest, error| match error {
         ApiError::NotLoggedIn if request.method().is_safe() => {
-            let address = log_in_at(&state, request.request());
+            let path = request.uri().path_and_query().map_or(Paths::HOME, |path| path.as_str());
+            let address = log_in_at(&state, request.request(), path);
             request.into_response(see_other(&address))
         }
         error => request.error_response(error),
@@ -48,11 +54,11 @@ pub(super) async fn administrators_only(
 }
 
 /// Where to log in, with the way back.
-fn log_in_at(state: &State, request: &HttpRequest) -> String {
-    let path = request.uri().path_and_query().map_or(Paths::HOME, |path| path.as_str());
+fn log_in_at(state: &State, request: &HttpRequest, path: &str) -> String {
+    let path = if path.len() > LONGEST_PATH { Paths::HOME } else { path };
     let Some(login) = &state.console.login_url else {
         let next: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
-        return format!("/console/login/?next={next}");
+        return format!("{}?next={next}", Paths::LOG_IN);
     };
     let mut login = login.clone();
     login
@@ -70,18 +76,20 @@ fn origin(public: Option<&Url>, request: &HttpRequest) -> String {
 
 /// A page of the console, or its first one: whoever wrote the address of the log-in leads nobody elsewhere.
 fn page_of_console(next: &str) -> &str {
-    let is_one = next.starts_with(Paths::HOME) && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let is_one = next.len() <= LONGEST_PATH
+        && next.starts_with(Paths::HOME)
+        && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     if is_one { next } else { Paths::HOME }
 }
 
 /// The page that takes a session's id, or a code.
 pub(super) async fn page(state: Data<State>, request: HttpRequest) -> HttpResponse {
     if state.console.login_url.is_some() {
-        return see_other(Paths::HOME);
+        return see_other(&log_in_at(&state, &request, Paths::HOME));
     }
     let query = form_urlencoded::parse(request.query_string().as_bytes());
     let first = |wanted| query.clone().find(|(name, _)| name == wanted).map(|(_, value)| value);
-    let (code, next) = (first("code"), first("next").unwrap_or_default());
+    let (code, next) = (first("code").filter(|code| code.len() <= LONGEST_CODE), first("next").unwrap_or_default());
     html(StatusCode::OK, Login { code: code.as_deref(), fault: None, next: page_of_console(&next) }.render())
 }
 
@@ -138,7 +146,7 @@ pub(super) async fn log_out(state: Data<State>, request: HttpRequest, _: Form) -
     if let Some(id) = session_id(&request) {
         state.ledger.session_revoke(&SessionHash::of(id)).await?;
     }
-    Ok(with_cookie(&state, "", Duration::ZERO, "/console/login/"))
+    Ok(with_cookie(&state, "", Duration::ZERO, Paths::LOG_IN))
 }
 
 fn with_cookie(state: &State, id: &str, lasts: Duration, to: &str) -> HttpResponse {

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use url::form_urlencoded;
 
 use super::form::token;
-use crate::{authentication::Administrator, problem::ApiError, state::State};
+use crate::{authentication::Administrator, problem::ApiError, request::LONGEST_QUERY, state::State};
 
 /// The frame of the page that is answered, and what its query string asks for.
 pub(super) struct Asked {
@@ -35,6 +35,9 @@ impl FromRequest for Asked {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let admin = Administrator::from_request(request, payload).into_inner();
         let logs_out = request.app_data::<Data<State>>().is_some_and(|state| state.console.login_url.is_none());
+        if request.query_string().len() > LONGEST_QUERY {
+            return future::ready(Err(ApiError::QueryTooLong(LONGEST_QUERY)));
+        }
         future::ready(admin.map(|admin| {
             let query = request.query_string().to_owned();
             let token = token(request).unwrap_or_default();

@@ -13,8 +13,8 @@ use actix_web::{
     web::Data,
 };
 use console::{
-    Bar, Deliveries, DeliveryPage, Fares, Find, Found, Health, History, Listed, LogQuery, Paths, Progress, Range,
-    RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
+    Bar, Deliveries, DeliveryPage, Fares, Fault, Find, Found, Health, History, Listed, LogQuery, Paths, Progress,
+    Range, RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
 };
 use domain::{DeliveryId, WebhookId};
 use ledger::{Actor, DeliveryFilter, NewRecovery, OwnWebhook, Page, Recoverable, Webhook};
@@ -33,10 +33,8 @@ use crate::{
     problem::{Answer, ApiError},
     request::{Checked, Id, MAX_LIMIT, Members, Query, RecoveryRequest, cursor_after, cut},
     state::State,
-    violation::Violation,
+    violation::{LISTED, Violation},
 };
-
-/// How many webhooks a page lists: its size and the work for it stay small.
 
 /// How many deliveries a page of the log has, and how many entries a page of the history.
 const ROWS: u16 = 40;
@@ -143,7 +141,7 @@ pub(super) async fn log(state: Data<State>, admin: Administrator, Id(id): Id<Web
             (found.deliveries, found.next.map(|last| cursor_after(last.as_uuid())))
         }
         Err(violations) => {
-            query.faults = in_words(violations);
+            query.faults = faults(violations);
             (Vec::new(), None)
         }
     };
@@ -165,16 +163,17 @@ fn read_log(query: &LogQuery) -> Result<Query<DeliveryId, DeliveryFilter>, Vec<V
     Query::read(&written.finish())
 }
 
-fn in_words(violations: Vec<Violation>) -> Vec<String> {
-    let words = |wrong: Violation| {
+/// What is wrong with the fields of a form, as many as an answer of the API lists. The log's form has names of its own.
+pub(super) fn faults(violations: Vec<Violation>) -> Vec<Fault> {
+    let fault = |wrong: Violation| {
         let field = match wrong.field.as_str() {
-            "created_after" | "since" => "from",
-            "created_before" => "until",
-            other => other,
+            "created_after" => "from".to_owned(),
+            "created_before" => "until".to_owned(),
+            _ => wrong.field,
         };
-        format!("{} {}.", field.replace('_', " "), wrong.message)
+        Fault { field, message: wrong.message }
     };
-    violations.into_iter().map(words).collect()
+    violations.into_iter().take(LISTED).map(fault).collect()
 }
 
 /// One delivery.
@@ -272,7 +271,7 @@ pub(super) async fn recover_page(
     let (count, faults) = match wanted {
         Ok(Some(wanted)) => (Some(recoveries::count(state, admin, id, &wanted).await?), Vec::new()),
         Ok(None) => (None, Vec::new()),
-        Err(violations) => (None, in_words(violations)),
+        Err(violations) => (None, faults(violations)),
     };
     Ok(RecoverForm { webhook, since, until, states, faults, count, running })
 }
@@ -288,7 +287,10 @@ pub(super) async fn recovery(
     let (own, frame) = framed(&state, &admin, webhook).await?;
     let recovery = recoveries::find(&state, own, id).await?;
     let states = recovery.states.iter().filter_map(|name| name.parse().ok()).collect();
-    let rest = NewRecovery { since: recovery.since, until: recovery.until, states };
+    // What it has passed, or what came after it was asked for, may be dropped again and is none of its work.
+    let since = DeliveryId::from(recovery.reached).occurred_at().max(recovery.since);
+    let until = recovery.until.map_or(recovery.created_at, |until| until.min(recovery.created_at));
+    let rest = NewRecovery { since, until: Some(until), states };
     let left = match (&frame, recovery.finished_at) {
         (WebhookFrame::Live(_), None) => Some(recoveries::count(&state, &admin, webhook, &rest).await?),
         _ => None,

@@ -1,32 +1,74 @@
 //! Pages of the console: the headers that all have, and an error as a page.
 
-use actix_web::http::{
-    StatusCode,
-    header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, REFERRER_POLICY},
+use actix_web::{
+    dev::ServiceResponse,
+    http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY},
+    web::Data,
 };
+use console::WayOut;
+use url::Url;
 
 use super::ApiError;
+use crate::{
+    state::State,
+    violation::{LISTED, Violation},
+};
 
 /// A page takes its style, script and icon from this service, and nothing from anywhere else.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
-                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+                      base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
 
 /// Whether pages are answered below this path.
 pub(crate) fn is_for(path: &str) -> bool {
     path == "/console" || path.starts_with("/console/")
 }
 
-/// Adds the headers of a page. Without a referrer within the site, browsers would not say from which site a form comes.
-pub(crate) fn dress(headers: &mut HeaderMap) {
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+/// Adds the headers of a page, if the answer is one. Without a referrer within the site, browsers would not say from
+/// which site a form comes.
+pub(crate) fn dress(answered: &mut ServiceResponse) {
+    let is_html = |kind: &HeaderValue| kind.as_bytes().starts_with(b"text/html");
+    if !is_for(answered.request().path()) || !answered.headers().get(CONTENT_TYPE).is_some_and(is_html) {
+        return;
+    }
+    let state = answered.request().app_data::<Data<State>>();
+    let policy = policy(state.and_then(|state| state.console.login_url.as_ref()));
+    let headers = answered.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
+/// The policy of all pages. Who sends a form after the session's end is redirected to the log-in, and some browsers
+/// judge redirects as they judge the form.
+fn policy(login: Option<&Url>) -> HeaderValue {
+    let with_login =
+        login.and_then(|login| format!("{POLICY} {}", login.origin().ascii_serialization()).try_into().ok());
+    with_login.unwrap_or_else(|| HeaderValue::from_static(POLICY))
+}
+
 /// An error as a page.
-pub(super) fn render(error: &ApiError, request_id: &str) -> String {
+pub(super) fn render(error: &ApiError, webhook: Option<&str>, request_id: &str) -> String {
     let (status, _) = error.kind();
-    let is_logged_out = status == StatusCode::UNAUTHORIZED;
-    let title = if is_logged_out { "Log in again" } else { status.canonical_reason().unwrap_or("Error") };
-    console::Problem { title, detail: &error.to_string(), request_id, is_logged_out }.render()
+    let way_out = match (error, webhook.and_then(|id| id.parse().ok())) {
+        (ApiError::NotLoggedIn, _) => WayOut::LogIn,
+        (ApiError::NotAnAdmin, _) => WayOut::OtherUser,
+        (ApiError::NotFound, _) | (_, None) => WayOut::Webhooks,
+        (_, Some(id)) => WayOut::Webhook(id),
+    };
+    let title = match way_out {
+        WayOut::LogIn => "Log in again",
+        _ => status.canonical_reason().unwrap_or("Error"),
+    };
+    console::Problem { title, detail: &detail(error), request_id, way_out }.render()
+}
+
+/// What is wrong, for who knows nothing of the API.
+fn detail(error: &ApiError) -> String {
+    let sentence = |wrong: &Violation| format!("{} {}", wrong.field.replace('_', " "), wrong.message);
+    match error {
+        ApiError::WebhookInactive => "the webhook is paused; activate it first".to_owned(),
+        ApiError::Fields(violations) | ApiError::Parameters(violations) => {
+            violations.iter().take(LISTED).map(sentence).collect::<Vec<_>>().join(". ")
+        }
+        other => other.to_string(),
+    }
 }

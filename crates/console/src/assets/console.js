@@ -44,8 +44,8 @@ async function load(address, options) {
   const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options });
   // Somebody who is no longer logged in is sent to another page.
   if (answer.type === "opaqueredirect") return { isLoggedOut: true };
-  if (!answer.ok) throw new Error(`status ${answer.status}`);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (!answer.ok) throw new Error(page.getElementById("problem")?.textContent ?? "");
   return { page, address: answer.url };
 }
 
@@ -129,8 +129,11 @@ function prepareForms() {
         localize(result);
         place.replaceChildren(document.adoptNode(result));
         place.dataset.liveFrom = address.split("#")[0];
-      } catch {
-        place.textContent = "The test could not be sent. Try again in a few seconds.";
+      } catch (error) {
+        // Only a page of the console says what is wrong. A lost connection says nothing that people understand.
+        const problem = error instanceof TypeError ? "" : error.message;
+        delete place.dataset.liveFrom;
+        place.textContent = problem || "The test could not be sent. Try again in a few seconds.";
       }
       button.disabled = false;
     });
