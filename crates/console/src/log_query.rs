@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::{Fault, text::in_query};
+use crate::{Fault, find::sentence, text::in_query};
 
 /// What of the log is asked for, as it was written in the address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl LogQuery {
     /// What is wrong with a field, beside it.
     pub(crate) fn fault(&self, field: &str) -> Markup {
         let faults: Vec<_> = Fault::of(&self.faults, field).collect();
-        html! { @if !faults.is_empty() { span.fault #{ (field) "-fault" } role="alert" { @for fault in faults { "It " (fault) "." } } } }
+        html! { @if !faults.is_empty() { span.fault #{ (field) "-fault" } role="alert" { @for fault in faults { (sentence(fault)) " " } } } }
     }
 
     /// What is wrong with what has no field of its own.

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     Fault, Frame, Paths, Tab, WebhookFrame,
+    find::sentence,
     layout::{self, token},
     text::{count, foreign, number},
     times::{for_input, full, relative},
@@ -74,7 +75,7 @@ impl RecoverForm {
 
     /// What is wrong with a field, beside it.
     fn fault(&self, field: &str) -> Markup {
-        html! { p.fault #{ (field) "-fault" } { @for message in Fault::of(&self.faults, field) { "It " (message) ". " } } }
+        html! { p.fault #{ (field) "-fault" } { @for message in Fault::of(&self.faults, field) { (sentence(message)) " " } } }
     }
 
     /// When it began to fail, else a week ago.

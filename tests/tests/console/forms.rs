@@ -190,7 +190,7 @@ async fn what_is_wrong_with_a_recovery_or_a_filter_stands_beside_its_field() {
             ("until=%3Cb%3E", "until", "RFC 3339"),
         ] {
             let page = admin.get(&format!("{log}?{query}")).await;
-            let fault = between(&page.text, &format!(r#"id="{field}-fault">"#), "</p>");
+            let fault = between(&page.text, &format!(r#"id="{field}-fault""#), "</");
             assert!(page.status == 200 && fault.contains(why), "{query}: {fault}");
             assert!(!page.text.contains("No deliveries."), "nothing was looked for: {query}");
         }
@@ -210,7 +210,7 @@ async fn a_recovery_beside_a_running_one_is_not_begun_and_says_so() {
         system
             .sql(&format!(
                 "INSERT INTO recoveries (id, webhook_id, since, states, reached, leased_until) \
-                 VALUES ('{id}', '{webhook}', '2026-01-01', '{{dropped}}', '{id}', 'infinity')"
+                 VALUES ('{id}', '{webhook}', '2026-01-01T00:00:00Z', '{{dropped}}', '{id}', 'infinity')"
             ))
             .await;
         let progress = format!("/console/webhooks/{webhook}/recoveries/{id}/");
@@ -306,7 +306,7 @@ async fn the_progress_of_a_recovery_counts_what_it_has_still_to_look_at() {
         system
             .sql(&format!(
                 "INSERT INTO recoveries (id, webhook_id, since, states, reached, resent, leased_until) \
-                 VALUES ('{id}', '{webhook}', '2026-01-01', '{{skipped}}', '{second}', 5, 'infinity')"
+                 VALUES ('{id}', '{webhook}', '2026-01-01T00:00:00Z', '{{skipped}}', '{second}', 5, 'infinity')"
             ))
             .await;
         // What came after it was asked for is none of its work either.
@@ -314,9 +314,8 @@ async fn the_progress_of_a_recovery_counts_what_it_has_still_to_look_at() {
         eventually("it is skipped", SOON, || async { system.sql(&skipped(4)).await.pop() }).await;
         let page = admin.get(&format!("/console/webhooks/{webhook}/recoveries/{id}/")).await.text;
         let told = between(&page, r#"<p class="banner warn">"#, "</p>");
-        assert!(told.contains("5 deliveries sent again so far, ") && !told.contains("4 to go"), "{told}");
-        // Deliveries of one millisecond are not told apart.
-        assert!(told.contains("1 to go") || told.contains("2 to go"), "{told}");
+        // The last one that it has looked at is not told apart from what is ahead.
+        assert!(told.contains("5 deliveries sent again so far, 2 to go."), "{told}");
     })
     .await;
 }
