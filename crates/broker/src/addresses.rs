@@ -47,6 +47,11 @@ impl Addresses {
         self.uris.iter().cycle().skip(begin).take(self.uris.len())
     }
 
+    /// The addresses as they are configured.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &AMQPUri> {
+        self.uris.iter()
+    }
+
     /// Each address's share of the time for a connection.
     pub(crate) fn share_of(&self, time: Duration) -> Duration {
         time / u32::try_from(self.uris.len()).unwrap_or(u32::MAX)

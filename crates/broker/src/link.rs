@@ -79,17 +79,33 @@ impl Broker {
         &self.shared.names
     }
 
+    /// All that the service needs on the broker.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.shared.topology
+    }
+
+    /// The addresses, as they are configured.
+    pub(crate) fn uris(&self) -> impl Iterator<Item = &AMQPUri> {
+        self.shared.addresses.all()
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
     }
 
-    /// Connects to a node and declares nothing.
-    pub(crate) async fn open(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
+    /// Connects to a node.
+    pub(crate) async fn dial(&self, uri: &AMQPUri, role: &str) -> Result<Connection, BrokerError> {
         let name = format!("{} ({role})", self.shared.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let connection = Connection::connect_uri(uri.clone(), properties).await?;
+        Ok(Connection::connect_uri(uri.clone(), properties).await?)
+    }
+
+    /// Connects to a node, opens a channel and declares nothing.
+    pub(crate) async fn open(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
+        let connection = self.dial(uri, role).await?;
         let channel = connection.create_channel().await?;
         Ok((connection, channel))
     }

@@ -227,7 +227,7 @@ impl Topology {
 }
 
 impl ExchangeKind {
-    const fn as_amqp(self) -> AmqpKind {
+    pub(crate) const fn as_amqp(self) -> AmqpKind {
         match self {
             Self::Topic => AmqpKind::Topic,
             Self::Direct => AmqpKind::Direct,
@@ -241,7 +241,7 @@ fn text(value: &str) -> AMQPValue {
 }
 
 impl Exchange {
-    fn arguments(&self) -> FieldTable {
+    pub(crate) fn arguments(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
         if let Some(alternate) = &self.alternate {
             arguments.insert("alternate-exchange".into(), text(alternate));
@@ -253,7 +253,7 @@ impl Exchange {
 impl Queue {
     /// At-least-once dead-lettering needs the strategy, overflow, exchange and queue type. Without any of them the
     /// broker silently falls back to at-most-once.
-    fn arguments(&self, own_exchange: &str) -> FieldTable {
+    pub(crate) fn arguments(&self, own_exchange: &str) -> FieldTable {
         let mut arguments = FieldTable::default();
         arguments.insert("x-queue-type".into(), text("quorum"));
         arguments.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(self.delivery_limit.into()));

@@ -36,9 +36,13 @@ pub use hot::{
 };
 pub use keys::{KeyUse, Resealed, Unopened};
 pub use pool::{Ledger, LedgerConfig, PATIENCE};
-pub use schema::SchemaState;
+pub use schema::{MigrationsSeen, SchemaState};
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
 pub use upkeep::{
+    condition::{
+        ConnectionsSeen, DaysSeen, GenerationSeen, ServerCondition,
+        work::{OverdueSeen, RetriesSeen, WorkSeen},
+    },
     failing::FailingThresholds,
     generation::Generation,
     leader::{Candidate, Leader},

@@ -43,6 +43,15 @@ pub enum SchemaState {
     Behind(Vec<String>),
 }
 
+/// The differences between the database's migrations and this program's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigrationsSeen {
+    /// Those that the database lacks.
+    pub missing: Vec<String>,
+    /// The versions of those that the database has and this program does not know: it is older.
+    pub unknown: Vec<String>,
+}
+
 impl Ledger {
     /// Applies the missing migrations, and makes the partitions around today by the database's clock. Returns the
     /// applied migrations. Another call goes on after an interruption.
@@ -74,6 +83,15 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn schema_check(&self) -> Result<SchemaState, LedgerError> {
+        let MigrationsSeen { missing, .. } = self.migrations_seen().await?;
+        Ok(if missing.is_empty() { SchemaState::Current } else { SchemaState::Behind(missing) })
+    }
+
+    /// Which migrations the database lacks, and which it has that this program does not know.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn migrations_seen(&self) -> Result<MigrationsSeen, LedgerError> {
         #[derive(QueryableByName)]
         struct Version {
             #[diesel(sql_type = Text)]
@@ -90,9 +108,13 @@ impl Ledger {
             })
             .await?;
         let known = MigrationSource::<Pg>::migrations(&MIGRATIONS).map_err(LedgerError::Migration)?;
-        let is_missing = |name: &String| !present.iter().any(|row| name.replace('-', "").starts_with(&row.version));
-        let missing: Vec<_> = known.iter().map(|migration| migration.name().to_string()).filter(is_missing).collect();
-        Ok(if missing.is_empty() { SchemaState::Current } else { SchemaState::Behind(missing) })
+        let known: Vec<_> = known.iter().map(|migration| migration.name().to_string()).collect();
+        let is = |name: &str, row: &Version| name.replace('-', "").starts_with(&row.version);
+        let is_known = |row: &Version| known.iter().any(|name| is(name, row));
+        Ok(MigrationsSeen {
+            missing: known.iter().filter(|name| !present.iter().any(|row| is(name, row))).cloned().collect(),
+            unknown: present.iter().filter(|row| !is_known(row)).map(|row| row.version.clone()).collect(),
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Upkeep: what the leader does, so that the ledger and the queues stay whole and nothing grows for ever.
 
+pub(crate) mod condition;
 pub(crate) mod failing;
 pub(crate) mod generation;
 pub(crate) mod leader;

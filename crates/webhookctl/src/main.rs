@@ -3,6 +3,7 @@
 mod away;
 mod body;
 mod dead;
+mod doctor;
 mod keys;
 mod listen;
 mod publish;
@@ -43,6 +44,7 @@ enum Command {
     /// The keys that seal signing secrets (`secrets.keys`).
     #[command(subcommand)]
     Keys(Keys),
+    Doctor(doctor::Arguments),
     Listen(listen::Arguments),
     Publish(publish::Arguments),
 }
@@ -118,7 +120,7 @@ enum Parked {
 async fn main() {
     let arguments = Arguments::parse();
     let code = match run(arguments.command).await {
-        Ok(()) => 0,
+        Ok(is_well) => i32::from(!is_well),
         Err(error) => {
             eprintln!("{}", process::line(PROCESS, error.as_ref()));
             if error.is::<SettingsError>() { UNUSABLE } else { 1 }
@@ -137,40 +139,48 @@ fn ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> {
-    let settings = Settings::load()?;
+/// Returns whether all is well. Only the doctor finds that it is not without failing itself.
+async fn run(command: Command) -> anyhow::Result<bool> {
+    if let Command::Doctor(arguments) = command {
+        return Ok(doctor::run(arguments).await);
+    }
+    act(command, &Settings::load()?).await.map(|()| true)
+}
+
+async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
     match command {
-        Command::Migrate => migrate(&settings).await,
+        Command::Doctor(_) => Ok(()),
+        Command::Migrate => migrate(settings).await,
         Command::Session(Session::Create { tenant, ttl, user, role }) => {
             let session = ledger::Session { tenant, user, role };
-            session::create(&connections::ledger(&settings, PROCESS)?, session, ttl).await
+            session::create(&connections::ledger(settings, PROCESS)?, session, ttl).await
         }
-        Command::Session(Session::Link { tenant, ttl, user }) => session::link(&settings, tenant, user, ttl).await,
+        Command::Session(Session::Link { tenant, ttl, user }) => session::link(settings, tenant, user, ttl).await,
         Command::Session(Session::Revoke { id }) => {
-            session::revoke(&connections::ledger(&settings, PROCESS)?, session::id_from(id)?).await
+            session::revoke(&connections::ledger(settings, PROCESS)?, session::id_from(id)?).await
         }
         Command::Rejected(Parked::List { limit }) => {
-            rejected::list(&connections::broker(&settings, PROCESS)?, limit).await
+            rejected::list(&connections::broker(settings, PROCESS)?, limit).await
         }
         Command::Rejected(Parked::Requeue { limit }) => {
-            rejected::requeue(&connections::broker(&settings, PROCESS)?, limit).await
+            rejected::requeue(&connections::broker(settings, PROCESS)?, limit).await
         }
         Command::Rejected(Parked::Discard { limit }) => {
-            rejected::discard(&connections::broker(&settings, PROCESS)?, limit).await
+            rejected::discard(&connections::broker(settings, PROCESS)?, limit).await
         }
         Command::Dead(Parked::Discard { limit }) => {
-            let ledger = connections::ledger(&settings, PROCESS)?;
-            dead::discard(&connections::broker(&settings, PROCESS)?, &ledger, limit).await
+            let ledger = connections::ledger(settings, PROCESS)?;
+            dead::discard(&connections::broker(settings, PROCESS)?, &ledger, limit).await
         }
-        Command::Dead(Parked::List { limit }) => dead::list(&connections::broker(&settings, PROCESS)?, limit).await,
+        Command::Dead(Parked::List { limit }) => dead::list(&connections::broker(settings, PROCESS)?, limit).await,
         Command::Dead(Parked::Requeue { limit }) => {
-            let ledger = connections::ledger(&settings, PROCESS)?;
-            dead::requeue(&connections::broker(&settings, PROCESS)?, &ledger, limit).await
+            let ledger = connections::ledger(settings, PROCESS)?;
+            dead::requeue(&connections::broker(settings, PROCESS)?, &ledger, limit).await
         }
-        Command::Listen(arguments) => listen::run(&settings, arguments).await,
-        Command::Publish(arguments) => publish::run(&settings, arguments).await,
+        Command::Listen(arguments) => listen::run(settings, arguments).await,
+        Command::Publish(arguments) => publish::run(settings, arguments).await,
         Command::Keys(command) => {
-            let (ledger, configured) = (connections::ledger(&settings, PROCESS)?, connections::secret_keys(&settings)?);
+            let (ledger, configured) = (connections::ledger(settings, PROCESS)?, connections::secret_keys(settings)?);
             match command {
                 Keys::List => keys::list(&ledger, &configured).await,
                 Keys::Reseal => keys::reseal(&ledger, &configured).await,

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Held as long as the leader's connection stands.
-const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
+pub(crate) const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
 /// The limit for the leader's calls, above the server's `statement_timeout`.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often an idle leader sends a statement, well within the session's limits.

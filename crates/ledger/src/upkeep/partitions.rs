@@ -45,9 +45,13 @@ impl Day {
         self.0.format(format_description!("[year][month][day]")).unwrap_or_default()
     }
 
-    fn of_partition(name: &str) -> Option<Self> {
+    pub(crate) fn of_partition(name: &str) -> Option<Self> {
         let (_, suffix) = name.rsplit_once('_')?;
         Date::parse(suffix, format_description!("[year][month][day]")).ok().map(Self)
+    }
+
+    pub(crate) const fn date(self) -> Date {
+        self.0
     }
 
     /// Its first second, in Unix seconds.

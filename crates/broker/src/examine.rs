@@ -1,0 +1,214 @@
+//! A look at the broker that changes nothing there: what exists, with which arguments, and how much waits.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lapin::{
+    BasicProperties, Channel, Connection, ErrorKind,
+    options::{BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions},
+    protocol::{AMQPErrorKind, AMQPSoftError},
+    types::FieldTable,
+    uri::AMQPUri,
+};
+use tokio::time::timeout;
+
+use crate::{
+    error::BrokerError,
+    greeting,
+    link::{Broker, farewell},
+    topology::{Exchange, Queue},
+};
+
+/// An address of the broker, and how it answers.
+#[derive(Debug)]
+pub struct NodeSeen {
+    /// `host:port`.
+    pub address: String,
+    /// The version that its greeting names, if it does.
+    pub version: Option<String>,
+    /// Why it cannot be used, if it cannot.
+    pub fault: Option<BrokerError>,
+}
+
+/// An exchange or a queue, as the broker has it.
+#[derive(Debug)]
+pub enum Seen {
+    /// There is none of this name.
+    Missing,
+    /// It exists.
+    Present {
+        /// How many messages of a queue are ready.
+        ready: u32,
+        /// How many consumers a queue has.
+        consumers: u32,
+        /// What it has otherwise than the topology, in the broker's words.
+        differs: Option<String>,
+    },
+    /// The broker does not say.
+    Unknown(BrokerError),
+}
+
+/// A connection that only looks. It declares nothing that is not there already.
+pub struct Examiner {
+    connection: Connection,
+    broker: Broker,
+    patience: Duration,
+}
+
+impl Broker {
+    /// Tries every address at once, each for `patience`. Returns how they answer, and an examiner at the first of them
+    /// that lets us in. Each of its steps takes `patience` at most.
+    pub async fn examine(&self, patience: Duration) -> (Vec<NodeSeen>, Option<Examiner>) {
+        let tries = join_all(self.uris().map(|uri| async move {
+            let opened = timeout(patience, self.dial(uri, "examine"));
+            let (version, opened) = tokio::join!(timeout(patience, greeting::version(uri)), opened);
+            (uri, version.ok().flatten(), opened.unwrap_or(Err(BrokerError::Timeout(patience))))
+        }));
+        let (mut seen, mut examiner) = (Vec::new(), None);
+        for (uri, version, opened) in tries.await {
+            let fault = match opened {
+                Ok(connection) if examiner.is_none() => {
+                    examiner = Some(Examiner { connection, broker: self.clone(), patience });
+                    None
+                }
+                Ok(connection) => {
+                    farewell(&connection).await;
+                    None
+                }
+                Err(fault) => Some(fault),
+            };
+            seen.push(NodeSeen { address: address(uri), version, fault });
+        }
+        (seen, examiner)
+    }
+
+    /// The virtual host.
+    #[must_use]
+    pub fn vhost(&self) -> String {
+        self.uris().next().map(|uri| uri.vhost.clone()).unwrap_or_default()
+    }
+}
+
+fn address(uri: &AMQPUri) -> String {
+    format!("{}:{}", uri.authority.host, uri.authority.port)
+}
+
+impl Examiner {
+    /// How the broker has a queue of the topology.
+    pub async fn queue(&self, queue: &Queue) -> Seen {
+        let exchange = self.broker.names().exchange();
+        match self.passive_queue(&queue.name).await {
+            Seen::Present { ready, consumers, .. } => {
+                let differs = self.declared(async |channel| {
+                    let options = QueueDeclareOptions { durable: true, ..Default::default() };
+                    channel.queue_declare(queue.name.as_str().into(), options, queue.arguments(&exchange)).await.map(drop)
+                });
+                match differs.await {
+                    Ok(differs) => Seen::Present { ready, consumers, differs },
+                    Err(error) => Seen::Unknown(error),
+                }
+            }
+            seen => seen,
+        }
+    }
+
+    /// How the broker has a queue, whatever its arguments are.
+    pub async fn passive_queue(&self, queue: &str) -> Seen {
+        let seen = self.on_channel(async |channel| {
+            let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+            let queue = channel.queue_declare(queue.into(), passive, FieldTable::default()).await?;
+            Ok(Seen::Present { ready: queue.message_count(), consumers: queue.consumer_count(), differs: None })
+        });
+        missing_or(seen.await)
+    }
+
+    /// How the broker has an exchange of the topology.
+    pub async fn exchange(&self, exchange: &Exchange) -> Seen {
+        let declare = async |channel: &Channel, passive: bool| {
+            let options = ExchangeDeclareOptions { durable: true, passive, ..Default::default() };
+            let (name, kind) = (exchange.name.as_str(), exchange.kind.as_amqp());
+            channel.exchange_declare(name.into(), kind, options, exchange.arguments()).await
+        };
+        let there = self.on_channel(async |channel| {
+            declare(channel, true).await?;
+            Ok(Seen::Present { ready: 0, consumers: 0, differs: None })
+        });
+        match missing_or(there.await) {
+            Seen::Present { ready, consumers, .. } => {
+                match self.declared(async |channel| declare(channel, false).await).await {
+                    Ok(differs) => Seen::Present { ready, consumers, differs },
+                    Err(error) => Seen::Unknown(error),
+                }
+            }
+            seen => seen,
+        }
+    }
+
+    /// Whether the broker takes no messages, being short of memory or disk. It says so to whom publishes only. So this
+    /// publishes a message in a transaction that it rolls back: no queue ever gets it.
+    ///
+    /// # Errors
+    /// When the broker does not answer, or has not the service's exchange.
+    pub async fn is_blocked(&self) -> Result<bool, BrokerError> {
+        let exchange = self.broker.names().exchange();
+        let taken = self.on_channel(async |channel| {
+            channel.tx_select().await?;
+            let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+            channel.basic_publish(exchange.as_str().into(), "".into(), options, &[], properties).await?;
+            channel.tx_rollback().await
+        });
+        let taken = taken.await;
+        if self.connection.status().blocked() {
+            return Ok(true);
+        }
+        taken.map(|()| false)
+    }
+
+    /// Leaves. Takes 750 ms at most.
+    pub async fn close(self) {
+        farewell(&self.connection).await;
+    }
+
+    /// Declares what exists as the topology has it: that changes nothing. Returns the broker's words if it has it
+    /// otherwise.
+    async fn declared(
+        &self,
+        declare: impl AsyncFnOnce(&Channel) -> Result<(), lapin::Error>,
+    ) -> Result<Option<String>, BrokerError> {
+        match self.on_channel(declare).await {
+            Ok(()) => Ok(None),
+            Err(error) => refusal(&error, AMQPSoftError::PRECONDITIONFAILED).map(Some).ok_or(error),
+        }
+    }
+
+    /// On a channel of its own, as a refusal closes it.
+    async fn on_channel<T>(
+        &self,
+        step: impl AsyncFnOnce(&Channel) -> Result<T, lapin::Error>,
+    ) -> Result<T, BrokerError> {
+        let step = async {
+            let channel = self.connection.create_channel().await?;
+            step(&channel).await
+        };
+        timeout(self.patience, step).await.map_err(|_| BrokerError::Timeout(self.patience))?.map_err(Into::into)
+    }
+}
+
+fn missing_or(seen: Result<Seen, BrokerError>) -> Seen {
+    match seen {
+        Ok(seen) => seen,
+        Err(error) if refusal(&error, AMQPSoftError::NOTFOUND).is_some() => Seen::Missing,
+        Err(error) => Seen::Unknown(error),
+    }
+}
+
+/// The broker's words, if it refused for this reason.
+fn refusal(error: &BrokerError, reason: AMQPSoftError) -> Option<String> {
+    let BrokerError::Amqp(error) = error else { return None };
+    match error.kind() {
+        ErrorKind::ProtocolError(error) if *error.kind() == AMQPErrorKind::Soft(reason) => {
+            Some(error.get_message().to_string())
+        }
+        _ => None,
+    }
+}

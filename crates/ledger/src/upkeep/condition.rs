@@ -1,0 +1,161 @@
+//! The condition of the database and of the service's work, for an operator: bounded look-ups that change nothing.
+
+pub(crate) mod work;
+
+use diesel::{
+    QueryableByName,
+    sql_types::{BigInt, Bool, Double, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+};
+use diesel_async::RunQueryDsl;
+use time::{Date, OffsetDateTime};
+use uuid::Uuid;
+
+use crate::{
+    clock::now,
+    error::LedgerError,
+    pool::Ledger,
+    upkeep::{
+        leader::LEADER_LOCK,
+        partitions::{Day, Name, around},
+    },
+};
+
+/// The server, as it says itself.
+#[derive(Clone, Debug, QueryableByName)]
+pub struct ServerCondition {
+    /// Its version, such as `15.14 (Debian 15.14-0+deb12u1)`.
+    #[diesel(sql_type = Text)]
+    pub version: String,
+    /// The same as a number: 150014.
+    #[diesel(sql_type = Int4)]
+    pub version_number: i32,
+    /// Which standbys have to confirm a commit. Empty: none.
+    #[diesel(sql_type = Text)]
+    pub synchronous_names: String,
+    /// What a commit waits for.
+    #[diesel(sql_type = Text)]
+    pub synchronous_commit: String,
+    /// Whether it writes to the disk what it says it has.
+    #[diesel(sql_type = Bool)]
+    pub is_durable: bool,
+    /// Standbys that are connected.
+    #[diesel(sql_type = BigInt)]
+    pub standbys: i64,
+    /// Of these, those that confirm commits.
+    #[diesel(sql_type = BigInt)]
+    pub synchronous: i64,
+    /// Of these, those of which this user may see nothing.
+    #[diesel(sql_type = BigInt)]
+    pub hidden: i64,
+    /// Connections of clients.
+    #[diesel(sql_type = BigInt)]
+    pub connections: i64,
+    /// The most connections.
+    #[diesel(sql_type = Int4)]
+    pub max_connections: i32,
+    /// The size of this database.
+    #[diesel(sql_type = BigInt)]
+    pub bytes: i64,
+    /// How long the oldest transaction in this database lasts, in seconds, as far as this user may see.
+    #[diesel(sql_type = Nullable<Double>)]
+    pub oldest_transaction: Option<f64>,
+}
+
+/// Connections to this database that have a name and an address in common.
+#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+pub struct ConnectionsSeen {
+    /// The process's name.
+    #[diesel(sql_type = Text)]
+    pub name: String,
+    /// The host. `None` for a local socket.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub address: Option<String>,
+    /// How many there are.
+    #[diesel(sql_type = BigInt)]
+    pub connections: i64,
+    /// When the oldest began.
+    #[diesel(sql_type = Timestamptz)]
+    pub since: OffsetDateTime,
+    /// Whether one of them is the leader's.
+    #[diesel(sql_type = Bool)]
+    pub leads: bool,
+}
+
+/// What the leader noted of the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+pub struct GenerationSeen {
+    /// The sentinel queue.
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    pub id: Option<Uuid>,
+    /// When the leader saw it last: it notes that once a minute.
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    pub verified_at: Option<OffsetDateTime>,
+    /// Whether the broker's queues are being rebuilt.
+    #[diesel(sql_type = Bool)]
+    pub is_rebuilding: bool,
+}
+
+/// The days that have partitions, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaysSeen {
+    /// Today, by the database's clock.
+    pub today: Date,
+    /// The last day for which partitions are made ahead of time.
+    pub wanted: Date,
+    /// Days with a partition of each table.
+    pub whole: Vec<Date>,
+    /// Days with some.
+    pub partial: Vec<Date>,
+}
+
+impl Ledger {
+    /// The condition of the server.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn server_condition(&self) -> Result<ServerCondition, LedgerError> {
+        let query = diesel::sql_query(include_str!("condition/server.sql"));
+        self.run(async |conn| query.get_result(conn).await).await
+    }
+
+    /// Who is connected to this database, but for the caller's connection.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn connections_seen(&self) -> Result<Vec<ConnectionsSeen>, LedgerError> {
+        let query = diesel::sql_query(include_str!("condition/connections.sql")).bind::<BigInt, _>(LEADER_LOCK);
+        self.run(async |conn| query.load(conn).await).await
+    }
+
+    /// What the leader noted of the broker.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn generation_seen(&self) -> Result<GenerationSeen, LedgerError> {
+        let query = "SELECT id, verified_at, rebuilding IS NOT NULL AS is_rebuilding FROM broker_generation";
+        self.run(async |conn| diesel::sql_query(query).get_result(conn).await).await
+    }
+
+    /// Which days have partitions.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn days_seen(&self) -> Result<DaysSeen, LedgerError> {
+        let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
+                    WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
+        let (today, names) = self
+            .run(async |conn| {
+                let names: Vec<Name> = diesel::sql_query(list).load(conn).await?;
+                Ok((now(conn).await?.date(), names))
+            })
+            .await?;
+        let mut days: Vec<Date> = names.iter().filter_map(|row| Day::of_partition(&row.name)).map(Day::date).collect();
+        days.sort_unstable();
+        let (mut whole, mut partial) = (Vec::new(), Vec::new());
+        for tables in days.chunk_by(|one, next| one == next) {
+            if tables.len() == 3 { whole.push(tables[0]) } else { partial.push(tables[0]) }
+        }
+        let wanted = around(today).last().map_or(today, Day::date);
+        Ok(DaysSeen { today, wanted, whole, partial })
+    }
+}

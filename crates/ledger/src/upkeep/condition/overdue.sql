@@ -1,0 +1,25 @@
+-- Overdue deliveries among the oldest $1 that did not go well and the latest $1 of all: no index names what is due. Not
+-- those whose jobs wait elsewhere than on the queues of due jobs (`waiting.sql` and `find_overdue.sql` do the same).
+WITH due AS MATERIALIZED (
+    SELECT delivery_id AS id, webhook_id, next_attempt_at AS due
+    FROM (SELECT * FROM unsuccessful_deliveries ORDER BY delivery_id LIMIT $1) AS u
+    WHERE state = 'retrying' AND next_attempt_at < now()
+    UNION ALL
+    SELECT id, webhook_id, coalesce(next_attempt_at, created_at)
+    FROM (
+        SELECT id, webhook_id, state, next_attempt_at, created_at FROM deliveries ORDER BY id DESC LIMIT $1
+    ) AS d
+    WHERE state = 'pending' AND coalesce(next_attempt_at, created_at) < now()
+)
+SELECT count(*) AS overdue, min(due) AS oldest_due
+FROM due
+CROSS JOIN LATERAL (SELECT is_active FROM webhooks WHERE id = due.webhook_id AND deleted_at IS NULL LIMIT 1) AS w
+WHERE w.is_active
+    AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = due.id OFFSET 0)
+    AND NOT EXISTS (
+        SELECT FROM held_jobs AS h WHERE h.webhook_id = due.webhook_id AND h.delivery_id = due.id OFFSET 0
+    )
+    AND NOT EXISTS (SELECT FROM slow_webhooks AS s WHERE s.webhook_id = due.webhook_id OFFSET 0)
+    AND NOT EXISTS (
+        SELECT FROM suspect_jobs AS s WHERE s.delivery_id = due.id AND s.parked_as IS NOT NULL OFFSET 0
+    )

@@ -1,0 +1,39 @@
+//! `webhookctl doctor`: what is right, what is wrong, and how to mend it.
+
+mod checks;
+mod finding;
+mod look;
+mod observed;
+mod screen;
+
+use finding::Level;
+
+/// Looks at settings, database, broker and services, and says what is wrong and how to mend it. It changes nothing, and
+/// ends within 20 seconds whatever is away.
+///
+/// Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong, 2 arguments that cannot be used.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Prints one JSON document: the worst `level` (`ok`, `note`, `warning` or `error`), and of each of the `checks` its
+    /// `id`, `level`, `text` and `remedy`. Ids stay the same.
+    #[arg(long)]
+    json: bool,
+    /// A command that runs `rabbitmqctl` on a node of the broker. It adds what AMQP does not show: nodes, alarms,
+    /// members, leaders and policies of queues, bindings. Its words are separated by blanks; no shell reads them.
+    ///
+    /// Such as "sudo rabbitmqctl", or "kubectl exec rabbit-0 -- rabbitmqctl".
+    #[arg(long, value_name = "COMMAND")]
+    rabbitmqctl: Option<String>,
+}
+
+/// Returns whether nothing is wrong.
+pub(crate) async fn run(arguments: Arguments) -> bool {
+    let observed = look::at_everything(arguments.rabbitmqctl.as_deref()).await;
+    let findings = checks::all(&observed);
+    if arguments.json {
+        println!("{:#}", screen::document(&findings));
+    } else {
+        screen::show(&findings);
+    }
+    findings.iter().all(|finding| finding.level < Level::Error)
+}

@@ -1,0 +1,32 @@
+//! The judgement: from what was seen to findings, without IO.
+
+mod backlog;
+mod broker;
+mod cluster;
+mod database;
+mod ledger;
+mod queues;
+mod services;
+mod settings;
+
+use super::{finding::Finding, observed::Observed};
+
+/// All findings, area by area.
+pub(super) fn all(observed: &Observed) -> Vec<Finding> {
+    [
+        settings::check(&observed.settings),
+        database::check(observed),
+        ledger::check(observed),
+        broker::check(observed),
+        queues::check(observed),
+        cluster::check(observed),
+        services::check(observed),
+        backlog::check(observed),
+    ]
+    .concat()
+}
+
+/// The finding of a look that showed nothing.
+fn unseen(id: &'static str, why: &str) -> Finding {
+    Finding::warning(id, format!("cannot be looked at: {why}"), "see the error; the other lines do not depend on it")
+}

@@ -1,0 +1,136 @@
+//! Area `backlog`: what waits.
+
+use ledger::{OverdueSeen, WorkSeen};
+
+use super::{
+    super::{
+        finding::{Finding, grouped, lasting, many},
+        observed::{DatabaseSeen, Observed},
+    },
+    ledger::is_old,
+    unseen,
+};
+
+/// Messages that wait although everything is well, at most.
+const FEW: u32 = 1_000;
+/// Overdue for longer is wrong, whatever the reason.
+const LONG: time::Duration = time::Duration::minutes(15);
+
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    let mut findings = queues(observed);
+    let Some(seen) = observed.database() else { return findings };
+    if is_old(seen) {
+        findings.push(Finding::note("backlog.retries", "not looked at: the schema is too old"));
+        return findings;
+    }
+    findings.push(match &seen.retries {
+        Ok(retries) => {
+            let (count, is_exact) = retries.count();
+            let about = if is_exact { "" } else { "about " };
+            Finding::ok("backlog.retries", format!("{about}{} for a retry", deliveries(count, "waits", "wait")))
+        }
+        Err(why) => unseen("backlog.retries", why),
+    });
+    findings.push(match &seen.overdue {
+        Ok(overdue) => self::overdue(overdue, seen, observed),
+        Err(why) => unseen("backlog.overdue", why),
+    });
+    match &seen.work {
+        Ok(work) => findings.extend(self::work(work)),
+        Err(why) => findings.push(unseen("backlog.outbox", why)),
+    }
+    findings
+}
+
+fn queues(observed: &Observed) -> Vec<Finding> {
+    let Some(inside) = observed.inside() else { return Vec::new() };
+    let ready = |queue: &str| inside.of(queue).map(|(ready, _)| ready);
+    let (roles, mut findings) = (&inside.roles, Vec::new());
+    findings.extend(ready(&roles.events).map(|ready| match ready {
+        ..FEW => Finding::ok("backlog.events", format!("{} for ingest", waiting(ready, "event"))),
+        _ => Finding::warning(
+            "backlog.events",
+            format!("{} for ingest", waiting(ready, "event")),
+            "if it grows, start another event-ingest",
+        ),
+    }));
+    if let (Some(main), Some(bulk), Some(slow)) = (ready(&roles.deliveries), ready(&roles.bulk), ready(&roles.slow)) {
+        let text = format!(
+            "messages of due jobs: main {}, bulk {}, slow {}",
+            grouped(main.into()),
+            grouped(bulk.into()),
+            grouped(slow.into())
+        );
+        findings.push(match main {
+            ..FEW => Finding::ok("backlog.due", text),
+            _ => Finding::warning("backlog.due", text, "if main grows, start another dispatcher"),
+        });
+    }
+    findings
+}
+
+fn waiting(count: u32, noun: &str) -> String {
+    format!("{} {}", many(count, noun), if count == 1 { "waits" } else { "wait" })
+}
+
+fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> Finding {
+    let id = "backlog.overdue";
+    let late = overdue.oldest_due.map_or(time::Duration::ZERO, |due| seen.now - due);
+    let grace = time::Duration::try_from(observed.settings.grace).unwrap_or(time::Duration::MAX);
+    if late <= grace * 2 {
+        return Finding::ok(id, format!("no attempt is overdue by more than {}", lasting(grace * 2)));
+    }
+    let text = format!("{} due and not attempted, the oldest for {}", deliveries(overdue.overdue, "is", "are"), lasting(late));
+    let of_lanes = |pick: fn((u32, u32)) -> u32| {
+        let inside = observed.inside()?;
+        Some(inside.of(&inside.roles.deliveries).map_or(0, pick) + inside.of(&inside.roles.bulk).map_or(0, pick))
+    };
+    let remedy = match (of_lanes(|(_, consumers)| consumers), of_lanes(|(ready, _)| ready)) {
+        (None, _) => "bring the broker back first: attempts go on by themselves",
+        (Some(0), _) => "start a dispatcher",
+        (_, Some(FEW..)) => "the dispatchers are behind: start another one, or look whether they wait for the database",
+        _ => "their jobs are lost, and handed out again within minutes if somebody leads; if it stays: the dispatchers' logs",
+    };
+    if late > LONG { Finding::error(id, text, remedy) } else { Finding::warning(id, text, remedy) }
+}
+
+fn deliveries(count: i64, verb_of_one: &str, verb: &str) -> String {
+    match count {
+        1 => format!("1 delivery {verb_of_one}"),
+        count => format!("{} deliveries {verb}", grouped(count)),
+    }
+}
+
+fn work(work: &WorkSeen) -> Vec<Finding> {
+    let up_to = |count: i64| match count {
+        WorkSeen::MOST => format!("at least {}", grouped(count)),
+        count => grouped(count),
+    };
+    let relay = "start api-service; if it runs, its log says why it does not go on";
+    let outbox = match work {
+        WorkSeen { outbox_late: late @ 1.., .. } => Finding::error(
+            "backlog.outbox",
+            format!("{} in the outbox for over a minute: nobody publishes them", up_to(*late)),
+            relay,
+        ),
+        WorkSeen { outbox, .. } => Finding::ok("backlog.outbox", format!("{} in the outbox", up_to(*outbox))),
+    };
+    let notices = (work.notices_late > 0).then(|| {
+        let text = format!("{} unpublished for over a minute", up_to(work.notices_late));
+        Finding::error("backlog.notices", format!("notices: {text}"), relay)
+    });
+    let tasks = match work {
+        WorkSeen { tasks_late: late @ 1.., .. } => Finding::error(
+            "backlog.tasks",
+            format!("{} of deletion, activation or recovery without a step for minutes", up_to(*late)),
+            relay,
+        ),
+        WorkSeen { tasks, .. } => Finding::ok("backlog.tasks", format!("{} under way", up_to(*tasks))),
+    };
+    let held = format!("jobs of paused webhooks: {}; webhooks in the slow lane: {}", up_to(work.held), up_to(work.slow_webhooks));
+    let held = match work.slow_webhooks {
+        0 => Finding::ok("backlog.held", held),
+        _ => Finding::note("backlog.held", format!("{held}: their receivers are slow or dead")),
+    };
+    [Some(outbox), notices, Some(tasks), Some(held)].into_iter().flatten().collect()
+}

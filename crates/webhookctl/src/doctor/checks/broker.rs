@@ -1,0 +1,74 @@
+//! Area `broker`: its addresses, as a client sees them.
+
+use super::{
+    super::{
+        finding::Finding,
+        observed::{BrokerSeen, Observed},
+    },
+    unseen,
+};
+
+/// The oldest version that the service supports.
+const OLDEST: (u32, u32) = (3, 10);
+
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    let Some(seen) = &observed.broker else {
+        return vec![Finding::note("broker.connection", "not looked at: broker.url cannot be used")];
+    };
+    let mut findings = connection(seen);
+    findings.extend(version(seen));
+    if let Some(inside) = &seen.inside {
+        findings.push(match &inside.is_blocked {
+            Ok(false) => Finding::ok("broker.blocked", "takes messages: no alarm"),
+            Ok(true) => Finding::error(
+                "broker.blocked",
+                "takes no messages: it is short of memory or disk (an alarm)",
+                "`rabbitmq-diagnostics alarms` on its host; free disk or memory there. Publishers wait, nothing is lost",
+            ),
+            Err(why) => unseen("broker.blocked", why),
+        });
+    }
+    findings
+}
+
+fn connection(seen: &BrokerSeen) -> Vec<Finding> {
+    let id = "broker.connection";
+    let all = seen.nodes.len();
+    let faults: Vec<_> = seen.nodes.iter().filter_map(|node| Some((node, node.fault.as_ref()?))).collect();
+    if faults.is_empty() {
+        let text = if all == 1 { "lets us in".to_owned() } else { format!("all {all} addresses let us in") };
+        return vec![Finding::ok(id, text)];
+    }
+    let is_lost = faults.len() == all;
+    let found = faults.into_iter().map(|(node, fault)| {
+        let text = service_kit::process::line(&node.address, fault);
+        match is_lost {
+            true => Finding::error(id, text, "start RabbitMQ, or correct broker.url (WEBHOOKS__BROKER__URL). The services wait for it"),
+            false => Finding::warning(id, text, "start this node: the others carry its load, and one more may stop the queues"),
+        }
+    });
+    found.collect()
+}
+
+fn version(seen: &BrokerSeen) -> Option<Finding> {
+    let id = "broker.version";
+    let mut versions: Vec<_> = seen.nodes.iter().filter_map(|node| node.version.as_deref()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let told = versions.join(", ");
+    if versions.is_empty() {
+        let is_inside = seen.inside.is_some();
+        return is_inside.then(|| Finding::note(id, "not seen over TLS: --rabbitmqctl shows it"));
+    }
+    let is_old = |version: &&str| number(version).is_some_and(|number| number < OLDEST);
+    Some(match versions.iter().any(is_old) {
+        true => Finding::error(id, format!("RabbitMQ {told} is older than 3.10"), "upgrade it to 3.10 or later"),
+        false => Finding::ok(id, format!("RabbitMQ {told}")),
+    })
+}
+
+/// Its first two numbers.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}

@@ -1,0 +1,199 @@
+//! Area `cluster`: what only `rabbitmqctl` sees.
+
+use std::collections::BTreeSet;
+
+use super::{
+    super::{
+        finding::{Finding, many},
+        observed::{ClusterSeen, MembersSeen, NodesSeen, Observed, PolicySeen},
+    },
+    unseen,
+};
+
+/// What a policy must not do: it would take messages away, or refuse them.
+const LOSES: [&str; 5] = ["message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"];
+/// What a policy should not do: our arguments win where there are any.
+const SHADOWS: [&str; 4] = ["dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "overflow"];
+/// Three members survive the loss of one; more cost more than they are worth.
+const ENOUGH: usize = 3;
+
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    let Some(seen) = &observed.cluster else {
+        let is_there = observed.inside().is_some();
+        let text = "members, leaders and policies of queues are seen with --rabbitmqctl \"rabbitmqctl\"";
+        return is_there.then(|| Finding::note("cluster.nodes", text)).into_iter().collect();
+    };
+    let mut findings = match &seen.nodes {
+        Ok(nodes) => of_nodes(nodes),
+        Err(why) => vec![unseen("cluster.nodes", why)],
+    };
+    match &seen.queues {
+        Ok(queues) => {
+            let ours = ours(queues, observed);
+            let nodes = seen.nodes.as_ref().ok();
+            findings.push(members(&ours, nodes));
+            findings.extend(leaders(&ours, nodes));
+            findings.extend(policies(&ours, seen));
+        }
+        Err(why) => findings.push(unseen("cluster.members", why)),
+    }
+    findings.push(bindings(seen));
+    findings
+}
+
+/// The queues of the service.
+fn ours<'q>(queues: &'q [MembersSeen], observed: &Observed) -> Vec<&'q MembersSeen> {
+    let known = observed.inside().map(|inside| &inside.queues);
+    queues.iter().filter(|queue| known.is_none_or(|known| known.contains_key(&queue.name))).collect()
+}
+
+fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
+    let NodesSeen { all, running, versions, alarms, partitions, disabled } = nodes;
+    let stopped: Vec<_> = all.iter().filter(|node| !running.contains(node)).cloned().collect();
+    let nodes = match (all.len(), stopped.as_slice()) {
+        (1, []) => Finding::note("cluster.nodes", "one node: if its disk is lost, so are events that nobody has ingested"),
+        (count, []) => Finding::ok("cluster.nodes", format!("all {count} nodes run")),
+        _ => Finding::error("cluster.nodes", format!("not running: {}", stopped.join(", ")), "start RabbitMQ there"),
+    };
+    let mut findings = vec![nodes];
+    let kinds: BTreeSet<_> = versions.values().collect();
+    if let [_, _, ..] = kinds.into_iter().collect::<Vec<_>>().as_slice() {
+        let told: Vec<_> = versions.iter().map(|(node, version)| format!("{node} {version}")).collect();
+        let remedy = "right during an upgrade only: finish it";
+        findings.push(Finding::warning("cluster.versions", format!("the nodes differ: {}", told.join(", ")), remedy));
+    }
+    if !alarms.is_empty() {
+        let remedy = "free memory or disk on that node; until then no publisher of the cluster goes on";
+        findings.push(Finding::error("cluster.alarms", format!("alarms: {}", alarms.join(", ")), remedy));
+    }
+    if !partitions.is_empty() {
+        let remedy = "restart the nodes of the smaller side; set cluster_partition_handling = pause_minority";
+        findings.push(Finding::error("cluster.partitions", format!("nodes do not see: {}", partitions.join(", ")), remedy));
+    }
+    if !disabled.is_empty() {
+        let names = disabled.join(", ");
+        let text = format!("stable feature flags are off: {names}");
+        let remedy = "rabbitmqctl enable_feature_flag all, once all nodes have the same version";
+        // Dead-lettering at least once needs it.
+        findings.push(match disabled.iter().any(|flag| flag == "stream_queue") {
+            true => Finding::error("cluster.features", format!("{text}; without stream_queue expired jobs can be lost"), remedy),
+            false => Finding::warning("cluster.features", text, remedy),
+        });
+    }
+    findings
+}
+
+fn members(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Finding {
+    let id = "cluster.members";
+    let names = |is_one: &dyn Fn(&MembersSeen) -> bool| -> Vec<&str> {
+        queues.iter().filter(|queue| is_one(queue)).map(|queue| queue.name.as_str()).collect()
+    };
+    let leaderless = names(&|queue| queue.leader.is_none() || queue.online.len() * 2 <= queue.members.len());
+    if !leaderless.is_empty() {
+        let remedy = "start the nodes with their members; nobody publishes or consumes there until most of them run";
+        return Finding::error(id, format!("without a majority of members: {}", listed(&leaderless)), remedy);
+    }
+    let wanted = nodes.map_or(1, |nodes| nodes.all.len()).min(ENOUGH);
+    let few = names(&|queue| queue.members.len() < wanted);
+    if !few.is_empty() {
+        let remedy = "rabbitmq-queues grow NODE all, for each node that has none";
+        return Finding::warning(id, format!("fewer than {} on {}", many(i64::try_from(wanted).unwrap_or(1), "member"), listed(&few)), remedy);
+    }
+    let away = names(&|queue| queue.online.len() < queue.members.len());
+    if !away.is_empty() {
+        let text = format!("a member is away of {}", listed(&away));
+        return Finding::warning(id, text, "start its node; if it is gone for good, rabbitmq-queues shrink NODE");
+    }
+    Finding::ok(id, format!("every queue has {} or more, all online", many(i64::try_from(wanted).unwrap_or(1), "member")))
+}
+
+fn leaders(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Option<Finding> {
+    let running = nodes?.running.len();
+    let leaders: BTreeSet<_> = queues.iter().filter_map(|queue| queue.leader.as_deref()).collect();
+    if running < 2 || queues.len() < 2 {
+        return None;
+    }
+    Some(match leaders.into_iter().collect::<Vec<_>>().as_slice() {
+        [node] => Finding::warning(
+            "cluster.leaders",
+            format!("all leaders are on {node}: it does the others' work"),
+            "rabbitmq-queues rebalance quorum; and set queue_leader_locator = balanced in rabbitmq.conf",
+        ),
+        nodes => Finding::ok("cluster.leaders", format!("leaders are on {} of {running} nodes", nodes.len())),
+    })
+}
+
+fn policies(queues: &[&MembersSeen], seen: &ClusterSeen) -> Vec<Finding> {
+    let id = "cluster.policies";
+    let mut findings = Vec::new();
+    match &seen.policies {
+        Err(why) => findings.push(unseen(id, why)),
+        Ok(policies) => {
+            for policy in policies {
+                let under = queues.iter().filter(|queue| queue.policy.as_deref() == Some(&policy.name));
+                let under: Vec<_> = under.map(|queue| queue.name.as_str()).collect();
+                if !under.is_empty() {
+                    findings.extend(judged(policy, &format!("of {}", listed(&under)), "clear_policy", seen));
+                }
+            }
+        }
+    }
+    // Which queues these apply to is not told.
+    for policy in seen.operator_policies.iter().flatten() {
+        let to = format!("of queues like {}", policy.pattern);
+        let judged = judged(policy, &to, "clear_operator_policy", seen);
+        findings.extend(judged.map(|finding| match finding.remedy {
+            Some(remedy) => Finding::warning(id, format!("operator {}", finding.text), format!("if that is ours: {remedy}")),
+            None => finding,
+        }));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(id, "no policy changes what the services declare"));
+    }
+    findings
+}
+
+fn judged(policy: &PolicySeen, of: &str, clear: &str, seen: &ClusterSeen) -> Option<Finding> {
+    let of_kind = |keys: &[&str]| -> Vec<String> {
+        let is_one = |(key, _): &(&String, &String)| keys.contains(&key.as_str());
+        policy.definition.iter().filter(is_one).map(|(key, value)| format!("{key} = {value}")).collect()
+    };
+    let (loses, shadows) = (of_kind(&LOSES), of_kind(&SHADOWS));
+    let name = &policy.name;
+    let remedy = format!("rabbitmqctl {clear} -p {} {name}, or set it anew with a pattern that spares our queues", seen.vhost);
+    let id = "cluster.policies";
+    match (loses.as_slice(), shadows.as_slice()) {
+        ([], []) => None,
+        ([], _) => {
+            Some(Finding::warning(id, format!("policy {name} sets {} {of}, where our arguments decide", shadows.join(", ")), remedy))
+        }
+        _ => Some(Finding::error(id, format!("policy {name} sets {} {of}: it can lose messages", loses.join(", ")), remedy)),
+    }
+}
+
+fn bindings(seen: &ClusterSeen) -> Finding {
+    let id = "cluster.bindings";
+    match &seen.bindings {
+        Err(why) => unseen(id, why),
+        Ok(there) => {
+            let missing: Vec<_> = seen.wanted.difference(there).collect();
+            match missing.as_slice() {
+                [] => Finding::ok(id, format!("all {} are there", many(i64::try_from(seen.wanted.len()).unwrap_or(0), "binding"))),
+                [(source, destination, key), ..] => Finding::error(
+                    id,
+                    format!("{} missing, such as {source} to {destination} by {key:?}: messages go astray",
+                        many(i64::try_from(missing.len()).unwrap_or(0), "binding")),
+                    "webhookctl dead list declares them anew; events that were lost have to be published again",
+                ),
+            }
+        }
+    }
+}
+
+/// The first names.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [first, second, third, _, ..] => format!("{first}, {second}, {third} and {} more", names.len() - 3),
+        names => names.join(", "),
+    }
+}

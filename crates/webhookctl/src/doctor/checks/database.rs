@@ -1,0 +1,148 @@
+//! Area `database`: the server.
+
+use std::time::Duration;
+
+use ledger::ServerCondition;
+
+use super::{
+    super::{
+        finding::{Finding, lasting, many},
+        observed::{Database, DatabaseSeen, Observed},
+    },
+    unseen,
+};
+
+/// The oldest version that the service supports.
+const OLDEST: i32 = 150_000;
+/// The clocks of two well-kept machines differ by less.
+const TOLERANCE: time::Duration = time::Duration::seconds(5);
+/// A transaction that is older keeps the server from clearing up.
+const LONG: f64 = 600.0;
+
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    match &observed.database {
+        Database::Unknown => vec![Finding::note("database.connection", "not looked at: database.url cannot be used")],
+        Database::Away(why) => vec![Finding::error(
+            "database.connection",
+            why,
+            "start PostgreSQL, or correct database.url (WEBHOOKS__DATABASE__URL). The services wait for it, and lose nothing",
+        )],
+        Database::ReadOnly => vec![Finding::error(
+            "database.writes",
+            "it takes no writes: a standby, or a demoted primary",
+            "promote it, or let database.url (WEBHOOKS__DATABASE__URL) name the primary, or all hosts; the services go on by themselves",
+        )],
+        Database::Seen(seen) => of_server(seen),
+    }
+}
+
+fn of_server(seen: &DatabaseSeen) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &seen.server {
+        Ok(server) => {
+            findings.push(version(server));
+            findings.push(Finding::ok("database.writes", "takes writes"));
+            findings.push(durability(server));
+            findings.push(standby(server));
+            findings.push(connections(server));
+            findings.extend(transactions(server));
+            findings.push(Finding::note(
+                "database.disk",
+                format!("this database has {}; free disk: `df` on its host, PostgreSQL does not tell", size(server.bytes)),
+            ));
+        }
+        Err(why) => findings.push(unseen("database.version", why)),
+    }
+    let (offset, took) = seen.clock;
+    findings.push(clock(offset, took));
+    findings
+}
+
+fn version(server: &ServerCondition) -> Finding {
+    let version = server.version.split(' ').next().unwrap_or_default();
+    match server.version_number {
+        OLDEST.. => Finding::ok("database.version", format!("PostgreSQL {version}")),
+        _ => Finding::error(
+            "database.version",
+            format!("PostgreSQL {version} is older than 15"),
+            "upgrade it to 15 or later",
+        ),
+    }
+}
+
+fn durability(server: &ServerCondition) -> Finding {
+    let id = "database.durability";
+    if !server.is_durable {
+        let remedy = "set fsync = on and full_page_writes = on in postgresql.conf, and reload it";
+        return Finding::error(id, "fsync or full_page_writes is off: a power cut can destroy everything", remedy);
+    }
+    match server.synchronous_commit.as_str() {
+        "off" => Finding::error(
+            id,
+            "synchronous_commit is off: a crash loses what was acknowledged",
+            "set synchronous_commit = on in postgresql.conf, or for the user or the database, and reload it",
+        ),
+        commit => Finding::ok(id, format!("a commit is on the disk (synchronous_commit = {commit})")),
+    }
+}
+
+fn standby(server: &ServerCondition) -> Finding {
+    let id = "database.standby";
+    let ServerCondition { standbys, synchronous, hidden, .. } = *server;
+    let may_see = "GRANT pg_monitor to the user of database.url";
+    match (server.synchronous_names.is_empty(), standbys, synchronous) {
+        (true, 0, _) => Finding::note(id, "no standby is connected: a lost disk loses the ledger since its backup"),
+        (true, ..) => Finding::warning(
+            id,
+            format!("{} connected, none synchronous: a failover loses the latest commits", many(standbys, "standby")),
+            "set synchronous_standby_names on the primary (deploy/README.md)",
+        ),
+        (false, 1.., 0) if hidden > 0 => {
+            Finding::note(id, format!("{} connected; {may_see}, to see whether they confirm", many(standbys, "standby")))
+        }
+        (false, _, 0) => Finding::error(
+            id,
+            "no synchronous standby is connected: every commit waits for one",
+            "start the standby, or clear synchronous_standby_names and reload until it is back",
+        ),
+        _ => Finding::ok(id, format!("{} confirm commits", many(synchronous, "synchronous standby"))),
+    }
+}
+
+fn connections(server: &ServerCondition) -> Finding {
+    let text = format!("{} of max_connections = {}", many(server.connections, "connection"), server.max_connections);
+    if server.connections * 10 > i64::from(server.max_connections) * 9 {
+        let remedy = "raise max_connections of PostgreSQL, or lower database.max_connections of the services";
+        return Finding::warning("database.connections", text, remedy);
+    }
+    Finding::ok("database.connections", text)
+}
+
+fn transactions(server: &ServerCondition) -> Option<Finding> {
+    let oldest = server.oldest_transaction.filter(|seconds| *seconds > LONG)?;
+    let lasts = lasting(time::Duration::seconds_f64(oldest));
+    Some(Finding::warning(
+        "database.transactions",
+        format!("a transaction lasts for {lasts}: until it ends, tables grow"),
+        "SELECT pid, application_name, xact_start, query FROM pg_stat_activity ORDER BY xact_start; then pg_terminate_backend(pid)",
+    ))
+}
+
+fn clock(offset: time::Duration, took: Duration) -> Finding {
+    let seconds = offset.as_seconds_f64();
+    if offset.abs() > TOLERANCE + took {
+        return Finding::warning(
+            "database.clock",
+            format!("this machine's clock is {seconds:+.1} s off the database's"),
+            "set both by NTP: `timedatectl` on each host says whether it is",
+        );
+    }
+    let millis = took.as_millis();
+    Finding::ok("database.clock", format!("answers in {millis} ms; this machine's clock is {seconds:+.3} s off"))
+}
+
+fn size(bytes: i64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
+    let megabytes = bytes as f64 / 1e6;
+    if megabytes < 1_000.0 { format!("{megabytes:.0} MB") } else { format!("{:.1} GB", megabytes / 1_000.0) }
+}

@@ -1,0 +1,117 @@
+//! Areas `schema`, `partitions` and `keys`: what is in the database.
+
+use ledger::{DaysSeen, KeyUse, MigrationsSeen};
+
+use super::{
+    super::{
+        finding::{Finding, many},
+        observed::{DatabaseSeen, KeysSeen, Observed},
+    },
+    unseen,
+};
+
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    let Some(seen) = observed.database() else { return Vec::new() };
+    let schema = match &seen.migrations {
+        Ok(migrations) => schema(migrations),
+        Err(why) => unseen("schema.version", why),
+    };
+    let is_old = is_old(seen);
+    let mut findings = vec![schema];
+    match &seen.days {
+        Ok(days) => findings.extend(partitions(days, observed.settings.keep)),
+        Err(_) if is_old => {}
+        Err(why) => findings.push(unseen("partitions.ahead", why)),
+    }
+    match &seen.keys {
+        None => {}
+        Some(Ok(used)) => findings.extend(keys(used)),
+        Some(Err(_)) if is_old => {}
+        Some(Err(why)) => findings.push(unseen("keys.open", why)),
+    }
+    findings
+}
+
+/// Whether tables may be missing.
+pub(super) fn is_old(seen: &DatabaseSeen) -> bool {
+    seen.migrations.as_ref().is_ok_and(|migrations| !migrations.missing.is_empty())
+}
+
+fn schema(MigrationsSeen { missing, unknown }: &MigrationsSeen) -> Finding {
+    let id = "schema.version";
+    match (missing.as_slice(), unknown.as_slice()) {
+        ([], []) => Finding::ok(id, "current"),
+        ([first, ..], _) => Finding::error(
+            id,
+            format!("too old: {} from {first} on: no service starts", many(count(missing), "missing migration")),
+            "webhookctl migrate",
+        ),
+        (_, [.., last]) => Finding::warning(
+            id,
+            format!("newer than this webhookctl: it has {last}"),
+            "use the webhookctl of the services' version; what follows may be judged wrongly",
+        ),
+    }
+}
+
+fn partitions(days: &DaysSeen, keep: std::time::Duration) -> Vec<Finding> {
+    let DaysSeen { today, wanted, whole, partial } = days;
+    let missing: Vec<_> = std::iter::successors(Some(*today), |day| day.next_day())
+        .take_while(|day| day <= wanted)
+        .filter(|day| !whole.contains(day))
+        .collect();
+    let earliest = today.checked_sub(time::Duration::try_from(keep).unwrap_or(time::Duration::MAX));
+    let remedy = "webhookctl migrate makes them at once; an ingest that leads makes them ahead: is there one?";
+    let ahead = match missing.as_slice() {
+        [] => Finding::ok("partitions.ahead", format!("every day until {wanted} has its partitions")),
+        // Events may be a day ahead.
+        [first, ..] if (*first - *today).whole_days() <= 1 => {
+            Finding::error("partitions.ahead", format!("{first} has none: its first event has to make them"), remedy)
+        }
+        [first, ..] => {
+            Finding::warning("partitions.ahead", format!("none are made from {first} on (until {wanted})"), remedy)
+        }
+    };
+    let mut findings = vec![ahead];
+    let broken: Vec<_> = partial.iter().filter(|day| earliest.is_none_or(|earliest| **day >= earliest)).collect();
+    if let [day, ..] = broken.as_slice() {
+        findings.push(Finding::warning(
+            "partitions.whole",
+            format!("{} with some of its three partitions, the first {day}", many(count(&broken), "day")),
+            "the first event of such a day makes the others; of the last two days, webhookctl migrate does",
+        ));
+    }
+    findings
+}
+
+fn keys(seen: &KeysSeen) -> Vec<Finding> {
+    let id = "keys.open";
+    let mut findings = Vec::new();
+    let mut wrong = |text| findings.push(Finding::error(id, text, "webhookctl keys list; then add the right key to secrets.keys (WEBHOOKS__SECRETS__KEYS) of api-service and dispatchers. Their deliveries wait"));
+    for used in &seen.used {
+        let KeyUse { key_id, secrets, of_deleted, unopened } = used;
+        let live = secrets - of_deleted;
+        if !seen.configured.contains(key_id) {
+            if live > 0 {
+                wrong(format!("the key {key_id:?} is not configured: {} do not open", secrets_of(live)));
+            }
+        } else if used.is_wrong() {
+            wrong(format!("the key {key_id:?} has other digits than the one that sealed: {} do not open", secrets_of(live)));
+        } else if *unopened > 0 {
+            wrong(format!("{unopened} of the latest secrets of the key {key_id:?} do not open"));
+        }
+    }
+    if findings.is_empty() {
+        let all = seen.used.iter().map(|used| used.secrets).sum();
+        findings.push(Finding::ok(id, format!("{} sealed, all by keys that are configured", secrets_of(all))));
+    }
+    findings
+}
+
+fn secrets_of(number: u64) -> String {
+    many(i64::try_from(number).unwrap_or(i64::MAX), "secret")
+}
+
+fn count<T>(items: &[T]) -> i64 {
+    i64::try_from(items.len()).unwrap_or(i64::MAX)
+}

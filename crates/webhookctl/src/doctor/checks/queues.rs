@@ -1,0 +1,136 @@
+//! Area `queues`: do they exist as they should, and are those empty that should be?
+
+use std::collections::BTreeMap;
+
+use broker::Seen;
+
+use super::super::{
+    finding::{Finding, many},
+    observed::{InsideSeen, Observed},
+};
+
+/// Notices that wait while somebody consumes them, at most.
+const FEW: u32 = 1_000;
+
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    let Some(inside) = observed.inside() else { return Vec::new() };
+    let mut findings = vec![present(inside)];
+    findings.extend(arguments(inside));
+    findings.extend(unknown(inside));
+    findings.extend(parked(inside));
+    findings.extend(notices(inside));
+    findings
+}
+
+fn present(inside: &InsideSeen) -> Finding {
+    let id = "queues.present";
+    let missing = |seen: &BTreeMap<String, Seen>| -> Vec<String> {
+        seen.iter().filter(|(_, seen)| matches!(seen, Seen::Missing)).map(|(name, _)| name.clone()).collect()
+    };
+    let (queues, exchanges) = (missing(&inside.queues), missing(&inside.exchanges));
+    let remedy = "webhookctl dead list declares what is missing (so does each service that connects). Lost jobs come back \
+                  from the ledger within minutes; events that waited on webhooks.events have to be published again";
+    if queues.len() == inside.queues.len() {
+        let text = "none of the queues is there: no service was here yet, or broker.url or broker.prefix is another's";
+        return Finding::error(id, text, "start the services; they declare all they need");
+    }
+    match [("queue", queues), ("exchange", exchanges)].map(|(noun, names)| (!names.is_empty()).then(|| (noun, names))) {
+        [None, None] => {
+            let (queues, exchanges) = (inside.queues.len(), inside.exchanges.len());
+            Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges are there"))
+        }
+        faults => {
+            let told = faults.into_iter().flatten().map(|(noun, names)| {
+                let verb = if names.len() == 1 { "is" } else { "are" };
+                let noun = if names.len() == 1 { noun.to_owned() } else { format!("{noun}s") };
+                format!("the {noun} {} {verb} missing", names.join(", "))
+            });
+            Finding::error(id, told.collect::<Vec<_>>().join("; "), remedy)
+        }
+    }
+}
+
+fn arguments(inside: &InsideSeen) -> Vec<Finding> {
+    let id = "queues.arguments";
+    let all = inside.queues.iter().chain(&inside.exchanges);
+    let found: Vec<_> = all
+        .filter_map(|(name, seen)| match seen {
+            Seen::Present { differs: Some(differs), .. } => Some((name, differs)),
+            _ => None,
+        })
+        .map(|(name, differs)| {
+            // The broker's words name it, mostly.
+            let told = differs.trim_start_matches("PRECONDITION_FAILED - ");
+            Finding::error(
+                id,
+                format!("{name} is declared otherwise, so no service can connect: {told}"),
+                format!("once it is empty: `rabbitmqctl delete_queue {name}` (an exchange: by the management plugin); then webhookctl dead list declares it"),
+            )
+        })
+        .collect();
+    let is_any = inside.queues.values().any(|seen| matches!(seen, Seen::Present { .. }));
+    if found.is_empty() && is_any {
+        return vec![Finding::ok(id, "all are declared as the services declare them")];
+    }
+    found
+}
+
+fn unknown(inside: &InsideSeen) -> Option<Finding> {
+    let all = inside.queues.iter().chain(&inside.exchanges);
+    let unknown = |(name, seen): (&String, &Seen)| match seen {
+        Seen::Unknown(error) => Some(service_kit::process::line(name, error)),
+        _ => None,
+    };
+    let told: Vec<_> = all.filter_map(unknown).collect();
+    let [first, ..] = told.as_slice() else { return None };
+    let count = many(i64::try_from(told.len()).unwrap_or_default(), "queue");
+    Some(Finding::error(
+        "queues.answer",
+        format!("{count} did not answer, such as {first}"),
+        "look at the broker's log, and at --rabbitmqctl: has the queue a leader? May the user configure it?",
+    ))
+}
+
+fn parked(inside: &InsideSeen) -> Vec<Finding> {
+    let (roles, mut findings) = (&inside.roles, Vec::new());
+    let ready = |queue: &str| inside.of(queue).map(|(ready, _)| i64::from(ready));
+    findings.extend(ready(&roles.rejected).map(|ready| match ready {
+        0 => Finding::ok("queues.rejected", "no event was rejected"),
+        _ => Finding::warning(
+            "queues.rejected",
+            format!("{} cannot be used and {} parked", many(ready, "event"), if ready == 1 { "is" } else { "are" }),
+            "webhookctl rejected list says why; mend the upstream service; then webhookctl rejected requeue, or discard",
+        ),
+    }));
+    findings.extend(ready(&roles.dead).map(|ready| match ready {
+        0 => Finding::ok("queues.dead", "no job is dead"),
+        _ => Finding::error(
+            "queues.dead",
+            format!("{}: their deliveries wait for you", many(ready, "dead letter")),
+            "webhookctl dead list says why (deploy/README.md, dead jobs); then webhookctl dead requeue, or discard",
+        ),
+    }));
+    findings.extend(ready(&roles.unroutable).map(|ready| match ready {
+        0 => Finding::ok("queues.unroutable", "every message found its queue"),
+        _ => Finding::error(
+            "queues.unroutable",
+            format!("{} found no queue: somebody deleted a queue or a binding", many(ready, "message")),
+            format!("webhookctl dead list declares what is missing; jobs come back from the ledger; then `rabbitmqctl purge_queue {}`, unless there are notices (deploy/README.md)", roles.unroutable),
+        ),
+    }));
+    findings
+}
+
+fn notices(inside: &InsideSeen) -> Option<Finding> {
+    let (ready, consumers) = inside.of(&inside.roles.notices)?;
+    let waiting = many(ready, "notice");
+    Some(match (ready, consumers) {
+        (0, _) => Finding::ok("queues.notices", "no notice waits"),
+        (..FEW, _) => Finding::note("queues.notices", format!("{waiting} of webhooks wait, and {}", many(consumers, "consumer"))),
+        _ => Finding::warning(
+            "queues.notices",
+            format!("{waiting} wait, and {}; the oldest go beyond 100,000", many(consumers, "consumer")),
+            "the business application is to consume them: is it running? Nothing else suffers",
+        ),
+    })
+}

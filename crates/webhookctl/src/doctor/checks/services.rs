@@ -1,0 +1,133 @@
+//! Areas `services` and `leader`: who runs.
+
+use broker::Seen;
+use time::OffsetDateTime;
+
+use super::{
+    super::{
+        finding::{Finding, lasting, many},
+        observed::{DatabaseSeen, Observed},
+    },
+    ledger::is_old,
+    unseen,
+};
+
+/// The leader notes once a minute that the broker is the one it knows.
+const SILENT: time::Duration = time::Duration::minutes(5);
+
+pub(super) fn check(observed: &Observed) -> Vec<Finding> {
+    let mut findings = vec![api(observed)];
+    findings.retain(|_| observed.database().is_some());
+    findings.extend(consumers(observed));
+    findings.extend(observed.database().into_iter().flat_map(|seen| leader(seen, observed)));
+    findings
+}
+
+/// Where a service is connected from, such as `10.0.0.5 (4), 10.0.0.6 (4)`. `None` when it is not.
+fn hosts(seen: &DatabaseSeen, name: &str) -> Option<String> {
+    let seen = seen.connections.as_ref().ok()?.iter().filter(|seen| seen.name == name);
+    let told: Vec<_> = seen
+        .map(|seen| format!("{} ({})", seen.address.as_deref().unwrap_or("its own host"), seen.connections))
+        .collect();
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
+fn api(observed: &Observed) -> Finding {
+    let id = "services.api";
+    match observed.database().map(|seen| (hosts(seen, "api-service"), &seen.connections)) {
+        Some((_, Err(why))) => unseen(id, why),
+        Some((Some(hosts), _)) => Finding::ok(id, format!("api-service holds database connections from {hosts}")),
+        _ => Finding::error(
+            id,
+            "no api-service is connected to the database: no REST API, no console, no outbox relay",
+            "start api-service; if it runs: what do its log and /readyz (port 9081) say?",
+        ),
+    }
+}
+
+fn consumers(observed: &Observed) -> Vec<Finding> {
+    let Some(inside) = observed.inside() else { return Vec::new() };
+    let consumers = |queue: &str| inside.of(queue).map(|(_, consumers)| consumers);
+    let roles = &inside.roles;
+    let from = |name: &str| {
+        let hosts = observed.database().and_then(|seen| hosts(seen, name));
+        hosts.map(|hosts| format!("; database connections from {hosts}")).unwrap_or_default()
+    };
+    let mut findings = Vec::new();
+    let id = "services.ingest";
+    findings.extend(consumers(&roles.events).map(|consumers| match consumers {
+        0 => Finding::error(
+            id,
+            format!("no event-ingest consumes {}: events wait there", roles.events),
+            "start event-ingest; if it runs: what do its log and /readyz (port 9082) say?",
+        ),
+        _ => Finding::ok(id, format!("{}{}", many(consumers, "event-ingest consumer"), from("event-ingest"))),
+    }));
+    let id = "services.dispatchers";
+    let lanes = [&roles.deliveries, &roles.bulk, &roles.slow].map(|queue| consumers(queue));
+    if let [Some(main), Some(bulk), Some(slow)] = lanes {
+        let remedy = "start a dispatcher; if one runs: what do its log and /readyz (port 9083) say?";
+        let told = format!("main {main}, bulk {bulk}, slow {slow}");
+        findings.push(match (main.min(bulk).min(slow), main.max(bulk).max(slow)) {
+            (_, 0) => Finding::error(id, "no dispatcher consumes the lanes: no delivery is attempted", remedy),
+            (0, _) => Finding::error(id, format!("a lane has no consumer ({told}): its jobs wait"), remedy),
+            (least, most) if least < most => Finding::warning(
+                id,
+                format!("the lanes' consumers differ ({told})"),
+                "look again in a minute; if it stays: /readyz (port 9083) of each dispatcher says which one lacks a lane",
+            ),
+            _ => Finding::ok(id, format!("{} on each lane{}", many(main, "dispatcher consumer"), from("dispatcher"))),
+        });
+    }
+    findings
+}
+
+fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let id = "leader.present";
+    findings.push(match &seen.connections {
+        Err(why) => unseen(id, why),
+        Ok(connections) => match connections.iter().find(|seen| seen.leads) {
+            Some(leader) => {
+                let host = leader.address.as_deref().unwrap_or("the database's host");
+                Finding::ok(id, format!("an {} at {host} leads", leader.name))
+            }
+            None => Finding::error(
+                id,
+                "nobody leads: no lost job is found, no partition made, nothing old deleted",
+                "start event-ingest: one of them leads within seconds; if one runs, its log (target upkeep) says why not",
+            ),
+        },
+    });
+    match &seen.generation {
+        Err(_) if is_old(seen) => {}
+        Err(why) => findings.push(unseen("leader.broker", why)),
+        Ok(generation) => findings.push(match observed.inside().and_then(|inside| inside.sentinel.as_ref()) {
+            _ if generation.is_rebuilding => Finding::warning(
+                "leader.broker",
+                "the queues are being rebuilt from the ledger",
+                "wait: deliveries go on meanwhile, and nothing is to be done (deploy/README.md, lost brokers)",
+            ),
+            Some((queue, Seen::Missing)) => Finding::error(
+                "leader.broker",
+                format!("the broker lacks {queue}: it lost its disk, or it is another one"),
+                "if broker.url names the right broker, wait: the leader rebuilds the queues from the ledger",
+            ),
+            _ => verified(generation.verified_at, seen.now),
+        }),
+    }
+    findings
+}
+
+fn verified(at: Option<OffsetDateTime>, now: OffsetDateTime) -> Finding {
+    let id = "leader.broker";
+    match at {
+        None => Finding::note(id, "the ledger has not been compared with this broker yet"),
+        Some(at) if now - at > SILENT => Finding::warning(
+            id,
+            format!("the leader has not looked at the broker for {}", lasting(now - at)),
+            "its log (event-ingest, target upkeep) says why; if nobody leads, start event-ingest",
+        ),
+        Some(_) => Finding::ok(id, "the leader compares the ledger with this broker"),
+    }
+}

@@ -1,0 +1,22 @@
+//! Area `settings`.
+
+use super::super::{finding::Finding, observed::SettingsSeen};
+
+pub(super) fn check(seen: &SettingsSeen) -> Vec<Finding> {
+    let mut findings: Vec<_> = seen
+        .faults
+        .iter()
+        .map(|fault| Finding::error("settings.usable", fault, "correct the setting; no service that needs it starts"))
+        .collect();
+    if findings.is_empty() {
+        findings.push(Finding::ok("settings.usable", "every service can start with the settings that were read here"));
+    }
+    if !seen.exempt.is_empty() {
+        let exempt = seen.exempt.join(", ");
+        findings.push(Finding::note(
+            "settings.exempt_networks",
+            format!("receivers may be in {exempt} (egress.allowed_networks): right for development"),
+        ));
+    }
+    findings
+}

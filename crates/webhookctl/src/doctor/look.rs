@@ -1,0 +1,50 @@
+//! The look: it gathers what is seen, changes nothing, and gives every step a deadline.
+
+mod broker;
+mod cluster;
+mod database;
+mod rabbitmqctl;
+mod settings;
+
+use std::{error::Error, time::Duration};
+
+use service_kit::{Settings, process};
+
+use super::observed::{Database, Observed, SettingsSeen};
+
+/// How long a step at a server may take.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Looks at everything at once: the database, the broker and, with a command for it, the broker's cluster.
+pub(super) async fn at_everything(rabbitmqctl: Option<&str>) -> Observed {
+    let settings = match Settings::load() {
+        Ok(settings) => settings,
+        Err(error) => {
+            let faults = vec![error_chain(&error)];
+            let settings = SettingsSeen { faults, ..SettingsSeen::default() };
+            return Observed { settings, database: Database::Unknown, broker: None, cluster: None };
+        }
+    };
+    let settings::Usable { seen, ledger, keys, broker } = settings::look(&settings);
+    let (database, (broker, cluster)) = tokio::join!(database::look(ledger.as_ref(), keys.as_ref()), async {
+        match &broker {
+            None => (None, None),
+            Some(broker) => {
+                let cluster = async {
+                    match rabbitmqctl {
+                        Some(command) => Some(cluster::look(broker, command).await),
+                        None => None,
+                    }
+                };
+                let (broker, cluster) = tokio::join!(broker::look(broker, ledger.as_ref()), cluster);
+                (Some(broker), cluster)
+            }
+        }
+    });
+    Observed { settings: seen, database, broker, cluster }
+}
+
+fn error_chain(error: &dyn Error) -> String {
+    let line = process::line("", error);
+    line.trim_start_matches(": ").to_owned()
+}

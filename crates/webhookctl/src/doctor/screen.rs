@@ -1,0 +1,151 @@
+//! What the operator sees, and the same as JSON.
+
+use std::io::Write;
+
+use anstyle::{AnsiColor, Style};
+use domain::visible;
+use serde_json::{Value, json};
+
+use super::finding::{Finding, Level, many};
+
+/// Lines are at most this wide, unless a word is longer.
+const WIDTH: usize = 80;
+/// Where a finding's text begins: after the area, the mark and their blanks.
+const INDENT: usize = 15;
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+
+const fn style(level: Level) -> Style {
+    match level {
+        Level::Ok => AnsiColor::Green.on_default(),
+        Level::Note => Style::new().dimmed(),
+        Level::Warning => AnsiColor::Yellow.on_default(),
+        Level::Error => AnsiColor::Red.on_default().bold(),
+    }
+}
+
+const fn mark(level: Level) -> &'static str {
+    match level {
+        Level::Ok => "✓",
+        Level::Note => "·",
+        Level::Warning => "!",
+        Level::Error => "✗",
+    }
+}
+
+/// Writes everything: in colour if standard output is a terminal and `NO_COLOR` is not set. Nobody may be there to read
+/// it.
+pub(super) fn show(findings: &[Finding]) {
+    let mut out = anstream::stdout().lock();
+    let _ = out.write_all(text(findings).as_bytes());
+    let _ = out.flush();
+}
+
+/// A line for each finding, then what is wrong once more, with what mends it.
+fn text(findings: &[Finding]) -> String {
+    let (mut text, mut last) = (String::new(), "");
+    for finding in findings {
+        let area = if finding.area() == last { "" } else { finding.area() };
+        last = finding.area();
+        let (style, mark) = (style(finding.level), mark(finding.level));
+        let lines = wrapped(&finding.text, WIDTH - INDENT).join(&format!("\n{:INDENT$}", ""));
+        let lines = if finding.level == Level::Note { format!("{DIM}{lines}{DIM:#}") } else { lines };
+        text += &format!("{BOLD}{area:11}{BOLD:#} {style}{mark}{style:#}  {lines}\n");
+    }
+    text + &summary(findings)
+}
+
+fn summary(findings: &[Finding]) -> String {
+    let of = |level| findings.iter().filter(move |finding| finding.level == level);
+    let count = |level| i64::try_from(of(level).count()).unwrap_or(i64::MAX);
+    let (errors, warnings) = (count(Level::Error), count(Level::Warning));
+    let (good, warned, bad) = (style(Level::Ok), style(Level::Warning), style(Level::Error));
+    let mut text = match (errors, warnings) {
+        (0, 0) => format!("\n{good}Nothing is wrong.{good:#}\n"),
+        (0, _) => format!("\n{warned}Nothing is wrong; {}:{warned:#}\n", many(warnings, "warning")),
+        (_, 0) => format!("\n{bad}{}:{bad:#}\n", many(errors, "error")),
+        _ => format!("\n{bad}{}, {}:{bad:#}\n", many(errors, "error"), many(warnings, "warning")),
+    };
+    for finding in of(Level::Error).chain(of(Level::Warning)) {
+        let (style, mark) = (style(finding.level), mark(finding.level));
+        let told = wrapped(&finding.text, WIDTH - 4).join("\n    ");
+        text += &format!("\n  {style}{mark}{style:#} {told}  {DIM}{}{DIM:#}\n", finding.id);
+        let remedy = finding.remedy.as_deref().unwrap_or_default();
+        text += &format!("    → {}\n", wrapped(remedy, WIDTH - 6).join("\n      "));
+    }
+    text
+}
+
+/// Lines of whole words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in visible(text).split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The same as one JSON document.
+pub(super) fn document(findings: &[Finding]) -> Value {
+    let check = |finding: &Finding| {
+        let Finding { id, level, text, remedy } = finding;
+        json!({ "id": id, "level": level.name(), "text": text, "remedy": remedy })
+    };
+    let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
+    json!({ "level": worst.name(), "checks": findings.iter().map(check).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(findings: &[Finding]) -> String {
+        anstream::adapter::strip_str(&text(findings)).to_string()
+    }
+
+    #[test]
+    fn a_screen_says_all_is_well() {
+        let findings = [Finding::ok("database.version", "PostgreSQL 15.14"), Finding::note("database.disk", "12 MB")];
+        let expected = "\
+database    ✓  PostgreSQL 15.14
+            ·  12 MB
+
+Nothing is wrong.
+";
+        assert_eq!(plain(&findings), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_again_with_what_mends_it_the_worst_first() {
+        let findings = [
+            Finding::ok("keys.open", "3 secrets"),
+            Finding::warning("queues.rejected", "1 event cannot be used", "webhookctl rejected list"),
+            Finding::error("queues.dead", format!("{}end", "many words ".repeat(12)), "webhookctl dead list"),
+        ];
+        let expected = "\
+keys        ✓  3 secrets
+queues      !  1 event cannot be used
+            ✗  many words many words many words many words many words many
+               words many words many words many words many words many words
+               many words end
+
+1 error, 1 warning:
+
+  ✗ many words many words many words many words many words many words many words
+    many words many words many words many words many words end  queues.dead
+    → webhookctl dead list
+
+  ! 1 event cannot be used  queues.rejected
+    → webhookctl rejected list
+";
+        assert_eq!(plain(&findings), expected);
+        assert_eq!(document(&findings)["level"], "error");
+        assert_eq!(document(&findings)["checks"][1]["remedy"], "webhookctl rejected list");
+        assert_eq!(document(&findings)["checks"][0]["remedy"], Value::Null);
+    }
+}
