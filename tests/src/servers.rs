@@ -149,6 +149,13 @@ impl PrivateServers {
         self.stack(&[&["rabbitmqctl", "-q"], arguments].concat())
     }
 
+    /// The command line that runs `rabbitmqctl` on the broker.
+    #[must_use]
+    pub fn rabbitmqctl_command(&self) -> String {
+        let stack = repository().join("deploy/local/stack");
+        format!("env STACK_DIR={} {} rabbitmqctl", self.folder.display(), stack.display())
+    }
+
     /// The number of messages in a queue, ready or unacknowledged. Asks the queue, because the broker's lists are
     /// seconds old.
     ///

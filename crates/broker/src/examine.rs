@@ -1,6 +1,6 @@
 //! A look at the broker that changes nothing there: what exists, with which arguments, and how much waits.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lapin::{
@@ -18,6 +18,11 @@ use crate::{
     link::{Broker, farewell},
     topology::{Exchange, Queue},
 };
+
+/// How long the broker waits for a queue's leader before it says that the queue is empty.
+const SILENCE: Duration = Duration::from_millis(250);
+/// How often such an answer is asked for.
+const TRIES: usize = 4;
 
 /// An address of the broker, and how it answers.
 #[derive(Debug)]
@@ -101,7 +106,10 @@ impl Examiner {
             Seen::Present { ready, consumers, .. } => {
                 let differs = self.declared(async |channel| {
                     let options = QueueDeclareOptions { durable: true, ..Default::default() };
-                    channel.queue_declare(queue.name.as_str().into(), options, queue.arguments(&exchange)).await.map(drop)
+                    channel
+                        .queue_declare(queue.name.as_str().into(), options, queue.arguments(&exchange))
+                        .await
+                        .map(drop)
                 });
                 match differs.await {
                     Ok(differs) => Seen::Present { ready, consumers, differs },
@@ -112,14 +120,22 @@ impl Examiner {
         }
     }
 
-    /// How the broker has a queue, whatever its arguments are.
+    /// How the broker has a queue, whatever its arguments are. A leader that is silent looks like an empty queue without
+    /// consumers, a quarter of a second late: so such an answer is asked for again, and believed only if it is prompt.
     pub async fn passive_queue(&self, queue: &str) -> Seen {
-        let seen = self.on_channel(async |channel| {
-            let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-            let queue = channel.queue_declare(queue.into(), passive, FieldTable::default()).await?;
-            Ok(Seen::Present { ready: queue.message_count(), consumers: queue.consumer_count(), differs: None })
-        });
-        missing_or(seen.await)
+        for _ in 0..TRIES {
+            let asked = Instant::now();
+            let seen = self.on_channel(async |channel| {
+                let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+                let queue = channel.queue_declare(queue.into(), passive, FieldTable::default()).await?;
+                Ok(Seen::Present { ready: queue.message_count(), consumers: queue.consumer_count(), differs: None })
+            });
+            match missing_or(seen.await) {
+                Seen::Present { ready: 0, consumers: 0, .. } if asked.elapsed() >= SILENCE => {}
+                seen => return seen,
+            }
+        }
+        Seen::Unknown(BrokerError::Timeout(SILENCE))
     }
 
     /// How the broker has an exchange of the topology.

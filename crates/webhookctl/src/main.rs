@@ -149,6 +149,7 @@ async fn run(command: Command) -> anyhow::Result<bool> {
 
 async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
     match command {
+        // It reads the settings itself: unusable ones are what it tells.
         Command::Doctor(_) => Ok(()),
         Command::Migrate => migrate(settings).await,
         Command::Session(Session::Create { tenant, ttl, user, role }) => {

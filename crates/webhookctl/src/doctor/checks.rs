@@ -28,5 +28,8 @@ pub(super) fn all(observed: &Observed) -> Vec<Finding> {
 
 /// The finding of a look that showed nothing.
 fn unseen(id: &'static str, why: &str) -> Finding {
-    Finding::warning(id, format!("cannot be looked at: {why}"), "see the error; the other lines do not depend on it")
+    Finding::warning(id, format!("not seen: {why}"), "mend what the message names; the other lines do not depend on it")
 }
+
+#[cfg(test)]
+mod tests;

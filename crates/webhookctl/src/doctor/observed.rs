@@ -69,6 +69,7 @@ pub(super) struct DatabaseSeen {
 }
 
 /// The sealing keys.
+#[derive(Default)]
 pub(super) struct KeysSeen {
     pub(super) configured: Vec<String>,
     pub(super) used: Vec<KeyUse>,
@@ -83,7 +84,8 @@ pub(super) struct BrokerSeen {
 
 /// What a client sees once it is let in.
 pub(super) struct InsideSeen {
-    pub(super) is_blocked: Looked<bool>,
+    /// `None` when it cannot be asked: the service's exchange is missing.
+    pub(super) is_blocked: Option<Looked<bool>>,
     pub(super) exchanges: BTreeMap<String, Seen>,
     pub(super) queues: BTreeMap<String, Seen>,
     pub(super) roles: Roles,

@@ -69,8 +69,8 @@ fn summary(findings: &[Finding]) -> String {
     };
     for finding in of(Level::Error).chain(of(Level::Warning)) {
         let (style, mark) = (style(finding.level), mark(finding.level));
-        let told = wrapped(&finding.text, WIDTH - 4).join("\n    ");
-        text += &format!("\n  {style}{mark}{style:#} {told}  {DIM}{}{DIM:#}\n", finding.id);
+        let told = wrapped(&format!("{}: {}", finding.id, finding.text), WIDTH - 4).join("\n    ");
+        text += &format!("\n  {style}{mark}{style:#} {told}\n");
         let remedy = finding.remedy.as_deref().unwrap_or_default();
         text += &format!("    → {}\n", wrapped(remedy, WIDTH - 6).join("\n      "));
     }
@@ -130,17 +130,17 @@ Nothing is wrong.
         let expected = "\
 keys        ✓  3 secrets
 queues      !  1 event cannot be used
-            ✗  many words many words many words many words many words many
-               words many words many words many words many words many words
-               many words end
+            ✗  many words many words many words many words many words many words
+               many words many words many words many words many words many words
+               end
 
 1 error, 1 warning:
 
-  ✗ many words many words many words many words many words many words many words
-    many words many words many words many words many words end  queues.dead
+  ✗ queues.dead: many words many words many words many words many words many
+    words many words many words many words many words many words many words end
     → webhookctl dead list
 
-  ! 1 event cannot be used  queues.rejected
+  ! queues.rejected: 1 event cannot be used
     → webhookctl rejected list
 ";
         assert_eq!(plain(&findings), expected);

@@ -1,4 +1,5 @@
--- The server, as it says itself. Of a standby, a user without the role `pg_monitor` sees only that there is one.
+-- The server, as it says itself. Without the role `pg_monitor`, a user sees of a standby and of others' connections
+-- only that they are there.
 SELECT
     current_setting('server_version') AS version,
     current_setting('server_version_num')::integer AS version_number,
@@ -15,7 +16,8 @@ FROM (
 ) AS standby
 CROSS JOIN (
     SELECT count(*) AS connections,
-        extract(epoch FROM now() - min(xact_start) FILTER (WHERE datname = current_database() AND pid <> pg_backend_pid()))::float8
-            AS oldest_transaction
-    FROM pg_stat_activity WHERE backend_type = 'client backend'
+        extract(epoch FROM now() - min(xact_start) FILTER (
+            WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+        ))::float8 AS oldest_transaction
+    FROM pg_stat_activity WHERE datid IS NOT NULL
 ) AS client

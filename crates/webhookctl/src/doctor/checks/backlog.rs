@@ -80,7 +80,8 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
     if late <= grace * 2 {
         return Finding::ok(id, format!("no attempt is overdue by more than {}", lasting(grace * 2)));
     }
-    let text = format!("{} due and not attempted, the oldest for {}", deliveries(overdue.overdue, "is", "are"), lasting(late));
+    let text =
+        format!("{} due and not attempted, the oldest for {}", deliveries(overdue.overdue, "is", "are"), lasting(late));
     let of_lanes = |pick: fn((u32, u32)) -> u32| {
         let inside = observed.inside()?;
         Some(inside.of(&inside.roles.deliveries).map_or(0, pick) + inside.of(&inside.roles.bulk).map_or(0, pick))
@@ -89,7 +90,9 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
         (None, _) => "bring the broker back first: attempts go on by themselves",
         (Some(0), _) => "start a dispatcher",
         (_, Some(FEW..)) => "the dispatchers are behind: start another one, or look whether they wait for the database",
-        _ => "their jobs are lost, and handed out again within minutes if somebody leads; if it stays: the dispatchers' logs",
+        _ => {
+            "their jobs are lost, and handed out again within minutes if somebody leads; if it stays: the dispatchers' logs"
+        }
     };
     if late > LONG { Finding::error(id, text, remedy) } else { Finding::warning(id, text, remedy) }
 }
@@ -102,35 +105,46 @@ fn deliveries(count: i64, verb_of_one: &str, verb: &str) -> String {
 }
 
 fn work(work: &WorkSeen) -> Vec<Finding> {
-    let up_to = |count: i64| match count {
-        WorkSeen::MOST => format!("at least {}", grouped(count)),
-        count => grouped(count),
-    };
     let relay = "start api-service; if it runs, its log says why it does not go on";
     let outbox = match work {
         WorkSeen { outbox_late: late @ 1.., .. } => Finding::error(
             "backlog.outbox",
-            format!("{} in the outbox for over a minute: nobody publishes them", up_to(*late)),
+            format!("outbox: {} for over a minute: nobody publishes them", jobs(*late, "job")),
             relay,
         ),
-        WorkSeen { outbox, .. } => Finding::ok("backlog.outbox", format!("{} in the outbox", up_to(*outbox))),
+        WorkSeen { outbox, .. } => Finding::ok("backlog.outbox", format!("outbox: {}", jobs(*outbox, "job"))),
     };
     let notices = (work.notices_late > 0).then(|| {
-        let text = format!("{} unpublished for over a minute", up_to(work.notices_late));
-        Finding::error("backlog.notices", format!("notices: {text}"), relay)
+        let text = format!("outbox: {} for over a minute: nobody publishes them", jobs(work.notices_late, "notice"));
+        Finding::error("backlog.notices", text, relay)
     });
     let tasks = match work {
         WorkSeen { tasks_late: late @ 1.., .. } => Finding::error(
             "backlog.tasks",
-            format!("{} of deletion, activation or recovery without a step for minutes", up_to(*late)),
+            format!("deletions, activations or recoveries that do not go on: {}", up_to(*late)),
             relay,
         ),
-        WorkSeen { tasks, .. } => Finding::ok("backlog.tasks", format!("{} under way", up_to(*tasks))),
+        WorkSeen { tasks, .. } => {
+            Finding::ok("backlog.tasks", format!("deletions, activations and recoveries under way: {}", up_to(*tasks)))
+        }
     };
-    let held = format!("jobs of paused webhooks: {}; webhooks in the slow lane: {}", up_to(work.held), up_to(work.slow_webhooks));
+    let held = format!(
+        "jobs of paused webhooks: {}; webhooks in the slow lane: {}",
+        up_to(work.held),
+        up_to(work.slow_webhooks)
+    );
     let held = match work.slow_webhooks {
         0 => Finding::ok("backlog.held", held),
         _ => Finding::note("backlog.held", format!("{held}: their receivers are slow or dead")),
     };
     [Some(outbox), notices, Some(tasks), Some(held)].into_iter().flatten().collect()
+}
+
+/// A count that stops at a limit.
+fn up_to(count: i64) -> String {
+    if count >= WorkSeen::MOST { format!("at least {}", grouped(count)) } else { grouped(count) }
+}
+
+fn jobs(count: i64, noun: &str) -> String {
+    if count >= WorkSeen::MOST { format!("at least {}", many(count, noun)) } else { many(count, noun) }
 }

@@ -17,8 +17,8 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     };
     let mut findings = connection(seen);
     findings.extend(version(seen));
-    if let Some(inside) = &seen.inside {
-        findings.push(match &inside.is_blocked {
+    if let Some(is_blocked) = seen.inside.as_ref().and_then(|inside| inside.is_blocked.as_ref()) {
+        findings.push(match is_blocked {
             Ok(false) => Finding::ok("broker.blocked", "takes messages: no alarm"),
             Ok(true) => Finding::error(
                 "broker.blocked",
@@ -43,8 +43,16 @@ fn connection(seen: &BrokerSeen) -> Vec<Finding> {
     let found = faults.into_iter().map(|(node, fault)| {
         let text = service_kit::process::line(&node.address, fault);
         match is_lost {
-            true => Finding::error(id, text, "start RabbitMQ, or correct broker.url (WEBHOOKS__BROKER__URL). The services wait for it"),
-            false => Finding::warning(id, text, "start this node: the others carry its load, and one more may stop the queues"),
+            true => Finding::error(
+                id,
+                text,
+                "start RabbitMQ, or correct broker.url (WEBHOOKS__BROKER__URL). The services wait for it",
+            ),
+            false => Finding::warning(
+                id,
+                text,
+                "start this node: the others carry its load, and one more may stop the queues",
+            ),
         }
     });
     found.collect()

@@ -31,13 +31,15 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Ok(queues) => {
             let ours = ours(queues, observed);
             let nodes = seen.nodes.as_ref().ok();
-            findings.push(members(&ours, nodes));
-            findings.extend(leaders(&ours, nodes));
-            findings.extend(policies(&ours, seen));
+            if !ours.is_empty() {
+                findings.push(members(&ours, nodes));
+                findings.extend(leaders(&ours, nodes));
+                findings.extend(policies(&ours, seen));
+                findings.push(bindings(seen));
+            }
         }
         Err(why) => findings.push(unseen("cluster.members", why)),
     }
-    findings.push(bindings(seen));
     findings
 }
 
@@ -51,7 +53,9 @@ fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
     let NodesSeen { all, running, versions, alarms, partitions, disabled } = nodes;
     let stopped: Vec<_> = all.iter().filter(|node| !running.contains(node)).cloned().collect();
     let nodes = match (all.len(), stopped.as_slice()) {
-        (1, []) => Finding::note("cluster.nodes", "one node: if its disk is lost, so are events that nobody has ingested"),
+        (1, []) => {
+            Finding::note("cluster.nodes", "one node: if its disk is lost, so are events that nobody has ingested")
+        }
         (count, []) => Finding::ok("cluster.nodes", format!("all {count} nodes run")),
         _ => Finding::error("cluster.nodes", format!("not running: {}", stopped.join(", ")), "start RabbitMQ there"),
     };
@@ -68,7 +72,11 @@ fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
     }
     if !partitions.is_empty() {
         let remedy = "restart the nodes of the smaller side; set cluster_partition_handling = pause_minority";
-        findings.push(Finding::error("cluster.partitions", format!("nodes do not see: {}", partitions.join(", ")), remedy));
+        findings.push(Finding::error(
+            "cluster.partitions",
+            format!("nodes do not see: {}", partitions.join(", ")),
+            remedy,
+        ));
     }
     if !disabled.is_empty() {
         let names = disabled.join(", ");
@@ -76,7 +84,11 @@ fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
         let remedy = "rabbitmqctl enable_feature_flag all, once all nodes have the same version";
         // Dead-lettering at least once needs it.
         findings.push(match disabled.iter().any(|flag| flag == "stream_queue") {
-            true => Finding::error("cluster.features", format!("{text}; without stream_queue expired jobs can be lost"), remedy),
+            true => Finding::error(
+                "cluster.features",
+                format!("{text}; without stream_queue expired jobs can be lost"),
+                remedy,
+            ),
             false => Finding::warning("cluster.features", text, remedy),
         });
     }
@@ -97,14 +109,22 @@ fn members(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Finding {
     let few = names(&|queue| queue.members.len() < wanted);
     if !few.is_empty() {
         let remedy = "rabbitmq-queues grow NODE all, for each node that has none";
-        return Finding::warning(id, format!("fewer than {} on {}", many(i64::try_from(wanted).unwrap_or(1), "member"), listed(&few)), remedy);
+        return Finding::warning(
+            id,
+            format!("fewer than {} on {}", many(i64::try_from(wanted).unwrap_or(1), "member"), listed(&few)),
+            remedy,
+        );
     }
     let away = names(&|queue| queue.online.len() < queue.members.len());
     if !away.is_empty() {
         let text = format!("a member is away of {}", listed(&away));
         return Finding::warning(id, text, "start its node; if it is gone for good, rabbitmq-queues shrink NODE");
     }
-    Finding::ok(id, format!("every queue has {} or more, all online", many(i64::try_from(wanted).unwrap_or(1), "member")))
+    let text = match wanted {
+        1 => "every queue has its member, which is online".to_owned(),
+        wanted => format!("every queue has {wanted} members or more, and all are online"),
+    };
+    Finding::ok(id, text)
 }
 
 fn leaders(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Option<Finding> {
@@ -143,7 +163,9 @@ fn policies(queues: &[&MembersSeen], seen: &ClusterSeen) -> Vec<Finding> {
         let to = format!("of queues like {}", policy.pattern);
         let judged = judged(policy, &to, "clear_operator_policy", seen);
         findings.extend(judged.map(|finding| match finding.remedy {
-            Some(remedy) => Finding::warning(id, format!("operator {}", finding.text), format!("if that is ours: {remedy}")),
+            Some(remedy) => {
+                Finding::warning(id, format!("operator {}", finding.text), format!("if that is ours: {remedy}"))
+            }
             None => finding,
         }));
     }
@@ -160,14 +182,21 @@ fn judged(policy: &PolicySeen, of: &str, clear: &str, seen: &ClusterSeen) -> Opt
     };
     let (loses, shadows) = (of_kind(&LOSES), of_kind(&SHADOWS));
     let name = &policy.name;
-    let remedy = format!("rabbitmqctl {clear} -p {} {name}, or set it anew with a pattern that spares our queues", seen.vhost);
+    let remedy =
+        format!("rabbitmqctl {clear} -p {} {name}, or set it anew with a pattern that spares our queues", seen.vhost);
     let id = "cluster.policies";
     match (loses.as_slice(), shadows.as_slice()) {
         ([], []) => None,
-        ([], _) => {
-            Some(Finding::warning(id, format!("policy {name} sets {} {of}, where our arguments decide", shadows.join(", ")), remedy))
-        }
-        _ => Some(Finding::error(id, format!("policy {name} sets {} {of}: it can lose messages", loses.join(", ")), remedy)),
+        ([], _) => Some(Finding::warning(
+            id,
+            format!("policy {name} sets {} {of}, where our arguments decide", shadows.join(", ")),
+            remedy,
+        )),
+        _ => Some(Finding::error(
+            id,
+            format!("policy {name} sets {} {of}: it can lose messages", loses.join(", ")),
+            remedy,
+        )),
     }
 }
 
@@ -178,11 +207,16 @@ fn bindings(seen: &ClusterSeen) -> Finding {
         Ok(there) => {
             let missing: Vec<_> = seen.wanted.difference(there).collect();
             match missing.as_slice() {
-                [] => Finding::ok(id, format!("all {} are there", many(i64::try_from(seen.wanted.len()).unwrap_or(0), "binding"))),
+                [] => Finding::ok(
+                    id,
+                    format!("all {} are there", many(i64::try_from(seen.wanted.len()).unwrap_or(0), "binding")),
+                ),
                 [(source, destination, key), ..] => Finding::error(
                     id,
-                    format!("{} missing, such as {source} to {destination} by {key:?}: messages go astray",
-                        many(i64::try_from(missing.len()).unwrap_or(0), "binding")),
+                    format!(
+                        "{} missing, such as {source} to {destination} by {key:?}: messages go astray",
+                        many(i64::try_from(missing.len()).unwrap_or(0), "binding")
+                    ),
                     "webhookctl dead list declares them anew; events that were lost have to be published again",
                 ),
             }

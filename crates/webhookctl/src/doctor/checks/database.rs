@@ -48,7 +48,10 @@ fn of_server(seen: &DatabaseSeen) -> Vec<Finding> {
             findings.extend(transactions(server));
             findings.push(Finding::note(
                 "database.disk",
-                format!("this database has {}; free disk: `df` on its host, PostgreSQL does not tell", size(server.bytes)),
+                format!(
+                    "this database has {}; free disk: `df` on its host, PostgreSQL does not tell",
+                    size(server.bytes)
+                ),
             ));
         }
         Err(why) => findings.push(unseen("database.version", why)),
@@ -97,9 +100,10 @@ fn standby(server: &ServerCondition) -> Finding {
             format!("{} connected, none synchronous: a failover loses the latest commits", many(standbys, "standby")),
             "set synchronous_standby_names on the primary (deploy/README.md)",
         ),
-        (false, 1.., 0) if hidden > 0 => {
-            Finding::note(id, format!("{} connected; {may_see}, to see whether they confirm", many(standbys, "standby")))
-        }
+        (false, 1.., 0) if hidden > 0 => Finding::note(
+            id,
+            format!("{} connected; {may_see}, to see whether they confirm", many(standbys, "standby")),
+        ),
         (false, _, 0) => Finding::error(
             id,
             "no synchronous standby is connected: every commit waits for one",

@@ -87,7 +87,9 @@ fn partitions(days: &DaysSeen, keep: std::time::Duration) -> Vec<Finding> {
 fn keys(seen: &KeysSeen) -> Vec<Finding> {
     let id = "keys.open";
     let mut findings = Vec::new();
-    let mut wrong = |text| findings.push(Finding::error(id, text, "webhookctl keys list; then add the right key to secrets.keys (WEBHOOKS__SECRETS__KEYS) of api-service and dispatchers. Their deliveries wait"));
+    let mut wrong = |text| {
+        findings.push(Finding::error(id, text, "webhookctl keys list; then add the right key to secrets.keys (WEBHOOKS__SECRETS__KEYS) of api-service and dispatchers. Their deliveries wait"))
+    };
     for used in &seen.used {
         let KeyUse { key_id, secrets, of_deleted, unopened } = used;
         let live = secrets - of_deleted;
@@ -96,7 +98,10 @@ fn keys(seen: &KeysSeen) -> Vec<Finding> {
                 wrong(format!("the key {key_id:?} is not configured: {} do not open", secrets_of(live)));
             }
         } else if used.is_wrong() {
-            wrong(format!("the key {key_id:?} has other digits than the one that sealed: {} do not open", secrets_of(live)));
+            wrong(format!(
+                "the key {key_id:?} has other digits than the one that sealed: {} do not open",
+                secrets_of(live)
+            ));
         } else if *unopened > 0 {
             wrong(format!("{unopened} of the latest secrets of the key {key_id:?} do not open"));
         }

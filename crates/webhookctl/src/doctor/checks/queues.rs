@@ -126,7 +126,9 @@ fn notices(inside: &InsideSeen) -> Option<Finding> {
     let waiting = many(ready, "notice");
     Some(match (ready, consumers) {
         (0, _) => Finding::ok("queues.notices", "no notice waits"),
-        (..FEW, _) => Finding::note("queues.notices", format!("{waiting} of webhooks wait, and {}", many(consumers, "consumer"))),
+        (..FEW, _) => {
+            Finding::note("queues.notices", format!("{waiting} of webhooks wait, and {}", many(consumers, "consumer")))
+        }
         _ => Finding::warning(
             "queues.notices",
             format!("{waiting} wait, and {}; the oldest go beyond 100,000", many(consumers, "consumer")),

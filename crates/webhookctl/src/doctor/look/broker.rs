@@ -37,7 +37,10 @@ pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen
         queues.entry(queue.name.clone()).or_insert_with(unknown);
     }
     // Last, as an alarm ends what can be done with the connection.
-    let is_blocked = examiner.is_blocked().await.map_err(|error| error_chain(&error));
+    let is_blocked = match exchanges.get(&broker.names().exchange()) {
+        Some(Seen::Present { .. }) => Some(examiner.is_blocked().await.map_err(|error| error_chain(&error))),
+        _ => None,
+    };
     examiner.close().await;
     let names = broker.names();
     let roles = Roles {

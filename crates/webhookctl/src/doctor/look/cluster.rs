@@ -43,10 +43,8 @@ fn wanted(broker: &Broker) -> BTreeSet<Binding> {
     let queues = topology.queues.iter().map(|queue| (&queue.name, &queue.bindings));
     let exchanges = topology.exchanges.iter().map(|exchange| (&exchange.name, &exchange.bindings));
     let all = queues.chain(exchanges);
-    all.flat_map(|(name, bindings)| {
-        bindings.iter().map(|(source, key)| (source.clone(), name.clone(), key.clone()))
-    })
-    .collect()
+    all.flat_map(|(name, bindings)| bindings.iter().map(|(source, key)| (source.clone(), name.clone(), key.clone())))
+        .collect()
 }
 
 fn text(value: &Value, key: &str) -> Option<String> {
@@ -144,9 +142,14 @@ mod tests {
 
     #[test]
     fn a_definition_is_an_object_or_its_text() {
-        for definition in [json!({"message-ttl": 5, "overflow": "drop-head"}), json!(r#"{"message-ttl":5,"overflow":"drop-head"}"#)] {
+        for definition in
+            [json!({"message-ttl": 5, "overflow": "drop-head"}), json!(r#"{"message-ttl":5,"overflow":"drop-head"}"#)]
+        {
             let seen = policy(&json!({"name": "p", "pattern": "^q", "definition": definition})).unwrap();
-            assert_eq!((seen.definition["message-ttl"].as_str(), seen.definition["overflow"].as_str()), ("5", "drop-head"));
+            assert_eq!(
+                (seen.definition["message-ttl"].as_str(), seen.definition["overflow"].as_str()),
+                ("5", "drop-head")
+            );
         }
         assert_eq!(policy(&json!({"name": "p", "definition": 3})), None);
     }

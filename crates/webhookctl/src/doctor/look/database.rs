@@ -21,10 +21,11 @@ pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> 
     };
     let used = async {
         match keys {
-            Some(keys) => Some(within(ledger.keys_used(keys)).await.map(|used| KeysSeen {
-                configured: keys.ids().map(str::to_owned).collect(),
-                used,
-            })),
+            Some(keys) => Some(
+                within(ledger.keys_used(keys))
+                    .await
+                    .map(|used| KeysSeen { configured: keys.ids().map(str::to_owned).collect(), used }),
+            ),
             None => None,
         }
     };

@@ -1,0 +1,335 @@
+//! The judgement, from what was seen.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ::broker::{BrokerError, NodeSeen, Seen};
+use ::ledger::{
+    ConnectionsSeen, DaysSeen, GenerationSeen, KeyUse, MigrationsSeen, OverdueSeen, RetriesSeen, ServerCondition,
+    WorkSeen,
+};
+use time::{OffsetDateTime, macros::datetime};
+
+use super::{super::finding::Level, super::observed::*, *};
+
+const NOW: OffsetDateTime = datetime!(2026-03-10 12:00 UTC);
+const QUEUES: [&str; 8] = ["events", "deliveries", "bulk", "slow", "rejected", "dead", "unroutable", "notices"];
+
+fn queue(ready: u32, consumers: u32) -> Seen {
+    Seen::Present { ready, consumers, differs: None }
+}
+
+/// Everything is well.
+fn well() -> Observed {
+    let connection = |name: &str, leads| ConnectionsSeen {
+        name: name.to_owned(),
+        address: Some("10.0.0.5".to_owned()),
+        connections: 4,
+        since: NOW,
+        leads,
+    };
+    let server = ServerCondition {
+        version: "15.14 (Debian)".to_owned(),
+        version_number: 150_014,
+        synchronous_names: "one".to_owned(),
+        synchronous_commit: "on".to_owned(),
+        is_durable: true,
+        standbys: 1,
+        synchronous: 1,
+        hidden: 0,
+        connections: 20,
+        max_connections: 100,
+        bytes: 12_000_000,
+        oldest_transaction: None,
+    };
+    let day = |offset| NOW.date() + time::Duration::days(offset);
+    let database = DatabaseSeen {
+        clock: (time::Duration::milliseconds(3), Duration::from_millis(2)),
+        now: NOW,
+        server: Ok(server),
+        migrations: Ok(MigrationsSeen::default()),
+        days: Ok(DaysSeen { today: day(0), wanted: day(7), whole: (-2..=7).map(day).collect(), partial: Vec::new() }),
+        keys: Some(Ok(KeysSeen {
+            configured: vec!["new".to_owned()],
+            used: vec![KeyUse { key_id: "new".to_owned(), secrets: 3, of_deleted: 1, unopened: 0 }],
+        })),
+        connections: Ok(vec![connection("api-service", false), connection("event-ingest", true)]),
+        generation: Ok(GenerationSeen { id: None, verified_at: Some(NOW), is_rebuilding: false }),
+        work: Ok(WorkSeen::default()),
+        retries: Ok(RetriesSeen::default()),
+        overdue: Ok(OverdueSeen::default()),
+    };
+    let consumed = |name: &str| u32::from(matches!(name, "events" | "deliveries" | "bulk" | "slow"));
+    let [events, deliveries, bulk, slow, rejected, dead, unroutable, notices] = QUEUES.map(str::to_owned);
+    let inside = InsideSeen {
+        is_blocked: Some(Ok(false)),
+        exchanges: BTreeMap::from([("webhooks".to_owned(), queue(0, 0))]),
+        queues: QUEUES.map(|name| (name.to_owned(), queue(0, consumed(name)))).into(),
+        roles: Roles { events, deliveries, bulk, slow, rejected, dead, unroutable, notices },
+        sentinel: Some(("generation".to_owned(), queue(0, 0))),
+    };
+    let node = NodeSeen { address: "rabbit:5672".to_owned(), version: Some("3.13.7".to_owned()), fault: None };
+    Observed {
+        settings: SettingsSeen {
+            grace: Duration::from_secs(60),
+            keep: Duration::from_secs(86_400 * 30),
+            ..Default::default()
+        },
+        database: Database::Seen(Box::new(database)),
+        broker: Some(BrokerSeen { nodes: vec![node], inside: Some(inside) }),
+        cluster: Some(cluster()),
+    }
+}
+
+/// Three nodes, and a leader on each.
+fn cluster() -> ClusterSeen {
+    let nodes: Vec<_> = ["a", "b", "c"].map(str::to_owned).into();
+    let members = |(index, name): (usize, &str)| MembersSeen {
+        name: name.to_owned(),
+        policy: None,
+        leader: Some(nodes[index % 3].clone()),
+        members: nodes.clone(),
+        online: nodes.clone(),
+    };
+    let binding = ("webhooks".to_owned(), "events".to_owned(), "events".to_owned());
+    ClusterSeen {
+        vhost: "/".to_owned(),
+        queues: Ok(QUEUES.into_iter().enumerate().map(members).collect()),
+        policies: Ok(Vec::new()),
+        operator_policies: Ok(Vec::new()),
+        bindings: Ok([binding.clone()].into()),
+        wanted: [binding].into(),
+        nodes: Ok(NodesSeen { all: nodes.clone(), running: nodes, ..Default::default() }),
+    }
+}
+
+fn database(observed: &mut Observed) -> &mut DatabaseSeen {
+    let Database::Seen(seen) = &mut observed.database else { panic!("the database answers") };
+    seen
+}
+
+fn server(observed: &mut Observed) -> &mut ServerCondition {
+    database(observed).server.as_mut().unwrap()
+}
+
+fn inside(observed: &mut Observed) -> &mut InsideSeen {
+    observed.broker.as_mut().unwrap().inside.as_mut().unwrap()
+}
+
+fn set(observed: &mut Observed, name: &str, seen: Seen) {
+    inside(observed).queues.insert(name.to_owned(), seen);
+}
+
+fn cluster_of(observed: &mut Observed) -> &mut ClusterSeen {
+    observed.cluster.as_mut().unwrap()
+}
+
+/// The findings that are not right, after one thing was broken.
+fn broken(change: impl FnOnce(&mut Observed)) -> Vec<(&'static str, Level, String)> {
+    let mut observed = well();
+    change(&mut observed);
+    let findings = all(&observed).into_iter().filter(|finding| finding.level > Level::Note);
+    findings.map(|Finding { id, level, text, .. }| (id, level, text)).collect()
+}
+
+/// Breaks one thing, which has to be the only one that is found.
+fn only(id: &str, level: Level, part: &str, change: impl FnOnce(&mut Observed)) {
+    let found = broken(change);
+    let [(found_id, found_level, text)] = found.as_slice() else { panic!("{id}: {found:?}") };
+    assert_eq!((*found_id, *found_level), (id, level), "{text}");
+    assert!(text.contains(part), "{part:?} in {text:?}");
+}
+
+#[test]
+fn nothing_is_wrong_when_all_is_well() {
+    assert_eq!(broken(|_| {}), []);
+    let findings = all(&well());
+    assert!(findings.iter().all(|finding| finding.remedy.is_none()));
+}
+
+#[test]
+fn the_database_is_judged() {
+    use Level::{Error, Warning};
+    only("database.version", Error, "older than 15", |seen| server(seen).version_number = 140_019);
+    only("database.durability", Error, "power cut", |seen| server(seen).is_durable = false);
+    only("database.durability", Error, "off", |seen| server(seen).synchronous_commit = "off".to_owned());
+    only("database.standby", Error, "every commit waits", |seen| server(seen).synchronous = 0);
+    only("database.standby", Warning, "none synchronous", |seen| server(seen).synchronous_names.clear());
+    only("database.connections", Warning, "91 connections of max_connections = 100", |seen| {
+        server(seen).connections = 91;
+    });
+    only("database.transactions", Warning, "11 min", |seen| server(seen).oldest_transaction = Some(660.0));
+    only("database.clock", Warning, "-6.0 s", |seen| database(seen).clock.0 = time::Duration::seconds(-6));
+    let read_only = broken(|seen| seen.database = Database::ReadOnly);
+    assert_eq!((read_only.len(), read_only[0].0), (1, "database.writes"));
+    let away = broken(|seen| seen.database = Database::Away("refused".to_owned()));
+    assert_eq!((away.len(), away[0].0, away[0].2.as_str()), (1, "database.connection", "refused"));
+}
+
+#[test]
+fn what_is_in_the_database_is_judged() {
+    use Level::{Error, Warning};
+    only("schema.version", Error, "1 missing migration from m1", |seen| {
+        let seen = database(seen);
+        seen.migrations = Ok(MigrationsSeen { missing: vec!["m1".to_owned()], unknown: Vec::new() });
+        (seen.work, seen.days) = (Err("no such table".to_owned()), Err("no such table".to_owned()));
+    });
+    only("schema.version", Warning, "newer", |seen| {
+        database(seen).migrations = Ok(MigrationsSeen { missing: Vec::new(), unknown: vec!["2027".to_owned()] });
+    });
+    let days = |seen: &mut Observed, keep: std::ops::RangeInclusive<i64>| {
+        let days = database(seen).days.as_mut().unwrap();
+        let today = days.today;
+        days.whole.retain(|day| keep.contains(&(*day - today).whole_days()));
+    };
+    only("partitions.ahead", Error, "2026-03-11 has none", |seen| days(seen, -2..=0));
+    only("partitions.ahead", Warning, "from 2026-03-13 on", |seen| days(seen, -2..=2));
+    only("partitions.whole", Warning, "1 day with some", |seen| {
+        let days = database(seen).days.as_mut().unwrap();
+        days.partial = vec![days.today - time::Duration::days(29), days.today - time::Duration::days(31)];
+    });
+    let keys = |seen: &mut Observed| match &mut database(seen).keys {
+        Some(Ok(keys)) => std::mem::take(keys),
+        _ => panic!("there are keys"),
+    };
+    let put = |seen: &mut Observed, keys| database(seen).keys = Some(Ok(keys));
+    only("keys.open", Error, "\"new\" is not configured: 2 secrets", |seen| {
+        let used = keys(seen);
+        put(seen, KeysSeen { configured: vec!["other".to_owned()], ..used });
+    });
+    for (unopened, part) in [(3, "other digits"), (1, "1 of the latest")] {
+        only("keys.open", Error, part, |seen| {
+            let mut used = keys(seen);
+            used.used[0].unopened = unopened;
+            put(seen, used);
+        });
+    }
+}
+
+#[test]
+fn the_broker_and_its_queues_are_judged() {
+    use Level::{Error, Warning};
+    only("broker.blocked", Error, "an alarm", |seen| inside(seen).is_blocked = Some(Ok(true)));
+    only("broker.version", Error, "3.9.29", |seen| {
+        seen.broker.as_mut().unwrap().nodes[0].version = Some("3.9.29".to_owned());
+    });
+    only("broker.connection", Warning, "other:5672: no answer within 4s", |seen| {
+        let fault = Some(BrokerError::Timeout(Duration::from_secs(4)));
+        let other = NodeSeen { address: "other:5672".to_owned(), version: None, fault };
+        seen.broker.as_mut().unwrap().nodes.push(other);
+    });
+    only("queues.present", Error, "the queue notices is missing", |seen| set(seen, "notices", Seen::Missing));
+    only("queues.present", Error, "the exchange webhooks is missing", |seen| {
+        inside(seen).exchanges.insert("webhooks".to_owned(), Seen::Missing);
+    });
+    only("queues.arguments", Error, "inequivalent arg", |seen| {
+        let differs = Some("PRECONDITION_FAILED - inequivalent arg".to_owned());
+        set(seen, "dead", Seen::Present { ready: 0, consumers: 0, differs });
+    });
+    only("queues.answer", Error, "1 queue did not answer, such as dead: no answer", |seen| {
+        set(seen, "dead", Seen::Unknown(BrokerError::Timeout(Duration::from_secs(4))));
+    });
+    only("queues.dead", Error, "1 dead letter", |seen| set(seen, "dead", queue(1, 0)));
+    only("queues.rejected", Warning, "2 events", |seen| set(seen, "rejected", queue(2, 0)));
+    only("queues.unroutable", Error, "3 messages", |seen| set(seen, "unroutable", queue(3, 0)));
+    only("queues.notices", Warning, "0 consumers", |seen| set(seen, "notices", queue(1_001, 0)));
+    let none = broken(|seen| inside(seen).queues.values_mut().for_each(|queue| *queue = Seen::Missing));
+    assert_eq!((none.len(), none[0].0), (1, "queues.present"), "{none:?}");
+}
+
+#[test]
+fn the_services_and_what_waits_are_judged() {
+    use Level::{Error, Warning};
+    let without = |seen: &mut Observed, name: &str| {
+        database(seen).connections.as_mut().unwrap().retain(|connections| connections.name != name);
+    };
+    only("services.api", Error, "no api-service", |seen| without(seen, "api-service"));
+    only("leader.present", Error, "nobody leads", |seen| without(seen, "event-ingest"));
+    only("services.ingest", Error, "no event-ingest", |seen| set(seen, "events", queue(0, 0)));
+    only("services.dispatchers", Error, "no dispatcher", |seen| {
+        ["deliveries", "bulk", "slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
+    });
+    only("services.dispatchers", Error, "bulk 0", |seen| set(seen, "bulk", queue(0, 0)));
+    only("services.dispatchers", Warning, "slow 2", |seen| set(seen, "slow", queue(0, 2)));
+    let generation = |seen: &mut Observed, is_rebuilding, minutes| {
+        let verified_at = Some(NOW - time::Duration::minutes(minutes));
+        database(seen).generation = Ok(GenerationSeen { id: None, verified_at, is_rebuilding });
+    };
+    only("leader.broker", Warning, "rebuilt", |seen| generation(seen, true, 0));
+    only("leader.broker", Warning, "for 6 min", |seen| generation(seen, false, 6));
+    only("leader.broker", Error, "lacks generation", |seen| {
+        inside(seen).sentinel = Some(("generation".to_owned(), Seen::Missing));
+    });
+    only("backlog.events", Warning, "1,000 events wait", |seen| set(seen, "events", queue(1_000, 1)));
+    only("backlog.due", Warning, "main 5,000, bulk 0", |seen| set(seen, "deliveries", queue(5_000, 1)));
+    let overdue = |seen: &mut Observed, minutes| {
+        let oldest_due = Some(NOW - time::Duration::minutes(minutes));
+        database(seen).overdue = Ok(OverdueSeen { overdue: 7, oldest_due });
+    };
+    assert_eq!(broken(|seen| overdue(seen, 2)), [], "within the grace");
+    only("backlog.overdue", Warning, "7 deliveries are due", |seen| overdue(seen, 3));
+    only("backlog.overdue", Error, "for 16 min", |seen| overdue(seen, 16));
+    let work = |seen: &mut Observed, work| database(seen).work = Ok(work);
+    only("backlog.outbox", Error, "at least 10,000", |seen| {
+        work(seen, WorkSeen { outbox_late: WorkSeen::MOST, ..Default::default() });
+    });
+    only("backlog.notices", Error, "2 notices for over", |seen| {
+        work(seen, WorkSeen { notices_late: 2, ..Default::default() })
+    });
+    only("backlog.tasks", Error, "do not go on: 1", |seen| {
+        work(seen, WorkSeen { tasks_late: 1, ..Default::default() })
+    });
+}
+
+#[test]
+fn the_cluster_is_judged() {
+    use Level::{Error, Warning};
+    fn nodes(seen: &mut Observed) -> &mut NodesSeen {
+        cluster_of(seen).nodes.as_mut().unwrap()
+    }
+    fn queues(seen: &mut Observed) -> &mut Vec<MembersSeen> {
+        cluster_of(seen).queues.as_mut().unwrap()
+    }
+    only("cluster.nodes", Error, "not running: c", |seen| nodes(seen).running.truncate(2));
+    only("cluster.versions", Warning, "a 3.13.7, b 4.0.5", |seen| {
+        let versions = [("a", "3.13.7"), ("b", "4.0.5")].map(|(node, version)| (node.to_owned(), version.to_owned()));
+        nodes(seen).versions = versions.into();
+    });
+    only("cluster.alarms", Error, "disk at a", |seen| nodes(seen).alarms = vec!["disk at a".to_owned()]);
+    only("cluster.partitions", Error, "a [b]", |seen| nodes(seen).partitions = vec!["a [b]".to_owned()]);
+    only("cluster.features", Warning, "off: x", |seen| nodes(seen).disabled = vec!["x".to_owned()]);
+    only("cluster.features", Error, "expired jobs", |seen| nodes(seen).disabled = vec!["stream_queue".to_owned()]);
+    only("cluster.members", Warning, "fewer than 3 members on dead", |seen| {
+        let queue = &mut queues(seen)[5];
+        queue.members.truncate(2);
+        queue.online.truncate(2);
+    });
+    only("cluster.members", Warning, "away of dead", |seen| queues(seen)[5].online.truncate(2));
+    only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[5].online.truncate(1));
+    only("cluster.leaders", Warning, "all leaders are on a", |seen| {
+        queues(seen).iter_mut().for_each(|queue| queue.leader = Some("a".to_owned()));
+    });
+    only("cluster.bindings", Error, "webhooks to events by \"events\"", |seen| {
+        cluster_of(seen).bindings = Ok(Default::default());
+    });
+}
+
+#[test]
+fn a_policy_is_judged_by_what_it_does_to_our_queues() {
+    use Level::{Error, Warning};
+    let policy = |key: &str, value: &str| PolicySeen {
+        name: "p".to_owned(),
+        pattern: "^dead".to_owned(),
+        definition: [(key.to_owned(), value.to_owned())].into(),
+    };
+    let under = |seen: &mut Observed, key: &str, value: &str| {
+        cluster_of(seen).queues.as_mut().unwrap()[5].policy = Some("p".to_owned());
+        cluster_of(seen).policies = Ok(vec![policy(key, value)]);
+    };
+    only("cluster.policies", Error, "p sets message-ttl = 1000 of dead", |seen| under(seen, "message-ttl", "1000"));
+    only("cluster.policies", Warning, "overflow = drop-head", |seen| under(seen, "overflow", "drop-head"));
+    only("cluster.policies", Warning, "operator policy p", |seen| {
+        cluster_of(seen).operator_policies = Ok(vec![policy("max-length", "5")]);
+    });
+    assert_eq!(broken(|seen| under(seen, "queue-leader-locator", "balanced")), []);
+    assert_eq!(broken(|seen| cluster_of(seen).policies = Ok(vec![policy("expires", "5")])), [], "of other queues");
+}
