@@ -17,6 +17,9 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     };
     let mut findings = connection(seen);
     findings.extend(version(seen));
+    if seen.inside.is_none() {
+        findings.push(Finding::note("broker.rest", "not looked at: queues, ingests and dispatchers"));
+    }
     if let Some(is_blocked) = seen.inside.as_ref().and_then(|inside| inside.is_blocked.as_ref()) {
         findings.push(match is_blocked {
             Ok(false) => Finding::ok("broker.blocked", "takes messages: no alarm"),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use broker::Seen;
+
 use super::{
     super::{
         finding::{Finding, many},
@@ -35,7 +37,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
                 findings.push(members(&ours, nodes));
                 findings.extend(leaders(&ours, nodes));
                 findings.extend(policies(&ours, seen));
-                findings.push(bindings(seen));
+                findings.push(bindings(seen, observed));
             }
         }
         Err(why) => findings.push(unseen("cluster.members", why)),
@@ -177,7 +179,9 @@ fn policies(queues: &[&MembersSeen], seen: &ClusterSeen) -> Vec<Finding> {
 
 fn judged(policy: &PolicySeen, of: &str, clear: &str, seen: &ClusterSeen) -> Option<Finding> {
     let of_kind = |keys: &[&str]| -> Vec<String> {
-        let is_one = |(key, _): &(&String, &String)| keys.contains(&key.as_str());
+        let is_one = |(key, value): &(&String, &String)| {
+            keys.contains(&key.as_str()) && !is_harmless(key.as_str(), value.as_str())
+        };
         policy.definition.iter().filter(is_one).map(|(key, value)| format!("{key} = {value}")).collect()
     };
     let (loses, shadows) = (of_kind(&LOSES), of_kind(&SHADOWS));
@@ -200,12 +204,22 @@ fn judged(policy: &PolicySeen, of: &str, clear: &str, seen: &ClusterSeen) -> Opt
     }
 }
 
-fn bindings(seen: &ClusterSeen) -> Finding {
+/// The lower of two limits counts, and a thousand redeliveries is ours.
+fn is_harmless(key: &str, value: &str) -> bool {
+    key == "delivery-limit" && value.parse::<u64>().is_ok_and(|limit| limit >= 1_000)
+}
+
+fn bindings(seen: &ClusterSeen, observed: &Observed) -> Finding {
     let id = "cluster.bindings";
     match &seen.bindings {
         Err(why) => unseen(id, why),
         Ok(there) => {
-            let missing: Vec<_> = seen.wanted.difference(there).collect();
+            // A queue that is missing is told elsewhere.
+            let is_there = |queue: &str| {
+                !observed.inside().is_some_and(|inside| matches!(inside.queues.get(queue), Some(Seen::Missing)))
+            };
+            let missing: Vec<_> =
+                seen.wanted.difference(there).filter(|(_, destination, _)| is_there(destination)).collect();
             match missing.as_slice() {
                 [] => Finding::ok(
                     id,

@@ -22,18 +22,28 @@ const LONG: f64 = 600.0;
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     match &observed.database {
         Database::Unknown => vec![Finding::note("database.connection", "not looked at: database.url cannot be used")],
-        Database::Away(why) => vec![Finding::error(
-            "database.connection",
-            why,
-            "start PostgreSQL, or correct database.url (WEBHOOKS__DATABASE__URL). The services wait for it, and lose nothing",
-        )],
-        Database::ReadOnly => vec![Finding::error(
-            "database.writes",
-            "it takes no writes: a standby, or a demoted primary",
-            "promote it, or let database.url (WEBHOOKS__DATABASE__URL) name the primary, or all hosts; the services go on by themselves",
-        )],
+        Database::Away(why) => vec![
+            Finding::error(
+                "database.connection",
+                why,
+                "start PostgreSQL, or correct database.url (WEBHOOKS__DATABASE__URL). The services wait for it, and lose nothing",
+            ),
+            unlooked(),
+        ],
+        Database::ReadOnly => vec![
+            Finding::error(
+                "database.writes",
+                "it takes no writes: a standby, or a demoted primary",
+                "promote it, or let database.url (WEBHOOKS__DATABASE__URL) name the primary, or all hosts; the services go on by themselves",
+            ),
+            unlooked(),
+        ],
         Database::Seen(seen) => of_server(seen),
     }
+}
+
+fn unlooked() -> Finding {
+    Finding::note("database.rest", "not looked at: schema, partitions, keys, api-service, leader, what is overdue")
 }
 
 fn of_server(seen: &DatabaseSeen) -> Vec<Finding> {

@@ -28,8 +28,13 @@ fn present(inside: &InsideSeen) -> Finding {
         seen.iter().filter(|(_, seen)| matches!(seen, Seen::Missing)).map(|(name, _)| name.clone()).collect()
     };
     let (queues, exchanges) = (missing(&inside.queues), missing(&inside.exchanges));
-    let remedy = "webhookctl dead list declares what is missing (so does each service that connects). Lost jobs come back \
-                  from the ledger within minutes; events that waited on webhooks.events have to be published again";
+    let mut remedy =
+        "webhookctl dead list declares what is missing (so does each service that connects). Lost jobs come \
+                      back from the ledger within minutes"
+            .to_owned();
+    if queues.contains(&inside.roles.events) {
+        remedy += "; events that waited there are nowhere else: they have to be published again";
+    }
     if queues.len() == inside.queues.len() {
         let text = "none of the queues is there: no service was here yet, or broker.url or broker.prefix is another's";
         return Finding::error(id, text, "start the services; they declare all they need");

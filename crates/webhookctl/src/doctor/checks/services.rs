@@ -40,7 +40,7 @@ fn api(observed: &Observed) -> Finding {
         _ => Finding::error(
             id,
             "no api-service is connected to the database: no REST API, no console, no outbox relay",
-            "start api-service; if it runs: what do its log and /readyz (port 9081) say?",
+            "start api-service; if it runs: what do its log and /readyz (port 9081 by default) say?",
         ),
     }
 }
@@ -59,14 +59,14 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
         0 => Finding::error(
             id,
             format!("no event-ingest consumes {}: events wait there", roles.events),
-            "start event-ingest; if it runs: what do its log and /readyz (port 9082) say?",
+            "start event-ingest; if it runs: what do its log and /readyz (port 9082 by default) say?",
         ),
         _ => Finding::ok(id, format!("{}{}", many(consumers, "event-ingest consumer"), from("event-ingest"))),
     }));
     let id = "services.dispatchers";
     let lanes = [&roles.deliveries, &roles.bulk, &roles.slow].map(|queue| consumers(queue));
     if let [Some(main), Some(bulk), Some(slow)] = lanes {
-        let remedy = "start a dispatcher; if one runs: what do its log and /readyz (port 9083) say?";
+        let remedy = "start a dispatcher; if one runs: what do its log and /readyz (port 9083 by default) say?";
         let told = format!("main {main}, bulk {bulk}, slow {slow}");
         findings.push(match (main.min(bulk).min(slow), main.max(bulk).max(slow)) {
             (_, 0) => Finding::error(id, "no dispatcher consumes the lanes: no delivery is attempted", remedy),
@@ -74,7 +74,7 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
             (least, most) if least < most => Finding::warning(
                 id,
                 format!("the lanes' consumers differ ({told})"),
-                "look again in a minute; if it stays: /readyz (port 9083) of each dispatcher says which one lacks a lane",
+                "look again in a minute; if it stays: /readyz of each dispatcher says which one lacks a lane",
             ),
             _ => Finding::ok(id, format!("{} on each lane{}", many(main, "dispatcher consumer"), from("dispatcher"))),
         });

@@ -330,6 +330,8 @@ fn a_policy_is_judged_by_what_it_does_to_our_queues() {
     only("cluster.policies", Warning, "operator policy p", |seen| {
         cluster_of(seen).operator_policies = Ok(vec![policy("max-length", "5")]);
     });
+    only("cluster.policies", Error, "delivery-limit = 20", |seen| under(seen, "delivery-limit", "20"));
+    assert_eq!(broken(|seen| under(seen, "delivery-limit", "1000")), []);
     assert_eq!(broken(|seen| under(seen, "queue-leader-locator", "balanced")), []);
     assert_eq!(broken(|seen| cluster_of(seen).policies = Ok(vec![policy("expires", "5")])), [], "of other queues");
 }
