@@ -95,13 +95,10 @@ fn keys(seen: &KeysSeen) -> Vec<Finding> {
         let live = secrets - of_deleted;
         if !seen.configured.contains(key_id) {
             if live > 0 {
-                wrong(format!("the key {key_id:?} is not configured: {} do not open", secrets_of(live)));
+                wrong(format!("the key {key_id:?} is not configured, and sealed {}", secrets_of(live)));
             }
         } else if used.is_wrong() {
-            wrong(format!(
-                "the key {key_id:?} has other digits than the one that sealed: {} do not open",
-                secrets_of(live)
-            ));
+            wrong(format!("the key {key_id:?} has other digits than the one that sealed {}", secrets_of(live)));
         } else if *unopened > 0 {
             wrong(format!("{unopened} of the latest secrets of the key {key_id:?} do not open"));
         }

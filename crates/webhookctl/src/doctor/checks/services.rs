@@ -128,6 +128,9 @@ fn verified(at: Option<OffsetDateTime>, now: OffsetDateTime) -> Finding {
             format!("the leader has not looked at the broker for {}", lasting(now - at)),
             "its log (event-ingest, target upkeep) says why; if nobody leads, start event-ingest",
         ),
-        Some(_) => Finding::ok(id, "the leader compares the ledger with this broker"),
+        Some(at) => {
+            let ago = lasting((now - at).max(time::Duration::ZERO));
+            Finding::ok(id, format!("the ledger was compared with this broker {ago} ago"))
+        }
     }
 }

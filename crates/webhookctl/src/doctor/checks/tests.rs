@@ -192,7 +192,7 @@ fn what_is_in_the_database_is_judged() {
         _ => panic!("there are keys"),
     };
     let put = |seen: &mut Observed, keys| database(seen).keys = Some(Ok(keys));
-    only("keys.open", Error, "\"new\" is not configured: 2 secrets", |seen| {
+    only("keys.open", Error, "\"new\" is not configured, and sealed 2 secrets", |seen| {
         let used = keys(seen);
         put(seen, KeysSeen { configured: vec!["other".to_owned()], ..used });
     });
