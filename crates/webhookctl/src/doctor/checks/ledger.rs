@@ -87,9 +87,9 @@ fn partitions(days: &DaysSeen, keep: std::time::Duration) -> Vec<Finding> {
 fn keys(seen: &KeysSeen) -> Vec<Finding> {
     let id = "keys.open";
     let mut findings = Vec::new();
-    let mut wrong = |text| {
-        findings.push(Finding::error(id, text, "webhookctl keys list; then add the right key to secrets.keys (WEBHOOKS__SECRETS__KEYS) of api-service and dispatchers. Their deliveries wait"))
-    };
+    let remedy = "webhookctl keys list; then add the right key to secrets.keys (WEBHOOKS__SECRETS__KEYS) of api-service and \
+                  dispatchers. Their deliveries wait";
+    let mut wrong = |text| findings.push(Finding::error(id, text, remedy));
     for used in &seen.used {
         let KeyUse { key_id, secrets, of_deleted, unopened } = used;
         let live = secrets - of_deleted;

@@ -39,7 +39,8 @@ fn present(inside: &InsideSeen) -> Finding {
         let text = "none of the queues is there: no service was here yet, or broker.url or broker.prefix is another's";
         return Finding::error(id, text, "start the services; they declare all they need");
     }
-    match [("queue", queues), ("exchange", exchanges)].map(|(noun, names)| (!names.is_empty()).then(|| (noun, names))) {
+    match [("queue", queues), ("exchange", exchanges)].map(|(noun, names)| (!names.is_empty()).then_some((noun, names)))
+    {
         [None, None] => {
             let (queues, exchanges) = (inside.queues.len(), inside.exchanges.len());
             Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges are there"))
