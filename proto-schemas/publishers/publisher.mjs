@@ -17,6 +17,8 @@ const EXCHANGE = process.env.EVENTS_EXCHANGE ?? "business.events";
 const SCHEMA = process.env.EVENT_SCHEMA ?? fileURLToPath(new URL("../event.schema.json", import.meta.url));
 const validate = addFormats(new Ajv({ allErrors: true })).compile(JSON.parse(readFileSync(SCHEMA, "utf8")));
 const BATCH = 100;
+// Milliseconds. A broker without memory or disk stops reading, and one that hangs says nothing: neither may hold the rows for long.
+const SILENCE = 10_000;
 
 /** The event would be refused. The message says why. */
 export class Invalid extends Error {}
@@ -38,37 +40,65 @@ export async function store(client, text) {
   await client.query("INSERT INTO outbox (event_id, event) VALUES ($1, $2)", [check(text).event_id, text]);
 }
 
+/** What the promise resolves to, or an error if the server is silent for too long. */
+async function soon(promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(reject, SILENCE, new Error(`no answer within ${SILENCE / 1000} s`));
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
 /** A connection to the broker with confirms. */
 export class Publisher {
   #returned = new Set();
+  #waiting = new Set();
+  #fault;
 
   static async connect(url) {
     const publisher = new Publisher();
-    publisher.connection = await amqp.connect(url);
-    // Errors also reject what waits for a confirm, where they are dealt with.
-    publisher.connection.on("error", () => {});
-    publisher.connection.on("close", () => (publisher.isClosed = true));
-    publisher.channel = await publisher.connection.createConfirmChannel();
-    publisher.channel.on("error", () => {});
-    publisher.channel.on("close", () => (publisher.isClosed = true));
+    publisher.connection = await amqp.connect(url, { timeout: SILENCE });
+    publisher.#watch(publisher.connection);
+    try {
+      publisher.channel = await soon(publisher.connection.createConfirmChannel());
+    } catch (error) {
+      await publisher.close();
+      throw error;
+    }
+    publisher.#watch(publisher.channel);
     publisher.channel.on("return", (message) => publisher.#returned.add(message.properties.messageId));
     return publisher;
+  }
+
+  /** When it closes, whatever waits for a confirm is told why none will come. */
+  #watch(emitter) {
+    emitter.on("error", (error) => (this.#fault = error));
+    emitter.on("close", () => {
+      this.isClosed = true;
+      const fault = this.#fault ?? new Error("the connection was closed before the confirm");
+      for (const refuse of this.#waiting) refuse(fault);
+    });
   }
 
   /** Resolves when the broker has confirmed the event. Whatever it throws, publish the same text again. */
   async publish(text) {
     const event = check(text);
     const options = { persistent: true, mandatory: true, contentType: "application/json", messageId: event.event_id };
-    await new Promise((resolve, reject) => {
-      this.channel.once("close", () => reject(new Error("the channel was closed before the confirm")));
-      this.channel.publish(EXCHANGE, event.event_type, Buffer.from(text), options, (error) => (error ? reject(error) : resolve()));
+    let refuse;
+    const confirmed = new Promise((resolve, reject) => {
+      this.#waiting.add((refuse = reject));
+      this.channel.publish(EXCHANGE, event.event_type, Buffer.from(text), options, (error) =>
+        error ? reject(this.#fault ?? error) : resolve());
     });
+    await soon(confirmed).finally(() => this.#waiting.delete(refuse));
     // Mandatory: an event that no queue takes comes back before its confirm. It is an error, not lost.
     if (this.#returned.delete(event.event_id)) throw new Error(`no queue takes ${event.event_type}`);
   }
 
+  /** Closes the connection, in order if the broker answers. */
   async close() {
-    if (!this.isClosed) await this.connection.close().catch(() => {});
+    await Promise.race([this.connection.close(), sleep(1000, null, { ref: false })]).catch(() => {});
+    this.connection.connection.stream.destroy(new Error("closed"));
   }
 }
 
@@ -98,7 +128,9 @@ export async function relaySome(client, publisher) {
 export async function relay(stop) {
   let pause = 100;
   while (!stop.aborted) {
-    const client = new pg.Client({ connectionString: process.env.DATABASE_URL });
+    const client = new pg.Client({
+      connectionString: process.env.DATABASE_URL, connectionTimeoutMillis: SILENCE, query_timeout: SILENCE,
+    });
     client.on("error", () => {}); // what runs fails as well
     let publisher;
     try {
@@ -109,7 +141,7 @@ export async function relay(stop) {
         pause = 100;
       }
     } catch (error) {
-      console.error("a server is away; trying again:", error.message);
+      console.error("relaying failed; trying again:", error.message);
     } finally {
       await Promise.allSettled([publisher?.close(), client.end()]);
     }

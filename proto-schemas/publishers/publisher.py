@@ -6,6 +6,7 @@
 In your service, call `store` with the cursor of the business change. The relay runs beside it, once or several times.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -21,23 +22,33 @@ import psycopg
 
 EXCHANGE = os.environ.get("EVENTS_EXCHANGE", "business.events")
 SCHEMA = Path(os.environ.get("EVENT_SCHEMA", Path(__file__).parent.parent / "event.schema.json"))
-VALIDATOR = jsonschema.Draft202012Validator(
-    json.loads(SCHEMA.read_text()), format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
-)
+FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
+if "date-time" not in FORMATS.checkers:
+    raise ImportError("pip install 'jsonschema[format]': without it, a wrong timestamp would pass")
+VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()), format_checker=FORMATS)
 BATCH = 100
-# What the broker or the network does to us. Wait, connect again, publish again.
-AWAY = (pika.exceptions.AMQPError, psycopg.OperationalError, OSError)
+# Seconds. A broker without memory or disk stops reading, and one that hangs says nothing: neither may hold the rows for long.
+SILENCE = 10
+DATABASE = {"connect_timeout": SILENCE, "keepalives_idle": SILENCE, "tcp_user_timeout": SILENCE * 1000}
+# What the servers or the network do to us. Wait, connect again, publish again.
+AWAY = (pika.exceptions.AMQPError, psycopg.Error, OSError)
 
 
 class Invalid(Exception):
     """The event would be refused. Its text says why."""
 
 
+def _no_constant(name: str) -> None:
+    """Refuses NaN and Infinity: `json.dumps` writes them, but they are no JSON."""
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def check(text: str) -> dict:
     """Reads an event and validates it against the schema."""
     try:
-        event = json.loads(text)
-    except ValueError as error:
+        text.encode()
+        event = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
         raise Invalid(f"not JSON: {error}") from error
     faults = [f"{fault.json_path}: {fault.message}" for fault in VALIDATOR.iter_errors(event)]
     if faults:
@@ -55,7 +66,10 @@ class Publisher:
     """A connection to the broker with confirms. One thread at a time may use it."""
 
     def __init__(self, url: str) -> None:
-        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+        parameters = pika.URLParameters(url)
+        parameters.blocked_connection_timeout = SILENCE
+        parameters.heartbeat = parameters.heartbeat or SILENCE
+        self.connection = pika.BlockingConnection(parameters)
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
 
@@ -71,6 +85,11 @@ class Publisher:
     def wait(self, seconds: float) -> None:
         """Waits, and answers the broker's heartbeats meanwhile."""
         self.connection.process_data_events(time_limit=seconds)
+
+    def close(self) -> None:
+        """Closes the connection, if it is open."""
+        with contextlib.suppress(*AWAY):
+            self.connection.close()
 
 
 def relay_some(database: psycopg.Connection, publisher: Publisher) -> int:
@@ -106,14 +125,16 @@ def relay(stop: threading.Event) -> None:
     pause = 0.1
     while not stop.is_set():
         try:
-            with psycopg.connect(os.environ["DATABASE_URL"]) as database:
-                publisher = Publisher(os.environ["AMQP_URL"])
+            with (
+                psycopg.connect(os.environ["DATABASE_URL"], **DATABASE) as database,
+                contextlib.closing(Publisher(os.environ["AMQP_URL"])) as publisher,
+            ):
                 while not stop.is_set():
                     if relay_some(database, publisher) < BATCH:
                         publisher.wait(0.2)
                     pause = 0.1
         except AWAY as error:
-            print("a server is away; trying again:", repr(error), file=sys.stderr)
+            print("relaying failed; trying again:", repr(error), file=sys.stderr)
         stop.wait(pause)
         pause = min(pause * 2, 5)
 
@@ -124,7 +145,8 @@ def publish_one(text: str, patience: float) -> None:
     pause = 0.1
     while True:
         try:
-            return Publisher(os.environ["AMQP_URL"]).publish(text)
+            with contextlib.closing(Publisher(os.environ["AMQP_URL"])) as publisher:
+                return publisher.publish(text)
         except AWAY as error:
             if time.monotonic() + pause > end:
                 sys.exit(f"not confirmed within {patience:g} s: {error!r}")
@@ -139,10 +161,10 @@ if __name__ == "__main__":
             signal.signal(number, lambda *_: stopped.set())
         relay(stopped)
     elif sys.argv[1:] == ["publish"]:
-        message = sys.stdin.read()
         try:
+            message = sys.stdin.read()
             publish_one(message, float(os.environ.get("PATIENCE", "60")))
-        except Invalid as error:
+        except (Invalid, UnicodeDecodeError) as error:
             print("not an event:", error, file=sys.stderr)
             sys.exit(2)
         print("confirmed", check(message)["event_id"])
