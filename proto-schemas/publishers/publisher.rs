@@ -101,15 +101,21 @@ impl Outbox {
             }
         }
         // All are on their way before the first confirm is awaited.
-        let (mut done, mut failed) = (Vec::with_capacity(confirms.len()), None);
+        let (mut done, mut came_back, mut failed) = (Vec::with_capacity(confirms.len()), false, None);
         for (position, confirm) in confirms {
             match confirm.await {
-                Ok(Confirmation::Ack(None)) => done.push(position),
-                // Mandatory: an event that no queue takes comes back. It is an error, not lost.
-                Ok(Confirmation::Ack(Some(_))) => failed = Some("no queue takes the event".into()),
+                Ok(Confirmation::Ack(returned)) => {
+                    came_back |= returned.is_some();
+                    done.push(position);
+                }
                 Ok(_) => failed = Some("the broker refused the event".into()),
                 Err(error) => failed = Some(error.into()),
             }
+        }
+        // Mandatory: an event that no queue takes comes back. lapin may give it to another one's confirm, so none is marked.
+        if came_back {
+            done.clear();
+            failed = Some("no queue takes an event".into());
         }
         transaction.execute("UPDATE outbox SET published_at = now() WHERE position = ANY($1)", &[&done]).await?;
         transaction.commit().await?;
