@@ -3,8 +3,10 @@
 
 #[path = "contracts/breaking.rs"]
 mod breaking;
+#[path = "contracts/channels.rs"]
+mod channels;
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use bytes::Bytes;
 use domain::EventType;
@@ -19,7 +21,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use breaking::{Role, in_asyncapi, in_schema};
+use breaking::{Role, in_schema};
+use channels::in_asyncapi;
 
 fn contracts() -> PathBuf {
     repository().join("proto-schemas")
@@ -28,6 +31,13 @@ fn contracts() -> PathBuf {
 /// A file as it is now, and as it was released.
 fn both(file: &str) -> [String; 2] {
     ["", "released"].map(|folder| fs::read_to_string(contracts().join(folder).join(file)).unwrap())
+}
+
+/// The schemas of a folder.
+fn names(folder: &str) -> BTreeSet<String> {
+    let files = fs::read_dir(contracts().join(folder)).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".schema.json")).collect()
 }
 
 fn yaml(text: &str) -> Value {
@@ -70,6 +80,8 @@ fn a_breaking_change_is_declared_and_every_change_has_a_version() {
         breaking.is_empty() || is_declared,
         "breaking changes need the next major version, and an entry in CHANGES.md: {breaking:#?}"
     );
+    assert!(names("released").is_subset(&names("")), "a released schema is gone");
+    assert_eq!(names(""), SCHEMAS.map(|(name, _)| name.to_owned()).into(), "SCHEMAS names every schema");
     assert!(version.0 == before.0 || changes.contains(&entry), "CHANGES.md says nothing of {}", entry.trim());
 }
 

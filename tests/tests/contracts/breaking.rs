@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Who writes the messages of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub(super) enum Role {
 }
 
 /// Keywords that change no verdict.
-const WORDS: [&str; 8] = ["$comment", "$id", "$schema", "default", "description", "examples", "title", "x-extensible"];
+const WORDS: [&str; 9] =
+    ["$comment", "$id", "$schema", "default", "definitions", "description", "examples", "title", "x-extensible"];
 /// Keywords that refuse more the higher they are, and the lower.
 const LEAST: [&str; 5] = ["exclusiveMinimum", "minItems", "minLength", "minProperties", "minimum"];
 const MOST: [&str; 5] = ["exclusiveMaximum", "maxItems", "maxLength", "maxProperties", "maximum"];
@@ -24,118 +25,167 @@ const MOST: [&str; 5] = ["exclusiveMaximum", "maxItems", "maxLength", "maxProper
 /// The breaking changes between two versions of a JSON Schema.
 pub(super) fn in_schema(old: &Value, new: &Value, role: Role) -> Vec<String> {
     let mut found = Vec::new();
+    let (plain_old, plain_new) = (resolved(old, old), resolved(new, new));
     if role != Role::Sent {
-        refused(old, new, "", &mut |what| found.push(format!("refuses what was good: {what}")));
+        let comparison = Comparison { told_to_expect_more: false };
+        comparison
+            .refused(&plain_old, &plain_new, "", &mut |what| found.push(format!("refuses what was good: {what}")));
     }
     if role != Role::Received {
-        refused(new, old, "", &mut |what| found.push(format!("allows what was refused: {what}")));
+        let comparison = Comparison { told_to_expect_more: true };
+        comparison
+            .refused(&plain_new, &plain_old, "", &mut |what| found.push(format!("allows what was refused: {what}")));
     }
     found
 }
 
-/// What `taker` refuses although `giver` allows it, as far as can be seen keyword by keyword.
-fn refused(giver: &Value, taker: &Value, place: &str, found: &mut impl FnMut(String)) {
-    let none = Map::new();
-    let (gives, takes) = (giver.as_object().unwrap_or(&none), taker.as_object().unwrap_or(&none));
-    for (keyword, wanted) in takes {
-        let given = &giver[keyword];
+/// A schema with what its references lead to in their place, and without words.
+fn resolved(schema: &Value, root: &Value) -> Value {
+    match schema {
+        Value::Object(keywords) => {
+            if let Some(target) = keywords.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#')) {
+                return resolved(root.pointer(target).expect("a reference leads somewhere"), root);
+            }
+            let kept = keywords.iter().filter(|(name, value)| {
+                // A member may have the name of a keyword: then its value is a schema.
+                *name == "x-extensible" || !WORDS.contains(&name.as_str()) || is_schema_of_a_member(name, value)
+            });
+            kept.map(|(name, value)| (name.clone(), resolved(value, root))).collect()
+        }
+        Value::Array(items) => items.iter().map(|item| resolved(item, root)).collect(),
+        value => value.clone(),
+    }
+}
+
+/// `title` and its like are texts as keywords, and schemas as members. Only `definitions` and `default` may be both.
+fn is_schema_of_a_member(name: &str, value: &Value) -> bool {
+    value.is_object() && !matches!(name, "definitions" | "default")
+}
+
+/// A comparison in one direction: what one side gives, and what the other takes.
+struct Comparison {
+    /// Whether the taker knows that there may be further values where a schema says `x-extensible`.
+    told_to_expect_more: bool,
+}
+
+impl Comparison {
+    /// What `taker` refuses although `giver` allows it, as far as can be seen keyword by keyword.
+    fn refused(&self, giver: &Value, taker: &Value, place: &str, found: &mut dyn FnMut(String)) {
+        let here = if place.is_empty() { "/" } else { place };
+        if *taker == false && *giver != false {
+            found(format!("{here} false"));
+        }
+        for (keyword, wanted) in taker.as_object().into_iter().flatten() {
+            match keyword.as_str() {
+                "properties" => self.members(giver, wanted, place, found),
+                "items" => self.refused(&giver["items"], wanted, &format!("{place}/items"), found),
+                _ if self.is_refused(giver, taker, keyword) => found(format!("{here} {keyword}")),
+                _ => {}
+            }
+        }
+        // A consumer would learn only now that there may be further values.
+        if self.told_to_expect_more && giver["x-extensible"] == true && taker["x-extensible"] != true {
+            found(format!("{here} x-extensible"));
+        }
+    }
+
+    /// Whether one keyword of the taker refuses what the giver allows.
+    fn is_refused(&self, giver: &Value, taker: &Value, keyword: &str) -> bool {
+        let (given, wanted) = (&giver[keyword], &taker[keyword]);
+        let is_extensible = self.told_to_expect_more && taker["x-extensible"] == true;
         let number = |value: &Value| value.as_f64();
-        let is_refused = match keyword.as_str() {
-            word if WORDS.contains(&word) => false,
-            // A consumer was told to expect further values.
-            "enum" if taker["x-extensible"] == true => false,
-            "oneOf" if taker["x-extensible"] == true => !set(wanted).is_subset(&set(given)),
-            "enum" | "type" => given.is_null() && giver["const"].is_null() || !is_within(giver, keyword, wanted),
+        match keyword {
+            "x-extensible" => false,
+            "enum" if is_extensible => false,
+            "enum" => !values(giver).is_some_and(|values| values.is_subset(&set(wanted))),
+            "type" => !types(giver).is_some_and(|types| types.iter().all(|one| is_type(one, wanted))),
+            "oneOf" => !self.is_each_taken(given, wanted, is_extensible),
             "required" => !set(wanted).is_subset(&set(given)),
             least if LEAST.contains(&least) => number(given).is_none_or(|given| Some(given) < number(wanted)),
             most if MOST.contains(&most) => number(given).is_none_or(|given| Some(given) > number(wanted)),
-            "properties" => {
-                members(gives, wanted, place, found);
-                false
-            }
             "additionalProperties" => {
                 let extra = giver["properties"].as_object().into_iter().flatten().map(|(name, _)| name);
                 let is_known = |name: &String| taker["properties"].get(name).is_some();
                 *wanted == false && (*given != false || !extra.into_iter().all(is_known))
                     || wanted.is_object() && wanted != given
             }
-            "items" => {
-                refused(given, wanted, &format!("{place}/items"), found);
-                false
-            }
             _ => given != wanted,
+        }
+    }
+
+    /// Whether each case that is given is one that is taken. An extensible list may have more, but each that was known
+    /// stays.
+    fn is_each_taken(&self, given: &Value, wanted: &Value, is_extensible: bool) -> bool {
+        let fits = |giver: &Value, taker: &Value| {
+            let mut is_good = true;
+            self.refused(giver, taker, "", &mut |_| is_good = false);
+            is_good
         };
-        if is_refused {
-            found(format!("{} {keyword}", if place.is_empty() { "/" } else { place }));
+        let cases = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let (given, wanted) = (cases(given), cases(wanted));
+        if is_extensible {
+            return wanted.iter().all(|wanted| given.iter().any(|given| fits(given, wanted)));
         }
+        !given.is_empty() && given.iter().all(|given| wanted.iter().any(|wanted| fits(given, wanted)))
     }
-}
 
-/// Whether the values that are given are among those that are wanted. A `const` is an `enum` of one.
-fn is_within(giver: &Value, keyword: &str, wanted: &Value) -> bool {
-    let given = match &giver[keyword] {
-        Value::Null if keyword == "enum" => set(&giver["const"]),
-        given => set(given),
-    };
-    given.is_subset(&set(wanted))
-}
-
-fn members(gives: &Map<String, Value>, wanted: &Value, place: &str, found: &mut impl FnMut(String)) {
-    for (name, wanted) in wanted.as_object().into_iter().flatten() {
-        let place = format!("{place}/{name}");
-        match gives.get("properties").and_then(|given| given.get(name)) {
-            Some(given) => refused(given, wanted, &place, found),
-            // Anything could be given under this name.
-            None if gives.get("additionalProperties") != Some(&Value::Bool(false)) => {
-                refused(&Value::Null, wanted, &place, found);
+    fn members(&self, giver: &Value, wanted: &Value, place: &str, found: &mut dyn FnMut(String)) {
+        for (name, wanted) in wanted.as_object().into_iter().flatten() {
+            let place = format!("{place}/{name}");
+            match giver["properties"].get(name) {
+                Some(given) => self.refused(given, wanted, &place, found),
+                // Anything could be given under this name.
+                None if giver["additionalProperties"] != false => {
+                    self.refused(&Value::Null, wanted, &place, found);
+                }
+                None => {}
             }
-            None => {}
         }
     }
 }
 
-fn set(value: &Value) -> BTreeSet<String> {
+/// The values that a schema allows, if it lists them. A `const` is an `enum` of one.
+fn values(schema: &Value) -> Option<BTreeSet<String>> {
+    match (&schema["enum"], &schema["const"]) {
+        (Value::Null, Value::Null) => None,
+        (Value::Null, value) => Some(BTreeSet::from([value.to_string()])),
+        (values, _) => Some(set(values)),
+    }
+}
+
+/// The types that a schema allows, or of the values that it lists. `None` if it allows any.
+fn types(schema: &Value) -> Option<Vec<&str>> {
+    let of = |value: &Value| match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    match (&schema["type"], &schema["enum"], &schema["const"]) {
+        (Value::String(one), ..) => Some(vec![one.as_str()]),
+        (Value::Array(several), ..) => Some(several.iter().filter_map(Value::as_str).collect()),
+        (_, Value::Array(values), _) => Some(values.iter().map(of).collect()),
+        (_, Value::Null, Value::Null) => None,
+        (.., value) => Some(vec![of(value)]),
+    }
+}
+
+/// Whether a type is among those that are wanted. An integer is a number.
+fn is_type(one: &str, wanted: &Value) -> bool {
+    let wanted = set(wanted);
+    let has = |name: &str| wanted.contains(&Value::from(name).to_string());
+    has(one) || one == "integer" && has("number")
+}
+
+pub(super) fn set(value: &Value) -> BTreeSet<String> {
     match value {
         Value::Null => BTreeSet::new(),
         Value::Array(values) => values.iter().map(Value::to_string).collect(),
         value => BTreeSet::from([value.to_string()]),
     }
-}
-
-/// The breaking changes between two versions of an AsyncAPI document, its schemas' files aside.
-pub(super) fn in_asyncapi(old: &Value, new: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    let named = |value: &Value| value.as_object().cloned().unwrap_or_default();
-    for (name, channel) in named(&old["channels"]) {
-        let now = &new["channels"][&name];
-        for part in ["address", "bindings"] {
-            if channel[part] != now[part] {
-                found.push(format!("channel {name}: {part} is changed"));
-            }
-        }
-        for (message, _) in named(&channel["messages"]) {
-            if now["messages"][&message].is_null() {
-                found.push(format!("channel {name}: message {message} is gone"));
-            }
-        }
-    }
-    for (name, operation) in named(&old["operations"]) {
-        if operation["action"] != new["operations"][&name]["action"] {
-            found.push(format!("operation {name} is gone, or turned round"));
-        }
-    }
-    for (name, message) in named(&old["components"]["messages"]) {
-        let now = &new["components"]["messages"][&name];
-        let role = if name == "event" { Role::Received } else { Role::Sent };
-        let headers = in_schema(&message["headers"], &now["headers"], role);
-        found.extend(headers.into_iter().map(|change| format!("headers of {name}: {change}")));
-        for part in ["contentType", "payload"] {
-            if message[part] != now[part] {
-                found.push(format!("message {name}: {part} is changed"));
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]
@@ -148,7 +198,11 @@ mod tests {
         let old = json!({"type": "object", "required": ["a"], "additionalProperties": true, "properties": {
             "a": {"type": "string", "enum": ["x", "y"], "maxLength": 5},
             "b": {"type": "array", "minItems": 1, "items": {"type": ["string", "null"], "format": "uuid"}},
-        }});
+            "n": {"type": "array", "items": {"$ref": "#/definitions/d"}},
+        }, "oneOf": [
+            {"required": ["kind"], "properties": {"kind": {"const": 1}}},
+            {"properties": {"kind": {"const": 2}}},
+        ], "definitions": {"d": {"required": ["e"], "properties": {"e": {"type": "integer", "maximum": 9}}}}});
         let mut new = old.clone();
         change(&mut new);
         (in_schema(&old, &new, Role::Received), in_schema(&old, &new, Role::Sent))
@@ -157,7 +211,7 @@ mod tests {
     #[test]
     fn each_change_breaks_whom_it_breaks() {
         type Change = fn(&mut Value);
-        let cases: [(Change, bool, bool); 16] = [
+        let cases: [(Change, bool, bool); 26] = [
             (|new| new["description"] = json!("words"), false, false),
             (|new| new["required"] = json!(["a", "b"]), true, false),
             (|new| new["required"] = json!([]), false, true),
@@ -174,6 +228,20 @@ mod tests {
             (|new| new["properties"]["c"] = json!({"description": "may be anything"}), false, false),
             (|new| new["properties"]["c"] = json!({"type": "string"}), true, false),
             (|new| drop(new["properties"].as_object_mut().unwrap().remove("b")), false, true),
+            (|new| new["properties"]["a"]["pattern"] = json!("^x"), true, false),
+            (|new| new["properties"]["c"] = json!(false), true, false),
+            (|new| new["properties"]["b"]["items"]["x-extensible"] = json!(true), false, true),
+            (|new| new["definitions"]["d"]["description"] = json!("words"), false, false),
+            (|new| new["definitions"]["d"]["properties"]["e"]["maximum"] = json!(8), true, false),
+            (|new| new["definitions"]["d"]["required"] = json!(["e", "f"]), true, false),
+            (|new| new["oneOf"][0]["properties"]["kind"]["title"] = json!("words"), false, false),
+            (|new| new["oneOf"][0]["required"] = json!([]), false, true),
+            (|new| drop(new["oneOf"].as_array_mut().unwrap().remove(0)), true, false),
+            (
+                |new| new["oneOf"].as_array_mut().unwrap().push(json!({"properties": {"kind": {"const": 3}}})),
+                false,
+                true,
+            ),
         ];
         for (nth, (change, breaks_publishers, breaks_consumers)) in cases.into_iter().enumerate() {
             let (received, sent) = changed(change);
@@ -194,28 +262,23 @@ mod tests {
         assert_eq!(in_schema(&wider, &closed, Role::Received).len(), 1);
         let (old, new) = (json!({"x-extensible": true, "enum": [1]}), json!({"x-extensible": true, "enum": [1, 2]}));
         assert_eq!(in_schema(&old, &new, Role::Sent).len(), 0);
-        assert_eq!(in_schema(&new, &old, Role::Received).len(), 0, "consumers do not refuse what they do not know");
+        assert_eq!(in_schema(&new, &old, Role::Sent).len(), 0, "what is not sent any more breaks nobody");
+        assert_eq!(in_schema(&new, &old, Role::Received).len(), 1, "the service refuses what it does not know");
+        let cases = |kinds: &[u8]| {
+            let one = |kind| json!({"properties": {"kind": {"const": kind}}});
+            json!({"x-extensible": true, "oneOf": kinds.iter().map(one).collect::<Vec<_>>()})
+        };
+        assert_eq!(in_schema(&cases(&[1]), &cases(&[1, 2]), Role::Sent).len(), 0);
+        assert_eq!(in_schema(&cases(&[1, 2]), &cases(&[1]), Role::Sent).len(), 1);
     }
 
     #[test]
-    fn what_is_gone_or_renamed_in_the_asyncapi_document_breaks() {
-        let old = json!({
-            "channels": {"c": {"address": "q", "messages": {"m": {}}}},
-            "operations": {"o": {"action": "send"}},
-            "components": {"messages": {"m": {"payload": {"$ref": "f"}, "headers": {"required": ["h"]}}}},
-        });
-        assert_eq!(in_asyncapi(&old, &old), Vec::<String>::new());
-        for (pointer, value) in [
-            ("/channels/c/address", json!("r")),
-            ("/channels/c/messages", json!({})),
-            ("/operations/o/action", json!("receive")),
-            ("/components/messages/m/payload", json!({"$ref": "g"})),
-            ("/components/messages/m/headers", json!({})),
-        ] {
-            let mut new = old.clone();
-            *new.pointer_mut(pointer).unwrap() = value;
-            assert_eq!(in_asyncapi(&old, &new).len(), 1, "{pointer}");
-        }
-        assert!(in_asyncapi(&old, &json!({})).len() >= 4);
+    fn a_type_that_only_the_values_show_counts() {
+        let old = json!({"enum": ["a", "b"]});
+        assert_eq!(in_schema(&old, &json!({"type": "string", "enum": ["a", "b"]}), Role::Received).len(), 0);
+        assert_eq!(in_schema(&old, &json!({"type": "integer", "enum": ["a", "b"]}), Role::Received).len(), 1);
+        assert_eq!(in_schema(&json!({"const": 1}), &json!({"type": "string"}), Role::Received).len(), 1);
+        assert_eq!(in_schema(&json!({"type": "integer"}), &json!({"type": "number"}), Role::Received).len(), 0);
+        assert_eq!(in_schema(&json!({"type": "number"}), &json!({"type": "integer"}), Role::Received).len(), 1);
     }
 }
