@@ -21,7 +21,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     net::TcpListener,
     process::{Child, ChildStdout, Command},
     time::timeout,
@@ -98,9 +98,14 @@ impl Listening {
     }
 
     /// Presses Ctrl-C and returns how it ends, and what it says to the end.
-    async fn interrupt(mut self) -> (ExitStatus, String) {
+    async fn interrupt(self) -> (ExitStatus, String) {
+        self.end("-INT").await
+    }
+
+    /// The same by any signal.
+    async fn end(mut self, signal: &str) -> (ExitStatus, String) {
         let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
         let mut rest = String::new();
         timeout(SOON, async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
@@ -163,6 +168,30 @@ async fn a_first_delivery_stands_verified_on_the_screen_and_ctrl_c_removes_the_w
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_terminal_and_a_termination_remove_the_webhook_too() {
+    System::run(Options::default(), async |system| {
+        for signal in ["-HUP", "-TERM"] {
+            let (tenant, api, folder) = (Uuid::new_v4(), api(&system).await, authority(&system));
+            let tenant_text = tenant.to_string();
+            let mut arguments = vec!["listen", "--listen", "127.0.0.1:0", "--authority", &folder, "--register"];
+            arguments.extend(["--tenant", &tenant_text, "--api", &api, "--delay", "1h"]);
+            let mut command = command(&system, &arguments);
+            // The receivers that we hand out read it: it may be set in a developer's shell.
+            command.env("SIGNING_SECRET", "whsec_of_another_webhook");
+            let mut listening = Listening::spawn(command).await;
+            listening.line("registered webhook ").await;
+            published(&system, &["quote.closed", "--tenant", &tenant_text]).await;
+            assert_eq!(listening.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
+
+            let (status, rest) = listening.end(signal).await;
+            assert!(status.success() && rest.contains("→ no answer: this run ended after "), "{signal}: {rest}");
+            assert_eq!(webhooks(&system, tenant).await, Vec::<Value>::new(), "{signal}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_run_has_left_is_removed_by_the_next_one_and_nothing_else() {
     System::run(Options::default(), async |system| {
         let tenant = Uuid::new_v4();
@@ -213,6 +242,10 @@ async fn a_wrong_secret_a_slow_answer_and_no_delivery_are_told() {
         assert_eq!(checked.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
         assert!(connect_trusting_nobody(&checked.url).await.is_err());
         checked.line("no TLS with 127.0.0.1").await;
+        let port = checked.url.trim_end_matches('/').rsplit_once(':').unwrap().1.to_owned();
+        let mut plain = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
+        plain.write_all(b"POST / HTTP/1.1\r\n\r\n").await.unwrap();
+        checked.line("it does not speak TLS: the URL begins with https://").await;
     })
     .await;
 }
@@ -229,8 +262,8 @@ async fn connect_trusting_nobody(url: &str) -> std::io::Result<()> {
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map(drop)
 }
 
-/// A developer's program: remembers what it gets, and answers 422 with a body.
-async fn program() -> (String, Arc<Mutex<Vec<(Request<()>, Bytes)>>>) {
+/// A developer's program: remembers what it gets, and answers 422 with this body.
+async fn program(body: &'static str) -> (String, Arc<Mutex<Vec<(Request<()>, Bytes)>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hooks?a=1", listener.local_addr().unwrap());
     let got = Arc::<Mutex<Vec<_>>>::default();
@@ -241,11 +274,11 @@ async fn program() -> (String, Arc<Mutex<Vec<(Request<()>, Bytes)>>>) {
             let service = service_fn(move |request: Request<Incoming>| {
                 let list = Arc::clone(&list);
                 async move {
-                    let (head, body) = request.into_parts();
-                    let body = body.collect().await.unwrap().to_bytes();
-                    list.lock().push((Request::from_parts(head, ()), body));
+                    let (head, got) = request.into_parts();
+                    let got = got.collect().await.unwrap().to_bytes();
+                    list.lock().push((Request::from_parts(head, ()), got));
                     let answer = Response::builder().status(422).header("x-program", "mine");
-                    Ok::<_, Infallible>(answer.body(Full::new(Bytes::from("unknown quote"))).unwrap())
+                    Ok::<_, Infallible>(answer.body(Full::new(Bytes::from(body))).unwrap())
                 }
             });
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
@@ -258,7 +291,7 @@ async fn program() -> (String, Arc<Mutex<Vec<(Request<()>, Bytes)>>>) {
 async fn a_delivery_is_forwarded_as_it_came_and_the_programs_answer_goes_back() {
     let options = Options { schedule: "1h,2h,3h,4h,5h,6h", ..Options::default() };
     System::run(options, async |system| {
-        let (tenant, (url, got)) = (Uuid::new_v4(), program().await);
+        let (tenant, (url, got)) = (Uuid::new_v4(), program("unknown quote").await);
         let mut listening = Listening::registered(&system, tenant, &["--forward", &url]).await;
         published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
 
@@ -278,6 +311,12 @@ async fn a_delivery_is_forwarded_as_it_came_and_the_programs_answer_goes_back() 
         .await;
         assert_eq!((&attempt["status"], &attempt["response_body"]), (&json!(422), &json!("unknown quote")));
         assert!(listening.interrupt().await.0.success());
+
+        let (url, _) = program("long ".repeat(20_000).leak()).await;
+        let mut long = Listening::registered(&system, tenant, &["--forward", &url]).await;
+        published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
+        long.line("→ 422 after ").await;
+        assert!(long.interrupt().await.0.success());
 
         let mut away = Listening::registered(&system, tenant, &["--forward", "http://127.0.0.1:1/"]).await;
         published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
@@ -310,6 +349,29 @@ async fn elsewhere_an_authority_is_made_and_the_settings_that_it_needs_are_print
         listening.line("signatures are not verified").await;
         assert!(!listening.shown.iter().any(|line| line.contains("the dispatchers need")), "{:?}", listening.shown);
         assert_eq!(std::fs::read(&file).unwrap(), made, "the authority stays");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_secret_it_needs_no_settings_of_the_service() {
+    System::prepared(Options::default(), async |system| {
+        let (folder, secret) = (authority(&system), format!("whsec_{}", "0123456789abcdef".repeat(4)));
+        let listen = |arguments: &[&str]| {
+            let mut command = Command::new(binary("webhookctl"));
+            command.args(["listen", "--listen", "127.0.0.1:0", "--authority", &folder]).args(arguments);
+            command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
+            command
+        };
+        let mut listening = Listening::spawn(listen(&["--secret", &secret])).await;
+        listening.line("the dispatchers need WEBHOOKS__EGRESS__EXTRA_CA_FILE=").await;
+        listening.line("the dispatchers need WEBHOOKS__EGRESS__ALLOWED_NETWORKS=").await;
+        assert!(listening.interrupt().await.0.success());
+
+        let tenant = Uuid::new_v4().to_string();
+        let output = listen(&["--register", "--tenant", &tenant]).output().await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains("is not set"), "{said}");
     })
     .await;
 }
@@ -389,7 +451,14 @@ async fn what_cannot_be_published_is_told_and_nothing_is_published() {
         away.env("WEBHOOKS__BROKER__URL", "amqp://127.0.0.1:1").env("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s");
         let output = timeout(SOON, away.output()).await.unwrap().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains("not connected to the broker"), "{said}");
+        assert!(!output.status.success() && said.contains("Connection refused"), "{said}");
+        let mut unread = command(&system, &["publish", "quote.closed", "--tenant", &tenant, "--dry-run"]);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let unread = unread.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = timeout(SOON, unread.wait_with_output()).await.unwrap().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.as_str()), (Some(141), ""), "nobody reads its output");
 
         published(&system, &["quote.closed", "--tenant", &tenant]).await;
         assert_eq!(system.upstream.ready(&system.names.events()).await, 1, "only the good one is there");

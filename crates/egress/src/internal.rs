@@ -17,9 +17,6 @@ use tokio::time::timeout;
 
 use crate::{EgressError, causes, host::server_name, limited::Explained};
 
-/// How much of an answer is read, in bytes.
-const BODY_LIMIT: usize = 64 * 1024;
-
 /// What an operator decides about requests to an application.
 #[derive(Clone, Debug)]
 pub struct InternalConfig {
@@ -31,6 +28,8 @@ pub struct InternalConfig {
     pub extra_ca_pem: Option<Vec<u8>>,
     /// The value of the header `User-Agent`.
     pub user_agent: String,
+    /// The longest answer's body, in bytes.
+    pub answer_limit: usize,
 }
 
 /// Asks one URL of an application that the operator or the developer trusts. Every request has a new connection, so none
@@ -41,6 +40,7 @@ pub struct Internal {
     uri: Uri,
     timeout: Duration,
     user_agent: HeaderValue,
+    answer_limit: usize,
 }
 
 /// A whole answer, whatever its status. Redirects are not followed.
@@ -50,7 +50,7 @@ pub struct InternalAnswer {
     pub status: u16,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body, at most 64 KiB.
+    /// The body, at most [`InternalConfig::answer_limit`] long.
     pub body: Bytes,
 }
 
@@ -69,9 +69,9 @@ pub enum InternalError {
     /// The answer broke off.
     #[error("the answer broke off")]
     Body(#[source] Explained),
-    /// The answer is larger than 64 KiB.
-    #[error("the answer is larger than {BODY_LIMIT} bytes")]
-    TooLarge,
+    /// The answer is larger than so many bytes.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
 }
 
 impl Internal {
@@ -80,7 +80,7 @@ impl Internal {
     /// # Errors
     /// [`EgressError`] if the URL, the extra authorities, the user agent or TLS cannot be set up.
     pub fn new(config: InternalConfig) -> Result<Self, EgressError> {
-        let InternalConfig { url, timeout, extra_ca_pem, user_agent } = config;
+        let InternalConfig { url, timeout, extra_ca_pem, user_agent, answer_limit } = config;
         let uri = Uri::try_from(url).map_err(|_| EgressError::Url)?;
         if uri.host().is_none() || !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err(EgressError::Url);
@@ -98,7 +98,7 @@ impl Internal {
             .wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(https);
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| EgressError::UserAgent)?;
-        Ok(Self { client, uri, timeout, user_agent })
+        Ok(Self { client, uri, timeout, user_agent, answer_limit })
     }
 
     /// Sends a GET that accepts JSON, with one more header, whose `name` is in lower case. Dropping the future closes
@@ -134,15 +134,11 @@ impl Internal {
         let response =
             self.client.request(request).await.map_err(|error| InternalError::Request(Explained::of(&error)))?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, BODY_LIMIT).collect().await;
-        let body = body.map_err(|error| too_large_or_broken(error.as_ref()))?;
+        let body = Limited::new(body, self.answer_limit).collect().await;
+        let body = body.map_err(|error| match causes::find::<LengthLimitError>(error.as_ref()) {
+            Some(_) => InternalError::TooLarge(self.answer_limit),
+            None => InternalError::Body(Explained::of(error.as_ref())),
+        })?;
         Ok(InternalAnswer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
-    }
-}
-
-fn too_large_or_broken(error: &(dyn std::error::Error + 'static)) -> InternalError {
-    match causes::find::<LengthLimitError>(error) {
-        Some(_) => InternalError::TooLarge,
-        None => InternalError::Body(Explained::of(error)),
     }
 }

@@ -1,13 +1,11 @@
 //! `webhookctl dead`: jobs that became dead letters.
 
-use std::io::{Write, stdout};
-
 use broker::{Broker, Parked};
 use domain::{DeliveryId, Job};
 use ledger::Ledger;
 use serde_json::{Value, json};
 
-use crate::{away, body};
+use crate::{away, body, output};
 
 /// The most deliveries in one call to the ledger.
 const BATCH: usize = 500;
@@ -16,7 +14,7 @@ const BATCH: usize = 500;
 pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
     for parked in away::broker(broker.parked_list(&broker.names().dead(), limit).await)? {
         for line in lines(&parked) {
-            writeln!(stdout(), "{line}")?;
+            output::line(line)?;
         }
     }
     Ok(())
@@ -31,8 +29,7 @@ pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usiz
         away::database(ledger.jobs_unpark(deliveries).await)?;
     }
     let moved = away::broker(broker.parked_move(&from, &to, Some(messages)).await)?;
-    println!("handed {moved} message(s) to the dispatchers again");
-    Ok(())
+    output::line(format_args!("handed {moved} message(s) to the dispatchers again"))
 }
 
 /// Deletes dead jobs and cancels their waiting deliveries, which an administrator can resend. Without a limit, takes
@@ -45,8 +42,7 @@ pub(crate) async fn discard(broker: &Broker, ledger: &Ledger, limit: Option<usiz
         away::database(ledger.jobs_unpark(deliveries).await)?;
     }
     let gone = away::broker(broker.parked_discard(&dead, Some(messages)).await)?;
-    println!("discarded {gone} message(s); their deliveries that still waited are cancelled");
-    Ok(())
+    output::line(format_args!("discarded {gone} message(s); their deliveries that still waited are cancelled"))
 }
 
 /// The number of messages, up to the limit, and the deliveries of their jobs.

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use ledger::{KeyUse, Ledger, SecretKeys};
 
-use crate::away;
+use crate::{away, output};
 
 /// Prints a line for each key that is configured or in use.
 pub(crate) async fn list(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
@@ -31,21 +31,22 @@ pub(crate) async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result
             break;
         }
     }
-    println!("resealed {resealed} secret(s) with the key {first:?}");
+    output::line(format_args!("resealed {resealed} secret(s) with the key {first:?}"))?;
     for secret in &unopened {
-        println!("webhook {}: {}", secret.webhook, secret.error);
+        output::line(format_args!("webhook {}: {}", secret.webhook, secret.error))?;
     }
     let used = away::database(ledger.keys_used(keys).await)?;
     let mut rest = 0;
     for KeyUse { key_id, secrets, .. } in used.iter().filter(|used| used.key_id != first) {
         rest += secrets;
         match keys.ids().any(|id| id == key_id) {
-            true => println!("the key {key_id:?} still seals {secrets} secret(s)"),
-            false => println!("the key {key_id:?} seals {secrets} secret(s) and is not configured"),
+            true => output::line(format_args!("the key {key_id:?} still seals {secrets} secret(s)"))?,
+            false => output::line(format_args!("the key {key_id:?} seals {secrets} secret(s) and is not configured"))?,
         }
     }
     for id in keys.ids().skip(1).filter(|id| used.iter().all(|used| used.key_id != *id)) {
-        println!("the key {id:?} seals nothing: it can be removed from secrets.keys once no service seals with it");
+        let advice = "it can be removed from secrets.keys once no service seals with it";
+        output::line(format_args!("the key {id:?} seals nothing: {advice}"))?;
     }
     ensure!(rest == 0, "{rest} secret(s) are not sealed by the key {first:?}");
     Ok(())

@@ -8,7 +8,7 @@ mod server;
 mod verdict;
 
 use std::{
-    io::Read,
+    io::{self, Read},
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::Arc,
@@ -17,11 +17,18 @@ use std::{
 
 use anyhow::{Context, ensure};
 use domain::{EventType, TenantId};
-use service_kit::{Settings, shutdown};
+use hyper::Uri;
+use service_kit::{Settings, SettingsError, shutdown};
 use signing::SigningSecret;
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
 
 use self::{answers::Answers, certificate::Authority, registration::Registration, screen::Screen, server::Server};
+
+const NOT_REMOVED: &str = "the webhook could not be removed: the next `listen --register` on the same port removes it";
 
 /// Receives deliveries and shows each with the verdict on its signatures: a receiver for development.
 #[derive(clap::Args)]
@@ -38,7 +45,7 @@ pub(crate) struct Arguments {
     authority: Option<PathBuf>,
 
     /// Registers a webhook for the tenant, and removes it at the end, also on Ctrl-C.
-    #[arg(long, requires = "tenant", conflicts_with = "secret")]
+    #[arg(long, requires = "tenant")]
     register: bool,
     /// The tenant of the webhook: a UUID.
     #[arg(long, value_name = "UUID", env = "WEBHOOKCTL_TENANT")]
@@ -50,6 +57,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL", requires = "register")]
     api: Option<String>,
     /// The signing secret of a webhook that exists already, as it was shown, or `-` to read it from standard input.
+    /// `--register` needs none.
     #[arg(long, env = "SIGNING_SECRET", hide_env_values = true)]
     secret: Option<String>,
 
@@ -71,26 +79,29 @@ pub(crate) struct Arguments {
 }
 
 /// Listens until a signal.
-pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
+///
+/// Only `--register` needs the service's settings.
+pub(crate) async fn run(settings: Result<Settings, SettingsError>, arguments: Arguments) -> anyhow::Result<()> {
     let answers = Answers::new(&arguments)?;
     let authority = Authority::in_folder(arguments.authority.clone())?;
     let tls = authority.acceptor(&arguments.host)?;
-    let stop = shutdown::on_signals().context("signals cannot be handled")?;
-    let listener = TcpListener::bind(arguments.listen)
-        .await
-        .with_context(|| format!("--listen {}: the address cannot be listened on", arguments.listen))?;
+    let stop = on_signals().context("signals cannot be handled")?;
+    let listener = TcpListener::bind(arguments.listen).await.with_context(|| {
+        format!("--listen {}: the address cannot be listened on (port 0 takes a free one)", arguments.listen)
+    })?;
     let port = listener.local_addr().context("the listener has no address")?.port();
     let url = format!("https://{}/", authority_of(&arguments.host, port));
+    ensure!(Uri::try_from(&url).is_ok(), "--host {}: not the name of a host", arguments.host);
 
     let screen = Screen::new(arguments.full);
     screen.listening(&url, arguments.forward.as_deref());
-    for setting in missing(settings, &authority, &arguments)? {
+    for setting in missing(settings.as_ref().ok(), &authority, &arguments)? {
         screen.setting(&setting);
     }
     let registration = match arguments.tenant.filter(|_| arguments.register) {
         Some(tenant) => {
             let api = arguments.api.as_deref();
-            let registration = Registration::make(settings, api, tenant, &url, &arguments.events, &screen).await?;
+            let registration = Registration::make(&settings?, api, tenant, &url, &arguments.events, &screen).await?;
             screen.registered(tenant, registration.id());
             Some(registration)
         }
@@ -105,13 +116,24 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     }
     let secret = secret.map(SigningSecret::from);
 
-    Arc::new(Server::new(screen.clone(), secret, answers)).serve(listener, tls, stop).await;
+    Arc::new(Server::new(screen.clone(), secret, answers, stop)).serve(listener, tls).await;
     if let Some(registration) = registration {
-        registration.remove().await.context("the webhook could not be removed")?;
+        registration.remove().await.context(NOT_REMOVED)?;
         screen.removed();
     }
     screen.summary();
     Ok(())
+}
+
+/// A token that ends the run: also when the terminal is closed.
+fn on_signals() -> io::Result<CancellationToken> {
+    let (stop, mut hangup) = (shutdown::on_signals()?, signal(SignalKind::hangup())?);
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        hangup.recv().await;
+        stopped.cancel();
+    });
+    Ok(stop)
 }
 
 /// Host and port in a URL.
@@ -128,7 +150,7 @@ fn given(argument: Option<String>) -> anyhow::Result<Option<String>> {
     let mut secret = argument;
     if secret == "-" {
         secret.clear();
-        std::io::stdin().read_to_string(&mut secret).context("standard input cannot be read")?;
+        io::stdin().read_to_string(&mut secret).context("standard input cannot be read")?;
     }
     let secret = secret.trim();
     ensure!(secret.starts_with("whsec_"), "--secret: a signing secret begins with whsec_");
@@ -136,14 +158,15 @@ fn given(argument: Option<String>) -> anyhow::Result<Option<String>> {
 }
 
 /// The settings that the dispatchers lack, as far as this process has the same ones.
-fn missing(settings: &Settings, authority: &Authority, arguments: &Arguments) -> anyhow::Result<Vec<String>> {
+fn missing(settings: Option<&Settings>, authority: &Authority, arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
-    let trusted = settings.egress.extra_ca_pem()?.unwrap_or_default();
+    let trusted = settings.map(|settings| settings.egress.extra_ca_pem()).transpose()?.flatten().unwrap_or_default();
     if !String::from_utf8_lossy(&trusted).contains(authority.pem().trim()) {
         missing.push(format!("WEBHOOKS__EGRESS__EXTRA_CA_FILE={}", authority.file().display()));
     }
     let listens_on = arguments.listen.ip();
-    let is_allowed = settings.egress.allowed_networks.iter().any(|network| network.contains(&listens_on));
+    let mut allowed = settings.into_iter().flat_map(|settings| settings.egress.allowed_networks.iter());
+    let is_allowed = allowed.any(|network| network.contains(&listens_on));
     if listens_on.is_loopback() && !is_allowed {
         missing.push("WEBHOOKS__EGRESS__ALLOWED_NETWORKS=127.0.0.0/8,::1/128".to_owned());
     }

@@ -6,6 +6,7 @@ mod dead;
 mod doctor;
 mod keys;
 mod listen;
+mod output;
 mod publish;
 mod rejected;
 mod session;
@@ -19,6 +20,8 @@ use service_kit::{Settings, SettingsError, connections, process};
 const PROCESS: &str = "webhookctl";
 /// The exit code for unusable settings. clap uses the same for arguments.
 const UNUSABLE: i32 = 2;
+/// The exit code that a shell reports for a process whose output nobody reads any more.
+const UNREAD: i32 = 141;
 
 /// The command line of the webhook service, for operators and developers.
 #[derive(Parser)]
@@ -121,6 +124,7 @@ async fn main() {
     let arguments = Arguments::parse();
     let code = match run(arguments.command).await {
         Ok(is_well) => i32::from(!is_well),
+        Err(error) if output::is_gone(&error) => UNREAD,
         Err(error) => {
             eprintln!("{}", process::line(PROCESS, error.as_ref()));
             if error.is::<SettingsError>() { UNUSABLE } else { 1 }
@@ -141,16 +145,17 @@ fn ttl(text: &str) -> Result<Duration, String> {
 
 /// Returns whether all is well. Only the doctor finds that it is not without failing itself.
 async fn run(command: Command) -> anyhow::Result<bool> {
-    if let Command::Doctor(arguments) = command {
-        return Ok(doctor::run(arguments).await);
+    match command {
+        Command::Doctor(arguments) => Ok(doctor::run(arguments).await),
+        Command::Listen(arguments) => listen::run(Settings::load(), arguments).await.map(|()| true),
+        command => act(command, &Settings::load()?).await.map(|()| true),
     }
-    act(command, &Settings::load()?).await.map(|()| true)
 }
 
 async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
     match command {
-        // It reads the settings itself: unusable ones are what it tells.
-        Command::Doctor(_) => Ok(()),
+        // They run above: the doctor tells what is wrong with the settings, and listening may do without them.
+        Command::Doctor(_) | Command::Listen(_) => Ok(()),
         Command::Migrate => migrate(settings).await,
         Command::Session(Session::Create { tenant, ttl, user, role }) => {
             let session = ledger::Session { tenant, user, role };
@@ -178,7 +183,6 @@ async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
             let ledger = connections::ledger(settings, PROCESS)?;
             dead::requeue(&connections::broker(settings, PROCESS)?, &ledger, limit).await
         }
-        Command::Listen(arguments) => listen::run(settings, arguments).await,
         Command::Publish(arguments) => publish::run(settings, arguments).await,
         Command::Keys(command) => {
             let (ledger, configured) = (connections::ledger(settings, PROCESS)?, connections::secret_keys(settings)?);
@@ -194,8 +198,7 @@ async fn migrate(settings: &Settings) -> anyhow::Result<()> {
     let ledger = connections::ledger(settings, PROCESS)?;
     let applied = away::database(ledger.migrate().await)?;
     match applied.len() {
-        0 => println!("the schema is current"),
-        count => println!("applied {count} migration(s): {}", applied.join(", ")),
+        0 => output::line("the schema is current"),
+        count => output::line(format_args!("applied {count} migration(s): {}", applied.join(", "))),
     }
-    Ok(())
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::PROCESS;
+use crate::{PROCESS, away, output};
 
 /// The contract of `proto-schemas`.
 const SCHEMA: &str = include_str!("../../../proto-schemas/event.schema.json");
@@ -51,18 +51,20 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let first = draft.event();
     let (event_type, id) = validate(&first, settings)?;
     if arguments.dry_run {
-        println!("{first}");
-        return Ok(());
+        return output::line(first);
     }
     let stop = shutdown::on_signals().context("signals cannot be handled")?;
-    let publisher = connections::broker(settings, PROCESS)?.upstream(CancellationToken::new());
-    let run = Run { publisher, event_type, began: Instant::now() };
+    let broker = connections::broker(settings, PROCESS)?;
+    // The publisher would try for ten seconds and then not say why.
+    away::broker(broker.depth(&broker.names().events()).await)?;
+    let publisher = broker.upstream(CancellationToken::new());
+    let run = Run { publisher, event_type, began: Instant::now(), stop };
     if arguments.count.get() == 1 {
         run.publish(vec![first]).await?;
-        println!("the broker has confirmed {event_type} {id} after {} ms", run.began.elapsed().as_millis());
-        return Ok(());
+        let took = run.began.elapsed().as_millis();
+        return output::line(format_args!("the broker has confirmed {event_type} {id} after {took} ms"));
     }
-    run.publish_many(&draft, first, (arguments.count.get(), arguments.rate), &stop).await
+    run.publish_many(&draft, first, (arguments.count.get(), arguments.rate)).await
 }
 
 /// A connection, and what is published on it.
@@ -70,6 +72,7 @@ struct Run {
     publisher: Publisher,
     event_type: EventType,
     began: Instant,
+    stop: CancellationToken,
 }
 
 impl Run {
@@ -80,7 +83,10 @@ impl Run {
             ..Outgoing::default()
         };
         let messages: Vec<_> = events.into_iter().map(message).collect();
-        self.publisher.publish_bulk(&messages).await.map_err(not_confirmed)
+        let published = self.stop.run_until_cancelled(self.publisher.publish_bulk(&messages)).await;
+        published
+            .context("ended before the broker's confirm: it may have the last events or not")?
+            .map_err(not_confirmed)
     }
 
     async fn publish_many(
@@ -88,16 +94,15 @@ impl Run {
         draft: &Draft,
         first: String,
         (count, rate): (u32, Option<NonZeroU32>),
-        stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let mut first = Some(first);
         let (mut done, mut failed) = (0, None);
-        while done < count && failed.is_none() && !stop.is_cancelled() {
+        while done < count && failed.is_none() && !self.stop.is_cancelled() {
             let turn = match rate {
                 None => MOST_AT_ONCE,
                 Some(rate) => {
                     let due = self.began + Duration::from_secs(1).mul_f64(f64::from(done) / f64::from(rate.get()));
-                    if stop.run_until_cancelled(tokio::time::sleep_until(due)).await.is_none() {
+                    if self.stop.run_until_cancelled(tokio::time::sleep_until(due)).await.is_none() {
                         break;
                     }
                     (rate.get() / TURNS_PER_SECOND).clamp(1, MOST_AT_ONCE)
@@ -112,13 +117,16 @@ impl Run {
         }
         let took = self.began.elapsed().as_secs_f64();
         let rate = f64::from(done) / took;
-        println!("the broker has confirmed {done} of {count} {} in {took:.1} s: {rate:.0} a second", self.event_type);
+        output::line(format_args!(
+            "the broker has confirmed {done} of {count} {} in {took:.1} s: {rate:.0} a second",
+            self.event_type
+        ))?;
         failed.map_or(Ok(()), Err)
     }
 }
 
 fn not_confirmed(error: Unconfirmed) -> anyhow::Error {
-    anyhow::Error::new(error).context("broker.url (WEBHOOKS__BROKER__URL): not every event is confirmed")
+    anyhow::Error::new(error).context("broker.url (WEBHOOKS__BROKER__URL)")
 }
 
 /// An event, with gaps.

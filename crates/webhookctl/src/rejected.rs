@@ -1,16 +1,14 @@
 //! `webhookctl rejected`: unusable events.
 
-use std::io::{Write, stdout};
-
 use broker::{Broker, Parked};
 use serde_json::{Value, json};
 
-use crate::{away, body};
+use crate::{away, body, output};
 
 /// Prints up to `limit` rejected events, one JSON object a line.
 pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
     for parked in away::broker(broker.parked_list(&broker.names().rejected(), limit).await)? {
-        writeln!(stdout(), "{}", line(&parked))?;
+        output::line(line(&parked))?;
     }
     Ok(())
 }
@@ -20,15 +18,13 @@ pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
 pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
     let (from, to) = (broker.names().rejected(), broker.names().events());
     let moved = away::broker(broker.parked_move(&from, &to, limit).await)?;
-    println!("handed {moved} event(s) to ingest again");
-    Ok(())
+    output::line(format_args!("handed {moved} event(s) to ingest again"))
 }
 
 /// Deletes rejected events. Without a limit, takes those there at the start.
 pub(crate) async fn discard(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
     let gone = away::broker(broker.parked_discard(&broker.names().rejected(), limit).await)?;
-    println!("discarded {gone} event(s)");
-    Ok(())
+    output::line(format_args!("discarded {gone} event(s)"))
 }
 
 fn line(parked: &Parked) -> Value {

@@ -12,12 +12,11 @@ use service_kit::{
 };
 use time::OffsetDateTime;
 
-use crate::{PROCESS, away};
+use crate::{PROCESS, away, output};
 
 /// Creates a session and prints only its id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
 pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<()> {
-    println!("{}", stored(ledger, session, ttl).await?);
-    Ok(())
+    output::line(stored(ledger, session, ttl).await?)
 }
 
 /// Prints a link that logs an administrator in to the console, once.
@@ -30,8 +29,7 @@ pub(crate) async fn link(settings: &Settings, tenant: TenantId, user: String, tt
     let ledger = connections::ledger(settings, PROCESS)?;
     let code = stored(&ledger, Session { tenant, user, role: Session::LOGIN_CODE.to_owned() }, ttl).await?;
     let base = public_url.as_ref().map_or_else(|| format!("http://{}", settings.api.listen), ToString::to_string);
-    println!("{}/console/login/?code={code}", base.trim_end_matches('/'));
-    Ok(())
+    output::line(format_args!("{}/console/login/?code={code}", base.trim_end_matches('/')))
 }
 
 /// Stores a session, and returns its id.
@@ -50,8 +48,7 @@ pub(crate) async fn stored(ledger: &Ledger, session: Session, ttl: Duration) -> 
 pub(crate) async fn revoke(ledger: &Ledger, id: String) -> anyhow::Result<()> {
     let revoked = away::database(ledger.session_revoke(&SessionHash::of(&id)).await)?;
     ensure!(revoked, "there is no such session");
-    println!("the session is revoked");
-    Ok(())
+    output::line("the session is revoked")
 }
 
 /// The given id, or for `-` the first line of standard input.

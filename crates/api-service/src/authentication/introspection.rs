@@ -57,6 +57,9 @@ enum IntrospectionError {
     Abandoned(#[source] JoinError),
 }
 
+/// The longest answer of the application, in bytes.
+const ANSWER_LIMIT: usize = 64 * 1024;
+
 impl From<IntrospectionError> for ApiError {
     fn from(error: IntrospectionError) -> Self {
         Self::SessionUnknown(error.into())
@@ -71,6 +74,7 @@ impl Introspection {
             timeout: settings.api.introspection_timeout,
             extra_ca_pem: settings.egress.extra_ca_pem()?,
             user_agent: concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned(),
+            answer_limit: ANSWER_LIMIT,
         };
         let application = Internal::new(config).map_err(|error| match error {
             EgressError::Url => SettingsError::invalid("api.introspection_url", error),

@@ -12,7 +12,13 @@ use crate::{
 const YES: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
 fn config(url: String) -> InternalConfig {
-    InternalConfig { url, timeout: LONG, extra_ca_pem: None, user_agent: "test-agent/1".to_owned() }
+    InternalConfig {
+        url,
+        timeout: LONG,
+        extra_ca_pem: None,
+        user_agent: "test-agent/1".to_owned(),
+        answer_limit: 64 * 1024,
+    }
 }
 
 async fn ask(config: InternalConfig) -> Result<InternalAnswer, InternalError> {
@@ -103,7 +109,7 @@ async fn at_most_64_kib_are_read() {
         let answer = ask(config(format!("http://{}/", receiver.address))).await;
         match answer {
             Ok(answer) => assert!(fits && answer.body.len() == length),
-            Err(error) => assert!(!fits && matches!(error, InternalError::TooLarge), "{error:?}"),
+            Err(error) => assert!(!fits && matches!(error, InternalError::TooLarge(_)), "{error:?}"),
         }
     }
 }

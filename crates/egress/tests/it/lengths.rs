@@ -157,6 +157,7 @@ async fn the_application_cannot_make_an_error_long_either() {
             timeout: LONG,
             extra_ca_pem: Some(authority.pem().into_bytes()),
             user_agent: "test-agent/1".to_owned(),
+            answer_limit: 64 * 1024,
         });
         let error = internal.unwrap().get("cookie", "sessionid=abc").await.unwrap_err();
         let mut told = vec![error.to_string()];

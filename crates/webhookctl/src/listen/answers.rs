@@ -7,18 +7,29 @@ use bytes::Bytes;
 use egress::{EgressError, Internal, InternalAnswer, InternalConfig};
 use hyper::{
     HeaderMap, Method,
-    header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TRANSFER_ENCODING},
+    header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 use service_kit::process;
 
-use super::Arguments;
+use super::{Arguments, server::LONGEST_BODY};
 use crate::PROCESS;
 
 /// The longest time for a developer's program. The service waits for less.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Headers about one connection: they are not handed on.
-const OF_THE_CONNECTION: [HeaderName; 4] = [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING];
+/// Headers about one connection: they are not handed on, and neither are those that `Connection` names.
+const OF_THE_CONNECTION: [HeaderName; 10] = [
+    HOST,
+    CONNECTION,
+    CONTENT_LENGTH,
+    TRANSFER_ENCODING,
+    EXPECT,
+    TE,
+    TRAILER,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
 
 /// An answer, and what the developer should know of it.
 pub(super) struct Answer {
@@ -79,8 +90,13 @@ impl Answers {
 
 /// A client of a program that the developer names.
 pub(super) fn client(url: &str) -> anyhow::Result<Internal> {
-    let config =
-        InternalConfig { url: url.to_owned(), timeout: PATIENCE, extra_ca_pem: None, user_agent: PROCESS.to_owned() };
+    let config = InternalConfig {
+        url: url.to_owned(),
+        timeout: PATIENCE,
+        extra_ca_pem: None,
+        user_agent: PROCESS.to_owned(),
+        answer_limit: LONGEST_BODY,
+    };
     Internal::new(config).map_err(|error| match error {
         EgressError::Url => anyhow!("not an absolute URL of http or https"),
         error => error.into(),
@@ -89,8 +105,35 @@ pub(super) fn client(url: &str) -> anyhow::Result<Internal> {
 
 fn of_the_message(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
-    for name in OF_THE_CONNECTION {
+    let named = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<HeaderName> =
+        named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    for name in OF_THE_CONNECTION.into_iter().chain(named) {
         headers.remove(name);
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn what_is_about_one_connection_is_not_handed_on() {
+        let pairs = [
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("transfer-encoding", "chunked"),
+            ("x-service-event", "quote.closed"),
+        ];
+        let headers: HeaderMap =
+            pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect();
+        let kept: Vec<_> = of_the_message(&headers).keys().map(|name| name.as_str().to_owned()).collect();
+        assert_eq!(kept, ["x-service-event"]);
+    }
 }

@@ -32,7 +32,10 @@ impl Authority {
             None => own_folder().context("--authority: say where the authority is kept: there is no HOME")?,
         };
         let (file, key_file) = (folder.join("authority.pem"), folder.join("authority.key"));
-        let unusable = || format!("--authority {}: the authority cannot be used", folder.display());
+        let unusable = || {
+            let folder = folder.display();
+            format!("--authority {folder}: the authority cannot be used; without that folder a new one is made")
+        };
         if !file.exists() {
             make(&folder, &file, &key_file).with_context(unusable)?;
         }

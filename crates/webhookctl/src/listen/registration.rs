@@ -152,5 +152,6 @@ fn read(InternalAnswer { status, body, .. }: &InternalAnswer) -> anyhow::Result<
     let faults = answer["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     let faults: String =
         faults.iter().map(|one| format!("; {} {}", text(&one["field"]), text(&one["message"]))).collect();
-    bail!("it answered {status}: {}{faults}", text(&answer["detail"]))
+    let detail = answer["detail"].as_str().unwrap_or("this is not how the API answers");
+    bail!("it answered {status}: {detail}{faults}")
 }

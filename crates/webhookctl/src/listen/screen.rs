@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::Write,
+    io::{self, Write},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,6 +13,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use domain::{TenantId, WebhookId, indented, shortened, visible};
 use time::{OffsetDateTime, macros::format_description};
+use tls::Failure;
 
 use super::{
     answers::Answer,
@@ -68,7 +69,7 @@ impl Screen {
     }
 
     pub(super) fn registered(&self, tenant: TenantId, webhook: WebhookId) {
-        self.write(&format!("  registered webhook {webhook} for tenant {tenant}; Ctrl-C removes it\n"));
+        self.write(&format!("  registered webhook {webhook}; Ctrl-C removes it\n  for tenant {tenant}\n"));
     }
 
     pub(super) fn removed_a_left_one(&self, webhook: &str) {
@@ -95,7 +96,7 @@ impl Screen {
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.good.fetch_add(u64::from(verdicts.are_good()), Ordering::Relaxed);
         let mut text =
-            format!("\n{DIM}{}{DIM:#} {BOLD}{}{BOLD:#}  {}  attempt {nth}\n", clock(), line(event), line(delivery));
+            format!("\n{DIM}{}{DIM:#} {BOLD}{}{BOLD:#}  attempt {nth}\n  {}\n", clock(), line(event), line(delivery));
         text += &verdict("X-Service-Signature", &verdicts.service);
         text += &verdict("webhook-signature", &verdicts.standard);
         text += &self.body(body);
@@ -114,13 +115,10 @@ impl Screen {
         ));
     }
 
-    /// The service did not wait for the answer.
-    pub(super) fn hung_up(&self, delivery: &str, after: Duration) {
+    /// The service did not wait for the answer, or this run did not.
+    pub(super) fn unanswered(&self, delivery: &str, why: &str, after: Duration) {
         let delivery = line(delivery);
-        self.write(&format!(
-            "  {BAD}→ no answer{BAD:#}: the service hung up after {}  {DIM}{delivery}{DIM:#}\n",
-            seconds(after)
-        ));
+        self.write(&format!("  {BAD}→ no answer{BAD:#}: {why} after {}  {DIM}{delivery}{DIM:#}\n", seconds(after)));
     }
 
     /// A request that is no delivery.
@@ -128,13 +126,18 @@ impl Screen {
         self.write(&format!("\n{DIM}{}{DIM:#} {} {BAD}→ {status}{BAD:#}: {why}\n", clock(), line(what)));
     }
 
+    /// A connection without TLS.
+    pub(super) fn no_tls(&self, peer: impl Display, error: &io::Error) {
+        match Failure::find(error) {
+            Some(Failure::NotTls) => self.no_connection(peer, "it does not speak TLS: the URL begins with https://"),
+            _ => self.no_connection(peer, format!("{error} (does it trust the authority?)")),
+        }
+    }
+
     /// A connection without a request.
-    pub(super) fn no_connection(&self, peer: impl Display, error: impl Display) {
-        let error = line(&error.to_string());
-        self.write(&format!(
-            "\n{DIM}{}{DIM:#} {BAD}no TLS with {peer}{BAD:#}: {error} (does it trust the authority?)\n",
-            clock()
-        ));
+    pub(super) fn no_connection(&self, peer: impl Display, why: impl Display) {
+        let why = line(&why.to_string());
+        self.write(&format!("\n{DIM}{}{DIM:#} {BAD}no TLS with {peer}{BAD:#}: {why}\n", clock()));
     }
 
     fn body(&self, body: &[u8]) -> String {

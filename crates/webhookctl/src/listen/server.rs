@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
 };
@@ -31,7 +31,7 @@ use super::{
 };
 
 /// The longest body that is read, in bytes.
-const LONGEST_BODY: usize = 16 * 1024 * 1024;
+pub(super) const LONGEST_BODY: usize = 16 * 1024 * 1024;
 /// How many deliveries are remembered, to count their attempts.
 const REMEMBERED: usize = 10_000;
 /// How long a handshake may take.
@@ -44,6 +44,7 @@ pub(super) struct Server {
     screen: Screen,
     secret: Option<SigningSecret>,
     answers: Answers,
+    stop: CancellationToken,
     seen: Mutex<Seen>,
 }
 
@@ -72,20 +73,26 @@ impl Seen {
 }
 
 impl Server {
-    pub(super) fn new(screen: Screen, secret: Option<SigningSecret>, answers: Answers) -> Self {
-        Self { screen, secret, answers, seen: Mutex::default() }
+    /// A server that serves until `stop`.
+    pub(super) fn new(
+        screen: Screen,
+        secret: Option<SigningSecret>,
+        answers: Answers,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { screen, secret, answers, stop, seen: Mutex::default() }
     }
 
-    /// Serves until `stop`, and then what has begun for a second.
-    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, tls: TlsAcceptor, stop: CancellationToken) {
+    /// Serves until the stop, and then what has begun for a second.
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, tls: TlsAcceptor) {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                () = stop.cancelled() => break,
+                () = self.stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        connections.spawn(Arc::clone(&self).converse(stream, peer, tls.clone(), stop.clone()));
+                        connections.spawn(Arc::clone(&self).converse(stream, peer, tls.clone()));
                     }
                     // Out of file descriptors, for example: connections that end make room.
                     Err(error) => {
@@ -100,11 +107,11 @@ impl Server {
         connections.shutdown().await;
     }
 
-    async fn converse(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, tls: TlsAcceptor, stop: CancellationToken) {
+    async fn converse(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, tls: TlsAcceptor) {
         let _ = stream.set_nodelay(true);
         let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return self.screen.no_connection(peer, error),
+            Ok(Err(error)) => return self.screen.no_tls(peer, &error),
             Err(_) => return self.screen.no_connection(peer, "it did not end its handshake"),
         };
         let server = Arc::clone(&self);
@@ -118,7 +125,7 @@ impl Server {
         // What breaks off is told where it is noticed.
         tokio::select! {
             _ = connection.as_mut() => {}
-            () = stop.cancelled() => {
+            () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 let _ = connection.await;
             }
@@ -133,7 +140,10 @@ impl Server {
         }
         let body = match Limited::new(body, LONGEST_BODY).collect().await {
             Ok(body) => body.to_bytes(),
-            Err(_) => return self.refuse(&what, 413, "the body broke off, or is larger than 16 MiB"),
+            Err(error) if error.is::<LengthLimitError>() => {
+                return self.refuse(&what, 413, "the body is larger than 16 MiB");
+            }
+            Err(_) => return self.refuse(&what, 400, "the body broke off"),
         };
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (delivery, event) = (header("x-service-webhook-id"), header("x-service-event"));
@@ -154,7 +164,7 @@ impl Server {
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let verdicts = Verdicts::on(headers, body, self.secret.as_ref(), now);
         self.screen.arrived(&Shown { event, delivery, nth, verdicts: &verdicts, body });
-        let mut unanswered = Unanswered { screen: &self.screen, delivery, began, is_answered: false };
+        let mut unanswered = Unanswered { server: self, delivery, began, is_answered: false };
         let answer = self.answers.to(headers, body, nth).await;
         unanswered.is_answered = true;
         self.screen.answered(delivery, &answer, began.elapsed());
@@ -167,9 +177,9 @@ impl Server {
     }
 }
 
-/// Says that the service hung up: then the server drops the request before it is answered.
+/// Says that there was no answer: the server drops a request when the service hangs up, and at the end.
 struct Unanswered<'r> {
-    screen: &'r Screen,
+    server: &'r Server,
     delivery: &'r str,
     began: Instant,
     is_answered: bool,
@@ -178,7 +188,8 @@ struct Unanswered<'r> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.screen.hung_up(self.delivery, self.began.elapsed());
+            let why = if self.server.stop.is_cancelled() { "this run ended" } else { "the service hung up" };
+            self.server.screen.unanswered(self.delivery, why, self.began.elapsed());
         }
     }
 }
