@@ -11,6 +11,8 @@ pub struct Problem<'a> {
     pub title: &'a str,
     /// What is wrong, in words.
     pub detail: &'a str,
+    /// What else is to be known, or nothing.
+    pub advice: &'a str,
     /// By which operators find it in the log.
     pub request_id: &'a str,
     /// Whether the session is missing or has ended.
@@ -27,10 +29,10 @@ impl Problem<'_> {
                 p { "Your session has ended, and nothing was changed. Log in again, then repeat what you did." }
                 p { a.button.primary href=(Paths::HOME) { "Log in" } }
             } @else {
-                p { (sentence(self.detail)) }
-                p { a.button href=(Paths::HOME) { "To the webhooks" } }
+                p { (sentence(self.detail)) @if !self.advice.is_empty() { " " (self.advice) } }
+                p { a.button.primary href=(Paths::HOME) { "To the webhooks" } }
             }
-            p.note { "Request " code { (self.request_id) } }
+            p.hint { "If you report this, name the request: " code { (self.request_id) } }
         };
         layout::bare(self.title, &content)
     }

@@ -27,6 +27,13 @@ pub(crate) fn dress(headers: &mut HeaderMap) {
 pub(super) fn render(error: &ApiError, request_id: &str) -> String {
     let (status, _) = error.kind();
     let is_logged_out = status == StatusCode::UNAUTHORIZED;
-    let title = if is_logged_out { "Log in again" } else { status.canonical_reason().unwrap_or("Error") };
-    console::Problem { title, detail: &error.to_string(), request_id, is_logged_out }.render()
+    let (title, advice) = match status {
+        StatusCode::UNAUTHORIZED => ("Log in again", ""),
+        StatusCode::NOT_FOUND => (
+            "Not found",
+            "The address may be wrong, or what it showed is older than what is kept, or belongs to another tenant.",
+        ),
+        other => (other.canonical_reason().unwrap_or("Error"), ""),
+    };
+    console::Problem { title, detail: &error.to_string(), advice, request_id, is_logged_out }.render()
 }
