@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 mod http;
+mod keyboard;
 mod pictures;
 mod screens;
