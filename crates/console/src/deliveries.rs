@@ -41,7 +41,7 @@ impl Deliveries {
         let content = html! {
             @if let Some(fares) = &self.fares { (fares.render(&self.query)) }
             section {
-                div.title { h2 #log { "Log" } p.fresh #fresh hidden { a href=(self.query.address("")) { "The log has changed: show it" } } }
+                div.title { h2 #log { "Log" } p.fresh #fresh role="status" hidden { a href=(self.query.address("")) { "The log has changed: show it" } } }
                 (self.states())
                 (self.filter())
                 @for fault in &self.query.faults { p.fault role="alert" { (fault) } }

@@ -107,7 +107,7 @@ impl Fares {
                     h2 { (self.range.by()) }
                     nav.switch aria-label="Range" {
                         @for range in Range::ALL {
-                            a href=(query.with_range(range.as_str())) aria-label=(range.name()) aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
+                            a href=(query.with_range(range.as_str())) title=(range.name()) aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
                         }
                     }
                 }

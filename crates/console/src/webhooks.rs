@@ -55,7 +55,7 @@ impl Webhooks {
                     button { "Search" }
                 }
             }
-            p.fresh #fresh hidden { a href=(self.address(0)) { "The list has changed: show it" } }
+            p.fresh #fresh role="status" hidden { a href=(self.address(0)) { "The list has changed: show it" } }
             @if self.listed.is_empty() {
                 p.nothing { (self.nothing()) " " a href=(Paths::HOME) { "Show all" } }
             } @else {
