@@ -127,6 +127,15 @@ impl Browser {
         found.click().await.unwrap_or_else(|error| panic!("{label}: {error}"));
     }
 
+    /// Presses keys where the focus is.
+    ///
+    /// # Panics
+    /// When nothing takes them.
+    pub async fn key(&self, keys: &str) {
+        let focused = self.page.active_element().await.expect("something is in focus");
+        focused.send_keys(keys).await.expect("it takes keys");
+    }
+
     /// Everything that the page shows.
     ///
     /// # Panics

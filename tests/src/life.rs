@@ -1,30 +1,43 @@
 //! A tenant full of life, for the console's pictures and for `make console`: webhooks that are healthy, failing, hanging,
-//! paused and new, with a day of statistics.
+//! paused, mended and new, with a log of a day and statistics of a month that agree.
+//!
+//! Every delivery is really made, within seconds. Then its times are moved to where its event fired.
 
-use std::time::Duration;
+mod events;
+mod hosts;
+mod past;
 
-use domain::EventType;
+use std::{sync::Arc, time::Duration};
+
+use domain::EventType::{DeliveryNoteCreated, QuoteAccepted, QuoteCancelled, QuoteClosed, StockReceiptCompleted};
 use serde_json::{Value, json};
 use service_kit::Settings;
 use uuid::Uuid;
 
+pub use self::hosts::Hosts;
 use crate::{
     api::Api,
     events::Event,
-    receiver::{Receiver, Reply, always, behaviour},
+    receiver::{Behaviour, Receiver, Reply, always, behaviour},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::eventually,
 };
 
-/// Drops quickly, so that there is something to recover.
-const SHORT: &str = "200ms,400ms";
-/// As in production, so that there is something that waits.
-const REAL: &str = "60s,5m,15m,1h,4h,12h";
+/// As long as [`REAL`], in attempts.
+const SHORT: &str = "100ms,200ms,300ms";
+/// The tenant's schedule: a delivery is dropped after a quarter of an hour.
+const REAL: &str = "60s,5m,15m";
+/// How long all of a phase may take.
+const LONG: Duration = Duration::from_secs(90);
+/// Who did what.
+const USER: &str = "ida.berg";
+const OTHER_USER: &str = "jonas.lind";
 
 /// What the life needs of its system.
 #[must_use]
-pub fn options() -> Options {
-    let settings = vec![("API__RECOVER_PER_SECOND", "1".to_owned())];
+pub fn options(hosts: &Hosts) -> Options {
+    let mut settings = vec![("API__RECOVER_PER_SECOND", "1".to_owned())];
+    settings.extend(hosts.name_servers().map(|servers| ("EGRESS__NAME_SERVERS", servers)));
     Options { schedule: SHORT, timeout: "2s", dispatchers: 1, settings, servers: None }
 }
 
@@ -40,61 +53,77 @@ pub struct Life {
     pub paused: String,
     /// One that failed, is mended, and is being recovered.
     pub mended: String,
-    _receivers: [Receiver; 4],
+    warehouse: Receiver,
+    erp: Receiver,
+    _others: [Receiver; 3],
 }
 
 impl Life {
     /// Fills a tenant of a system that was started with [`options`].
-    pub async fn begin(system: &System, tenant: Uuid) -> Self {
-        let api = system.admin(tenant).await;
-        let down = Reply::status(503).body(r#"{"error": "the order database is being upgraded"}"#);
-        let receivers = [
-            Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().body(r#"{"accepted": true}"#))),
-            Receiver::start(&system.ca, behaviour(move |_, _| down.clone())),
-            Receiver::start(&system.ca, behaviour(|_, _| Reply::hang())),
-            Receiver::start(&system.ca, always(500)),
-        ];
-        let [good, bad, hang, mend] = &receivers;
-        let create = async |name: &str, url: String, events: &[&str]| {
+    pub async fn begin(system: &Arc<System>, tenant: Uuid, hosts: &Hosts) -> Self {
+        let api = system.session_of(tenant, USER, "admin", Duration::from_secs(3600)).await;
+        let other = system.session_of(tenant, OTHER_USER, "admin", Duration::from_secs(3600)).await;
+        let start = |host, behaviour: Behaviour| hosts.receiver(&system.ca, host, behaviour);
+        let accepts = || behaviour(|_, _| Reply::ok().body(r#"{"accepted": true}"#));
+        let (crm, warehouse) = (start("crm", accepts()), start("warehouse", accepts()));
+        let (erp, reporting) = (start("erp", always(200)), start("reporting", behaviour(|_, _| Reply::hang())));
+        let office = start("office", accepts());
+        let create = async |api: &Api, name: &str, url: String, events: &[&str]| {
             let body = json!({"name": name, "url": url, "events": events});
             let answer = api.post("/api/v1/webhooks/", &body).await;
             assert_eq!(answer.status, 201, "{}", answer.text);
             answer.json()["id"].as_str().expect("it has an id").to_owned()
         };
+        let url = |host, receiver: &Receiver, path| hosts.url(host, receiver, path);
         let quotes = ["quote.closed", "quote.accepted", "quote.cancelled"];
+        let [labels, portal, finance] = ["labels", "portal", "finance"].map(|path| url("office", &office, path));
         let life = Self {
-            healthy: create("CRM: quotes", good.url("/hooks/quotes"), &quotes).await,
-            failing: create("Warehouse orders", bad.url("/api/orders/notify"), &["quote.accepted"]).await,
-            hanging: create("Reporting", hang.url("/ingest"), &["quote.closed"]).await,
-            paused: create("Shipping labels (old)", good.url("/labels"), &["delivery_note.created"]).await,
-            mended: create("ERP Stock", mend.url("/erp"), &["stock_receipt.completed"]).await,
-            _receivers: receivers,
+            healthy: create(&api, "CRM: quotes", url("crm", &crm, "hooks/quotes"), &quotes[..2]).await,
+            failing: create(&api, "Warehouse orders", url("warehouse", &warehouse, "api/orders"), &quotes[1..2]).await,
+            hanging: create(&other, "Reporting", url("reporting", &reporting, "ingest"), &quotes[2..]).await,
+            paused: create(&other, "Shipping labels", labels, &["delivery_note.created"]).await,
+            mended: create(&api, "ERP stock", url("erp", &erp, "stock"), &["stock_receipt.completed"]).await,
+            warehouse,
+            erp,
+            _others: [crm, reporting, office],
         };
-        create("Customer portal", life._receivers[0].url("/portal"), &["quote.accepted", "return_note.created"]).await;
-        create("Finance export", life._receivers[0].url("/finance"), &["delivery_note.marked_delivered"]).await;
-        create("Returns desk", "https://returns.example.com/in".to_owned(), &["return_note.created"]).await;
+        create(&other, "Customer portal", portal, &quotes[..2]).await;
+        create(&other, "Finance export", finance, &["delivery_note.marked_delivered"]).await;
+        create(&api, "Returns desk", "https://returns.example.com/in".to_owned(), &["return_note.created"]).await;
+        let change = json!({"events": quotes});
+        assert_eq!(other.patch(&format!("/api/v1/webhooks/{}/", life.healthy), &change).await.status, 200);
+        life.go_well(system, tenant).await;
         life.fail(system, &api, tenant).await;
         life.go_on(system, &api, tenant).await;
-        life.look_back(system).await;
         life
     }
 
-    /// With the short schedule: deliveries succeed, fail and are dropped.
-    async fn fail(&self, system: &System, api: &Api, tenant: Uuid) {
-        let types = [EventType::QuoteClosed, EventType::QuoteAccepted, EventType::DeliveryNoteCreated];
-        let mut events: Vec<_> = (0..24).map(|nth| Event::now(types[nth % types.len()], tenant)).collect();
-        events.extend((0..60).map(|_| Event::now(EventType::StockReceiptCompleted, tenant)));
-        events.extend((0..3).map(|_| Event::now(EventType::DeliveryNoteMarkedDelivered, tenant)));
-        system.upstream.publish(&events).await;
-        for (webhook, dropped) in [(&self.failing, 8), (&self.mended, 60), (&self.hanging, 8)] {
-            eventually("deliveries are dropped", SOON, || async {
-                (api.webhook(webhook).await["deliveries"]["dropped"] == dropped).then_some(())
-            })
-            .await;
-        }
+    /// Yesterday and this morning: only the hanging one fails.
+    async fn go_well(&self, system: &System, tenant: Uuid) {
+        let mut events = events::past(tenant, QuoteClosed, 0..24, 6.0);
+        events.extend(events::past(tenant, QuoteAccepted, 3..24, 6.0));
+        events.extend(events::past(tenant, QuoteCancelled, 0..24, 0.4));
+        events.extend(events::past(tenant, DeliveryNoteCreated, 11..24, 4.0));
+        events.extend(events::past(tenant, domain::EventType::DeliveryNoteMarkedDelivered, 0..24, 3.0));
+        events.extend(events::past(tenant, StockReceiptCompleted, 9..24, 5.0));
+        publish(system, events).await;
     }
 
-    /// With the real schedule: something waits, one is paused, and one is being recovered.
+    /// One is down for three hours, one was down for seven, and one is paused for eleven.
+    async fn fail(&self, system: &System, api: &Api, tenant: Uuid) {
+        let down =
+            Reply::status(503).body(r#"{"error": "the order database is being upgraded", "retry_after": "02:00"}"#);
+        self.warehouse.behave(behaviour(move |_, _| down.clone()));
+        self.erp.behave(behaviour(|_, _| Reply::close()));
+        let paused = api.patch(&format!("/api/v1/webhooks/{}/", self.paused), &json!({"is_active": false})).await;
+        assert_eq!(paused.status, 200, "{}", paused.text);
+        let mut events = events::past(tenant, QuoteAccepted, 0..3, 7.0);
+        events.extend(events::past(tenant, DeliveryNoteCreated, 0..11, 4.0));
+        events.extend(events::past(tenant, StockReceiptCompleted, 2..9, 9.0));
+        publish(system, events).await;
+    }
+
+    /// With the real schedule: something waits, and one is mended and is being recovered.
     async fn go_on(&self, system: &System, api: &Api, tenant: Uuid) {
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.stop(service).await;
@@ -105,15 +134,14 @@ impl Life {
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.start_with(service, settings.clone()).await;
         }
+        self.erp.behave(always(200));
         let api = &Api { session: api.session.clone(), ..system.anonymous().await };
-        self._receivers[3].behave(always(200));
-        let paused = api.patch(&format!("/api/v1/webhooks/{}/", self.paused), &json!({"is_active": false})).await;
-        assert_eq!(paused.status, 200, "{}", paused.text);
-        let types = [EventType::QuoteAccepted, EventType::DeliveryNoteCreated, EventType::QuoteClosed];
-        let events: Vec<_> = (0..6).map(|nth| Event::now(types[nth % types.len()], tenant)).collect();
-        system.upstream.publish(&events).await;
-        system.upstream.publish(&[Event::now(EventType::StockReceiptCompleted, tenant)]).await;
-        for (webhook, state) in [(&self.failing, "retrying"), (&self.hanging, "retrying"), (&self.mended, "succeeded")]
+        publish(system, events::past(tenant, StockReceiptCompleted, 0..2, 7.0)).await;
+        past::move_back(system).await;
+        past::look_back(self, system).await;
+        let now = [QuoteAccepted, QuoteAccepted, QuoteClosed, QuoteCancelled].map(|kind| Event::now(kind, tenant));
+        system.upstream.publish(&now).await;
+        for (webhook, state) in [(&self.failing, "retrying"), (&self.hanging, "retrying"), (&self.healthy, "succeeded")]
         {
             api.newest_in(webhook, state).await;
         }
@@ -122,48 +150,29 @@ impl Life {
         assert_eq!(begun.status, 202, "{}", begun.text);
     }
 
-    /// As if all of it had gone on for a day.
-    async fn look_back(&self, system: &System) {
-        let hours =
-            "generate_series(date_trunc('hour', now()) - interval '29 days', date_trunc('hour', now()), '1 hour')";
-        for (webhook, outcome, bucket, attempts, dropped, when) in [
-            (&self.healthy, "success", 4, "30 + 20 * sin(extract(hour FROM h) / 3.8 - 2)", "0", "true"),
-            (&self.healthy, "status", 4, "2", "0", "extract(hour FROM h) IN (3, 14)"),
-            (
-                &self.mended,
-                "success",
-                6,
-                "18 + 9 * cos(extract(hour FROM h) / 3.8)",
-                "0",
-                "h < now() - interval '8 hours'",
-            ),
-            (&self.mended, "connect", 2, "9", "3", "h >= now() - interval '8 hours'"),
-            (&self.failing, "success", 5, "14 + 6 * sin(extract(hour FROM h))", "0", "h < now() - interval '3 hours'"),
-            (&self.failing, "status", 5, "22", "11", "h >= now() - interval '3 hours'"),
-            (&self.failing, "timeout", 14, "4", "2", "h >= now() - interval '2 hours'"),
-            (&self.hanging, "success", 9, "6 + 3 * sin(extract(hour FROM h))", "0", "h < now() - interval '26 hours'"),
-            (&self.hanging, "timeout", 14, "5", "1", "h >= now() - interval '26 hours'"),
-            (&self.paused, "success", 5, "4", "0", "h < now() - interval '12 hours' AND extract(hour FROM h) > 6"),
-        ] {
-            let rows = format!(
-                "SELECT '{webhook}', h, '{outcome}', {bucket}, round({attempts})::int, {dropped} FROM {hours} AS h WHERE {when}"
-            );
-            let columns = "webhook_id, hour, outcome, bucket, attempts, dropped";
-            let into = format!("INSERT INTO webhook_stats ({columns}) {rows} ON CONFLICT DO NOTHING");
-            system.sql(&into).await;
-        }
-        for (webhook, since) in [(&self.failing, "3 hours"), (&self.hanging, "26 hours")] {
-            let since = format!("failing_since = now() - interval '{since}'");
-            system.sql(&format!("UPDATE webhook_health SET {since} WHERE webhook_id = '{webhook}'")).await;
-        }
+    /// A link that logs its administrator in, once.
+    pub async fn link(&self, system: &System, tenant: Uuid) -> String {
+        system.console_link_of(tenant, USER).await
     }
 
-    /// An event that several webhooks were sent, and its newest delivery at the failing webhook.
+    /// An event that several webhooks were sent, and its newest dropped delivery at the failing webhook.
     pub async fn event(&self, api: &Api) -> (String, String) {
-        let newest: Value = api.log(&self.failing, "limit=1").await["data"][0].clone();
+        let newest: Value = api.log(&self.failing, "limit=1&state=dropped").await["data"][0].clone();
         let text = |name: &str| newest[name].as_str().expect(name).to_owned();
         (text("event_id"), text("id"))
     }
+}
+
+/// Publishes events, oldest first, and waits until every delivery of them is done.
+async fn publish(system: &System, mut events: Vec<Event>) {
+    events.sort_by(|a, b| a.timestamp.cmp(&b.timestamp));
+    system.upstream.publish(&events).await;
+    let stored = format!("SELECT count(*) FROM events WHERE id = ANY('{{{}}}')", events::ids(&events));
+    let open = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
+    eventually("every delivery is done", LONG, || async {
+        (system.count(&stored).await == events.len() as i64 && system.count(open).await == 0).then_some(())
+    })
+    .await;
 }
 
 /// How long `make console` lasts at most.

@@ -240,8 +240,13 @@ impl System {
 
     /// A client with a session of this role.
     pub async fn session(&self, tenant: Uuid, role: &str, ttl: Duration) -> Api {
+        self.session_of(tenant, "somebody", role, ttl).await
+    }
+
+    /// A client with a session of this user and role.
+    pub async fn session_of(&self, tenant: Uuid, user: &str, role: &str, ttl: Duration) -> Api {
         let id = Uuid::new_v4().simple().to_string();
-        let session = Session { tenant: TenantId::from(tenant), user: "somebody".to_owned(), role: role.to_owned() };
+        let session = Session { tenant: TenantId::from(tenant), user: user.to_owned(), role: role.to_owned() };
         let new = NewSession { hash: SessionHash::of(&id), session, expires_at: OffsetDateTime::now_utc() + ttl };
         self.ledger.session_create(&new).await.expect("a session can be stored");
         Api { session: Some(id), ..self.anonymous().await }
@@ -249,7 +254,12 @@ impl System {
 
     /// A link that logs an administrator of a tenant in to the console, once.
     pub async fn console_link(&self, tenant: Uuid) -> String {
-        let code = self.session(tenant, "login_code", Duration::from_secs(3600)).await;
+        self.console_link_of(tenant, "somebody").await
+    }
+
+    /// A link that logs this user in, once.
+    pub async fn console_link_of(&self, tenant: Uuid, user: &str) -> String {
+        let code = self.session_of(tenant, user, "login_code", Duration::from_secs(3600)).await;
         format!("http://{}/console/login/?code={}", code.address, code.session.unwrap_or_default())
     }
 

@@ -3,7 +3,11 @@
 use maud::{Markup, html};
 use time::{Duration, OffsetDateTime};
 
-use crate::{text::number, times};
+use crate::{
+    Range,
+    text::{count, number},
+    times,
+};
 
 /// What happened in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +44,10 @@ pub(crate) fn sum(bars: &[Bar]) -> (u64, u64, u64) {
 fn in_words(what: &str, bars: &[Bar]) -> String {
     let (succeeded, failed, dropped) = sum(bars);
     format!(
-        "{what}: {} attempts succeeded, {} failed, {} deliveries dropped",
-        number(succeeded),
+        "{what}: {} succeeded, {} failed, {} dropped",
+        count(succeeded, "attempt", "attempts"),
         number(failed),
-        number(dropped)
+        count(dropped, "delivery", "deliveries")
     )
 }
 
@@ -56,7 +60,7 @@ pub(crate) fn spark(bars: &[Bar]) -> Markup {
     for (place, bar) in bars.iter().enumerate() {
         let mut bottom = HEIGHT;
         for (path, (count, _)) in paths.iter_mut().zip(bar.parts()) {
-            let height = height(count, most, HEIGHT).min(bottom);
+            let height = scaled(count, most, HEIGHT).min(bottom);
             if height > 0 {
                 path.push_str(&format!("M{} {bottom}v-{height}h4v{height}z", place * STEP));
                 bottom -= height;
@@ -75,30 +79,75 @@ pub(crate) fn spark(bars: &[Bar]) -> Markup {
 }
 
 /// The height of a count. What happened at all can be seen.
-fn height(count: u64, most: u64, height: u64) -> u64 {
+fn scaled(count: u64, most: u64, height: u64) -> u64 {
     if count == 0 { 0 } else { (count * height / most).max(2) }
 }
 
-/// A chart with its scale. Each bar says what it stands for.
-pub(crate) fn large(what: &str, bars: &[Bar], step: Duration) -> Markup {
+/// The end of a scale: the next of 2, 4, 6, 8, 10, 12, 16, 20, 24, 30, 40, 50, 60, 80, 100, 120, …
+fn round(most: u64) -> u64 {
+    if most <= 10 {
+        return most.max(2).next_multiple_of(2);
+    }
+    let tenth = 10u64.pow((most - 1).ilog10()) / 10;
+    [12, 16, 20, 24, 30, 40, 50, 60, 80, 100]
+        .map(|tenths| tenths * tenth)
+        .into_iter()
+        .find(|end| *end >= most)
+        .unwrap_or(most)
+}
+
+/// A chart with its scales. Each bar says what it stands for.
+pub(crate) fn large(bars: &[Bar], range: Range) -> Markup {
     const HEIGHT: u64 = 120;
     const STEP: u64 = 16;
-    let most = bars.iter().map(Bar::total).max().unwrap_or_default().max(1);
+    let most = round(bars.iter().map(Bar::total).max().unwrap_or_default());
     let width = STEP * bars.len() as u64;
-    let (first, last) = (bars.first(), bars.last());
+    let lines = format!("M0 .5h{width}M0 {}h{width}", HEIGHT / 2);
     html! {
         figure.chart {
-            div.scale aria-hidden="true" { span { (number(most)) } span { "0" } }
-            svg viewBox={ "0 0 " (width) " " (HEIGHT) } role="img" aria-label=(in_words(what, bars)) preserveAspectRatio="none" {
-                path.grid d={ "M0 .5h" (width) "M0 " (HEIGHT / 2) "h" (width) } {}
+            div.scale aria-hidden="true" { @for value in [most, most / 2, 0] { span { (number(value)) } } }
+            svg viewBox={ "0 0 " (width) " " (HEIGHT) } role="img" aria-label=(in_words(range.name(), bars)) preserveAspectRatio="none" {
+                path.grid d=(lines) {}
                 path.base d={ "M0 " (HEIGHT - 1) "h" (width) } {}
-                @for (place, bar) in (0u64..).zip(bars) { (column(bar, place * STEP, most, HEIGHT, step)) }
+                @for (place, bar) in (0u64..).zip(bars) { (column(bar, place * STEP, most, HEIGHT, range.step())) }
             }
-            @if let (Some(first), Some(last)) = (first, last) {
-                div.axis aria-hidden="true" { (times::clock(first.from, last.from)) (times::clock(last.from + step, last.from)) }
+            (axis(bars, range))
+        }
+    }
+}
+
+/// A label below the beginning of every few bars.
+fn axis(bars: &[Bar], range: Range) -> Markup {
+    let label = |from| match range {
+        Range::Day => times::hour(from),
+        Range::Week => times::day(from, "day"),
+        // Its bars are days in UTC.
+        Range::Month => times::day(from, "utc"),
+    };
+    html! {
+        div.axis aria-hidden="true" {
+            @for some in bars.chunks(range.bars_per_label()) {
+                @if let Some(bar) = some.first() { span { (label(bar.from)) } }
             }
-            figcaption {
-                span.key.ok { "succeeded" } span.key.no { "failed, tried again" } span.key.gone { "failed for the last time: dropped" }
+        }
+    }
+}
+
+/// What the chart shows, as a table.
+pub(crate) fn table(bars: &[Bar], range: Range) -> Markup {
+    html! {
+        details {
+            summary { "The chart as a table" }
+            table.counts {
+                thead { tr { th { "From" } th.number { "Succeeded" } th.number { "Failed" } th.number { "Of these, dropped" } } }
+                tbody {
+                    @for bar in bars.iter().rev().filter(|bar| bar.total() > 0) {
+                        tr {
+                            td { @if range == Range::Month { (times::day(bar.from, "utc")) } @else { (times::dated(bar.from)) } }
+                            td.number { (number(bar.succeeded)) } td.number { (number(bar.failed)) } td.number { (number(bar.dropped)) }
+                        }
+                    }
+                }
             }
         }
     }
@@ -108,7 +157,7 @@ fn column(bar: &Bar, x: u64, most: u64, full: u64, step: Duration) -> Markup {
     let mut bottom = full;
     let mut rects = Vec::new();
     for (count, class) in bar.parts() {
-        let height = height(count, most, full).min(bottom);
+        let height = scaled(count, most, full).min(bottom);
         if height > 0 {
             bottom -= height;
             rects.push((bottom, height, class));
@@ -148,13 +197,33 @@ mod tests {
         let bars = [bar(1_000_000, 0, 0), bar(0, 1, 1), bar(0, 0, 0)];
         let shown = spark(&bars).into_string();
         assert!(shown.contains("M0 28v-28h4v28z") && shown.contains(r#"class="gone" d="M5 28v-2h4v2z""#), "{shown}");
+        assert!(shown.contains("1\u{202f}000\u{202f}000 attempts succeeded, 1 failed, 1 delivery dropped"), "{shown}");
+        let shown = large(&bars, Range::Day).into_string();
         assert!(
-            shown.contains("1\u{202f}000\u{202f}000 attempts succeeded, 1 failed, 1 deliveries dropped"),
+            shown.contains("<span>1\u{202f}000\u{202f}000</span><span>500\u{202f}000</span><span>0</span>"),
             "{shown}"
         );
-        let shown = large("Last day", &bars, Duration::HOUR).into_string();
         assert!(shown.contains("2026-03-01 12:00 UTC, 1 h: 0 succeeded, 1 failed, 1 dropped"), "{shown}");
         assert_eq!(shown.matches("<rect").count(), 2);
+    }
+
+    #[test]
+    fn a_scale_ends_with_a_round_number_whose_half_is_whole() {
+        for (most, end) in [
+            (0, 2),
+            (1, 2),
+            (3, 4),
+            (10, 10),
+            (11, 12),
+            (21, 24),
+            (30, 30),
+            (81, 100),
+            (100, 100),
+            (101, 120),
+            (999, 1_000),
+        ] {
+            assert_eq!(round(most), end, "{most}");
+        }
     }
 
     #[test]

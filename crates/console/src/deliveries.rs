@@ -6,8 +6,18 @@ use maud::{Markup, html};
 
 use crate::{
     Fares, Frame, LogQuery, Paths, Tab, WebhookFrame,
-    times::{due, relative},
+    times::{due, moment, relative},
 };
+
+/// The states in the order in which an administrator asks for them.
+const STATES: [DeliveryState; 6] = [
+    DeliveryState::Dropped,
+    DeliveryState::Retrying,
+    DeliveryState::Pending,
+    DeliveryState::Skipped,
+    DeliveryState::Cancelled,
+    DeliveryState::Succeeded,
+];
 
 /// The page.
 #[derive(Clone, Debug)]
@@ -31,7 +41,8 @@ impl Deliveries {
         let content = html! {
             @if let Some(fares) = &self.fares { (fares.render(&self.query)) }
             section {
-                h2 #log { "Log" }
+                div.title { h2 #log { "Log" } p.fresh #fresh role="status" hidden { a href=(self.query.address("")) { "The log has changed: show it" } } }
+                (self.states())
                 (self.filter())
                 (self.query.other_faults())
                 @if self.query.faults.is_empty() {
@@ -43,39 +54,48 @@ impl Deliveries {
         self.webhook.page(frame, Tab::Deliveries, &content)
     }
 
+    fn states(&self) -> Markup {
+        let chip = |state: &str, label: &str| {
+            html! { a.chip href=(self.query.with_state(state)) aria-current=[(state == self.query.state).then_some("true")] { (label) } }
+        };
+        html! {
+            nav.chips aria-label="State" {
+                (chip("", "all"))
+                @for state in STATES { (chip(state.as_str(), state_word(state))) }
+            }
+        }
+    }
+
     fn filter(&self) -> Markup {
         let query = &self.query;
         html! {
-            form.filter method="get" action={ (Paths::webhook(self.webhook.id())) "#log" } {
-                @if !query.range.is_empty() { input type="hidden" name="range" value=(query.range); }
-                label { span { "State" }
-                    select name="state" {
-                        option value="" { "any" }
-                        @for state in DeliveryState::ALL {
-                            option value=(state.as_str()) selected[query.state == state.as_str()] { (state_word(state)) }
+            details.filters open[query.is_narrow()] data-open[query.is_narrow()] {
+                summary { "Filter by type and time" }
+                form.filter method="get" action={ (Paths::webhook(self.webhook.id())) "#log" } {
+                    @if !query.range.is_empty() { input type="hidden" name="range" value=(query.range); }
+                    @if !query.state.is_empty() { input type="hidden" name="state" value=(query.state); }
+                    label { span { "Event type" }
+                        select name="event_type" {
+                            option value="" { "any" }
+                            @for event_type in EventType::ALL {
+                                option value=(event_type.as_str()) selected[query.event_type == event_type.as_str()] { (event_type) }
+                            }
                         }
                     }
-                }
-                label { span { "Event type" }
-                    select name="event_type" {
-                        option value="" { "any" }
-                        @for event_type in EventType::ALL {
-                            option value=(event_type.as_str()) selected[query.event_type == event_type.as_str()] { (event_type) }
-                        }
+                    label { span { "From (UTC)" } input type="datetime-local" step="1" name="from" value=(query.from); (query.fault("from")) }
+                    label { span { "Until (UTC)" } input type="datetime-local" step="1" name="until" value=(query.until); (query.fault("until")) }
+                    div.actions {
+                        button { "Filter" }
+                        @if query.is_filtered() { a href={ (Paths::webhook(self.webhook.id())) "#log" } { "Show all" } }
                     }
                     (query.fault("event_type"))
                 }
-                label { span { "From (UTC)" } input type="datetime-local" step="1" name="from" value=(query.from); (query.fault("from")) }
-                label { span { "Until (UTC)" } input type="datetime-local" step="1" name="until" value=(query.until); (query.fault("until")) }
-                button { "Filter" }
-                @if query.is_filtered() { a href={ (Paths::webhook(self.webhook.id())) "#log" } { "Show all" } }
             }
         }
     }
 
     fn table(&self, frame: &Frame) -> Markup {
         html! {
-            p.fresh hidden #fresh { a href=(self.query.address("")) { "The log has changed: show it" } }
             @if self.deliveries.is_empty() {
                 p.nothing #rows data-live="" { (self.nothing()) }
             } @else {
@@ -87,11 +107,14 @@ impl Deliveries {
         }
     }
 
-    const fn nothing(&self) -> &'static str {
+    fn nothing(&self) -> &'static str {
         match (&self.next, self.query.cursor.is_empty()) {
             (Some(_), _) => "Nothing matches in this part of the log. Older deliveries may.",
             (None, false) => "This is the end of the log.",
-            (None, true) => "No deliveries.",
+            (None, true) if self.query.is_filtered() => "No delivery matches.",
+            (None, true) => {
+                "No deliveries yet: they appear here as soon as an event comes that this webhook wants. A test is one too."
+            }
         }
     }
 
@@ -100,11 +123,11 @@ impl Deliveries {
             tr #{ "d" (delivery.id) } {
                 td { (badge(delivery.state)) }
                 td {
-                    a href=(Paths::delivery(self.webhook.id(), delivery.id)) { (delivery.event_type) }
+                    a href=(Paths::delivery(self.webhook.id(), delivery.id)) { code { (delivery.event_type) } }
                     @if delivery.is_test { " " span.tag { "test" } }
                 }
-                td { (relative(delivery.occurred_at, frame.now)) }
-                td.number { (delivery.attempts) }
+                td { (relative(delivery.occurred_at, frame.now)) " " span.exact { (moment(delivery.occurred_at, frame.now)) } }
+                td.number { (attempts(delivery.attempts)) }
                 td { @if let Some(at) = delivery.next_attempt_at { (due(at, frame.now)) } }
             }
         }
@@ -122,13 +145,17 @@ impl Deliveries {
 
 /// A state as a badge.
 pub(crate) fn badge(state: DeliveryState) -> Markup {
-    let class = match state {
+    html! { span.badge.(class(state)) { (state_word(state)) } }
+}
+
+/// The class of a state's colour.
+pub(crate) const fn class(state: DeliveryState) -> &'static str {
+    match state {
         DeliveryState::Succeeded => "good",
         DeliveryState::Retrying => "warn",
         DeliveryState::Dropped => "bad",
         DeliveryState::Pending | DeliveryState::Skipped | DeliveryState::Cancelled => "idle",
-    };
-    html! { span.badge.(class) { (state_word(state)) } }
+    }
 }
 
 /// A state in a word.
@@ -141,4 +168,9 @@ pub(crate) const fn state_word(state: DeliveryState) -> &'static str {
         DeliveryState::Cancelled => "cancelled",
         DeliveryState::Skipped => "skipped",
     }
+}
+
+/// A number of attempts, with its unit where the table has no heads.
+pub(crate) fn attempts(number: u16) -> Markup {
+    html! { (number) span.unit { @if number == 1 { " attempt" } @else { " attempts" } } }
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::{
     Frame, Paths, WebhookFrame,
-    deliveries::badge,
+    deliveries::{badge, class},
     health::in_short,
     layout::{self, button},
     text::{beginning, shortened, shown},
@@ -46,12 +46,13 @@ impl DeliveryPage {
             div.title {
                 div {
                     h1 { code { (delivery.event_type) } " " @if delivery.is_test { span.tag { "test" } } }
-                    p.url { "Delivery " code #delivery-id { (delivery.id) } " " (copy("delivery-id", "Copy")) }
+                    p.url { (shortened(self.webhook.name())) @if let Some(last) = self.attempts.last() { " · " (shortened(&last.url)) } }
                 }
                 div.actions #resend data-live="" { @if self.can_resend() { (self.resend(frame)) } }
             }
-            p.note #outlook data-live="" { (outlook(delivery, frame)) }
+            div.banner.(class(delivery.state)) #outlook data-live="" { p { (badge(delivery.state)) " " (outlook(delivery, frame)) } }
             (self.timeline(frame))
+            (self.ids())
             (self.request())
         };
         layout::page(frame, &format!("Delivery {}", delivery.id), &self.webhook.crumbs(), &content)
@@ -63,7 +64,25 @@ impl DeliveryPage {
 
     fn resend(&self, frame: &Frame) -> Markup {
         let again = if self.delivery.attempts == 0 { "Send now" } else { "Send again" };
-        button(frame, &Paths::resend(self.webhook.id(), self.delivery.id), again, "primary")
+        // What has arrived, or is on its way, is rarely wanted twice.
+        let is_lost =
+            matches!(self.delivery.state, DeliveryState::Dropped | DeliveryState::Skipped | DeliveryState::Cancelled);
+        let class = if is_lost { "primary" } else { "" };
+        button(frame, &Paths::resend(self.webhook.id(), self.delivery.id), again, class)
+    }
+
+    fn ids(&self) -> Markup {
+        let delivery = &self.delivery;
+        html! {
+            section {
+                h2 { "Ids" }
+                dl.facts {
+                    div { dt { "Delivery, which the receiver sees as " code { "X-Service-Webhook-Id" } } dd { code #delivery-id { (delivery.id) } " " (copy("delivery-id", "Copy", "Copy the delivery id")) } }
+                    div { dt { "Event, as the upstream service gave it" } dd { a href=(Paths::find(&delivery.event.to_string())) { code #event-id { (delivery.event) } } " " (copy("event-id", "Copy", "Copy the event id")) } }
+                }
+                p.note { "The event's page shows what became of it for every webhook." }
+            }
+        }
     }
 
     /// What happened, oldest first.
@@ -72,21 +91,45 @@ impl DeliveryPage {
         let hidden = self.attempts.len().saturating_sub(ATTEMPTS);
         html! {
             section #timeline data-live="" {
-                h2 { "What happened " (badge(delivery.state)) }
+                h2 { "What happened" }
                 ol.timeline {
                     li { (step(&html! { "The event fired" }, &html! { (full(delivery.occurred_at)) " · " (relative(delivery.occurred_at, now)) })) }
                     li { (step(&html! { "The service received it" }, &html! { (full(delivery.created_at)) })) }
                     @if hidden > 0 { li { p.note { (hidden) " earlier attempts are left out" } } }
-                    @for attempt in self.attempts.iter().skip(hidden) { (attempted(attempt)) }
+                    @for attempt in self.attempts.iter().skip(hidden) { (self.attempted(attempt)) }
                     @if let Some(at) = delivery.next_attempt_at {
                         li.next { (step(&html! { "Next attempt " (due(at, now)) }, &html! { @if at > now { "at " (clock(at, now)) } @else { "It is due, and waits for its turn." } })) }
                     } @else if delivery.state == DeliveryState::Pending && self.attempts.is_empty() {
                         li.next { (step(&html! { "The first attempt is under way, or waits for its turn" }, &html! {})) }
                     }
                 }
-                dl.facts {
-                    div { dt { "Event id" } dd { a href=(Paths::find(&delivery.event.to_string())) { code { (delivery.event) } } } }
-                    div { dt { "Attempts" } dd { (delivery.attempts) } }
+            }
+        }
+    }
+
+    fn attempted(&self, attempt: &Attempt) -> Markup {
+        let is_good = attempt.outcome == "success";
+        let (answer, _) = shown(&String::from_utf8_lossy(&attempt.answer_head), ANSWER);
+        let last = self.attempts.last();
+        let is_last = last.is_some_and(|last| last.attempt == attempt.attempt);
+        let went_elsewhere = last.is_some_and(|last| last.url != attempt.url);
+        // Why it failed is what an administrator looks for.
+        let is_open = is_last && !is_good;
+        html! {
+            li class=(if is_good { "good" } else { "bad" }) {
+                div {
+                    strong {
+                        "Attempt " (attempt.attempt) ": "
+                        @match (attempt.status, &attempt.error) {
+                            (_, Some(error)) => (shortened(in_short(error))),
+                            (Some(status), None) => (status),
+                            (None, None) => (attempt.outcome),
+                        }
+                    }
+                    p { (full(attempt.started_at)) " · took " (took(attempt)) @if went_elsewhere { " · to " (shortened(&attempt.url)) } }
+                    @if !answer.is_empty() {
+                        details open[is_open] data-open[is_open] { summary { "The answer's beginning" } pre.raw tabindex="0" { (answer) } }
+                    }
                 }
             }
         }
@@ -101,7 +144,7 @@ impl DeliveryPage {
                 div.title {
                     h2 { "The request" }
                     div.actions {
-                        (copy("curl", "Copy as curl"))
+                        button type="button" data-copy="curl" hidden { "Copy as curl" }
                         a.button href=(Paths::body(self.webhook.id(), id)) download={ (id) ".json" } { "Download the body" }
                     }
                 }
@@ -152,34 +195,18 @@ impl DeliveryPage {
 }
 
 /// A button that copies the text of an element. It is shown only with the script.
-pub(crate) fn copy(id: &str, label: &str) -> Markup {
-    html! { button type="button" class="small" data-copy=(id) hidden { (label) } }
+pub(crate) fn copy(id: &str, label: &str, name: &str) -> Markup {
+    html! { button type="button" class="small" data-copy=(id) aria-label=(name) hidden { (label) } }
 }
 
 fn step(title: &Markup, about: &Markup) -> Markup {
     html! { div { strong { (title) } p { (about) } } }
 }
 
-fn attempted(attempt: &Attempt) -> Markup {
-    let is_good = attempt.outcome == "success";
-    let (answer, _) = shown(&String::from_utf8_lossy(&attempt.answer_head), ANSWER);
-    html! {
-        li class=(if is_good { "good" } else { "bad" }) {
-            div {
-                strong {
-                    "Attempt " (attempt.attempt) ": "
-                    @match (attempt.status, &attempt.error) {
-                        (_, Some(error)) => (shortened(in_short(error))),
-                        (Some(status), None) => (status),
-                        (None, None) => (attempt.outcome),
-                    }
-                }
-                p { (full(attempt.started_at)) " · took " (milliseconds(attempt.elapsed.as_millis())) " · " (shortened(&attempt.url)) }
-                @if !answer.is_empty() {
-                    details { summary { "The answer's beginning" } pre.raw tabindex="0" { (answer) } }
-                }
-            }
-        }
+fn took(attempt: &Attempt) -> String {
+    match attempt.elapsed.as_millis() {
+        0 => "less than 1 ms".to_owned(),
+        elapsed => milliseconds(elapsed),
     }
 }
 
@@ -188,14 +215,14 @@ fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
     html! {
         @match delivery.state {
             DeliveryState::Succeeded => "The receiver has it.",
-            DeliveryState::Pending if delivery.attempts > 0 => "It is being sent again.",
+            DeliveryState::Pending if delivery.attempts > 0 => "It is being sent again; this page follows it.",
             DeliveryState::Pending => "It waits for its first attempt.",
             DeliveryState::Retrying => {
                 "It failed and will be tried again"
                 @if let Some(at) = delivery.next_attempt_at { ", " (due(at, frame.now)) }
                 "."
             }
-            DeliveryState::Dropped => "Every attempt failed. It is not tried again, unless you send it again.",
+            DeliveryState::Dropped => "Every attempt failed, so it was given up. Mend the receiver, then send it again.",
             DeliveryState::Cancelled => "It was cancelled before it succeeded: an administrator cancelled what waited, or deleted the webhook.",
             DeliveryState::Skipped => "The webhook was paused when the event came, so nothing was sent. You can send it now.",
         }

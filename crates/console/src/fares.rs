@@ -58,7 +58,25 @@ impl Range {
         }
     }
 
-    const fn name(self) -> &'static str {
+    /// How many bars stand above a label.
+    pub(crate) const fn bars_per_label(self) -> usize {
+        match self {
+            Self::Day => 6,
+            Self::Week => 4,
+            Self::Month => 5,
+        }
+    }
+
+    const fn by(self) -> &'static str {
+        match self {
+            Self::Day => "Attempts by hour",
+            Self::Week => "Attempts by 6 hours",
+            Self::Month => "Attempts by day (UTC)",
+        }
+    }
+
+    /// Its name for people.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Day => "Last 24 hours",
             Self::Week => "Last 7 days",
@@ -86,26 +104,28 @@ impl Fares {
         html! {
             section.fares #fares data-live="" {
                 div.title {
-                    h2 { "Attempts" }
+                    h2 { (self.range.by()) }
                     nav.switch aria-label="Range" {
                         @for range in Range::ALL {
-                            a href=(query.with_range(range.as_str())) aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
+                            a href=(query.with_range(range.as_str())) title=(range.name()) aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
                         }
-                    }
-                }
-                dl.figures {
-                    div { dt { "succeeded" } dd { (number(succeeded)) } }
-                    div { dt { "failed" } dd.bad[failed > 0] { (number(failed)) } }
-                    div { dt { "dropped" } dd.bad[dropped > 0] { (number(dropped)) } }
-                    @if let (Some(p50), Some(p95)) = self.percentiles {
-                        div { dt { "answer time, median" } dd { (milliseconds(p50.into())) } }
-                        div { dt { "95 % within" } dd { (milliseconds(p95.into())) } }
                     }
                 }
                 @if succeeded + failed == 0 {
                     p.nothing { (self.range.name()) ": no attempts." }
                 } @else {
-                    (chart::large(self.range.name(), &self.bars, self.range.step()))
+                    dl.figures {
+                        div { dt.key.ok { "Succeeded" } dd { (number(succeeded)) } }
+                        div { dt.key.no { "Failed, tried again" } dd { (number(failed.saturating_sub(dropped))) } }
+                        div { dt.key.gone { "Failed, dropped" } dd { (number(dropped)) } }
+                        div { dt { "Success rate" } dd { (rate(succeeded, succeeded + failed)) } }
+                        @if let (Some(p50), Some(p95)) = self.percentiles {
+                            div { dt { "Median time" } dd { (milliseconds(p50.into())) } }
+                            div { dt { "95 % within" } dd { (milliseconds(p95.into())) } }
+                        }
+                    }
+                    (chart::large(&self.bars, self.range))
+                    (chart::table(&self.bars, self.range))
                 }
                 (self.causes(failed))
             }
@@ -117,11 +137,11 @@ impl Fares {
         causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         html! {
             @if !causes.is_empty() {
-                h3 { "What went wrong" }
+                h3 { "What went wrong, and what to do" }
                 table.causes {
                     @for (cause, count) in causes {
                         tr {
-                            th scope="row" { (words(*cause)) }
+                            th scope="row" { (words(*cause)) p.hint { (remedy(*cause)) } }
                             td.number { (number(*count)) }
                             td.share aria-hidden="true" { svg viewBox="0 0 100 4" preserveAspectRatio="none" { rect.rest width="100" height="4" {} rect.no width=(count * 100 / failed.max(1)) height="4" {} } }
                         }
@@ -129,6 +149,16 @@ impl Fares {
                 }
             }
         }
+    }
+}
+
+/// A share in percent, rounded down: only all are 100 %.
+fn rate(part: u64, whole: u64) -> String {
+    let thousandths = part.saturating_mul(1_000) / whole.max(1);
+    if thousandths.is_multiple_of(10) {
+        format!("{} %", thousandths / 10)
+    } else {
+        format!("{}.{} %", thousandths / 10, thousandths % 10)
     }
 }
 
@@ -143,5 +173,45 @@ pub(crate) const fn words(class: OutcomeClass) -> &'static str {
         OutcomeClass::Tls => "TLS failed: certificate, name or version",
         OutcomeClass::RefusedAddress => "The address is not allowed",
         OutcomeClass::Protocol => "The answer was not HTTP, or broke off",
+    }
+}
+
+/// What an administrator can do about it.
+const fn remedy(class: OutcomeClass) -> &'static str {
+    match class {
+        OutcomeClass::Success => "",
+        OutcomeClass::Status => {
+            "Open a failed delivery below: it shows the status and the beginning of the answer. The receiver's own log tells the rest."
+        }
+        OutcomeClass::Timeout => {
+            "The receiver should store the event, answer at once with 2xx, and do its work afterwards."
+        }
+        OutcomeClass::Connect => {
+            "Is the receiver running, is the port right, and does its firewall let this service in?"
+        }
+        OutcomeClass::Dns => "Check the host name in the URL, and its records in the DNS.",
+        OutcomeClass::Tls => {
+            "Renew or mend the receiver's certificate: for this host name, not expired, with its whole chain."
+        }
+        OutcomeClass::RefusedAddress => {
+            "The URL leads into a network that is not public. Use one that the internet can reach."
+        }
+        OutcomeClass::Protocol => {
+            "Check that HTTPS is spoken at this port, and what stands between: a proxy or a load balancer."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_rounded_down() {
+        for (part, whole, shown) in
+            [(0, 0, "0 %"), (1, 3, "33.3 %"), (1, 2, "50 %"), (99_999, 100_000, "99.9 %"), (7, 7, "100 %")]
+        {
+            assert_eq!(rate(part, whole), shown);
+        }
     }
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::{
     Frame, Paths,
-    deliveries::badge,
+    deliveries::{attempts, badge},
     layout,
     text::{number, shortened},
     times::{due, full, relative},
@@ -43,15 +43,15 @@ impl Find<'_> {
     #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
-            h1 { "Find" }
+            h1 { "Find an event or a delivery" }
             form.search method="get" role="search" aria-label="Ids" {
                 input type="search" name="id" value=(self.id) aria-label="Event or delivery id" placeholder="An id, such as 0192f0c1-…" required maxlength="64" autocomplete="off" spellcheck="false" autofocus[self.id.is_empty()];
                 button.primary { "Find" }
             }
             @match &self.found {
-                Found::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in X-Service-Webhook-Id." },
-                Found::NoId => p.fault role="alert" { "This is no id: ids look like 0192f0c1-0000-7000-8000-0000000000ab." },
-                Found::Unknown(why) => { h2 { "Nothing is known of it" } p { (sentence(why)) } },
+                Found::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too." },
+                Found::NoId => p.fault role="alert" { "This is no id. Ids look like 0192f0c1-0000-7000-8000-0000000000ab: 32 digits and letters from a to f, in five groups." },
+                Found::Unknown(why) => (unknown(why)),
                 Found::Events(id, found) => (self.events(*id, found, frame)),
             }
         };
@@ -96,12 +96,24 @@ impl Find<'_> {
                 @match &at.delivery {
                     Ok(delivery) => {
                         td { a href=(Paths::delivery(at.webhook, delivery.id)) { (badge(delivery.state)) } @if delivery.is_test { " " span.tag { "test" } } }
-                        td.number { (delivery.attempts) }
+                        td.number { (attempts(delivery.attempts)) }
                         td { @if let Some(next) = delivery.next_attempt_at { (due(next, frame.now)) } }
                     }
                     Err(absence) => td.reason colspan="3" { ((self.explain)(*absence)) },
                 }
             }
+        }
+    }
+}
+
+/// Why nothing is known of an id: what it can have, one below the other.
+fn unknown(why: &str) -> Markup {
+    let (what, reasons) = why.split_once(": ").unwrap_or((why, ""));
+    html! {
+        section {
+            h2 { "Nothing is known of it" }
+            p { (sentence(what)) @if !reasons.is_empty() { " One of these is the reason:" } }
+            @if !reasons.is_empty() { ul.steps { @for reason in reasons.split("; or ") { li { (sentence(reason)) } } } }
         }
     }
 }
@@ -160,5 +172,18 @@ mod tests {
             assert!(text.len() < 100_000, "{} bytes", text.len());
             assert!(text.contains(hidden) && text.contains(LONGEST) == (deliveries == 0), "{text}");
         }
+    }
+
+    #[test]
+    fn each_reason_stands_on_its_own() {
+        let shown =
+            unknown("there is none: it is late, or lost; or it was refused: see the queue; or it is old").into_string();
+        assert!(shown.contains("<p>There is none. One of these is the reason:</p>"), "{shown}");
+        for reason in
+            ["<li>It is late, or lost.</li>", "<li>It was refused: see the queue.</li>", "<li>It is old.</li>"]
+        {
+            assert!(shown.contains(reason), "{shown}");
+        }
+        assert!(!unknown("there is none").into_string().contains("<ul"));
     }
 }

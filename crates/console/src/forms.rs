@@ -49,8 +49,8 @@ impl WebhookForm {
     /// The three fields.
     pub(crate) fn fields(&self) -> Markup {
         html! {
-            (self.text("name", "Name", "For people, such as the system that receives.", &self.name, "text"))
-            (self.text("url", "URL", "Where events are sent by POST: https, and reachable from the internet.", &self.url, "url"))
+            (self.text("name", "Name", "For people: say which system receives.", &self.name, "text"))
+            (self.text("url", "URL", "Events are sent here by POST. It begins with https:// and the internet can reach it.", &self.url, "url"))
             (self.event_types())
         }
     }
@@ -79,15 +79,15 @@ impl WebhookForm {
         html! {
             fieldset.field.events aria-describedby="events-fault" {
                 legend { "Events" }
-                p.hint { "Each becomes a POST of its own." }
+                p.hint { "Choose at least one. Each event becomes a request of its own." }
                 p.fault #events-fault { @for fault in &faults { "Events " (fault) ". " } }
                 @for (place, event_type) in EventType::ALL.into_iter().enumerate() {
                     div.choice {
                         label {
                             input type="checkbox" name="events" autofocus[place == 0 && self.first_faulty() == Some("events")] value=(event_type.as_str()) checked[self.events.iter().any(|name| name == event_type.as_str())];
-                            code { (event_type) } span { (first_sentence(catalogue::description(event_type))) }
+                            span { code { (event_type) } " " span.hint { (first_sentence(catalogue::description(event_type))) } }
                         }
-                        details { summary { "Sample" } pre tabindex="0" { (catalogue::sample(event_type)) } }
+                        details { summary aria-label={ "Sample of " (event_type) } { "Sample" } pre tabindex="0" { (catalogue::sample(event_type)) } }
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use ledger::{Backlog, Webhook};
 use maud::{Markup, html};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use crate::{
     text::{bounded, shortened},
@@ -54,6 +54,23 @@ impl Health {
         }
     }
 
+    /// The word in the query string of the list.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Dropping | Self::Failing => "failing",
+            Self::Recoverable => "recoverable",
+            Self::Paused => "paused",
+            Self::Untried => "new",
+            Self::Well => "well",
+        }
+    }
+
+    /// A mark that tells the kinds apart by its shape too.
+    pub(crate) fn mark(self) -> Markup {
+        html! { span.dot.(self.class()).(self.key()) {} }
+    }
+
     /// One word.
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -75,17 +92,17 @@ impl Health {
 /// A webhook's health in words: a sentence, and what else is to be known.
 pub(crate) fn words(webhook: &Webhook, now: OffsetDateTime) -> Markup {
     html! {
-        (sentence(webhook, now))
-        @if let Some(more) = consequences(webhook, now) { " " (more) }
-        @if webhook.backlog.is_cancelling { " What waited is being cancelled." }
+        span.first { (sentence(webhook, now)) }
+        @if let Some(more) = consequences(webhook, now) { " " span.more { (more) } }
+        @if webhook.backlog.is_cancelling { " " span.more { "What waited is being cancelled." } }
     }
 }
 
 fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
-    let last_success = |before: &str, at| html! { (before) ", last success " (relative(at, now)) "." };
+    let last_success = |before: &str, at| html! { strong { (before) } ", last success " (relative(at, now)) "." };
     match (Health::of(webhook), webhook.last_success_at) {
         (Health::Dropping | Health::Failing, _) => {
-            let since = webhook.failing_since.map(|since| length(now - since));
+            let since = webhook.failing_since.map(|since| length((now - since).max(Duration::SECOND)));
             let why = webhook.last_failure.as_ref().map(|(_, message)| in_short(message));
             html! {
                 strong { "Failing" @if let Some(since) = since { " for " (since) } }
@@ -97,14 +114,22 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
             html! { strong { "New" } ": nothing has been tried yet." }
         }
         (Health::Untried, _) => html! { strong { "New" } ": no event has come yet." },
-        (_, Some(at)) => last_success("All well", at),
-        (_, None) => html! { "Nothing has arrived yet." },
+        (Health::Recoverable, Some(at)) => last_success("Works again", at),
+        (Health::Recoverable, None) => html! { "Nothing has arrived yet." },
+        (Health::Well, at) => html! { "All well" @if let Some(at) = at { ", last success " (relative(at, now)) } "." },
     }
 }
 
 fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
     let Backlog { waiting, dropped, skipped, next_attempt_at, .. } = webhook.backlog;
     let counted = |count: i64, what: &str| (count > 0).then(|| bounded(count, Backlog::MOST, what, what));
+    if Health::of(webhook) == Health::Recoverable {
+        let lost: Vec<_> = [counted(dropped, "dropped"), counted(skipped, "skipped")].into_iter().flatten().collect();
+        let waiting = counted(waiting, "on the way");
+        return Some(
+            html! { (lost.join(" and ")) " can be recovered" @if let Some(waiting) = waiting { ", " (waiting) } "." },
+        );
+    }
     let parts: Vec<_> = [
         counted(dropped, "dropped"),
         counted(skipped, "skipped"),
@@ -133,7 +158,7 @@ pub(crate) fn in_short(message: &str) -> &str {
 #[cfg(test)]
 pub(crate) mod tests {
     use domain::EventType;
-    use time::{Duration, macros::datetime};
+    use time::macros::datetime;
 
     use super::*;
 
@@ -191,14 +216,14 @@ pub(crate) mod tests {
     fn health_is_said_in_a_sentence() {
         let paused = Webhook { is_active: false, ..webhook() };
         let new = Webhook { last_success_at: None, ..webhook() };
-        let gaps = Webhook { backlog: Backlog { dropped: 1, ..Backlog::default() }, ..webhook() };
+        let gaps = Webhook { backlog: Backlog { dropped: 1, skipped: 2, ..Backlog::default() }, ..webhook() };
         for (webhook, words) in [
             (webhook(), "All well, last success 12 s ago."),
             (
                 failing(),
                 "Failing for 3 h: 503 Service Unavailable. 41 dropped, 2 to be retried, next attempt at 14:05 UTC.",
             ),
-            (gaps, "All well, last success 12 s ago. 1 dropped."),
+            (gaps, "Works again, last success 12 s ago. 1 dropped and 2 skipped can be recovered."),
             (paused, "Paused: nothing is sent."),
             (new, "New: no event has come yet."),
         ] {

@@ -40,7 +40,7 @@ impl History {
         let content = html! {
             section {
                 h2 { "Who did what" }
-                @if self.entries.is_empty() { p.nothing { "Nothing more." } }
+                @if self.entries.is_empty() { p.nothing { "Nothing." } }
                 ol.entries { @for entry in &self.entries { (acted(entry, self.webhook.id(), frame)) } }
                 (older("cursor", self.next.as_deref()))
             }
@@ -61,7 +61,18 @@ fn older(name: &str, next: Option<&str>) -> Markup {
 }
 
 fn told(notice: &Notice, frame: &Frame) -> Markup {
-    html! { li { p { strong { (notice.notice_type) } " " (relative(notice.created_at, frame.now)) } p { (shortened(&notice.summary)) } } }
+    let (class, word) = kind(notice.notice_type);
+    html! { li { p { span.badge.(class) { (word) } " " (relative(notice.created_at, frame.now)) span.exact { (full(notice.created_at)) } } p { (shortened(&notice.summary)) } } }
+}
+
+/// The colour and the word of a notice's type.
+fn kind(notice_type: &str) -> (&'static str, &str) {
+    match notice_type {
+        "webhook.failing" => ("warn", "failing"),
+        "webhook.dropping" => ("bad", "dropping"),
+        "webhook.recovered" => ("good", "recovered"),
+        other => ("idle", other.strip_prefix("webhook.").unwrap_or(other)),
+    }
 }
 
 fn acted(entry: &HistoryEntry, webhook: WebhookId, frame: &Frame) -> Markup {
@@ -106,10 +117,25 @@ fn details(details: &Value, webhook: WebhookId) -> Markup {
         dl.details {
             @for (name, value) in members {
                 div {
-                    dt { (name.replace('_', " ")) }
+                    dt { (label(name)) }
                     dd { @if let Some(page) = page(webhook, name, value) { a href=(page) { (shown(value)) } } @else { (shown(value)) } }
                 }
             }
+        }
+    }
+}
+
+/// A member's name for people.
+fn label(name: &str) -> String {
+    match name {
+        "url" => "URL".to_owned(),
+        "delivery_id" => "Delivery".to_owned(),
+        "recovery_id" => "Recovery".to_owned(),
+        "is_active" => "Active".to_owned(),
+        other => {
+            let mut letters = other.chars();
+            let first = letters.next().map(|first| first.to_ascii_uppercase());
+            first.into_iter().chain(letters).collect::<String>().replace('_', " ")
         }
     }
 }

@@ -109,9 +109,8 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
             form.find action="/console/find/" method="get" role="search" aria-label="Find by id" {
                 input type="search" name="id" aria-label="Event or delivery id" placeholder="Find an event or delivery by its id" required maxlength="64" autocomplete="off" spellcheck="false";
             }
-            nav aria-label="Main" {
-                a href="/api/v1/docs/" { "API" }
-                span.user title="Logged in" { (foreign(&frame.user)) }
+            div.account {
+                span.user title={ "Logged in as " (domain::visible(&frame.user)) } { (foreign(&frame.user)) }
                 @if frame.logs_out {
                     form method="post" action="/console/logout/" { (token(frame)) button.link { "Log out" } }
                 }
@@ -122,9 +121,15 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
                 nav.crumbs aria-label="Breadcrumb" { @for (name, path) in crumbs { a href=(path) { (foreign(name)) } } }
             }
             @if let Some(done) = frame.done { p.done role="status" { (done.message()) } }
-            p.stale #stale role="status" hidden { "The connection to the service is lost. What you see is from " span {} "." }
-            p.stale #ended role="status" hidden { "Your session has ended. " a href="" { "Log in again" } }
             (content)
+        }
+        footer.foot {
+            p #zone { "Times are in UTC." }
+            a href="/api/v1/docs/" { "API reference" }
+        }
+        div.toasts role="status" {
+            p.stale #stale hidden { "The connection to the service is lost. What you see is from " span {} ". It is tried again by itself." }
+            p.stale #ended hidden { "Your session has ended. " a href="" { "Log in again" } }
         }
     };
     document(title, &body)
@@ -167,7 +172,7 @@ pub(crate) fn token(frame: &Frame) -> Markup {
     html! { input type="hidden" name="token" value=(frame.token); }
 }
 
-/// A form that is one button.
+/// A form that is one button, whose class may be empty.
 pub(crate) fn button(frame: &Frame, action: &str, label: &str, class: &str) -> Markup {
     html! { form method="post" action=(action) { (token(frame)) button class=(class) { (label) } } }
 }

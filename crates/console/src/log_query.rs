@@ -25,7 +25,12 @@ pub struct LogQuery {
 
 impl LogQuery {
     pub(crate) fn is_filtered(&self) -> bool {
-        !(self.state.is_empty() && self.event_type.is_empty() && self.from.is_empty() && self.until.is_empty())
+        !self.state.is_empty() || self.is_narrow()
+    }
+
+    /// Whether less than all of a state is asked for.
+    pub(crate) fn is_narrow(&self) -> bool {
+        !(self.event_type.is_empty() && self.from.is_empty() && self.until.is_empty())
     }
 
     /// What is wrong with a field, beside it.
@@ -46,6 +51,11 @@ impl LogQuery {
     /// The address of the log with this cursor.
     pub(crate) fn address(&self, cursor: &str) -> String {
         format!("{}#log", self.written(&self.range, cursor))
+    }
+
+    /// The address of the newest page of a state. Empty for every state.
+    pub(crate) fn with_state(&self, state: &str) -> String {
+        format!("{}#log", Self { state: state.to_owned(), ..self.clone() }.written(&self.range, ""))
     }
 
     /// The address of the same page with another range.

@@ -25,6 +25,8 @@ pub struct Problem<'a> {
     pub title: &'a str,
     /// What is wrong, in words.
     pub detail: &'a str,
+    /// What else is to be known, or nothing.
+    pub advice: &'a str,
     /// By which operators find it in the log.
     pub request_id: &'a str,
     /// What can be done about it.
@@ -39,17 +41,17 @@ impl Problem<'_> {
             h1 { (self.title) }
             p #problem {
                 @if self.way_out == WayOut::LogIn { "Your session has ended, and nothing was changed. Log in again, then repeat what you did." }
-                @else { (sentence(self.detail)) }
+                @else { (sentence(self.detail)) @if !self.advice.is_empty() { " " (self.advice) } }
             }
             p {
                 @match self.way_out {
                     WayOut::LogIn => a.button.primary href=(Paths::HOME) { "Log in" },
                     WayOut::OtherUser => a.button.primary href=(Paths::LOG_IN) { "Log in as somebody else" },
-                    WayOut::Webhook(id) => a.button href=(Paths::webhook(id)) { "To the webhook" },
-                    WayOut::Webhooks => a.button href=(Paths::HOME) { "To the webhooks" },
+                    WayOut::Webhook(id) => a.button.primary href=(Paths::webhook(id)) { "To the webhook" },
+                    WayOut::Webhooks => a.button.primary href=(Paths::HOME) { "To the webhooks" },
                 }
             }
-            p.note { "Request " code { (self.request_id) } }
+            p.hint { "If you report this, name the request: " code { (self.request_id) } }
         };
         layout::bare(self.title, &content)
     }

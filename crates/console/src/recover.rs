@@ -40,16 +40,18 @@ impl RecoverForm {
         let content = html! {
             @if let Some(running) = &self.running { (under_way(webhook, running)) }
             section {
-                p { "Sends deliveries that were given up, or skipped during a pause, once more: each with a fresh run of the schedule, at a limited rate." }
+                h2 { "Send again what was lost" }
+                p { "Deliveries that were dropped, or skipped during a pause, are sent once more: at a limited rate, and each is retried as usual. Nothing is sent before you have seen how many there are." }
+                @if webhook.is_active && webhook.failure_count > 0 { p.banner.warn { strong { "It is failing at the moment." } " What you send again will probably fail too. Mend the receiver and send a test before you recover." } }
                 form.stack method="get" action=(Paths::of_webhook(webhook.id, "recover")) data-outdates="counted" {
                     div.pair {
                         (self.time("since", "Events from (UTC)", &since))
-                        (self.time("until", "until (UTC), optional", &self.until))
+                        (self.time("until", "Until (UTC), may be empty", &self.until))
                     }
                     fieldset.field aria-describedby="states-fault" {
-                        legend { "Which were" }
-                        label.check { input type="checkbox" name="states" value="dropped" checked[is(Recoverable::Dropped)]; "dropped: every attempt failed" }
-                        label.check { input type="checkbox" name="states" value="skipped" checked[is(Recoverable::Skipped)]; "skipped: the webhook was paused" }
+                        legend { "What" }
+                        label.check { input type="checkbox" name="states" value="dropped" checked[is(Recoverable::Dropped)]; "Dropped: every attempt failed" }
+                        label.check { input type="checkbox" name="states" value="skipped" checked[is(Recoverable::Skipped)]; "Skipped: the webhook was paused" }
                         (self.fault("states"))
                     }
                     div.actions { button.primary[self.count.is_none()] { "Count them" } }
@@ -100,7 +102,7 @@ impl RecoverForm {
         html! {
             div.result #counted role="status" {
                 @if shown == 0 {
-                    p { "There are none." }
+                    p { strong { "There are none." } " Nothing was lost in this time." }
                 } @else {
                     p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } ": " (self.asked()) "." }
                     @if !self.webhook.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }
@@ -119,8 +121,8 @@ impl RecoverForm {
 
 fn under_way(webhook: &Webhook, running: &Recovery) -> Markup {
     html! {
-        p.banner.warn {
-            "A recovery is under way: " (number(u64::try_from(running.resent).unwrap_or_default())) " sent so far. "
+        p.banner.idle {
+            strong { "A recovery is under way" } ": " (number(u64::try_from(running.resent).unwrap_or_default())) " sent so far. "
             a href=(Paths::recovery(webhook.id, running.id)) { "See its progress" }
         }
     }
@@ -149,18 +151,19 @@ impl Progress {
                 @match recovery.finished_at {
                     Some(at) => p.banner.good { strong { "Done" } " " (relative(at, frame.now)) ": " (count(resent, "delivery was", "deliveries were")) " sent again." },
                     None => {
-                        p.banner.warn { strong { "Under way" } ": " (count(resent, "delivery", "deliveries")) " sent again so far" (self.left()) "." }
+                        p.banner.idle { strong { "Under way" } ": " (count(resent, "delivery", "deliveries")) " sent again so far" (self.left()) "." }
                         (self.bar(resent))
                     }
                 }
                 dl.facts {
                     div { dt { "Events from" } dd { (full(recovery.since)) } }
-                    @if let Some(until) = recovery.until { div { dt { "until" } dd { (full(until)) } } }
-                    div { dt { "Which were" } dd { (recovery.states.join(", ")) } }
+                    @if let Some(until) = recovery.until { div { dt { "Until" } dd { (full(until)) } } }
+                    div { dt { "What was" } dd { (recovery.states.join(" or ")) } }
                     div { dt { "Begun" } dd { (full(recovery.created_at)) } }
                 }
+                @if recovery.finished_at.is_none() { p.note { "You may leave this page: it goes on by itself." } }
             }
-            p { a href={ (Paths::webhook(self.webhook.id())) "#log" } { "See the log" } }
+            p { a.button href={ (Paths::webhook(self.webhook.id())) "#log" } { "See the log" } }
         };
         let crumbs = [("Webhooks", Paths::HOME.to_owned()), (self.webhook.name(), Paths::webhook(self.webhook.id()))];
         layout::page(frame, "Recovery", &crumbs, &content)

@@ -47,10 +47,11 @@ impl Registered<'_> {
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             h1 { (foreign(&self.webhook.name)) " is registered" }
+            p.note { "Three steps, and it is in use." }
             section.secret {
                 h2 { "1. Keep the signing secret" }
                 p { "Your receiver needs it to know that a request comes from this service and was not altered. " strong { "It is shown only now." } " If you lose it, register the webhook anew." }
-                p.row { code #secret { (self.secret) } (copy("secret", "Copy")) }
+                p.row { code #secret { (self.secret) } (copy("secret", "Copy", "Copy the secret")) }
                 p.note { "Never put it into a page, an app or a repository. It holds two keys: " code { "X-Service-Signature" } " is made with the whole text as its key, the headers of Standard Webhooks with the 48 bytes that follow " code { "whsec_" } " in base64." }
             }
             section {

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     Frame, Paths, Tab, WebhookForm, WebhookFrame,
+    delivery::copy,
     layout::{button, token},
     text::bounded,
     times::full,
@@ -31,6 +32,7 @@ impl Settings {
         let webhook = &self.webhook;
         let content = html! {
             section {
+                h2 { "What is sent, and where" }
                 form.stack method="post" action=(Paths::of_webhook(webhook.id, "settings")) {
                     (token(frame))
                     input type="hidden" name="shown_name" value=(self.shown.name);
@@ -40,32 +42,40 @@ impl Settings {
                     (self.form.fields())
                     div.actions { button.primary { "Save" } }
                 }
-                dl.facts {
-                    div { dt { "Webhook id" } dd { code { (webhook.id) } } }
-                    div { dt { "Registered" } dd { (full(webhook.created_at)) } }
-                    div { dt { "Last changed" } dd { (full(webhook.updated_at)) } }
-                }
             }
             (self.pause(frame))
             (self.cancel(frame))
             (self.delete(frame))
+            section {
+                h2 { "About" }
+                dl.facts {
+                    div { dt { "Webhook id" } dd { code #webhook-id { (webhook.id) } " " (copy("webhook-id", "Copy", "Copy the webhook id")) } }
+                    div { dt { "Registered" } dd { (full(webhook.created_at)) } }
+                    div { dt { "Last changed" } dd { (full(webhook.updated_at)) } }
+                }
+            }
         };
         WebhookFrame::Live(Box::new(webhook.clone())).page(frame, Tab::Settings, &content)
     }
 
-    fn waiting(&self) -> String {
-        bounded(self.webhook.backlog.waiting, Backlog::MOST, "delivery that waits", "deliveries that wait")
+    /// What waits, as the beginning of a sentence that ends with what becomes of it.
+    fn waiting(&self) -> Option<String> {
+        let waiting = self.webhook.backlog.waiting;
+        let verb = if waiting == 1 { "is" } else { "are" };
+        let words = bounded(waiting, Backlog::MOST, "delivery that waits", "deliveries that wait");
+        (waiting > 0).then(|| format!("{words} {verb}"))
     }
 
     fn pause(&self, frame: &Frame) -> Markup {
         let id = self.webhook.id;
+        let waiting = self.waiting();
         html! {
             section.act {
                 @if self.webhook.is_active {
-                    div { h2 { "Pause" } p { "Nothing is sent while it is paused: " (self.waiting()) " for a retry " (are(self.webhook.backlog.waiting)) " kept for later. New events are skipped; you can recover them afterwards." } }
+                    div { h2 { "Pause" } p { "Nothing is sent while it is paused." @if let Some(waiting) = waiting { " " (waiting) " kept for later." } " New events are skipped; you can recover them afterwards." } }
                     (button(frame, &Paths::of_webhook(id, "pause"), "Pause", ""))
                 } @else {
-                    div { h2 { "Activate" } p { "It is paused. When you activate it, " (self.waiting()) " " (are(self.webhook.backlog.waiting)) " sent. What was skipped stays skipped until you recover it." } }
+                    div { h2 { "Activate" } p { "It is paused." @if let Some(waiting) = waiting { " When you activate it, " (waiting) " sent." } @else { " When you activate it, new events are sent." } " What was skipped stays skipped until you recover it." } }
                     (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
                 }
             }
@@ -73,14 +83,15 @@ impl Settings {
     }
 
     fn cancel(&self, frame: &Frame) -> Markup {
-        let waiting = self.webhook.backlog.waiting;
+        let waiting = self.waiting();
+        let confirm = if self.webhook.backlog.waiting == 0 { "Yes, cancel what waits" } else { "Yes, cancel them" };
         html! {
             section.act {
-                div { h2 { "Cancel what waits" } p { "Cancels " (self.waiting()) " for a retry, and what has not been tried yet. They are not sent any more; each can be sent again from the log. What comes later is delivered as usual." } }
+                div { h2 { "Cancel what waits" } p { @if let Some(waiting) = &waiting { (waiting) " cancelled, with what has not been tried yet." } @else { "No retry waits at the moment. What has not been tried yet is cancelled." } " Each can be sent again from the log. What comes later is delivered as usual." } }
                 @if self.webhook.backlog.is_cancelling {
                     p.note { "This is being done." }
                 } @else {
-                    (confirmed(frame, &Paths::of_webhook(self.webhook.id, "cancel"), &format!("Yes, cancel {}", if waiting == 0 { "what waits" } else { "them" }), "Cancel what waits"))
+                    (confirmed(frame, &Paths::of_webhook(self.webhook.id, "cancel"), confirm, "Cancel what waits"))
                 }
             }
         }
@@ -89,15 +100,11 @@ impl Settings {
     fn delete(&self, frame: &Frame) -> Markup {
         html! {
             section.act {
-                div { h2 { "Delete" } p { "Nothing is sent any more, and this cannot be undone: " (self.waiting()) " " (are(self.webhook.backlog.waiting)) " cancelled, and the signing secret is of no use. The log can be read for " (self.kept_days) " days." } }
+                div { h2 { "Delete" } p { "This cannot be undone. Nothing is sent any more" @if let Some(waiting) = self.waiting() { ", " (waiting) " cancelled" } ", and the signing secret is of no use. The log can be read for " (self.kept_days) " days." } }
                 (confirmed(frame, &Paths::of_webhook(self.webhook.id, "delete"), "Yes, delete this webhook for good", "Delete"))
             }
         }
     }
-}
-
-const fn are(count: i64) -> &'static str {
-    if count == 1 { "is" } else { "are" }
 }
 
 /// A form that has to be confirmed by a mark.

@@ -55,6 +55,35 @@ pub(crate) fn clock(moment: OffsetDateTime, now: OffsetDateTime) -> Markup {
     html! { time datetime=(rfc3339(moment)) title=(exact(moment)) data-time=(kind) { (shown.unwrap_or_default()) } }
 }
 
+/// The time of day, to the second when it is near, else with its date.
+pub(crate) fn moment(moment: OffsetDateTime, now: OffsetDateTime) -> Markup {
+    let is_near = (moment - now).abs() < Duration::hours(20);
+    let format = format_description!("[hour]:[minute]:[second]");
+    if is_near { shown(moment, moment.to_offset(UtcOffset::UTC).format(format), "second") } else { dated(moment) }
+}
+
+/// A date and a time, to the minute.
+pub(crate) fn dated(moment: OffsetDateTime) -> Markup {
+    let format = format_description!("[day] [month repr:short], [hour]:[minute]");
+    shown(moment, moment.to_offset(UtcOffset::UTC).format(format), "date")
+}
+
+/// An hour of a day.
+pub(crate) fn hour(moment: OffsetDateTime) -> Markup {
+    let format = format_description!("[hour]:[minute]");
+    shown(moment, moment.to_offset(UtcOffset::UTC).format(format), "clock")
+}
+
+/// A day, of this kind: `day` in the browser's zone, `utc` in UTC.
+pub(crate) fn day(moment: OffsetDateTime, kind: &str) -> Markup {
+    let format = format_description!("[day padding:none] [month repr:short]");
+    shown(moment, moment.to_offset(UtcOffset::UTC).format(format), kind)
+}
+
+fn shown(moment: OffsetDateTime, text: Result<String, time::error::Format>, kind: &str) -> Markup {
+    html! { time datetime=(rfc3339(moment)) title=(exact(moment)) data-time=(kind) { (text.unwrap_or_default()) } }
+}
+
 /// The exact time, to the millisecond.
 pub(crate) fn full(moment: OffsetDateTime) -> Markup {
     html! { time datetime=(rfc3339(moment)) data-time="full" { (exact(moment)) } }

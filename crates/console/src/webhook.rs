@@ -5,7 +5,9 @@ use ledger::Webhook;
 use maud::{Markup, html};
 
 use crate::{
-    Done, Frame, Health, Paths, health,
+    Done, Frame, Health, Paths,
+    delivery::copy,
+    health,
     layout::{self, Crumb, button, token},
     text::foreign,
 };
@@ -113,7 +115,7 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
         div.title {
             div {
                 h1 { (foreign(&webhook.name)) }
-                p.url { (foreign(&webhook.url)) }
+                p.url { span #address { (foreign(&webhook.url)) } " " (copy("address", "Copy", "Copy the URL")) }
             }
             div.actions {
                 @if webhook.is_active {
@@ -123,7 +125,10 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
                 }
             }
         }
-        p.banner.(Health::of(webhook).class()) #health data-live="" { (health::words(webhook, frame.now)) (advice(webhook, frame.done)) }
+        div.banner.(Health::of(webhook).class()) #health data-live="" {
+            p { (health::words(webhook, frame.now)) }
+            (advice(webhook, frame.done))
+        }
     }
 }
 
@@ -140,17 +145,29 @@ pub(crate) fn event_types(webhook: &Webhook) -> Markup {
 
 /// What an administrator can do about it.
 fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
-    let recover = html! { " " a href=(Paths::of_webhook(webhook.id, "recover")) { "Recover them" } };
+    let recover = html! { a href=(Paths::of_webhook(webhook.id, "recover")) { "Recover them" } };
     let log = |state: &str| format!("{}?state={state}#log", Paths::webhook(webhook.id));
     let backlog = webhook.backlog;
+    let is_lost = backlog.dropped + backlog.skipped > 0;
     html! {
         @match Health::of(webhook) {
-            Health::Dropping | Health::Failing => {
-                @if backlog.dropped > 0 { " " a href=(log("dropped")) { "See what was dropped" } }
-                @if backlog.waiting > 0 { " " a href=(log("retrying")) { "See what is retried" } }
+            Health::Failing => {
+                p.next { "Mend the receiver; what waits is then sent by itself." }
+                @if backlog.waiting > 0 { p.links { a href=(log("retrying")) { "See what is retried" } } }
             }
-            Health::Recoverable => (recover),
-            Health::Paused if backlog.skipped + backlog.dropped > 0 && done.is_none() => (recover),
+            Health::Dropping => {
+                p.next { "Mend the receiver and send a test. What waits is then sent by itself; what was dropped is sent when you recover it." }
+                p.links {
+                    a href=(log("dropped")) { "See what was dropped" }
+                    @if backlog.waiting > 0 { " " a href=(log("retrying")) { "See what is retried" } }
+                }
+            }
+            Health::Recoverable => p.links { (recover) },
+            Health::Paused if is_lost && done.is_none() => {
+                p.next { "Activate it before you recover what was lost: a paused webhook sends nothing." }
+                p.links { (recover) }
+            }
+            Health::Untried if backlog.waiting == 0 => p.next { "Send a test to see how the receiver answers." },
             _ => {}
         }
     }

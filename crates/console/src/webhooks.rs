@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     Bar, Frame, Health, Paths, chart, health, layout,
-    text::{count, in_query, shortened},
+    text::{count, in_query, number, shortened},
 };
 
 /// A webhook in the list, with its last 24 hours.
@@ -22,6 +22,8 @@ pub struct Listed {
 pub struct Webhooks {
     /// What was searched for, if anything.
     pub search: String,
+    /// The [`Health::key`] of those that are wanted, if not all.
+    pub health: String,
     /// This page's webhooks, in their order.
     pub listed: Vec<Listed>,
     /// How many webhooks of each health the tenant has.
@@ -48,24 +50,43 @@ impl Webhooks {
                 h1 { "Webhooks" }
                 a.button.primary href="/console/register/" { "Register a webhook" }
             }
-            p.summary #summary data-live="" {
-                (count(total, "webhook", "webhooks")) ": "
-                @for (place, (health, number)) in self.by_word().into_iter().enumerate() {
-                    @if place > 0 { ", " }
-                    span.dot.(health.class()) {} (number) " " (health.word().to_lowercase())
+            div.tools {
+                (self.chips(total))
+                form.search method="get" role="search" aria-label="Webhooks" {
+                    @if !self.health.is_empty() { input type="hidden" name="health" value=(self.health); }
+                    input type="search" name="q" value=(self.search) aria-label="Search by name or URL" placeholder="Search by name or URL" maxlength="200";
+                    button { "Search" }
                 }
             }
-            form.search method="get" role="search" aria-label="Webhooks" {
-                input type="search" name="q" value=(self.search) aria-label="Search by name or URL" placeholder="Search by name or URL" maxlength="200";
-                button { "Search" }
-                @if !self.search.is_empty() { a href=(Paths::HOME) { "Show all" } }
-            }
+            p.fresh #fresh role="status" hidden { a href=(self.address(0)) { "The list has changed: show it" } }
             @if self.listed.is_empty() {
-                p.nothing { "No webhook has this in its name or URL." }
+                p.nothing { (self.nothing()) " " a href=(Paths::HOME) { "Show all" } }
             } @else {
-                ul.webhooks #webhooks data-live="" { @for listed in &self.listed { (entry(listed, frame)) } }
-                p.note { "The charts show attempts in the last 24 hours." }
+                div.heads aria-hidden="true" { span { "Webhook" } span { "Health" } span { "Attempts, last 24 hours" } }
+                ul.webhooks #webhooks data-live="rows" { @for listed in &self.listed { (entry(listed, frame)) } }
                 (self.pager())
+            }
+        }
+    }
+
+    const fn nothing(&self) -> &'static str {
+        match (self.search.is_empty(), self.health.is_empty()) {
+            (true, _) => "There is none of these at the moment.",
+            (false, true) => "No webhook has this in its name or URL.",
+            (false, false) => "None of these has this in its name or URL.",
+        }
+    }
+
+    /// How many webhooks there are of each health, each a way to see only those.
+    fn chips(&self, total: u64) -> Markup {
+        let chip = |key: &str, label: &Markup, count: u64| {
+            let address = if key.is_empty() { Paths::HOME.to_owned() } else { format!("?health={key}") };
+            html! { a.chip href=(address) aria-current=[(key == self.health).then_some("true")] { (label) " " span.count { (number(count)) } } }
+        };
+        html! {
+            nav.chips #summary data-live="" aria-label="By health" {
+                (chip("", &html! { "All" }, total))
+                @for (health, number) in self.by_word() { (chip(health.key(), &html! { (health.mark()) (health.word()) }, number)) }
             }
         }
     }
@@ -82,15 +103,22 @@ impl Webhooks {
         by_word
     }
 
+    fn address(&self, page: usize) -> String {
+        let page = if page == 0 { String::new() } else { page.to_string() };
+        let pairs = [("health", &self.health), ("q", &self.search), ("page", &page)];
+        let given = pairs.iter().filter(|(_, value)| !value.is_empty());
+        let written: Vec<_> = given.map(|(name, value)| format!("{name}={}", in_query(value))).collect();
+        format!("{}?{}", Paths::HOME, written.join("&"))
+    }
+
     fn pager(&self) -> Markup {
         let (page, pages) = self.page;
-        let address = |page: usize| format!("?q={}&page={page}", in_query(&self.search));
         html! {
             @if pages > 1 {
                 nav.pager aria-label="Pages" {
-                    @if page > 0 { a.button href=(address(page - 1)) rel="prev" { "Previous" } }
+                    @if page > 0 { a.button href=(self.address(page - 1)) rel="prev" { "Previous" } }
                     span { "Page " (page + 1) " of " (pages) }
-                    @if page + 1 < pages { a.button href=(address(page + 1)) rel="next" { "Next" } }
+                    @if page + 1 < pages { a.button href=(self.address(page + 1)) rel="next" { "Next" } }
                 }
             }
         }
@@ -102,12 +130,23 @@ fn entry(listed: &Listed, frame: &Frame) -> Markup {
     let health = Health::of(webhook);
     html! {
         li #{ "w" (webhook.id) } class=(health.class()) {
-            div {
-                h2 { span.dot.(health.class()) title=(health.word()) {} a href=(Paths::webhook(webhook.id)) { (shortened(&webhook.name)) } }
-                p.health { (health::words(webhook, frame.now)) }
+            div.who {
+                h2 { (health.mark()) a href=(Paths::webhook(webhook.id)) { (shortened(&webhook.name)) } }
                 p.url { (shortened(&webhook.url)) }
             }
-            (chart::spark(hours))
+            p.health { (health::words(webhook, frame.now)) }
+            div.day { (chart::spark(hours)) p { (day(hours)) } }
+        }
+    }
+}
+
+/// A day in two numbers.
+fn day(hours: &[Bar]) -> Markup {
+    let (succeeded, failed, _) = chart::sum(hours);
+    html! {
+        @if succeeded + failed == 0 { "none" } @else {
+            (count(succeeded + failed, "attempt", "attempts"))
+            @if failed > 0 { ", " strong { (number(failed)) " failed" } }
         }
     }
 }
@@ -117,7 +156,11 @@ fn empty() -> Markup {
         div.empty {
             h1 { "No webhooks yet" }
             p { "A webhook sends what happens in your account, such as a closed quote or a completed stock receipt, to a system of your choice within seconds: as a signed HTTPS request." }
-            p { "You need a URL of that system that takes POST requests. After the registration you get a signing secret, code in five languages that verifies it, and a test." }
+            ol.steps {
+                li { strong { "Register" } " a URL of that system that takes POST requests, and choose its events." }
+                li { strong { "Verify" } " what arrives, with the signing secret and code in five languages." }
+                li { strong { "Test" } " it with a sample, and watch here how it fares." }
+            }
             p { a.button.primary href="/console/register/" { "Register the first webhook" } }
         }
     }

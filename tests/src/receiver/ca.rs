@@ -54,14 +54,14 @@ impl TestCa {
         path
     }
 
-    /// A TLS server for `localhost`, `127.0.0.1` and the names directly below `receiver.example`. It uses the ring
+    /// A TLS server for `localhost`, `127.0.0.1` and the names directly below `receiver.example` and `example.com`. It uses the ring
     /// provider, whatever providers other features bring in.
     ///
     /// # Panics
     /// When no certificate can be made.
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
-        let names = ["localhost", "127.0.0.1", "*.receiver.example"].map(str::to_owned);
+        let names = ["localhost", "127.0.0.1", "*.receiver.example", "*.example.com"].map(str::to_owned);
         let mut params = CertificateParams::new(names).expect("the names are valid");
         params.distinguished_name.push(DnType::CommonName, "localhost");
         params.use_authority_key_identifier_extension = true;

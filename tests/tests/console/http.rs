@@ -280,3 +280,27 @@ async fn pages_may_load_nothing_from_elsewhere_and_there_is_none_when_it_is_off(
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_shows_only_what_is_asked_for() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let api = system.admin(Uuid::new_v4()).await;
+        for name in ["one", "two"] {
+            let body = serde_json::json!({"name": name, "url": "https://localhost/", "events": ["quote.closed"]});
+            let made = api.post("/api/v1/webhooks/", &body).await.json();
+            if name == "two" {
+                let paused = serde_json::json!({"is_active": false});
+                let path = format!("/api/v1/webhooks/{}/", made["id"].as_str().unwrap());
+                assert_eq!(api.patch(&path, &paused).await.status, 200);
+            }
+        }
+        for (query, shown) in [("", "one two"), ("?health=new", "one"), ("?health=paused", "two"), ("?health=well", "")]
+        {
+            let page = api.get(&format!("/console/{query}")).await.text;
+            let names = ["one", "two"].into_iter().filter(|name| page.contains(&format!("<bdi>{name}</bdi>")));
+            assert_eq!(names.collect::<Vec<_>>().join(" "), shown, "{query}");
+            assert!(page.contains("Paused <span class=\"count\">1</span>"), "{page}");
+        }
+    })
+    .await;
+}

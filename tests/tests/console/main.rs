@@ -3,6 +3,7 @@
 
 mod forms;
 mod http;
+mod keyboard;
 mod meanwhile;
 mod pictures;
 mod screens;

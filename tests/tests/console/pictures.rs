@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use end_to_end::{
     browser::{self, Browser, Kind},
-    life::{self, Life},
+    life::{self, Hosts, Life},
     system::System,
 };
 use serde_json::json;
@@ -35,7 +35,9 @@ fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'sta
         ("webhooks", "/console/".to_owned()),
         ("search", "/console/?q=nowhere".to_owned()),
         ("register", "/console/register/".to_owned()),
-        ("webhook", of(failing, "")),
+        ("webhook", of(failing, "?state=retrying")),
+        ("log", of(failing, "")),
+        ("hanging", of(&life.hanging, "")),
         ("webhook-well", of(&life.healthy, "?range=7d")),
         ("webhook-month", of(&life.mended, "?range=30d&state=dropped")),
         ("webhook-paused", of(&life.paused, "")),
@@ -55,9 +57,10 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
     if !browser::is_here() {
         return;
     }
-    System::run(life::options(), async |system| {
+    let hosts = Hosts::named().await;
+    System::run(life::options(&hosts), async |system| {
         let tenant = Uuid::new_v4();
-        let life = Life::begin(&system, tenant).await;
+        let life = Life::begin(&system, tenant, &hosts).await;
         let api = system.admin(tenant).await;
         let (event, delivery) = life.event(&api).await;
         let (path, since) =
@@ -70,7 +73,7 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
         }
 
         let browser = Browser::start(api.address, Kind::default()).await;
-        let link = system.console_link(tenant).await;
+        let link = life.link(&system, tenant).await;
         browser.open(&link[link.find("/console").unwrap()..]).await;
         browser.press("Continue to the console").await;
         browser.shows("Warehouse orders").await;
@@ -78,7 +81,7 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
         for (name, path) in &pages {
             browser.open(path).await;
             browser.element("h1").await;
-            for (width, is_dark) in [(1200, false), (1200, true), (360, false), (360, true)] {
+            for (width, is_dark) in [(1200, false), (1200, true), (768, false), (360, false), (360, true)] {
                 browser.look(width, is_dark).await;
                 let wide =
                     browser.page.execute("return document.documentElement.scrollWidth", Vec::new()).await.unwrap();

@@ -53,14 +53,16 @@ pub(super) async fn webhooks(state: Data<State>, admin: Administrator, asked: As
     }
     let search = asked.first("q");
     let wanted = search.to_lowercase();
+    let health = asked.first("health");
     found.retain(|webhook| {
-        webhook.name.to_lowercase().contains(&wanted) || webhook.url.to_lowercase().contains(&wanted)
+        let has_text = webhook.name.to_lowercase().contains(&wanted) || webhook.url.to_lowercase().contains(&wanted);
+        has_text && (health.is_empty() || Health::of(webhook).key() == health)
     });
     let pages = found.len().div_ceil(Webhooks::LISTED).max(1);
     let page = asked.first("page").parse().unwrap_or(0).min(pages - 1);
     let shown: Vec<Webhook> = found.into_iter().skip(page * Webhooks::LISTED).take(Webhooks::LISTED).collect();
     let listed = with_hours(&state, &admin, shown, &asked).await?;
-    let view = Webhooks { search, listed, by_health, page: (page, pages) };
+    let view = Webhooks { search, health, listed, by_health, page: (page, pages) };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
 }
 

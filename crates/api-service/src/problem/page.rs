@@ -2,7 +2,10 @@
 
 use actix_web::{
     dev::ServiceResponse,
-    http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY},
+    http::{
+        StatusCode,
+        header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY},
+    },
     web::Data,
 };
 use console::WayOut;
@@ -58,7 +61,13 @@ pub(super) fn render(error: &ApiError, webhook: Option<&str>, request_id: &str) 
         WayOut::LogIn => "Log in again",
         _ => status.canonical_reason().unwrap_or("Error"),
     };
-    console::Problem { title, detail: &detail(error), request_id, way_out }.render()
+    let advice = match status {
+        StatusCode::NOT_FOUND => {
+            "The address may be wrong, or what it showed is older than what is kept, or belongs to another tenant."
+        }
+        _ => "",
+    };
+    console::Problem { title, detail: &detail(error), advice, request_id, way_out }.render()
 }
 
 /// What is wrong, for who knows nothing of the API.

@@ -7,8 +7,11 @@ const LONGEST_WAIT = 60000;
 const formats = {
   clock: new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" }),
   date: new Intl.DateTimeFormat([], { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
+  second: new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
+  day: new Intl.DateTimeFormat([], { day: "numeric", month: "short" }),
   full: new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "medium" }),
 };
+const zone = formats.full.resolvedOptions().timeZone;
 
 function localize(root) {
   for (const time of root.querySelectorAll("time[data-time]")) {
@@ -22,20 +25,42 @@ function localize(root) {
   }
 }
 
+// Says in which zone times are, and what a time in UTC is there.
+function nameZone() {
+  if (zone === "UTC") return;
+  const place = document.getElementById("zone");
+  if (place) place.textContent = `Times are in your browser's zone, ${zone.replaceAll("_", " ")}. Fields take UTC.`;
+  for (const input of document.querySelectorAll('input[type="datetime-local"]')) {
+    const local = document.createElement("span");
+    local.className = "local";
+    const show = () => {
+      const moment = new Date(`${input.value}Z`);
+      local.textContent = Number.isNaN(moment.getTime()) ? "" : `your time: ${formats.full.format(moment)}`;
+    };
+    show();
+    input.addEventListener("input", show);
+    input.after(local);
+  }
+}
+
 // Copies the text of an element.
 function prepareCopies(root) {
   for (const button of root.querySelectorAll("[data-copy]")) {
     if (!navigator.clipboard) continue;
     button.hidden = false;
     button.addEventListener("click", async () => {
-      const label = button.textContent;
+      const [label, name] = [button.dataset.label ??= button.textContent, button.dataset.name ??= button.ariaLabel ?? ""];
       try {
         await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
         button.textContent = "Copied";
       } catch {
         button.textContent = "Not allowed: select and copy it";
       }
-      setTimeout(() => { button.textContent = label; }, 2000);
+      button.ariaLabel = button.textContent;
+      setTimeout(() => {
+        button.textContent = label;
+        button.ariaLabel = name || label;
+      }, 2000);
     });
   }
 }
@@ -51,7 +76,10 @@ async function load(address, options) {
 
 // What a user reads or fills in stays as it is.
 function isInUse(element) {
-  return element.contains(document.activeElement) || element.querySelector("details[open]") !== null;
+  const selection = getSelection();
+  return element.contains(document.activeElement)
+    || element.querySelector("details[open]:not([data-open]), details[data-open]:not([open])") !== null
+    || (!selection.isCollapsed && selection.containsNode(element, true));
 }
 
 // Replaces what has changed. Rows that came or went are only announced, so nothing jumps.
@@ -68,12 +96,11 @@ function refresh(page) {
 }
 
 function refreshRows(old, fresh) {
-  const ids = new Set([...fresh.rows].map((row) => row.id));
-  let isOther = [...old.rows].some((row) => !ids.has(row.id));
-  for (const row of [...fresh.rows]) {
+  const ids = (list) => [...list.children].map((row) => row.id).join();
+  const isOther = ids(old) !== ids(fresh);
+  for (const row of [...fresh.children]) {
     const shown = document.getElementById(row.id);
-    if (!shown) isOther = true;
-    else if (!shown.isEqualNode(row) && !shown.contains(document.activeElement)) shown.replaceWith(document.adoptNode(row));
+    if (shown && !shown.isEqualNode(row) && !isInUse(shown)) shown.replaceWith(document.adoptNode(row));
   }
   if (isOther) announce();
 }
@@ -158,6 +185,7 @@ if (address.searchParams.has("done")) {
   history.replaceState(null, "", address);
 }
 localize(document);
+nameZone();
 prepareCopies(document);
 prepareForms();
 setTimeout(follow, EVERY);
