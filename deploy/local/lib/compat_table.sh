@@ -42,13 +42,13 @@ table_summary() {
       if ($7 < since[pair]) since[pair] = $7
       good = $6 ~ /^passed/
       if ($5 == "demo" || $5 == "storm") word[pair, $5] = good ? "passed" : "**failed**"
-      else if (good) { split($6, said, " "); programs[pair]++; tests[pair] += said[2] }
+      else if (good) { split($6, said, " "); tests[pair] += said[2]; names[pair] = names[pair] " " $5 }
       else failed[pair] = failed[pair] " " $5
     }
     END {
       for (n = 1; n <= pairs; n++) {
         pair = order[n]
-        line = programs[pair] ? tests[pair] " passed, in " programs[pair] " programs" : "not run"
+        line = tests[pair] ? tests[pair] " passed:" names[pair] : "not run"
         if (failed[pair] != "") line = line "; **failed**:" failed[pair]
         demo = (pair, "demo") in word ? word[pair, "demo"] : "not run"
         storm = (pair, "storm") in word ? word[pair, "storm"] : "not run"
