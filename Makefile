@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster api-fuzz bench bench-isolation volume openapi release-contracts run lint clean toolchain
+.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz bench bench-isolation volume openapi release-contracts run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -10,7 +10,7 @@ STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
 BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/browser .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,7 @@ pictures: toolchain ## Make the README's pictures of the console anew
 test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
 	@deploy/local/receivers
 	@deploy/local/clients
+	@deploy/local/pooler
 	@deploy/local/browser
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
 
@@ -56,6 +57,9 @@ chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECO
 chaos-cluster: toolchain ## The same on three brokers and a database with a standby (SEED=n SECONDS=250 RATE=20; best as root)
 	cargo build --workspace --bins
 	@cargo run -q -p end-to-end --bin chaos -- "$(SEED)" "$(SECONDS)" "$(RATE)" cluster
+
+compat: toolchain ## Test on RabbitMQ 4 and PostgreSQL 17, as root, and write what passed (make compat ARGS='demo retries storm' runs parts)
+	@deploy/local/compat $(ARGS)
 
 api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'

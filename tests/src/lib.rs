@@ -9,6 +9,7 @@ pub mod history;
 pub mod life;
 pub mod name_server;
 pub mod outsider;
+pub mod pooler;
 pub mod processes;
 pub mod proxy;
 pub mod receiver;

@@ -58,7 +58,7 @@ impl App {
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`StartError::Schema`] or [`AppError::Broken`].
+    /// [`StartError::Database`] or [`AppError::Broken`].
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
         let Self { foundation, settings, egress, keys } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");

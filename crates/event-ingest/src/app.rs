@@ -51,7 +51,7 @@ impl App {
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`StartError::Schema`] when the database's schema is too old.
+    /// [`StartError::Database`] when the database cannot be used, however long one waits.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
         let Self { foundation, settings } = self;
         let mut registry = Registry::default();

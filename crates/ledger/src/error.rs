@@ -14,6 +14,14 @@ pub enum LedgerError {
     /// The database answers but takes no writes: a standby or a demoted primary. The connection is closed.
     #[error("the database is read-only")]
     ReadOnly,
+    /// A pooler lends server connections by transaction or by statement. The leader's lock, prepared statements and
+    /// settings need sessions of their own. The connection is closed.
+    #[error(
+        "several clients share this session of the database: a pooler lends its connections by transaction or by \
+         statement; it must lend them by session (PgBouncer: pool_mode = session, server_reset_query = DISCARD ALL), \
+         or the URL must lead to PostgreSQL itself"
+    )]
+    SharedSession,
     /// The leader's connection was lost while it was idle.
     #[error("the leader's connection is lost")]
     Lost,
@@ -41,7 +49,7 @@ impl LedgerError {
     /// Whether the connection is unusable. Otherwise only the call failed.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::ReadOnly | Self::Lost | Self::Timeout(_))
+        matches!(self, Self::Unavailable(_) | Self::ReadOnly | Self::SharedSession | Self::Lost | Self::Timeout(_))
     }
 
     /// The constraint that a statement violated.

@@ -9,6 +9,7 @@ mod keys;
 mod pool;
 mod schema;
 mod secrets;
+mod session;
 mod tables;
 mod upkeep;
 

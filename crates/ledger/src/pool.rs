@@ -18,7 +18,10 @@ use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Config, NoTls, config::TargetSessionAttrs};
 
-use crate::error::LedgerError;
+use crate::{
+    error::LedgerError,
+    session::{self, Sessions},
+};
 
 /// How to reach the database.
 #[derive(Clone)]
@@ -40,6 +43,8 @@ pub struct Ledger {
     config: LedgerConfig,
     /// All pools to the same database, this one included.
     pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
+    /// Those of all these pools.
+    sessions: Arc<Sessions>,
     /// Read from the database once.
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
 }
@@ -65,7 +70,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::Url`] when the connection string is malformed.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
-        Self::among(config.clone(), Arc::default())
+        Self::among(config.clone(), Arc::default(), Arc::default())
     }
 
     /// A handle with a pool of its own, in the same runtime. Its callers wait for no other handle's connections. A call
@@ -75,13 +80,17 @@ impl Ledger {
     /// As [`Ledger::new`].
     pub fn part(&self, max_connections: usize, patience: Duration) -> Result<Self, LedgerError> {
         let config = LedgerConfig { max_connections, patience, ..self.config.clone() };
-        Self::among(config, Arc::clone(&self.pools))
+        Self::among(config, Arc::clone(&self.pools), Arc::clone(&self.sessions))
     }
 
-    fn among(config: LedgerConfig, pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>) -> Result<Self, LedgerError> {
-        let pool = make_pool(&config)?;
+    fn among(
+        config: LedgerConfig,
+        pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
+        sessions: Arc<Sessions>,
+    ) -> Result<Self, LedgerError> {
+        let pool = make_pool(&config, Arc::clone(&sessions))?;
         pools.lock().push(pool.clone());
-        Ok(Self { pool, config, pools, ids_without_types_until: Arc::default() })
+        Ok(Self { pool, config, pools, sessions, ids_without_types_until: Arc::default() })
     }
 
     /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes.
@@ -90,7 +99,7 @@ impl Ledger {
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
-        let mut conn = self.pool.get().await.map_err(not_had)?;
+        let mut conn = self.pooled().await?;
         let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => failed(error, &mut conn),
@@ -100,9 +109,7 @@ impl Ledger {
             LedgerError::Timeout(_) => drop(Object::take(conn)),
             LedgerError::ReadOnly => {
                 drop(Object::take(conn));
-                for pool in self.pools.lock().iter() {
-                    pool.retain(|_, _| false);
-                }
+                self.close_idle();
             }
             _ => {}
         }
@@ -111,12 +118,30 @@ impl Ledger {
 
     /// Takes a connection out of the pool.
     pub(crate) async fn connection(&self) -> Result<AsyncPgConnection, LedgerError> {
-        let conn = self.pool.get().await.map_err(not_had)?;
-        Ok(Object::take(conn))
+        Ok(Object::take(self.pooled().await?))
+    }
+
+    async fn pooled(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
+        let error = match self.pool.get().await {
+            Ok(conn) => return Ok(conn),
+            Err(error) => not_had(error),
+        };
+        if matches!(error, LedgerError::SharedSession) {
+            // The sessions of the others are shared as well, though nobody has noticed.
+            self.sessions.forget();
+            self.close_idle();
+        }
+        Err(error)
+    }
+
+    fn close_idle(&self) {
+        for pool in self.pools.lock().iter() {
+            pool.retain(|_, _| false);
+        }
     }
 }
 
-fn make_pool(config: &LedgerConfig) -> Result<Pool<AsyncPgConnection>, LedgerError> {
+fn make_pool(config: &LedgerConfig, sessions: Arc<Sessions>) -> Result<Pool<AsyncPgConnection>, LedgerError> {
     let settings = connection_settings(config)?;
     let patience = config.patience;
     let mut manager = ManagerConfig::default();
@@ -124,8 +149,8 @@ fn make_pool(config: &LedgerConfig) -> Result<Pool<AsyncPgConnection>, LedgerErr
     // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
-        let settings = settings.clone();
-        let established = runtime.spawn(async move { establish(&settings, patience).await });
+        let (settings, sessions) = (settings.clone(), Arc::clone(&sessions));
+        let established = runtime.spawn(async move { establish(&settings, patience, &sessions).await });
         Box::pin(async move {
             established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
         })
@@ -155,6 +180,7 @@ fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
 pub(crate) fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError {
     match error {
         Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => LedgerError::ReadOnly,
+        error if session::is_shared(&error) => LedgerError::SharedSession,
         error if is_lost(&error, conn) => LedgerError::Unavailable(error.into()),
         error => LedgerError::Query(error),
     }
@@ -170,6 +196,11 @@ fn not_had(error: NotHad) -> LedgerError {
         NotHad::Backend(PoolError::ConnectionError(ConnectionError::CouldntSetupConfiguration(
             Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _),
         ))) => LedgerError::ReadOnly,
+        NotHad::Backend(PoolError::ConnectionError(ConnectionError::CouldntSetupConfiguration(error)))
+            if session::is_shared(&error) =>
+        {
+            LedgerError::SharedSession
+        }
         error => LedgerError::Unavailable(error.into()),
     }
 }
@@ -186,8 +217,13 @@ fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
     Ok(settings)
 }
 
-async fn establish(settings: &Config, patience: Duration) -> Result<AsyncPgConnection, ConnectionError> {
-    let (client, driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
+async fn establish(
+    settings: &Config,
+    patience: Duration,
+    sessions: &Sessions,
+) -> Result<AsyncPgConnection, ConnectionError> {
+    let (client, mut driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
+    sessions.claim(settings, &client, &mut driver).await?;
     let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
     // The server ends a statement a little after the caller's deadline, so that the caller knows why it failed.
     let session = format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis());

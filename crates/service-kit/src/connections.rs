@@ -79,16 +79,28 @@ pub struct SchemaTooOld {
     pub missing: Vec<String>,
 }
 
+/// Why the database cannot be used, however long one waits.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// Its schema is too old.
+    #[error(transparent)]
+    Schema(#[from] SchemaTooOld),
+    /// A pooler in front of it gives us no sessions of our own.
+    #[error(transparent)]
+    Url(#[from] SettingsError),
+}
+
 /// Waits until the database answers, and checks its schema. Returns without an error when the shutdown comes first.
 ///
 /// # Errors
-/// [`SchemaTooOld`], at once: waiting does not help.
-pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), SchemaTooOld> {
+/// [`Unusable`], at once: waiting does not help.
+pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), Unusable> {
     let mut backoff = Backoff::default();
     loop {
         match ledger.schema_check().await {
             Ok(SchemaState::Current) => return Ok(()),
-            Ok(SchemaState::Behind(missing)) => return Err(SchemaTooOld { missing }),
+            Ok(SchemaState::Behind(missing)) => return Err(SchemaTooOld { missing }.into()),
+            Err(error @ LedgerError::SharedSession) => return Err(database_url(error).into()),
             Err(error) => warn_away(&error),
         }
         if shutdown.run_until_cancelled(backoff.pause()).await.is_none() {

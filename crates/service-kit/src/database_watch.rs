@@ -109,14 +109,16 @@ impl Clock {
 enum Told {
     Well,
     ReadOnly,
+    Shared,
     Away,
 }
 
-/// Logs once when the database goes away, takes no writes, or is well again.
+/// Logs once when the database goes away, takes no writes, is behind the wrong pooler, or is well again.
 fn tell(told: &mut Option<Told>, read: &Result<ClockReading, LedgerError>) {
     let now = match read {
         Ok(_) => Told::Well,
         Err(LedgerError::ReadOnly) => Told::ReadOnly,
+        Err(LedgerError::SharedSession) => Told::Shared,
         Err(_) => Told::Away,
     };
     match (told.replace(now), now) {
@@ -124,6 +126,9 @@ fn tell(told: &mut Option<Told>, read: &Result<ClockReading, LedgerError>) {
         (None, Told::Well) => {}
         (_, Told::Well) => tracing::info!("the database is well again"),
         (_, Told::ReadOnly) => tracing::warn!("the database takes no writes: waiting until it does"),
+        (_, Told::Shared) => tracing::warn!(
+            "the database's sessions are shared by a pooler: waiting until it lends its connections by session"
+        ),
         (_, Told::Away) => tracing::warn!(
             error = read.as_ref().err().map(|error| error as &dyn std::error::Error),
             "the database does not answer: waiting until it does"

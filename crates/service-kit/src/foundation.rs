@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     DatabaseWatch, ListenError, OpsServer, Readiness, Settings, SettingsError,
-    connections::{self, SchemaTooOld},
+    connections::{self, Unusable},
 };
 
 /// Why a service cannot start.
@@ -25,9 +25,9 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The database's schema is too old.
+    /// The database's schema is too old, or a pooler shares its sessions.
     #[error(transparent)]
-    Schema(#[from] SchemaTooOld),
+    Database(#[from] Unusable),
 }
 
 /// A service before its work begins: ledger and broker, which are not connected yet, and the operations port.
@@ -80,7 +80,7 @@ impl Foundation {
     /// service's metrics and asks for its readiness from the beginning.
     ///
     /// # Errors
-    /// [`StartError::Schema`] when the schema is too old.
+    /// [`StartError::Database`] when waiting does not help.
     pub async fn start(
         self,
         mut metrics: Registry,

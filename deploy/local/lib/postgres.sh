@@ -5,11 +5,16 @@
 find_postgres() {
   local found version
   version=$(cat "$(postgres_home)/data/PG_VERSION" 2>/dev/null || true)
-  if [ -n "$version" ] && [ -x "/usr/lib/postgresql/$version/bin/postgres" ]; then
+  if [ -n "$version" ] && [ -x "$stack_root/usr/lib/postgresql/$version/bin/postgres" ]; then
     pg_bin=/usr/lib/postgresql/$version/bin
     return 0
   fi
-  found=$(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
+  found=$(printf '%s\n' "$stack_root"/usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
+  if [ -n "$stack_root" ]; then
+    [ -x "$found" ] || return 1
+    pg_bin=$(dirname "${found#"$stack_root"}")
+    return 0
+  fi
   [ -x "$found" ] || found=$(command -v postgres) || return 1
   pg_bin=$(dirname "$(readlink -f "$found")")
 }
@@ -60,7 +65,7 @@ settle_postgres_user() {
 
 # A clean environment for the server's own programs.
 run_postgres_tool() {
-  "${as_postgres[@]}" env -i PATH="$pg_bin:/usr/bin:/bin" LC_ALL=C.UTF-8 "$@"
+  "${in_root[@]}" "${as_postgres[@]}" env -i PATH="$pg_bin:/usr/bin:/bin" LC_ALL=C.UTF-8 "$@"
 }
 
 postgres_initialise() {
@@ -86,8 +91,8 @@ postgres_addresses() {
 
 postgres_configure() {
   local library='' lib_dir
-  lib_dir=$("$pg_bin/pg_config" --pkglibdir 2>/dev/null || echo "${pg_bin%/bin}/lib")
-  [ ! -e "$lib_dir/pg_stat_statements.so" ] || library=pg_stat_statements
+  lib_dir=$("${in_root[@]}" "$pg_bin/pg_config" --pkglibdir 2>/dev/null || echo "${pg_bin%/bin}/lib")
+  [ ! -e "$stack_root$lib_dir/pg_stat_statements.so" ] || library=pg_stat_statements
   cat >"$pg_home/data/postgresql.conf" <<CONF
 # Written by deploy/local/stack at each start.
 listen_addresses = '$(postgres_addresses)'
@@ -142,7 +147,7 @@ postgres_start() {
       settle_port postgres
       postgres_configure
       postgres_clear_stale_lock
-      spawn postgres "$pg_log" "${as_postgres[@]}" env -i PATH="$pg_bin:/usr/bin:/bin" LC_ALL=C.UTF-8 \
+      spawn postgres "$pg_log" "${in_root[@]}" "${as_postgres[@]}" env -i PATH="$pg_bin:/usr/bin:/bin" LC_ALL=C.UTF-8 \
         "$pg_bin/postgres" -D "$pg_home/data"
     fi
     if postgres_await; then
@@ -159,7 +164,7 @@ postgres_start() {
 # False if the server ends before it is ready.
 postgres_await() {
   local deadline=$((SECONDS + timeout))
-  until "$pg_bin/pg_isready" -q -h 127.0.0.1 -p "$(recall postgres.port)" -t 2 && is_running postgres; do
+  until "${in_root[@]}" "$pg_bin/pg_isready" -q -h 127.0.0.1 -p "$(recall postgres.port)" -t 2 && is_running postgres; do
     is_running postgres || return 1
     [ "$SECONDS" -lt "$deadline" ] || die_with_log "$pg_log" "PostgreSQL is not ready after $timeout seconds"
     sleep 0.1
@@ -169,7 +174,7 @@ postgres_await() {
 # psql as the stack's superuser, with nothing of the caller's libpq settings.
 postgres_psql() {
   [ -n "${pg_bin:-}" ] || find_postgres || die "PostgreSQL is not installed: run stack up"
-  env -i PATH="$PATH" HOME="$stack_dir" TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
+  "${in_root[@]}" env -i PATH="$PATH" HOME="$stack_dir" TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
     PGHOST=127.0.0.1 PGPORT="$(recall postgres.port)" PGUSER=webhooks \
     PGPASSWORD="$(recall postgres.password)" PGDATABASE="${PGDATABASE:-webhooks}" \
     "$pg_bin/psql" -X "$@"

@@ -1,16 +1,20 @@
 # shellcheck shell=bash
 # The private RabbitMQ, with a node name, cookie and name server (epmd) of its own.
 
-# Sets rabbitmq_bin. Debian's wrapper in /usr/sbin switches users, so the real one is taken.
+# Sets rabbitmq_bin and epmd_program. Debian's wrapper in /usr/sbin switches users, so the real one is taken.
 find_rabbitmq() {
   local found
-  rabbitmq_bin=/usr/lib/rabbitmq/bin
+  rabbitmq_bin=/usr/lib/rabbitmq/bin epmd_program=/usr/bin/epmd
+  if [ -n "$stack_root" ]; then
+    [ -x "$stack_root$rabbitmq_bin/rabbitmq-server" ] && [ -x "$stack_root$epmd_program" ]
+    return
+  fi
   if [ ! -x "$rabbitmq_bin/rabbitmq-server" ]; then
     found=$(printf '%s\n' /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server | sort -V | tail -n 1)
     [ -x "$found" ] || found=$(command -v rabbitmq-server) || return 1
     rabbitmq_bin=$(dirname "$(readlink -f "$found")")
   fi
-  command -v epmd >/dev/null && command -v erl >/dev/null
+  epmd_program=$(command -v epmd) && command -v erl >/dev/null
 }
 
 # Sets rabbitmq_env: the whole environment of the node and of its command line. The node's name
@@ -98,8 +102,8 @@ epmd_start() {
   host=$(recall address)
   for attempt in 1 2 3 4 5; do
     settle_port epmd
-    spawn epmd "$stack_dir/log/epmd.log" env -i PATH="$PATH" \
-      "$(command -v epmd)" -address "${host:-127.0.0.1}" -port "$(recall epmd.port)"
+    spawn epmd "$stack_dir/log/epmd.log" "${in_root[@]}" env -i PATH="$PATH" \
+      "$epmd_program" -address "${host:-127.0.0.1}" -port "$(recall epmd.port)"
     local deadline=$((SECONDS + 10))
     while is_running epmd && [ "$SECONDS" -lt "$deadline" ]; do
       if port_is_taken "$(recall epmd.port)" && is_running epmd; then return 0; fi
@@ -119,7 +123,7 @@ rabbitmq_launch() {
     settle_port distribution
     rabbitmq_configure
     settle_rabbitmq_environment
-    spawn rabbitmq "$stack_dir/log/rabbitmq-start.log" "${rabbitmq_env[@]}" "$rabbitmq_bin/rabbitmq-server"
+    spawn rabbitmq "$stack_dir/log/rabbitmq-start.log" "${in_root[@]}" "${rabbitmq_env[@]}" "$rabbitmq_bin/rabbitmq-server"
   fi
 }
 
@@ -156,7 +160,7 @@ rabbitmq_await() {
 rabbitmq_control() {
   find_rabbitmq || die "RabbitMQ is not installed: run stack up"
   settle_rabbitmq_environment
-  "${rabbitmq_env[@]}" "$rabbitmq_bin/rabbitmqctl" "$@"
+  "${in_root[@]}" "${rabbitmq_env[@]}" "$rabbitmq_bin/rabbitmqctl" "$@"
 }
 
 rabbitmq_ask_to_stop() { ask_to_stop TERM rabbitmq; }

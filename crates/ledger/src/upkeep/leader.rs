@@ -6,7 +6,7 @@ use std::{
 };
 
 use diesel::{QueryableByName, result::Error, sql_types::Bool};
-use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use tokio::{
     sync::{Mutex, watch},
     task::AbortHandle,
@@ -16,13 +16,14 @@ use uuid::Uuid;
 use crate::{
     error::LedgerError,
     pool::{Ledger, failed},
+    session::Mark,
 };
 
 /// Held as long as the leader's connection stands.
 pub(crate) const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
 /// The limit for the leader's calls, above the server's `statement_timeout`.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often an idle leader sends a statement, well within the session's limits.
+/// How often an idle leader checks its session, well within the session's limits.
 const BEAT: Duration = Duration::from_secs(5);
 /// While the leader waits for a lock, everybody else waits behind it, so it waits 500 ms at most. The server ends the
 /// session of a vanished host, and frees the lock: after 20 s idle, or 20 s in which nobody takes the answer.
@@ -34,7 +35,10 @@ const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem =
      SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2";
 
 /// A process that may become the leader.
-pub struct Candidate(AsyncPgConnection);
+pub struct Candidate {
+    conn: AsyncPgConnection,
+    mark: Mark,
+}
 
 /// The leader. It does everything over the connection that holds the lock, so it can do nothing without the lock.
 pub struct Leader {
@@ -58,8 +62,8 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
-        conn.batch_execute(SESSION).await.map_err(|error| failed(error, &mut conn))?;
-        Ok(Candidate(conn))
+        let mark = Mark::replace(&mut conn, SESSION).await.map_err(|error| failed(error, &mut conn))?;
+        Ok(Candidate { conn, mark })
     }
 }
 
@@ -80,20 +84,20 @@ impl Candidate {
             "SELECT pg_try_advisory_lock({LEADER_LOCK}) AS got, \
                     current_setting('transaction_read_only')::boolean AS is_read_only"
         );
-        let claimed = in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.0)).await?;
-        let claimed = claimed.map_err(|error| failed(error, &mut self.0))?;
+        let claimed = in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.conn)).await?;
+        let claimed = claimed.map_err(|error| failed(error, &mut self.conn))?;
         if claimed.is_read_only {
             return Err(LedgerError::ReadOnly);
         }
-        Ok(if claimed.got { Ok(Leader::new(self.0)) } else { Err(self) })
+        Ok(if claimed.got { Ok(Leader::new(self.conn, self.mark)) } else { Err(self) })
     }
 }
 
 impl Leader {
-    fn new(conn: AsyncPgConnection) -> Self {
+    fn new(conn: AsyncPgConnection, mark: Mark) -> Self {
         let conn = Arc::new(Mutex::new(conn));
         let (sender, lost) = watch::channel(false);
-        let heart = tokio::spawn(beat(Arc::downgrade(&conn), sender)).abort_handle();
+        let heart = tokio::spawn(beat(Arc::downgrade(&conn), mark, sender)).abort_handle();
         Self { conn, lost, heart, leftovers: LeftoversCursor::default() }
     }
 
@@ -124,15 +128,16 @@ impl Drop for Leader {
     }
 }
 
-/// Keeps the session from being idle for long, whatever the leader waits for. Ends with the leader or the connection.
-async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, lost: watch::Sender<bool>) {
+/// Keeps the session from being idle for long, whatever the leader waits for, and checks that it is the one that holds
+/// the lock. Ends with the leader or the connection.
+async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, mark: Mark, lost: watch::Sender<bool>) {
     loop {
         tokio::time::sleep(BEAT).await;
         // The connection is held only during a beat, as it must be dropped with the leader.
         let Some(conn) = conn.upgrade() else { return };
         // The leader uses the connection: it is not idle.
         let Ok(mut conn) = conn.try_lock() else { continue };
-        if !matches!(in_time(conn.batch_execute("SELECT 1")).await, Ok(Ok(()))) {
+        if !matches!(in_time(mark.check_on(&mut conn)).await, Ok(Ok(()))) {
             lost.send_replace(true);
             return;
         }

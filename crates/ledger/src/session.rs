@@ -1,0 +1,195 @@
+//! Whether a connection has a session of its own on the server. The leader's lock, prepared statements and the settings
+//! of a connection last as long as its session. A pooler that lends server connections by transaction or by statement
+//! breaks all of them, without an error at first.
+//!
+//! Each session is marked. A pooler that lends by transaction hands a marked session to the next client that asks, as
+//! soon as no transaction is open on it. One that lends by session clears it before (`DISCARD ALL`).
+
+use std::time::{Duration, Instant};
+
+use diesel::{
+    ConnectionError, QueryResult,
+    result::{DatabaseErrorInformation, DatabaseErrorKind, Error},
+};
+use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::{Client, Config, Connection, NoTls};
+use uuid::Uuid;
+
+/// A server's session setting that nobody else uses. It is empty in a session that nobody has used.
+const MARK: &str = "webhooks.session";
+/// The name under which the server reports a session that is not ours alone: the constraint of its error.
+const SHARED: &str = "session_of_one_client";
+/// A pooler that lends by session may have no second connection to give. That is no fault.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Of the connections that a process opens within this time, one is probed.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+
+/// The mark of one session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(Uuid);
+
+impl Mark {
+    fn new() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    fn set(self) -> String {
+        format!("SET {MARK} = '{}'", self.0)
+    }
+
+    fn check(self) -> String {
+        refuse_if(&format!("current_setting('{MARK}', true) IS DISTINCT FROM '{}'", self.0))
+    }
+
+    /// Gives a session a mark that its holder knows, together with `settings`.
+    pub(crate) async fn replace(conn: &mut AsyncPgConnection, settings: &str) -> QueryResult<Self> {
+        let mark = Self::new();
+        conn.batch_execute(&format!("{settings}; {}", mark.set())).await?;
+        Ok(mark)
+    }
+
+    /// Checks that the session still has this mark.
+    ///
+    /// # Errors
+    /// One that [`is_shared`] knows.
+    pub(crate) async fn check_on(self, conn: &mut AsyncPgConnection) -> QueryResult<()> {
+        conn.batch_execute(&self.check()).await
+    }
+}
+
+/// A statement in the simple protocol, which every pooler passes on.
+fn refuse_if(condition: &str) -> String {
+    format!(
+        "DO $$ BEGIN IF {condition} THEN RAISE EXCEPTION 'this session belongs to several clients' \
+         USING ERRCODE = 'check_violation', CONSTRAINT = '{SHARED}'; END IF; END $$"
+    )
+}
+
+/// Whether the server said that the session is not this connection's alone.
+pub(crate) fn is_shared(error: &Error) -> bool {
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::CheckViolation, said)
+        if said.constraint_name() == Some(SHARED))
+}
+
+/// What the connections of one process know together.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    /// When a second connection has found no mark while the first one was idle.
+    were_own: Mutex<Option<Instant>>,
+}
+
+impl Sessions {
+    /// Marks the session of a new connection, to which nothing was said yet, and looks for the mark from a second
+    /// connection, unless that was done just now. A pooler that lends by transaction gives it the session of the first
+    /// one, which is idle. Another client may be quicker, but it finds the mark too.
+    ///
+    /// # Errors
+    /// One that [`is_shared`] knows, or the server's. Other faults of the second connection prove nothing.
+    pub(crate) async fn claim<S, T>(
+        &self,
+        settings: &Config,
+        client: &Client,
+        driver: &mut Connection<S, T>,
+    ) -> Result<(), ConnectionError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mark = mark(client, driver).await?;
+        if self.were_own.lock().is_some_and(|at| at.elapsed() < PROBE_EVERY) {
+            return Ok(());
+        }
+        match tokio::time::timeout(PROBE_TIMEOUT, look(settings)).await {
+            Ok(Ok(())) => *self.were_own.lock() = Some(Instant::now()),
+            Ok(Err(ConnectionError::CouldntSetupConfiguration(error))) if is_shared(&error) => {
+                return Err(ConnectionError::CouldntSetupConfiguration(error));
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "no second connection to look at the first one's session"),
+            Err(_) => tracing::debug!("no second connection in time to look at the first one's session"),
+        }
+        say(client, driver, &mark.check()).await
+    }
+
+    /// Looks again at the next connection.
+    pub(crate) fn forget(&self) {
+        *self.were_own.lock() = None;
+    }
+}
+
+async fn look(settings: &Config) -> Result<(), ConnectionError> {
+    let connected = settings.connect(NoTls).await;
+    let (client, mut driver) = connected.map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
+    mark(&client, &mut driver).await.map(drop)
+}
+
+/// Marks a session unless it is marked already.
+async fn mark<S, T>(client: &Client, driver: &mut Connection<S, T>) -> Result<Mark, ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let mark = Mark::new();
+    let unmarked = refuse_if(&format!("current_setting('{MARK}', true) <> ''"));
+    say(client, driver, &format!("{unmarked}; {}", mark.set())).await?;
+    Ok(mark)
+}
+
+/// Sends statements before diesel has the connection: it prepares statements at once, which fails at such a pooler for
+/// reasons that nobody understands.
+async fn say<S, T>(client: &Client, driver: &mut Connection<S, T>, statements: &str) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let said = tokio::select! {
+        said = client.batch_execute(statements) => said,
+        ended = driver => Err(ended.err().ok_or_else(closed)?),
+    };
+    said.map_err(|error| match error.as_db_error().and_then(|said| said.constraint()) {
+        Some(SHARED) => ConnectionError::CouldntSetupConfiguration(shared()),
+        _ => ConnectionError::BadConnection(error.to_string()),
+    })
+}
+
+fn closed() -> ConnectionError {
+    ConnectionError::BadConnection("the server closed the connection".to_owned())
+}
+
+fn shared() -> Error {
+    Error::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(Shared))
+}
+
+/// What diesel would make of the server's error.
+struct Shared;
+
+impl DatabaseErrorInformation for Shared {
+    fn message(&self) -> &'static str {
+        "this session belongs to several clients"
+    }
+
+    fn details(&self) -> Option<&str> {
+        None
+    }
+
+    fn hint(&self) -> Option<&str> {
+        None
+    }
+
+    fn table_name(&self) -> Option<&str> {
+        None
+    }
+
+    fn column_name(&self) -> Option<&str> {
+        None
+    }
+
+    fn constraint_name(&self) -> Option<&str> {
+        Some(SHARED)
+    }
+
+    fn statement_position(&self) -> Option<i32> {
+        None
+    }
+}
