@@ -203,10 +203,13 @@ fn seconds(wait: Duration) -> u64 {
 impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
         match error {
-            LedgerError::Unavailable(_) | LedgerError::ReadOnly | LedgerError::Lost | LedgerError::Timeout(_) => {
-                Self::Unavailable(error)
-            }
+            LedgerError::Unavailable(_)
+            | LedgerError::Tls(_)
+            | LedgerError::ReadOnly
+            | LedgerError::Lost
+            | LedgerError::Timeout(_) => Self::Unavailable(error),
             LedgerError::Url(_)
+            | LedgerError::TlsOption(_)
             | LedgerError::Query(_)
             | LedgerError::Migration(_)
             | LedgerError::Randomness

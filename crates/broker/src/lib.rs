@@ -6,6 +6,7 @@ mod backoff;
 mod confirms;
 mod consumer;
 mod depth;
+mod encrypted;
 mod error;
 mod jobs;
 mod link;

@@ -2,11 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lapin::{Channel, Connection, ConnectionProperties, uri::AMQPUri};
+use lapin::{
+    Channel, Connection, ConnectionProperties,
+    uri::{AMQPScheme, AMQPUri},
+};
+use tls::{ClientFiles, FailureText};
 use tokio::sync::Mutex;
 
 use crate::{
     addresses::Addresses,
+    encrypted,
     error::BrokerError,
     stats::Stats,
     topology::{Names, Topology},
@@ -15,8 +20,10 @@ use crate::{
 /// How to reach the broker, and what to declare on it.
 #[derive(Clone)]
 pub struct BrokerConfig {
-    /// `amqp://user:password@host:port/vhost`, or `amqps`. Of a cluster, one for each node, separated by commas.
+    /// `amqp://user:password@host:port/vhost`, or `amqps` for TLS. Of a cluster, one for each node, separated by commas.
     pub uri: String,
+    /// The files of TLS, for all addresses that are `amqps`.
+    pub tls: ClientFiles,
     /// The names of exchanges and queues.
     pub names: Names,
     /// The delays of the retry schedule.
@@ -35,6 +42,9 @@ pub struct Broker {
 
 pub(crate) struct Shared {
     addresses: Addresses,
+    tls: ClientFiles,
+    /// Why the last connection was not made, if TLS was the reason.
+    tls_failure: parking_lot::Mutex<Option<FailureText>>,
     process: &'static str,
     pub(crate) names: Names,
     topology: Topology,
@@ -54,12 +64,20 @@ impl Broker {
     /// Checks the configuration. Connects nothing.
     ///
     /// # Errors
-    /// [`BrokerError::Uri`] when the address is malformed.
+    /// [`BrokerError::Uri`] when the address is malformed, [`BrokerError::File`] when a file cannot be used,
+    /// [`BrokerError::NoTls`] when there is one and no address needs it.
     pub fn new(config: &BrokerConfig) -> Result<Self, BrokerError> {
         let addresses = Addresses::parse(&config.uri)?;
+        match addresses.use_tls() {
+            true => drop(config.tls.read()?),
+            false if config.tls.is_empty() => {}
+            false => return Err(BrokerError::NoTls),
+        }
         let topology = Topology::new(&config.names, &config.gaps);
         let shared = Shared {
             addresses,
+            tls: config.tls.clone(),
+            tls_failure: parking_lot::Mutex::default(),
             process: config.process,
             names: config.names.clone(),
             topology,
@@ -76,6 +94,17 @@ impl Broker {
         &self.shared.names
     }
 
+    /// The hosts, other than this machine, that are reached without TLS.
+    #[must_use]
+    pub fn in_the_clear(&self) -> Vec<String> {
+        self.shared.addresses.in_the_clear()
+    }
+
+    /// Why there is no connection, if TLS is the reason.
+    pub(crate) fn tls_failure(&self) -> Option<FailureText> {
+        self.shared.tls_failure.lock().clone()
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
@@ -88,8 +117,11 @@ impl Broker {
         let share = addresses.share_of(CONNECT_TIMEOUT);
         let mut failed = BrokerError::Timeout(share);
         for uri in addresses.in_order(role == "publish") {
-            match tokio::time::timeout(share, self.connect_to(uri, role)).await {
-                Ok(Ok(connected)) => return Ok(connected),
+            match tokio::time::timeout(share, self.connect_to(uri, role, share)).await {
+                Ok(Ok(connected)) => {
+                    self.shared.tls_failure.lock().take();
+                    return Ok(connected);
+                }
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = BrokerError::Timeout(share),
             }
@@ -102,14 +134,26 @@ impl Broker {
                 );
             }
         }
+        *self.shared.tls_failure.lock() = match &failed {
+            BrokerError::Tls(failure) => Some(failure.clone()),
+            _ => None,
+        };
         Err(failed)
     }
 
-    async fn connect_to(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
+    async fn connect_to(
+        &self,
+        uri: &AMQPUri,
+        role: &str,
+        limit: Duration,
+    ) -> Result<(Connection, Channel), BrokerError> {
         let name = format!("{} ({role})", self.shared.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let connection = Connection::connect_uri(uri.clone(), properties).await?;
-        let channel = connection.create_channel().await?;
+        let connection = match uri.scheme {
+            AMQPScheme::AMQP => Connection::connect_uri(uri.clone(), properties).await?,
+            AMQPScheme::AMQPS => encrypted::connect(uri.clone(), properties, &self.shared.tls, limit).await?,
+        };
+        let channel = connection.create_channel().await.map_err(BrokerError::of_connecting)?;
         self.shared.topology.declare(&self.shared.names.exchange(), &channel).await?;
         Ok((connection, channel))
     }

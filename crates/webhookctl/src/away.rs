@@ -12,7 +12,7 @@ pub(crate) fn broker<T>(result: Result<T, BrokerError>) -> anyhow::Result<T> {
 /// Only an outage and a read-only database depend on the address.
 pub(crate) fn database<T>(result: Result<T, LedgerError>) -> anyhow::Result<T> {
     result.map_err(|error| match error {
-        error @ (LedgerError::Unavailable(_) | LedgerError::ReadOnly) => {
+        error @ (LedgerError::Unavailable(_) | LedgerError::Tls(_) | LedgerError::ReadOnly) => {
             Error::new(error).context("database.url (WEBHOOKS__DATABASE__URL)")
         }
         error => error.into(),

@@ -6,13 +6,13 @@ use anyhow::{Context, anyhow, ensure};
 use broker::{Outgoing, Publisher, Unconfirmed};
 use domain::{AcceptedSpan, Event, EventType, TenantId, catalogue};
 use serde_json::{Map, Value};
-use service_kit::{Settings, connections, shutdown};
+use service_kit::{Settings, shutdown};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::PROCESS;
+use crate::connect;
 
 /// The contract of `proto-schemas`.
 const SCHEMA: &str = include_str!("../../../proto-schemas/event.schema.json");
@@ -55,7 +55,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
         return Ok(());
     }
     let stop = shutdown::on_signals().context("signals cannot be handled")?;
-    let publisher = connections::broker(settings, PROCESS)?.upstream(CancellationToken::new());
+    let publisher = connect::broker(settings)?.upstream(CancellationToken::new());
     let run = Run { publisher, event_type, began: Instant::now() };
     if arguments.count.get() == 1 {
         run.publish(vec![first]).await?;
