@@ -64,7 +64,8 @@ impl<'a> Failure<'a> {
             CertificateError::ExpiredContext { not_after, .. } => Self::Expired(Some(not_after.as_secs())),
             CertificateError::NotValidYet => Self::NotValidYet(None),
             CertificateError::NotValidYetContext { not_before, .. } => Self::NotValidYet(Some(not_before.as_secs())),
-            CertificateError::UnknownIssuer => Self::UnknownIssuer,
+            // A bad signature: the name of a trusted authority, and another key.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownIssuer,
             CertificateError::NotValidForName => Self::WrongName(None),
             CertificateError::NotValidForNameContext { expected, .. } => Self::WrongName(Some(expected.to_str())),
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => Self::NotForServers,

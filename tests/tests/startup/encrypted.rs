@@ -24,8 +24,10 @@ use uuid::Uuid;
 use crate::{ALL, tls_servers::TlsServers, waiting::logs};
 
 fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    match error.source() {
+        Some(cause) => format!("{error}: {}", with_causes(cause)),
+        None => error.to_string(),
+    }
 }
 
 fn ledger(url: &str) -> Result<Ledger, String> {

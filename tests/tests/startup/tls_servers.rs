@@ -42,8 +42,8 @@ impl TlsServers {
             write(&folder, "server.pem", &certificate);
             write(&folder, "server.key", &key);
         });
-        let url = &servers.servers().database_url;
-        let data = PathBuf::from(sql(url, "SHOW data_directory").await[0].get::<_, String>(0));
+        let url = servers.servers().database_url.clone();
+        let data = PathBuf::from(sql(&url, "SHOW data_directory").await[0].get::<_, String>(0));
         let this = Self { data, ca, servers };
         this.write_as_postgres("authority.pem", this.ca.pem());
         this.write_as_postgres("server.crt", &certificate);
@@ -52,7 +52,7 @@ impl TlsServers {
         let rules = format!("hostssl all all all scram-sha-256 clientcert=verify-ca\n{rules}");
         this.write_as_postgres("pg_hba.conf", &rules);
         for setting in ["ssl_ca_file = 'authority.pem'", "ssl = on"] {
-            sql(url, &format!("ALTER SYSTEM SET {setting}")).await;
+            sql(&url, &format!("ALTER SYSTEM SET {setting}")).await;
         }
         let (certificate, key) = this.ca.issue(&["client"], Validity::Valid);
         this.client_file("client.pem", &certificate);
