@@ -169,7 +169,7 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     let unknown = ["TLS with the broker failed", "signed by an unknown authority"];
     assert_refused("Mozilla's authorities", reaches_broker(&localhost, &[certificate, key]).await, &unknown);
     let wanted = ["the server wants a client certificate, and none is set"];
-    assert_refused("no certificate", reaches_broker(&localhost, &[authority.clone()]).await, &wanted);
+    assert_refused("no certificate", reaches_broker(&localhost, std::slice::from_ref(&authority)).await, &wanted);
     let stranger = TestCa::new();
     let (certificate, key) = stranger.issue(&["client"], Validity::Valid);
     pair.client_file("strange.pem", &certificate);
