@@ -11,7 +11,7 @@ mod server;
 mod shared;
 mod verify;
 
-pub use ca::TestCa;
+pub use ca::{TestCa, Validity};
 pub use received::Received;
 pub use reply::{Behaviour, Reply, always, behaviour, fails_then_succeeds};
 pub use server::Receiver;

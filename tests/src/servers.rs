@@ -72,11 +72,21 @@ impl PrivateServers {
     /// When they do not start.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_prepared(|_| {})
+    }
+
+    /// The same, after `prepare` has put files into their folder.
+    ///
+    /// # Panics
+    /// When they do not start.
+    #[must_use]
+    pub fn start_prepared(prepare: impl FnOnce(&Path)) -> Self {
         let name = format!("stack-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = repository().join("target/tmp").join(name);
         std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
         let servers = Servers { database_url: String::new(), amqp_url: String::new() };
         let mut this = Self { guardian: guardian("stack", &folder), folder, servers };
+        prepare(&this.folder);
         this.stack(&["up", "--private"]);
         this.servers = this.read();
         this
@@ -93,6 +103,12 @@ impl PrivateServers {
     #[must_use]
     pub const fn servers(&self) -> &Servers {
         &self.servers
+    }
+
+    /// Their folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The server's root process. It and its descendants are the server.

@@ -204,11 +204,13 @@ impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
         match error {
             LedgerError::Unavailable(_)
+            | LedgerError::Tls(_)
             | LedgerError::ReadOnly
             | LedgerError::SharedSession
             | LedgerError::Lost
             | LedgerError::Timeout(_) => Self::Unavailable(error),
             LedgerError::Url(_)
+            | LedgerError::TlsOption(_)
             | LedgerError::Query(_)
             | LedgerError::Migration(_)
             | LedgerError::Randomness

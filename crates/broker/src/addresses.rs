@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use lapin::uri::AMQPUri;
+use lapin::uri::{AMQPScheme, AMQPUri};
 
 use crate::error::BrokerError;
 
@@ -34,6 +34,9 @@ impl Addresses {
             let mut uri = AMQPUri::from_str(address).map_err(|fault| BrokerError::Uri(fault.to_string()))?;
             uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
             uri.query.frame_max.get_or_insert(FRAME_BYTES);
+            if let Some(host) = in_brackets(address) {
+                uri.authority.host = host.to_owned();
+            }
             Ok(uri)
         };
         let uris = addresses.iter().map(read).collect::<Result<_, BrokerError>>()?;
@@ -57,10 +60,29 @@ impl Addresses {
         time / u32::try_from(self.uris.len()).unwrap_or(u32::MAX)
     }
 
+    /// Whether any of them is reached over TLS.
+    pub(crate) fn use_tls(&self) -> bool {
+        self.uris.iter().any(|uri| uri.scheme == AMQPScheme::AMQPS)
+    }
+
+    /// The hosts other than this machine that are reached without TLS.
+    pub(crate) fn in_the_clear(&self) -> Vec<String> {
+        let plain = self.uris.iter().filter(|uri| uri.scheme == AMQPScheme::AMQP);
+        plain.map(|uri| uri.authority.host.clone()).filter(|host| !tls::is_this_machine(host)).collect()
+    }
+
     /// Whether there is more than one.
     pub(crate) fn are_several(&self) -> bool {
         self.uris.len() > 1
     }
+}
+
+/// The host of an address if it is one of IPv6, which lapin takes for `localhost`.
+fn in_brackets(address: &str) -> Option<&str> {
+    let (_, rest) = address.split_once("://")?;
+    let authority = rest.split(['/', '?']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    Some(host.strip_prefix('[')?.split_once(']')?.0)
 }
 
 #[cfg(test)]
@@ -84,6 +106,18 @@ mod tests {
 
         let one = Addresses::parse("amqp://a").unwrap();
         assert_eq!((hosts(&one, true), hosts(&one, false), one.are_several()), (vec!["a"], vec!["a"], false));
+    }
+
+    #[test]
+    fn hosts_without_tls_are_known_and_ipv6_is_not_taken_for_this_machine() {
+        let addresses =
+            Addresses::parse("amqp://[fd00::1]:5673/v,amqps://u:p@[fd00::2],amqp://localhost,amqp://mq.internal");
+        let addresses = addresses.unwrap();
+        assert_eq!(addresses.in_the_clear(), ["fd00::1", "mq.internal"]);
+        assert_eq!((addresses.uris[0].authority.port, addresses.uris[1].authority.host.as_str()), (5673, "fd00::2"));
+        assert!(addresses.use_tls());
+        let local = Addresses::parse("amqp://127.0.0.1,amqp://[::1]").unwrap();
+        assert!(local.in_the_clear().is_empty() && !local.use_tls());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Connecting: which node is used, and what is declared on it.
 
+use std::time::Duration;
+
 use lapin::{Channel, Connection, uri::AMQPUri};
 
 use crate::{
@@ -17,8 +19,11 @@ impl Broker {
         let share = addresses.share_of(CONNECT_TIMEOUT);
         let mut failed = BrokerError::Timeout(share);
         for uri in addresses.in_order(role == "publish") {
-            match tokio::time::timeout(share, self.connect_to(uri, role)).await {
-                Ok(Ok(connected)) => return Ok(connected),
+            match tokio::time::timeout(share, self.connect_to(uri, role, share)).await {
+                Ok(Ok(connected)) => {
+                    self.shared.tls_failure.lock().take();
+                    return Ok(connected);
+                }
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = BrokerError::Timeout(share),
             }
@@ -31,11 +36,20 @@ impl Broker {
                 );
             }
         }
+        *self.shared.tls_failure.lock() = match &failed {
+            BrokerError::Tls(failure) => Some(failure.clone()),
+            _ => None,
+        };
         Err(failed)
     }
 
-    async fn connect_to(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
-        let (connection, channel) = self.open(uri, role).await?;
+    async fn connect_to(
+        &self,
+        uri: &AMQPUri,
+        role: &str,
+        limit: Duration,
+    ) -> Result<(Connection, Channel), BrokerError> {
+        let (connection, channel) = self.open(uri, role, limit).await?;
         let events = self.shared.names.events();
         let (found, channel) = find(&connection, channel, &events).await?;
         let (connection, mut channel) = if found.is_some() {

@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
+use tls::{FailureText, FileError};
+
 /// The broker cannot be reached, or it refuses something.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
     /// The address is not usable. The text says why and holds no password.
     #[error("not an AMQP address: {0}")]
     Uri(String),
+    /// A file of TLS cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Files of TLS are given, and no address uses it.
+    #[error("no address of the broker begins with amqps://")]
+    NoTls,
+    /// TLS with the broker failed.
+    #[error("TLS with the broker failed: {0}")]
+    Tls(FailureText),
     /// The broker did not answer within the time given.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -23,6 +34,13 @@ pub enum BrokerError {
     /// Publishing failed.
     #[error(transparent)]
     Publish(#[from] Unconfirmed),
+}
+
+impl BrokerError {
+    /// Why a connection was not made: TLS, or anything else.
+    pub(crate) fn of_connecting(error: lapin::Error) -> Self {
+        FailureText::find(&error).map_or(Self::Amqp(error), Self::Tls)
+    }
 }
 
 /// The broker is not known to have some messages of one call. Keep their sources unacknowledged and publish them again.

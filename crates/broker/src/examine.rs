@@ -65,7 +65,7 @@ impl Broker {
     /// that lets us in. Each of its steps takes `patience` at most.
     pub async fn examine(&self, patience: Duration) -> (Vec<NodeSeen>, Option<Examiner>) {
         let tries = join_all(self.uris().map(|uri| async move {
-            let opened = timeout(patience, self.dial(uri, "examine"));
+            let opened = timeout(patience, self.dial(uri, "examine", patience));
             let (version, opened) = tokio::join!(timeout(patience, greeting::version(uri)), opened);
             (uri, version.ok().flatten(), opened.unwrap_or(Err(BrokerError::Timeout(patience))))
         }));

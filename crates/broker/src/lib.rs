@@ -7,6 +7,7 @@ mod confirms;
 mod connect;
 mod consumer;
 mod depth;
+mod encrypted;
 mod error;
 mod examine;
 mod greeting;

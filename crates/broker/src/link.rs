@@ -2,11 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lapin::{Channel, Connection, ConnectionProperties, uri::AMQPUri};
+use lapin::{
+    Channel, Connection, ConnectionProperties,
+    uri::{AMQPScheme, AMQPUri},
+};
+use tls::{ClientFiles, FailureText};
 use tokio::sync::Mutex;
 
 use crate::{
     addresses::Addresses,
+    encrypted,
     error::BrokerError,
     stats::Stats,
     topology::{Names, Topology},
@@ -15,8 +20,10 @@ use crate::{
 /// How to reach the broker, and what to declare on it.
 #[derive(Clone)]
 pub struct BrokerConfig {
-    /// `amqp://user:password@host:port/vhost`, or `amqps`. Of a cluster, one for each node, separated by commas.
+    /// `amqp://user:password@host:port/vhost`, or `amqps` for TLS. Of a cluster, one for each node, separated by commas.
     pub uri: String,
+    /// The files of TLS, for all addresses that are `amqps`.
+    pub tls: ClientFiles,
     /// The names of exchanges and queues.
     pub names: Names,
     /// The delays of the retry schedule.
@@ -35,6 +42,9 @@ pub struct Broker {
 
 pub(crate) struct Shared {
     pub(crate) addresses: Addresses,
+    tls: ClientFiles,
+    /// Why the last connection was not made, if TLS was the reason.
+    pub(crate) tls_failure: parking_lot::Mutex<Option<FailureText>>,
     process: &'static str,
     pub(crate) names: Names,
     pub(crate) topology: Topology,
@@ -56,12 +66,20 @@ impl Broker {
     /// Checks the configuration. Connects nothing.
     ///
     /// # Errors
-    /// [`BrokerError::Uri`] when the address is malformed.
+    /// [`BrokerError::Uri`] when the address is malformed, [`BrokerError::File`] when a file cannot be used,
+    /// [`BrokerError::NoTls`] when there is one and no address needs it.
     pub fn new(config: &BrokerConfig) -> Result<Self, BrokerError> {
         let addresses = Addresses::parse(&config.uri)?;
+        match addresses.use_tls() {
+            true => drop(config.tls.read()?),
+            false if config.tls.is_empty() => {}
+            false => return Err(BrokerError::NoTls),
+        }
         let topology = Topology::new(&config.names, &config.gaps);
         let shared = Shared {
             addresses,
+            tls: config.tls.clone(),
+            tls_failure: parking_lot::Mutex::default(),
             process: config.process,
             names: config.names.clone(),
             topology,
@@ -90,23 +108,42 @@ impl Broker {
         self.shared.addresses.all()
     }
 
+    /// The hosts, other than this machine, that are reached without TLS.
+    #[must_use]
+    pub fn in_the_clear(&self) -> Vec<String> {
+        self.shared.addresses.in_the_clear()
+    }
+
+    /// Why there is no connection, if TLS is the reason.
+    pub(crate) fn tls_failure(&self) -> Option<FailureText> {
+        self.shared.tls_failure.lock().clone()
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
     }
 
-    /// Connects to a node.
-    pub(crate) async fn dial(&self, uri: &AMQPUri, role: &str) -> Result<Connection, BrokerError> {
+    /// Connects to a node within `limit`.
+    pub(crate) async fn dial(&self, uri: &AMQPUri, role: &str, limit: Duration) -> Result<Connection, BrokerError> {
         let name = format!("{} ({role})", self.shared.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        Ok(Connection::connect_uri(uri.clone(), properties).await?)
+        Ok(match uri.scheme {
+            AMQPScheme::AMQP => Connection::connect_uri(uri.clone(), properties).await?,
+            AMQPScheme::AMQPS => encrypted::connect(uri.clone(), properties, &self.shared.tls, limit).await?,
+        })
     }
 
     /// Connects to a node, opens a channel and declares nothing.
-    pub(crate) async fn open(&self, uri: &AMQPUri, role: &str) -> Result<(Connection, Channel), BrokerError> {
-        let connection = self.dial(uri, role).await?;
-        let channel = connection.create_channel().await?;
+    pub(crate) async fn open(
+        &self,
+        uri: &AMQPUri,
+        role: &str,
+        limit: Duration,
+    ) -> Result<(Connection, Channel), BrokerError> {
+        let connection = self.dial(uri, role, limit).await?;
+        let channel = connection.create_channel().await.map_err(BrokerError::of_connecting)?;
         Ok((connection, channel))
     }
 }

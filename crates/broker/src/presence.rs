@@ -85,7 +85,7 @@ impl Broker {
         // A look is a part of connecting, which has this share of the time.
         let patience = self.shared.addresses.share_of(CONNECT_TIMEOUT) / 2;
         let look = async {
-            let (connection, channel) = self.open(uri, role).await?;
+            let (connection, channel) = self.open(uri, role, patience).await?;
             let (found, channel) = find(&connection, channel, queue).await?;
             if found.is_some() {
                 return Ok(Look::Has(connection, channel));

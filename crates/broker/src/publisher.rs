@@ -170,7 +170,10 @@ impl Publisher {
         match self.established.borrow().as_ref() {
             Some(established) if established.connection.blocked() => Err("blocked by the broker".to_owned()),
             Some(established) if established.channel.status().connected() => Ok(()),
-            _ => Err("not connected".to_owned()),
+            _ => Err(match self.broker.tls_failure() {
+                Some(failure) => format!("not connected: {failure}"),
+                None => "not connected".to_owned(),
+            }),
         }
     }
 

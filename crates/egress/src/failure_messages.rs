@@ -98,9 +98,14 @@ pub(crate) fn tls(failure: &Failure<'_>) -> String {
             "the certificate is not meant for servers: its extended key usage does not allow it".to_owned()
         }
         Failure::Certificate(reason) => limited(format_args!("the certificate was rejected: {reason}")),
+        Failure::CertificateWanted => {
+            "the receiver wants a client certificate, and deliveries come without one".to_owned()
+        }
         Failure::NotTls => "the TLS handshake failed: the receiver does not speak TLS on this port".to_owned(),
         Failure::TooOld => "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
-        Failure::Other(reason) => limited(format_args!("the TLS handshake failed: {reason}")),
+        Failure::CertificateRefused(reason) | Failure::Other(reason) => {
+            limited(format_args!("the TLS handshake failed: {reason}"))
+        }
     }
 }
 

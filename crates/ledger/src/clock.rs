@@ -9,10 +9,7 @@ use diesel::{
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 
-use crate::{
-    error::LedgerError,
-    pool::{Ledger, read_only},
-};
+use crate::{connect::read_only, error::LedgerError, pool::Ledger};
 
 /// A reading of the database's clock.
 #[derive(Clone, Copy, Debug)]

@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
+use tls::{FailureText, FileError, Role};
+
 /// Why a call failed. The texts hold no values of rows.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The connection string is malformed.
     #[error("not a PostgreSQL connection string")]
     Url(#[source] tokio_postgres::Error),
+    /// The connection string asks for TLS in a way that is not possible.
+    #[error(transparent)]
+    TlsOption(#[from] TlsOptionError),
+    /// No connection could be had, as TLS failed.
+    #[error("TLS with the database failed: {0}")]
+    Tls(FailureText),
     /// No connection could be had (the database is down or full), or it was lost during the call.
     #[error("no connection to the database")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -45,11 +53,45 @@ pub enum LedgerError {
     },
 }
 
+/// A connection string asks for TLS in a way that is not possible. The texts hold no value but a file's path.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsOptionError {
+    /// A mode of libpq that does not verify the server, or a word that is none.
+    #[error("sslmode{0} is not possible: write disable, or verify-full (require means the same here)")]
+    Mode(&'static str),
+    /// A file is given, but no TLS asked for.
+    #[error("{0} is given without sslmode=verify-full")]
+    WithoutMode(&'static str),
+    /// A client certificate without its key, or the other way around.
+    #[error("sslcert and sslkey are needed together")]
+    Half,
+    /// A file cannot be used.
+    #[error("{option}: {0}", option = option_of(.0.role))]
+    File(FileError),
+    /// There is no name to verify.
+    #[error("hostaddr needs host beside it: the name that the server's certificate is verified for")]
+    NoName,
+    /// Some hosts are directories of sockets, where TLS does not exist.
+    #[error("hosts with TLS and directories of sockets cannot be in one list")]
+    Sockets,
+}
+
+const fn option_of(role: Role) -> &'static str {
+    match role {
+        Role::Authorities => "sslrootcert",
+        Role::Certificate => "sslcert",
+        Role::Key => "sslkey",
+    }
+}
+
 impl LedgerError {
     /// Whether the connection is unusable. Otherwise only the call failed.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::ReadOnly | Self::SharedSession | Self::Lost | Self::Timeout(_))
+        matches!(
+            self,
+            Self::Unavailable(_) | Self::Tls(_) | Self::ReadOnly | Self::SharedSession | Self::Lost | Self::Timeout(_)
+        )
     }
 
     /// The constraint that a statement violated.

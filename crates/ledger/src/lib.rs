@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod address;
 mod admin;
 mod batch;
 mod clock;
+mod connect;
 mod error;
 mod hot;
 mod keys;
@@ -29,7 +31,7 @@ pub use admin::{
     webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
 };
 pub use clock::ClockReading;
-pub use error::LedgerError;
+pub use error::{LedgerError, TlsOptionError};
 pub use hot::{
     attempts::{Attempted, Outcome, Record},
     intake::{NewEvent, Stored},

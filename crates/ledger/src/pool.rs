@@ -1,13 +1,13 @@
 //! Connections to the database.
 
-use std::{error::Error as _, io, str::FromStr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use diesel::{
     ConnectionError,
     result::{DatabaseErrorKind, Error},
 };
 use diesel_async::{
-    AsyncPgConnection, SimpleAsyncConnection,
+    AsyncPgConnection,
     pooled_connection::{
         AsyncDieselConnectionManager, ManagerConfig, PoolError, PoolableConnection, RecyclingMethod,
         deadpool::{Object, Pool, PoolError as NotHad},
@@ -16,9 +16,10 @@ use diesel_async::{
 use parking_lot::Mutex;
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
-use tokio_postgres::{Config, NoTls, config::TargetSessionAttrs};
 
 use crate::{
+    address::Address,
+    connect::{CONNECT_TIMEOUT, establish, is_read_only, tls_failure},
     error::LedgerError,
     session::{self, Sessions},
 };
@@ -26,7 +27,7 @@ use crate::{
 /// How to reach the database.
 #[derive(Clone)]
 pub struct LedgerConfig {
-    /// `postgres://user:password@host:port/database`.
+    /// `postgres://user:password@host:port/database`, or libpq's words `key=value`.
     pub url: String,
     /// The most connections at a time.
     pub max_connections: usize,
@@ -49,26 +50,15 @@ pub struct Ledger {
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
 }
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-
-/// See the README: the hot path's statements find their rows by key, and each connection plans them once. A new plan
-/// for every batch, over all partitions, would cost more than the statement itself. A plan made while a table was
-/// nearly empty must serve when it is full. So table scans, and all joins but nested loops, are off.
-const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
-     SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'";
-
-/// Allocates 8 MiB on the server once, in a few milliseconds. Computed, as a constant would be copied several times.
-/// From then on the C library (glibc) keeps what a batch of long bodies needs, up to twice as much. Otherwise it may
-/// return several MiB to the system after a batch, depending on earlier ones, and take them again page by page.
-const WARM_UP: &str = "SELECT octet_length(repeat(repeat(' ', 8192), 1024 + (random() * 0)::integer))";
 
 impl Ledger {
     /// Makes the pool, inside a tokio runtime. Does not connect yet.
     ///
     /// # Errors
-    /// [`LedgerError::Url`] when the connection string is malformed.
+    /// [`LedgerError::Url`] when the connection string is malformed, [`LedgerError::TlsOption`] when what it says of TLS
+    /// is not possible.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
         Self::among(config.clone(), Arc::default(), Arc::default())
     }
@@ -91,6 +81,12 @@ impl Ledger {
         let pool = make_pool(&config, Arc::clone(&sessions))?;
         pools.lock().push(pool.clone());
         Ok(Self { pool, config, pools, sessions, ids_without_types_until: Arc::default() })
+    }
+
+    /// The hosts of the connection string, other than this machine, that are reached without TLS.
+    #[must_use]
+    pub fn in_the_clear(&self) -> Vec<String> {
+        Address::parse(&self.config.url).map(|address| address.in_the_clear()).unwrap_or_default()
     }
 
     /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes.
@@ -142,15 +138,15 @@ impl Ledger {
 }
 
 fn make_pool(config: &LedgerConfig, sessions: Arc<Sessions>) -> Result<Pool<AsyncPgConnection>, LedgerError> {
-    let settings = connection_settings(config)?;
-    let patience = config.patience;
+    let address = Arc::new(Address::parse(&config.url)?);
+    let (process, patience) = (config.application_name, config.patience);
     let mut manager = ManagerConfig::default();
     manager.recycling_method = RecyclingMethod::Fast;
     // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
-        let (settings, sessions) = (settings.clone(), Arc::clone(&sessions));
-        let established = runtime.spawn(async move { establish(&settings, patience, &sessions).await });
+        let (address, sessions) = (Arc::clone(&address), Arc::clone(&sessions));
+        let established = runtime.spawn(async move { establish(&address, process, patience, &sessions).await });
         Box::pin(async move {
             established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
         })
@@ -186,62 +182,19 @@ pub(crate) fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError 
     }
 }
 
-/// The server's answer to a write that it does not take.
-pub(crate) fn read_only() -> Error {
-    Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, Box::new("the database takes no writes".to_owned()))
-}
-
 fn not_had(error: NotHad) -> LedgerError {
-    match error {
-        NotHad::Backend(PoolError::ConnectionError(ConnectionError::CouldntSetupConfiguration(
-            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _),
-        ))) => LedgerError::ReadOnly,
-        NotHad::Backend(PoolError::ConnectionError(ConnectionError::CouldntSetupConfiguration(error)))
-            if session::is_shared(&error) =>
-        {
-            LedgerError::SharedSession
+    if let NotHad::Backend(PoolError::ConnectionError(error)) = &error {
+        if let Some(failure) = tls_failure(error) {
+            return LedgerError::Tls(failure.clone());
         }
-        error => LedgerError::Unavailable(error.into()),
+        if is_read_only(error) {
+            return LedgerError::ReadOnly;
+        }
+        if let ConnectionError::CouldntSetupConfiguration(error) = error
+            && session::is_shared(error)
+        {
+            return LedgerError::SharedSession;
+        }
     }
-}
-
-fn connection_settings(config: &LedgerConfig) -> Result<Config, LedgerError> {
-    let mut settings = Config::from_str(&config.url).map_err(LedgerError::Url)?;
-    settings
-        .application_name(config.application_name)
-        .connect_timeout(CONNECT_TIMEOUT)
-        // Of several hosts, the primary.
-        .target_session_attrs(TargetSessionAttrs::ReadWrite)
-        .keepalives_idle(Duration::from_secs(10))
-        .tcp_user_timeout(Duration::from_secs(20));
-    Ok(settings)
-}
-
-async fn establish(
-    settings: &Config,
-    patience: Duration,
-    sessions: &Sessions,
-) -> Result<AsyncPgConnection, ConnectionError> {
-    let (client, mut driver) = settings.connect(NoTls).await.map_err(|error| refused(&error))?;
-    sessions.claim(settings, &client, &mut driver).await?;
-    let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
-    // The server ends a statement a little after the caller's deadline, so that the caller knows why it failed.
-    let session = format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis());
-    conn.batch_execute(&session).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
-    if let Err(error) = conn.batch_execute(WARM_UP).await {
-        tracing::debug!(%error, "this connection's batches may cost the server more");
-    }
-    Ok(conn)
-}
-
-fn refused(error: &tokio_postgres::Error) -> ConnectionError {
-    let cause = error.source();
-    // The client reports a read-only server by this kind without a number. The system's error has one.
-    let is_read_only = cause
-        .and_then(|cause| cause.downcast_ref::<io::Error>())
-        .is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none());
-    if is_read_only {
-        return ConnectionError::CouldntSetupConfiguration(read_only());
-    }
-    ConnectionError::BadConnection(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
+    LedgerError::Unavailable(error.into())
 }

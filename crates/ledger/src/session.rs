@@ -14,7 +14,7 @@ use diesel::{
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::{Client, Config, Connection, NoTls};
+use tokio_postgres::{Client, Config, Connection, Socket, tls::MakeTlsConnect};
 use uuid::Uuid;
 
 /// A server's session setting that nobody else uses. It is empty in a session that nobody has used.
@@ -87,21 +87,17 @@ impl Sessions {
     ///
     /// # Errors
     /// One that [`is_shared`] knows, or the server's. Other faults of the second connection prove nothing.
-    pub(crate) async fn claim<S, T>(
+    pub(crate) async fn claim<T: MakeTlsConnect<Socket>>(
         &self,
-        settings: &Config,
+        (settings, tls): (&Config, T),
         client: &Client,
-        driver: &mut Connection<S, T>,
-    ) -> Result<(), ConnectionError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-        T: AsyncRead + AsyncWrite + Unpin,
-    {
+        driver: &mut Connection<Socket, T::Stream>,
+    ) -> Result<(), ConnectionError> {
         let mark = mark(client, driver).await?;
         if self.were_own.lock().is_some_and(|at| at.elapsed() < PROBE_EVERY) {
             return Ok(());
         }
-        match tokio::time::timeout(PROBE_TIMEOUT, look(settings)).await {
+        match tokio::time::timeout(PROBE_TIMEOUT, look(settings, tls)).await {
             Ok(Ok(())) => *self.were_own.lock() = Some(Instant::now()),
             Ok(Err(ConnectionError::CouldntSetupConfiguration(error))) if is_shared(&error) => {
                 return Err(ConnectionError::CouldntSetupConfiguration(error));
@@ -118,8 +114,8 @@ impl Sessions {
     }
 }
 
-async fn look(settings: &Config) -> Result<(), ConnectionError> {
-    let connected = settings.connect(NoTls).await;
+async fn look<T: MakeTlsConnect<Socket>>(settings: &Config, tls: T) -> Result<(), ConnectionError> {
+    let connected = settings.connect(tls).await;
     let (client, mut driver) = connected.map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
     mark(&client, &mut driver).await.map(drop)
 }

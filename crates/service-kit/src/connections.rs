@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use broker::{Backoff, Broker, BrokerConfig, Names, Publisher};
+use broker::{Backoff, Broker, BrokerConfig, BrokerError, Names, Publisher};
 use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
+use tls::Role;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Readiness,
-    settings::{Settings, SettingsError},
+    settings::{Key, Settings, SettingsError},
 };
 
 /// The ledger. Nothing is connected yet. Call it inside the runtime that runs the process to its end.
@@ -56,16 +57,52 @@ pub fn secret_keys(settings: &Settings) -> Result<SecretKeys, SettingsError> {
 /// The broker, with the topology that the settings ask for. Nothing is connected yet.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for `broker.url`.
+/// [`SettingsError`] for `broker.url` or a file of TLS.
 pub fn broker(settings: &Settings, process: &'static str) -> Result<Broker, SettingsError> {
     let config = BrokerConfig {
         uri: settings.broker.url.expose().to_owned(),
+        tls: settings.broker.tls_files()?,
         names: Names::new(&settings.broker.prefix, &settings.broker.events_exchange),
         gaps: settings.retry.schedule.gaps(),
         confirm_timeout: settings.broker.confirm_timeout,
         process,
     };
-    Broker::new(&config).map_err(|error| SettingsError::invalid("broker.url", error))
+    Broker::new(&config).map_err(|error| match error {
+        BrokerError::File(error) => SettingsError::invalid(file_setting(error.role), error),
+        BrokerError::NoTls => {
+            let role = if config.tls.authorities.is_some() { Role::Authorities } else { Role::Certificate };
+            SettingsError::invalid(file_setting(role), "is set, but no address in broker.url begins with amqps://")
+        }
+        error => SettingsError::invalid("broker.url", error),
+    })
+}
+
+const fn file_setting(role: Role) -> &'static str {
+    match role {
+        Role::Authorities => "broker.ca_file",
+        Role::Certificate => "broker.client_certificate",
+        Role::Key => "broker.client_key",
+    }
+}
+
+/// What to tell an operator of a ledger that is not on this machine and reached without TLS.
+#[must_use]
+pub fn unencrypted_ledger(ledger: &Ledger) -> Option<String> {
+    let setting = Key::new("database.url");
+    let hosts = hosts(&ledger.in_the_clear())?;
+    Some(format!("{setting}: the connection to {hosts} is not encrypted: add sslmode=verify-full"))
+}
+
+/// The same of a broker.
+#[must_use]
+pub fn unencrypted_broker(broker: &Broker) -> Option<String> {
+    let setting = Key::new("broker.url");
+    let hosts = hosts(&broker.in_the_clear())?;
+    Some(format!("{setting}: the connection to {hosts} is not encrypted: use amqps://"))
+}
+
+fn hosts(hosts: &[String]) -> Option<String> {
+    (!hosts.is_empty()).then(|| hosts.join(", "))
 }
 
 /// The database's schema is older than this program.

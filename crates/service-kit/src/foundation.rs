@@ -66,6 +66,10 @@ impl Foundation {
         ledger: Ledger,
     ) -> Result<Self, StartError> {
         let broker = connections::broker(settings, process)?;
+        let warnings = [connections::unencrypted_ledger(&ledger), connections::unencrypted_broker(&broker)];
+        for warning in warnings.into_iter().flatten() {
+            tracing::warn!("{warning}");
+        }
         let ops_address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ops_port)));
         Ok(Self { ledger, broker, ops: OpsServer::bind(ops_address).await? })
     }

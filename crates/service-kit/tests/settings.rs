@@ -59,6 +59,7 @@ fn two_urls_are_enough() {
     assert_eq!(settings.broker.prefix, "webhooks");
     assert_eq!(settings.broker.events_exchange, "business.events");
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(10));
+    assert!(settings.broker.tls_files().unwrap().is_empty());
     assert_eq!(settings.api.listen, "127.0.0.1:8080".parse().unwrap());
     assert_eq!(settings.api.recover_per_second, 200);
     assert_eq!((settings.api.sessions, &settings.api.introspection_url), (SessionBackEnd::Database, &None));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, ConfigBuilder, RootCertStore,
+    client::WantsClientCert,
     pki_types::{CertificateDer, pem, pem::PemObject},
     version::{TLS12, TLS13},
 };
@@ -38,19 +39,26 @@ pub enum TlsError {
 /// # Errors
 /// [`TlsError`] if the bundle holds no certificate or one that is unusable, or if TLS cannot be set up.
 pub fn client_config(extra_ca_pem: Option<&[u8]>) -> Result<ClientConfig, TlsError> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let mut roots = public_authorities();
     if let Some(pem) = extra_ca_pem {
         add(&mut roots, pem)?;
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(TlsError::Setup)?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+    Ok(trusting(roots).map_err(TlsError::Setup)?.with_no_client_auth())
 }
 
-fn add(roots: &mut RootCertStore, pem: &[u8]) -> Result<(), TlsError> {
+/// Mozilla's.
+pub(crate) fn public_authorities() -> RootCertStore {
+    RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
+}
+
+/// The beginning of every client's configuration.
+pub(crate) fn trusting(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
+    Ok(builder.with_root_certificates(roots))
+}
+
+pub(crate) fn add(roots: &mut RootCertStore, pem: &[u8]) -> Result<(), TlsError> {
     let mut number = 0;
     for certificate in CertificateDer::pem_slice_iter(pem) {
         number += 1;

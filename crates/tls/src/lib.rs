@@ -2,10 +2,14 @@
 
 mod config;
 mod failure;
+mod files;
+mod local;
 mod server;
 
 pub use config::{TlsError, client_config};
-pub use failure::Failure;
+pub use failure::{Failure, FailureText};
+pub use files::{ClientFiles, FileError, IdentityFiles, Role};
+pub use local::is_this_machine;
 pub use rustls::{ClientConfig, pki_types::ServerName};
 pub use server::acceptor;
 pub use tokio_rustls::TlsAcceptor;

@@ -12,9 +12,10 @@ pub(crate) fn broker<T>(result: Result<T, BrokerError>) -> anyhow::Result<T> {
 /// Only an outage, a read-only database and a pooler depend on the address.
 pub(crate) fn database<T>(result: Result<T, LedgerError>) -> anyhow::Result<T> {
     result.map_err(|error| match error {
-        error @ (LedgerError::Unavailable(_) | LedgerError::ReadOnly | LedgerError::SharedSession) => {
-            Error::new(error).context("database.url (WEBHOOKS__DATABASE__URL)")
-        }
+        error @ (LedgerError::Unavailable(_)
+        | LedgerError::Tls(_)
+        | LedgerError::ReadOnly
+        | LedgerError::SharedSession) => Error::new(error).context("database.url (WEBHOOKS__DATABASE__URL)"),
         error => error.into(),
     })
 }

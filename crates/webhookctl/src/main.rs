@@ -2,6 +2,7 @@
 
 mod away;
 mod body;
+mod connect;
 mod dead;
 mod doctor;
 mod keys;
@@ -159,33 +160,27 @@ async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
         Command::Migrate => migrate(settings).await,
         Command::Session(Session::Create { tenant, ttl, user, role }) => {
             let session = ledger::Session { tenant, user, role };
-            session::create(&connections::ledger(settings, PROCESS)?, session, ttl).await
+            session::create(&connect::ledger(settings)?, session, ttl).await
         }
         Command::Session(Session::Link { tenant, ttl, user }) => session::link(settings, tenant, user, ttl).await,
         Command::Session(Session::Revoke { id }) => {
-            session::revoke(&connections::ledger(settings, PROCESS)?, session::id_from(id)?).await
+            session::revoke(&connect::ledger(settings)?, session::id_from(id)?).await
         }
-        Command::Rejected(Parked::List { limit }) => {
-            rejected::list(&connections::broker(settings, PROCESS)?, limit).await
-        }
-        Command::Rejected(Parked::Requeue { limit }) => {
-            rejected::requeue(&connections::broker(settings, PROCESS)?, limit).await
-        }
-        Command::Rejected(Parked::Discard { limit }) => {
-            rejected::discard(&connections::broker(settings, PROCESS)?, limit).await
-        }
+        Command::Rejected(Parked::List { limit }) => rejected::list(&connect::broker(settings)?, limit).await,
+        Command::Rejected(Parked::Requeue { limit }) => rejected::requeue(&connect::broker(settings)?, limit).await,
+        Command::Rejected(Parked::Discard { limit }) => rejected::discard(&connect::broker(settings)?, limit).await,
         Command::Dead(Parked::Discard { limit }) => {
-            let ledger = connections::ledger(settings, PROCESS)?;
-            dead::discard(&connections::broker(settings, PROCESS)?, &ledger, limit).await
+            let ledger = connect::ledger(settings)?;
+            dead::discard(&connect::broker(settings)?, &ledger, limit).await
         }
-        Command::Dead(Parked::List { limit }) => dead::list(&connections::broker(settings, PROCESS)?, limit).await,
+        Command::Dead(Parked::List { limit }) => dead::list(&connect::broker(settings)?, limit).await,
         Command::Dead(Parked::Requeue { limit }) => {
-            let ledger = connections::ledger(settings, PROCESS)?;
-            dead::requeue(&connections::broker(settings, PROCESS)?, &ledger, limit).await
+            let ledger = connect::ledger(settings)?;
+            dead::requeue(&connect::broker(settings)?, &ledger, limit).await
         }
         Command::Publish(arguments) => publish::run(settings, arguments).await,
         Command::Keys(command) => {
-            let (ledger, configured) = (connections::ledger(settings, PROCESS)?, connections::secret_keys(settings)?);
+            let (ledger, configured) = (connect::ledger(settings)?, connections::secret_keys(settings)?);
             match command {
                 Keys::List => keys::list(&ledger, &configured).await,
                 Keys::Reseal => keys::reseal(&ledger, &configured).await,
@@ -195,7 +190,7 @@ async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
 }
 
 async fn migrate(settings: &Settings) -> anyhow::Result<()> {
-    let ledger = connections::ledger(settings, PROCESS)?;
+    let ledger = connect::ledger(settings)?;
     let applied = away::database(ledger.migrate().await)?;
     match applied.len() {
         0 => output::line("the schema is current"),

@@ -6,13 +6,13 @@ use anyhow::{Context, anyhow, ensure};
 use broker::{Outgoing, Publisher, Unconfirmed};
 use domain::{AcceptedSpan, Event, EventType, TenantId, catalogue};
 use serde_json::{Map, Value};
-use service_kit::{Settings, connections, shutdown};
+use service_kit::{Settings, shutdown};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{PROCESS, away, output};
+use crate::{away, connect, output};
 
 /// The contract of `proto-schemas`.
 const SCHEMA: &str = include_str!("../../../proto-schemas/event.schema.json");
@@ -54,7 +54,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
         return output::line(first);
     }
     let stop = shutdown::on_signals().context("signals cannot be handled")?;
-    let broker = connections::broker(settings, PROCESS)?;
+    let broker = connect::broker(settings)?;
     // The publisher would try for ten seconds and then not say why.
     away::broker(broker.depth(&broker.names().events()).await)?;
     let publisher = broker.upstream(CancellationToken::new());

@@ -7,12 +7,12 @@ use domain::TenantId;
 use ledger::{Ledger, NewSession, SchemaState, Session, SessionHash};
 use service_kit::{
     Settings,
-    connections::{self, SchemaTooOld},
+    connections::SchemaTooOld,
     settings::{Console, SessionBackEnd},
 };
 use time::OffsetDateTime;
 
-use crate::{PROCESS, away, output};
+use crate::{away, connect, output};
 
 /// Creates a session and prints only its id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
 pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<()> {
@@ -26,7 +26,7 @@ pub(crate) async fn link(settings: &Settings, tenant: TenantId, user: String, tt
     ensure!(login_url.is_none(), "console.login_url is set: the business application logs in");
     let is_database = settings.api.sessions == SessionBackEnd::Database;
     ensure!(is_database, "api.sessions is introspection: only the business application can make sessions");
-    let ledger = connections::ledger(settings, PROCESS)?;
+    let ledger = connect::ledger(settings)?;
     let code = stored(&ledger, Session { tenant, user, role: Session::LOGIN_CODE.to_owned() }, ttl).await?;
     let base = public_url.as_ref().map_or_else(|| format!("http://{}", settings.api.listen), ToString::to_string);
     output::line(format_args!("{}/console/login/?code={code}", base.trim_end_matches('/')))

@@ -92,6 +92,22 @@ CONF
     cat "$home/cluster.conf" >>"$home/rabbitmq.conf"
     cp "$home/cluster.config" "$home/advanced.config"
   fi
+  rabbitmq_configure_tls >>"$home/rabbitmq.conf"
+}
+
+# With a folder rabbitmq/tls, made by whoever wants it, the broker also speaks TLS, to clients that have a certificate.
+rabbitmq_configure_tls() {
+  local folder=$stack_dir/rabbitmq/tls
+  [ -d "$folder" ] || return 0
+  cat <<CONF
+
+listeners.ssl.1 = 127.0.0.1:$(recall rabbitmq-tls.port)
+ssl_options.cacertfile = $folder/authority.pem
+ssl_options.certfile = $folder/server.pem
+ssl_options.keyfile = $folder/server.key
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
+CONF
 }
 
 epmd_start() {
@@ -121,6 +137,7 @@ rabbitmq_launch() {
   if ! is_running rabbitmq; then
     settle_port rabbitmq
     settle_port distribution
+    [ ! -d "$stack_dir/rabbitmq/tls" ] || settle_port rabbitmq-tls
     rabbitmq_configure
     settle_rabbitmq_environment
     spawn rabbitmq "$stack_dir/log/rabbitmq-start.log" "${in_root[@]}" "${rabbitmq_env[@]}" "$rabbitmq_bin/rabbitmq-server"

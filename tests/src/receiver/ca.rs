@@ -8,6 +8,7 @@ use std::{
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
 };
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::TlsAcceptor;
@@ -17,6 +18,15 @@ use tokio_rustls::TlsAcceptor;
 pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
+}
+
+/// When a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// Now, and for long.
+    Valid,
+    /// Until the end of 2020.
+    Expired,
 }
 
 impl Default for TestCa {
@@ -52,6 +62,27 @@ impl TestCa {
         fs::write(&path, &self.pem).expect("the authority's certificate can be written");
         fs::write(path.with_extension("key"), self.issuer.key().serialize_pem()).expect("its key can be written");
         path
+    }
+
+    /// A certificate and its key, both PEM: for servers of these names, and for clients.
+    ///
+    /// # Panics
+    /// When no certificate can be made.
+    #[must_use]
+    pub fn issue(&self, names: &[&str], validity: Validity) -> (String, String) {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("the names are valid");
+        params.distinguished_name.push(DnType::CommonName, "webhooks");
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        if validity == Validity::Expired {
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(2021, 1, 1);
+        }
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &self.issuer).expect("the authority signs");
+        (certificate.pem(), key.serialize_pem())
     }
 
     /// A TLS server for `localhost`, `127.0.0.1` and the names directly below `receiver.example` and `example.com`. It uses the ring

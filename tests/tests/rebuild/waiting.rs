@@ -93,6 +93,7 @@ async fn interrupted(is_lost_again: bool) -> f64 {
         if !is_lost_again {
             let config = BrokerConfig {
                 uri: system.amqp_url.clone(),
+                tls: Default::default(),
                 names: system.names.clone(),
                 gaps: system.settings().retry.schedule.gaps(),
                 confirm_timeout: SOON,

@@ -142,6 +142,43 @@ async fn a_file_of_authorities_that_cannot_be_read_or_used_is_named() {
 }
 
 #[tokio::test]
+async fn a_file_of_tls_that_cannot_be_used_is_named_with_its_setting() {
+    let (missing, no_pem) = ("/nonexistent/file.pem", repository().join("Cargo.toml").display().to_string());
+    for process in ALL {
+        for (file, words) in [(missing, "cannot be read"), (no_pem.as_str(), "holds no certificate")] {
+            let url = format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?sslmode=verify-full&sslrootcert={file}");
+            let said = refusal_of(process, "WEBHOOKS__DATABASE__URL", &url).await;
+            assert_says(&said, &["database.url (WEBHOOKS__DATABASE__URL)", "sslrootcert", file, words]);
+            assert!(!said.contains("horse"), "{said}");
+            let mut variables = good();
+            variables.insert("WEBHOOKS__BROKER__URL".to_owned(), "amqps://localhost:1".to_owned());
+            variables.insert("WEBHOOKS__BROKER__CA_FILE".to_owned(), file.to_owned());
+            let said = refusal(process, variables).await;
+            assert_says(&said, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", file, words]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_of_tls_and_not_possible_is_refused_with_what_is() {
+    let url = |mode: &str| format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?{mode}");
+    for (mode, words) in [
+        ("sslmode=verify-ca", "verify-full"),
+        ("sslmode=allow", "verify-full"),
+        ("sslrootcert=/a.pem", "sslmode=verify-full"),
+        ("sslmode=require&sslcert=/a.pem", "sslkey"),
+    ] {
+        let said = refusal_of("dispatcher", "WEBHOOKS__DATABASE__URL", &url(mode)).await;
+        assert_says(&said, &["database.url (WEBHOOKS__DATABASE__URL)", words]);
+        assert!(!said.contains("horse"), "{said}");
+    }
+    let said = refusal_of("dispatcher", "WEBHOOKS__BROKER__CA_FILE", "/a.pem").await;
+    assert_says(&said, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", "amqps://"]);
+    let said = refusal_of("dispatcher", "WEBHOOKS__BROKER__CLIENT_CERTIFICATE", "/a.pem").await;
+    assert_says(&said, &["broker.client_key (WEBHOOKS__BROKER__CLIENT_KEY)", "not set"]);
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -26,7 +26,7 @@ async fn readiness(process: &Process) -> (u16, Value) {
     (answer.status, answer.json()["checks"].clone())
 }
 
-async fn logs(process: &Process, times: usize, words: &[&str]) {
+pub(crate) async fn logs(process: &Process, times: usize, words: &[&str]) {
     let what = format!("{words:?} is logged {times} times in {}", process.log.display());
     eventually(&what, SOON, || async {
         let log = process.logged();

@@ -47,6 +47,7 @@ pub(crate) fn routes() -> Routes {
     let ledger = Ledger::new(&config).unwrap();
     let broker = BrokerConfig {
         uri: "amqp://127.0.0.1:1".into(),
+        tls: Default::default(),
         names: Names::new("tests", "tests"),
         gaps: Vec::new(),
         confirm_timeout: std::time::Duration::from_secs(1),

@@ -37,8 +37,14 @@ fn amqp_url() -> String {
 async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
     let prefix = format!("broker-{}", Uuid::new_v4().simple());
     let names = Names::new(&prefix, &format!("{prefix}.business"));
-    let config =
-        BrokerConfig { uri: amqp_url(), names, gaps: Vec::new(), confirm_timeout: SOON, process: "test of broker" };
+    let config = BrokerConfig {
+        uri: amqp_url(),
+        tls: Default::default(),
+        names,
+        gaps: Vec::new(),
+        confirm_timeout: SOON,
+        process: "test of broker",
+    };
     let broker = Broker::new(&config).unwrap();
     let outcome = AssertUnwindSafe(test(&broker)).catch_unwind().await;
     broker.depths_close().await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::{Destinations, HostSuffixes, Ports, RetrySchedule};
 use ipnet::IpNet;
 use serde::Deserialize;
+use tls::{ClientFiles, IdentityFiles};
 use url::Url;
 
 use super::{Sensitive, SettingsError, parse};
@@ -28,6 +29,12 @@ pub struct Database {
 pub struct Broker {
     /// Where it is, with credentials.
     pub url: Sensitive,
+    /// A PEM file of the authorities that `amqps` trusts instead of the public ones.
+    pub ca_file: Option<PathBuf>,
+    /// A PEM file of our certificate, for a broker that asks for one.
+    pub client_certificate: Option<PathBuf>,
+    /// A PEM file of its key.
+    pub client_key: Option<PathBuf>,
     /// The prefix of our queues and exchanges: 1 to 64 of `[A-Za-z0-9._-]`.
     #[serde(deserialize_with = "parse::queue_prefix")]
     pub prefix: String,
@@ -37,6 +44,24 @@ pub struct Broker {
     /// How long the broker may take to confirm a message; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub confirm_timeout: Duration,
+}
+
+impl Broker {
+    /// The files that connections over TLS use.
+    ///
+    /// # Errors
+    /// [`SettingsError::Missing`] for a certificate without its key, or the other way around.
+    pub fn tls_files(&self) -> Result<ClientFiles, SettingsError> {
+        let identity = match (&self.client_certificate, &self.client_key) {
+            (Some(certificate), Some(key)) => {
+                Some(IdentityFiles { certificate: certificate.clone(), key: key.clone() })
+            }
+            (None, None) => None,
+            (Some(_), None) => return Err(SettingsError::missing("broker.client_key")),
+            (None, Some(_)) => return Err(SettingsError::missing("broker.client_certificate")),
+        };
+        Ok(ClientFiles { authorities: self.ca_file.clone(), identity })
+    }
 }
 
 /// `api`: the REST API.

@@ -12,10 +12,10 @@ use hyper::{
 };
 use ledger::{Ledger, Session, SessionHash};
 use serde_json::{Value, json};
-use service_kit::{Settings, connections, settings::SessionBackEnd};
+use service_kit::{Settings, settings::SessionBackEnd};
 
 use super::{answers::client, screen::Screen};
-use crate::{PROCESS, away, session};
+use crate::{away, connect, session};
 
 /// The name of every webhook that is registered here. One that an earlier run has left is known by it and its URL.
 const NAME: &str = "webhookctl listen";
@@ -95,7 +95,7 @@ impl Api {
                 format!("http://{listen}")
             }
         };
-        Ok(Self { base, ledger: connections::ledger(settings, PROCESS)? })
+        Ok(Self { base, ledger: connect::ledger(settings)? })
     }
 
     /// Runs calls with a session of the tenant, which lasts no longer than they do.

@@ -1,0 +1,240 @@
+//! Where the database is, and how it is reached: libpq's connection strings. tokio-postgres reads them, but for TLS.
+
+use std::{borrow::Cow, path::PathBuf, str::FromStr};
+
+use percent_encoding::percent_decode_str;
+use tls::{ClientFiles, IdentityFiles, is_this_machine};
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode},
+};
+
+use crate::error::{LedgerError, TlsOptionError};
+
+/// A connection string, read.
+#[derive(Clone)]
+pub(crate) struct Address {
+    /// All but the files of TLS.
+    pub(crate) settings: Config,
+    /// The files of TLS, when it is to be used.
+    pub(crate) tls: Option<ClientFiles>,
+}
+
+/// The options that tokio-postgres does not know, or not as libpq does.
+#[derive(Default)]
+struct Options {
+    mode: Option<String>,
+    authorities: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+impl Address {
+    /// Reads a connection string: a URL, or words `key=value`. Reads the files once, to see that they can be used.
+    pub(crate) fn parse(text: &str) -> Result<Self, LedgerError> {
+        let (rest, options) = Options::split(text);
+        let mut settings = Config::from_str(&rest).map_err(LedgerError::Url)?;
+        let tls = options.files()?;
+        let sockets = settings.get_hosts().iter().filter(|host| matches!(host, Host::Unix(_))).count();
+        let tls = match (tls, sockets) {
+            (None, _) => None,
+            (Some(_), sockets) if sockets > 0 && sockets == settings.get_hosts().len() => None,
+            (Some(_), 1..) => return Err(TlsOptionError::Sockets.into()),
+            (Some(_), 0) if settings.get_hosts().is_empty() && !settings.get_hostaddrs().is_empty() => {
+                return Err(TlsOptionError::NoName.into());
+            }
+            (Some(files), 0) => {
+                files.read().map_err(TlsOptionError::File)?;
+                Some(files)
+            }
+        };
+        settings.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        Ok(Self { settings, tls })
+    }
+
+    /// The hosts other than this machine that are reached without TLS.
+    pub(crate) fn in_the_clear(&self) -> Vec<String> {
+        if self.tls.is_some() {
+            return Vec::new();
+        }
+        let (hosts, addresses) = (self.settings.get_hosts(), self.settings.get_hostaddrs());
+        let all =
+            (0..hosts.len().max(addresses.len())).filter_map(|place| match (hosts.get(place), addresses.get(place)) {
+                (_, Some(address)) => Some(address.to_string()),
+                (Some(Host::Tcp(name)), None) => Some(name.clone()),
+                _ => None,
+            });
+        all.filter(|host| !is_this_machine(host)).collect()
+    }
+}
+
+impl Options {
+    /// Takes the options of TLS out of a connection string. What is malformed stays, for tokio-postgres to refuse.
+    fn split(text: &str) -> (String, Self) {
+        if ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
+            Self::split_url(text)
+        } else {
+            Self::split_words(text)
+        }
+    }
+
+    fn split_url(text: &str) -> (String, Self) {
+        let mut options = Self::default();
+        // A password may hold question marks.
+        let host = text.find('@').map_or(0, |at| at + 1);
+        let Some(query) = text[host..].find('?').map(|at| host + at) else { return (text.to_owned(), options) };
+        let rest: Vec<_> = text[query + 1..]
+            .split('&')
+            .filter(|parameter| {
+                let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+                let (key, value) = (percent_decode_str(key).decode_utf8_lossy(), percent_decode_str(value));
+                !options.take(&key, value.decode_utf8_lossy())
+            })
+            .collect();
+        let mark = if rest.is_empty() { "" } else { "?" };
+        (format!("{}{mark}{}", &text[..query], rest.join("&")), options)
+    }
+
+    fn split_words(text: &str) -> (String, Self) {
+        let (mut options, mut rest, mut left) = (Self::default(), String::new(), text);
+        while let Some((key, value, after)) = word(left) {
+            if !options.take(key, value.into()) {
+                rest += &left[..left.len() - after.len()];
+            }
+            left = after;
+        }
+        (rest + left, options)
+    }
+
+    /// Whether the option is one of TLS, and so was taken.
+    fn take(&mut self, key: &str, value: Cow<'_, str>) -> bool {
+        let place = match key {
+            "sslmode" => &mut self.mode,
+            "sslrootcert" => &mut self.authorities,
+            "sslcert" => &mut self.certificate,
+            "sslkey" => &mut self.key,
+            _ => return false,
+        };
+        *place = Some(value.into_owned()).filter(|value| !value.is_empty());
+        true
+    }
+
+    /// The files to use, or `None` when the connection is not to be encrypted.
+    fn files(self) -> Result<Option<ClientFiles>, TlsOptionError> {
+        let is_wanted = match self.mode.as_deref() {
+            // libpq's default, which works without TLS. A server that has TLS by chance need not have a certificate
+            // that verifies.
+            None | Some("prefer") => false,
+            Some("disable") => return Ok(None),
+            Some("require" | "verify-full") => true,
+            Some("verify-ca") => return Err(TlsOptionError::Mode("=verify-ca, which verifies no name,")),
+            Some("allow") => return Err(TlsOptionError::Mode("=allow")),
+            Some(_) => return Err(TlsOptionError::Mode(" of that name")),
+        };
+        let given = [("sslrootcert", &self.authorities), ("sslcert", &self.certificate), ("sslkey", &self.key)];
+        match given.into_iter().find(|(_, value)| value.is_some()) {
+            Some((option, _)) if !is_wanted => return Err(TlsOptionError::WithoutMode(option)),
+            _ if !is_wanted => return Ok(None),
+            _ => {}
+        }
+        let identity = match (self.certificate, self.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some(IdentityFiles { certificate: certificate.into(), key: key.into() }),
+            _ => return Err(TlsOptionError::Half),
+        };
+        // The word for the public authorities: Mozilla's, here.
+        let authorities = self.authorities.filter(|file| file != "system").map(PathBuf::from);
+        Ok(Some(ClientFiles { authorities, identity }))
+    }
+}
+
+/// The first `key=value` of a text, where the value may be in quotes, and what follows.
+fn word(text: &str) -> Option<(&str, String, &str)> {
+    let (key, rest) = text.split_once('=')?;
+    let rest = rest.trim_start();
+    let (is_quoted, rest) = rest.strip_prefix('\'').map_or((false, rest), |rest| (true, rest));
+    let (mut value, mut chars) = (String::new(), rest.char_indices());
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '\\' => value.extend(chars.next().map(|(_, char)| char)),
+            '\'' if is_quoted => return Some((key.trim(), value, &rest[at + 1..])),
+            _ if !is_quoted && char.is_whitespace() => return Some((key.trim(), value, &rest[at..])),
+            _ => value.push(char),
+        }
+    }
+    (!is_quoted).then_some((key.trim(), value, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Address::parse(text).err().unwrap_or_else(|| panic!("{text} is refused")).to_string()
+    }
+
+    #[test]
+    fn options_of_tls_are_taken_out_of_both_forms() {
+        for (text, rest) in [
+            ("postgres://u:p?sslmode=x@h1:1,h2:2/d?sslmode=verify-full", "postgres://u:p?sslmode=x@h1:1,h2:2/d"),
+            ("postgresql://h/d?a=%26&sslmode=verify%2Dfull&b=c", "postgresql://h/d?a=%26&b=c"),
+            ("host=h sslmode = 'verify-full' user='it\\'s sslmode=x'", "host=h user='it\\'s sslmode=x'"),
+            ("sslmode=verify-full password=a\\ b", " password=a\\ b"),
+        ] {
+            let (left, options) = Options::split(text);
+            assert_eq!((left.as_str(), options.mode.as_deref()), (rest, Some("verify-full")), "{text}");
+        }
+        let (left, options) = Options::split("postgres://h/d?sslrootcert=/a%20b.pem&sslcert=c&sslkey=k");
+        assert_eq!(left, "postgres://h/d");
+        assert_eq!(options.authorities.as_deref(), Some("/a b.pem"));
+        assert_eq!((options.certificate.as_deref(), options.key.as_deref()), (Some("c"), Some("k")));
+    }
+
+    #[test]
+    fn only_modes_that_verify_the_server_encrypt() {
+        for mode in ["?sslmode=require", "?sslmode=verify-full", "?sslmode=verify-full&sslrootcert=system"] {
+            let address = Address::parse(&format!("postgres://db.internal/d{mode}")).unwrap();
+            assert_eq!(address.tls, Some(ClientFiles::default()), "{mode}");
+            assert_eq!(address.settings.get_ssl_mode(), SslMode::Require);
+            assert!(address.in_the_clear().is_empty());
+        }
+        for mode in ["", "?sslmode=prefer", "?sslmode=disable", "?sslmode=disable&sslrootcert=/none.pem"] {
+            let address = Address::parse(&format!("postgres://db.internal/d{mode}")).unwrap();
+            assert_eq!(address.tls, None, "{mode}");
+            assert_eq!(address.settings.get_ssl_mode(), SslMode::Disable);
+            assert_eq!(address.in_the_clear(), ["db.internal"]);
+        }
+        for (mode, words) in [
+            ("sslmode=allow", "sslmode=allow is not possible: write disable, or verify-full"),
+            ("sslmode=verify-ca", "sslmode=verify-ca, which verifies no name, is not possible"),
+            ("sslmode=correct-horse", "sslmode of that name is not possible"),
+            ("sslrootcert=/none.pem", "sslrootcert is given without sslmode=verify-full"),
+            ("sslmode=prefer&sslcert=c&sslkey=k", "sslcert is given without sslmode=verify-full"),
+            ("sslmode=require&sslcert=c", "sslcert and sslkey are needed together"),
+            ("sslmode=require&sslrootcert=/none.pem", "sslrootcert: /none.pem cannot be read: No such file"),
+        ] {
+            let said = refusal(&format!("postgres://db.internal/d?{mode}"));
+            assert!(said.contains(words) && !said.contains("horse"), "{said}");
+        }
+    }
+
+    #[test]
+    fn sockets_and_loopback_need_no_tls() {
+        for text in [
+            "host=/run/postgresql",
+            "host=/run/postgresql sslmode=require",
+            "postgres://%2Frun%2Fpostgresql/d?sslmode=verify-full",
+            "postgres://127.0.0.1,localhost,[::1]/d",
+            "host=db.internal hostaddr=127.0.0.1",
+        ] {
+            let address = Address::parse(text).unwrap();
+            assert!(address.in_the_clear().is_empty() && address.tls.is_none(), "{text}");
+        }
+        let mixed = Address::parse("postgres://127.0.0.1,db1.internal:1,10.0.0.1/d").unwrap();
+        assert_eq!(mixed.in_the_clear(), ["db1.internal", "10.0.0.1"]);
+        assert!(refusal("host=/run/postgresql,db.internal sslmode=require").contains("cannot be in one list"));
+        assert!(refusal("hostaddr=10.0.0.1 sslmode=require").contains("hostaddr needs host"));
+        let named = Address::parse("host=db.internal hostaddr=10.0.0.1 sslmode=require").unwrap();
+        assert_eq!(named.tls, Some(ClientFiles::default()));
+    }
+}

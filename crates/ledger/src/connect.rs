@@ -1,0 +1,125 @@
+//! One connection to the database, from the handshake to the session's settings.
+
+use std::{error::Error as _, io, time::Duration};
+
+use diesel::{
+    ConnectionError,
+    result::{DatabaseErrorKind, Error},
+};
+use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use tls::{ClientFiles, FailureText};
+use tokio_postgres::{
+    Config, NoTls, Socket,
+    config::{SslNegotiation, TargetSessionAttrs},
+    tls::MakeTlsConnect,
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::{address::Address, error::TlsOptionError, session::Sessions};
+
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How PostgreSQL is told from other protocols when TLS begins at once (`sslnegotiation=direct`).
+const ALPN: &[u8] = b"postgresql";
+
+/// See the README: the hot path's statements find their rows by key, and each connection plans them once. A new plan
+/// for every batch, over all partitions, would cost more than the statement itself. A plan made while a table was
+/// nearly empty must serve when it is full. So table scans, and all joins but nested loops, are off.
+const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
+     SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'";
+
+/// Allocates 8 MiB on the server once, in a few milliseconds. Computed, as a constant would be copied several times.
+/// From then on the C library (glibc) keeps what a batch of long bodies needs, up to twice as much. Otherwise it may
+/// return several MiB to the system after a batch, depending on earlier ones, and take them again page by page.
+const WARM_UP: &str = "SELECT octet_length(repeat(repeat(' ', 8192), 1024 + (random() * 0)::integer))";
+
+/// Connects. A statement may take as long as `patience`.
+pub(crate) async fn establish(
+    address: &Address,
+    process: &'static str,
+    patience: Duration,
+    sessions: &Sessions,
+) -> Result<AsyncPgConnection, ConnectionError> {
+    let settings = settings(address, process);
+    let mut conn = match &address.tls {
+        None => open(&settings, NoTls, sessions).await?,
+        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, sessions).await?,
+    };
+    // The server ends a statement a little after the caller's deadline, so that the caller knows why it failed.
+    let session = format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis());
+    conn.batch_execute(&session).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    if let Err(error) = conn.batch_execute(WARM_UP).await {
+        tracing::debug!(%error, "this connection's batches may cost the server more");
+    }
+    Ok(conn)
+}
+
+async fn open<T>(settings: &Config, tls: T, sessions: &Sessions) -> Result<AsyncPgConnection, ConnectionError>
+where
+    T: MakeTlsConnect<Socket> + Clone,
+    T::Stream: Send + 'static,
+{
+    let (client, mut driver) = settings.connect(tls.clone()).await.map_err(|error| refused(&error))?;
+    sessions.claim((settings, tls), &client, &mut driver).await?;
+    AsyncPgConnection::try_from_client_and_connection(client, driver).await
+}
+
+fn settings(address: &Address, process: &'static str) -> Config {
+    let mut settings = address.settings.clone();
+    settings
+        .application_name(process)
+        .connect_timeout(CONNECT_TIMEOUT)
+        // Of several hosts, the primary.
+        .target_session_attrs(TargetSessionAttrs::ReadWrite)
+        .keepalives_idle(Duration::from_secs(10))
+        .tcp_user_timeout(Duration::from_secs(20));
+    settings
+}
+
+/// Reads the files for each connection, so a certificate that was replaced needs no restart.
+fn encryption(files: &ClientFiles, negotiation: SslNegotiation) -> Result<MakeRustlsConnect, ConnectionError> {
+    let mut config =
+        files.read().map_err(|error| failed_tls(FailureText::new(TlsOptionError::File(error).to_string())))?;
+    if negotiation == SslNegotiation::Direct {
+        config.alpn_protocols = vec![ALPN.to_vec()];
+    }
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn refused(error: &tokio_postgres::Error) -> ConnectionError {
+    let cause = error.source();
+    // The client reports a read-only server by this kind without a number. The system's error has one.
+    let is_read_only = cause
+        .and_then(|cause| cause.downcast_ref::<io::Error>())
+        .is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none());
+    if is_read_only {
+        return ConnectionError::CouldntSetupConfiguration(read_only());
+    }
+    if let Some(failure) = FailureText::find(error) {
+        return failed_tls(failure);
+    }
+    ConnectionError::BadConnection(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
+}
+
+/// Diesel's only error of a connection that holds another error. [`tls_failure`] takes it out again.
+fn failed_tls(failure: FailureText) -> ConnectionError {
+    ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(failure.into()))
+}
+
+/// The TLS failure of a connection that was not made, if that is the reason.
+pub(crate) fn tls_failure(error: &ConnectionError) -> Option<&FailureText> {
+    match error {
+        ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(error)) => error.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// The server's answer to a write that it does not take.
+pub(crate) fn read_only() -> Error {
+    Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, Box::new("the database takes no writes".to_owned()))
+}
+
+/// Whether a connection was not made because the server takes no writes.
+pub(crate) fn is_read_only(error: &ConnectionError) -> bool {
+    let ConnectionError::CouldntSetupConfiguration(error) = error else { return false };
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
+}

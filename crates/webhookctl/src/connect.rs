@@ -1,0 +1,27 @@
+//! The servers of a command. A warning goes to standard error: standard output is for scripts.
+
+use broker::Broker;
+use ledger::Ledger;
+use service_kit::{Settings, SettingsError, connections};
+
+use crate::PROCESS;
+
+/// The ledger, with a warning if the way to it is not encrypted. Nothing is connected yet.
+pub(crate) fn ledger(settings: &Settings) -> Result<Ledger, SettingsError> {
+    let ledger = connections::ledger(settings, PROCESS)?;
+    warn(connections::unencrypted_ledger(&ledger));
+    Ok(ledger)
+}
+
+/// The broker, likewise.
+pub(crate) fn broker(settings: &Settings) -> Result<Broker, SettingsError> {
+    let broker = connections::broker(settings, PROCESS)?;
+    warn(connections::unencrypted_broker(&broker));
+    Ok(broker)
+}
+
+fn warn(warning: Option<String>) {
+    if let Some(warning) = warning {
+        eprintln!("{PROCESS}: warning: {warning}");
+    }
+}
