@@ -10,6 +10,7 @@ mod pool;
 mod schema;
 mod secrets;
 mod tables;
+mod timings;
 mod upkeep;
 
 pub use admin::{
@@ -35,7 +36,7 @@ pub use hot::{
     look_up::{Destination, Loaded, LoadedDelivery, StoredBody, Unreadable, WebhookState},
 };
 pub use keys::{KeyUse, Resealed, Unopened};
-pub use pool::{Ledger, LedgerConfig, PATIENCE};
+pub use pool::{Connections, Ledger, LedgerConfig, PATIENCE};
 pub use schema::SchemaState;
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
 pub use upkeep::{

@@ -14,11 +14,12 @@ use diesel_async::{
     },
 };
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Config, NoTls, config::TargetSessionAttrs};
 
-use crate::error::LedgerError;
+use crate::{error::LedgerError, timings::Timings};
 
 /// How to reach the database.
 #[derive(Clone)]
@@ -37,11 +38,25 @@ pub struct LedgerConfig {
 #[derive(Clone)]
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
-    config: LedgerConfig,
+    config: Arc<LedgerConfig>,
     /// All pools to the same database, this one included.
     pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
+    pub(crate) timings: Timings,
     /// Read from the database once.
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
+}
+
+/// The connections of a process, but those of its leader and of migrations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// The most that there may be.
+    pub most: usize,
+    /// How many there are.
+    pub open: usize,
+    /// How many of them a call uses.
+    pub in_use: usize,
+    /// How many calls wait for one.
+    pub wanted: usize,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,7 +80,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::Url`] when the connection string is malformed.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
-        Self::among(config.clone(), Arc::default())
+        Self::among(config.clone(), Arc::default(), Timings::default())
     }
 
     /// A handle with a pool of its own, in the same runtime. Its callers wait for no other handle's connections. A call
@@ -74,14 +89,18 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::new`].
     pub fn part(&self, max_connections: usize, patience: Duration) -> Result<Self, LedgerError> {
-        let config = LedgerConfig { max_connections, patience, ..self.config.clone() };
-        Self::among(config, Arc::clone(&self.pools))
+        let config = LedgerConfig { max_connections, patience, ..LedgerConfig::clone(&self.config) };
+        Self::among(config, Arc::clone(&self.pools), self.timings.clone())
     }
 
-    fn among(config: LedgerConfig, pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>) -> Result<Self, LedgerError> {
+    fn among(
+        config: LedgerConfig,
+        pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
+        timings: Timings,
+    ) -> Result<Self, LedgerError> {
         let pool = make_pool(&config)?;
         pools.lock().push(pool.clone());
-        Ok(Self { pool, config, pools, ids_without_types_until: Arc::default() })
+        Ok(Self { pool, config: Arc::new(config), pools, timings, ids_without_types_until: Arc::default() })
     }
 
     /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes.
@@ -91,6 +110,7 @@ impl Ledger {
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
         let mut conn = self.pool.get().await.map_err(not_had)?;
+        let _timing = self.timings.begin::<F>();
         let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => failed(error, &mut conn),
@@ -107,6 +127,22 @@ impl Ledger {
             _ => {}
         }
         Err(error)
+    }
+
+    /// Registers how long calls take in the process's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        self.timings.register(registry);
+    }
+
+    /// How many connections all pools to the same database have now.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.pools.lock().iter().map(Pool::status).fold(Connections::default(), |sum, pool| Connections {
+            most: sum.most + pool.max_size,
+            open: sum.open + pool.size,
+            in_use: sum.in_use + pool.size.saturating_sub(pool.available),
+            wanted: sum.wanted + pool.waiting,
+        })
     }
 
     /// Takes a connection out of the pool.

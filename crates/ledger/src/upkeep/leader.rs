@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::{
     error::LedgerError,
     pool::{Ledger, failed},
+    timings::Timings,
 };
 
 /// Held as long as the leader's connection stands.
@@ -34,11 +35,15 @@ const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem =
      SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2";
 
 /// A process that may become the leader.
-pub struct Candidate(AsyncPgConnection);
+pub struct Candidate {
+    conn: AsyncPgConnection,
+    timings: Timings,
+}
 
 /// The leader. It does everything over the connection that holds the lock, so it can do nothing without the lock.
 pub struct Leader {
     conn: Arc<Mutex<AsyncPgConnection>>,
+    timings: Timings,
     lost: watch::Receiver<bool>,
     heart: AbortHandle,
     pub(crate) leftovers: LeftoversCursor,
@@ -59,7 +64,7 @@ impl Ledger {
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
         conn.batch_execute(SESSION).await.map_err(|error| failed(error, &mut conn))?;
-        Ok(Candidate(conn))
+        Ok(Candidate { conn, timings: self.timings.clone() })
     }
 }
 
@@ -80,21 +85,21 @@ impl Candidate {
             "SELECT pg_try_advisory_lock({LEADER_LOCK}) AS got, \
                     current_setting('transaction_read_only')::boolean AS is_read_only"
         );
-        let claimed = in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.0)).await?;
-        let claimed = claimed.map_err(|error| failed(error, &mut self.0))?;
+        let claimed = in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.conn)).await?;
+        let claimed = claimed.map_err(|error| failed(error, &mut self.conn))?;
         if claimed.is_read_only {
             return Err(LedgerError::ReadOnly);
         }
-        Ok(if claimed.got { Ok(Leader::new(self.0)) } else { Err(self) })
+        Ok(if claimed.got { Ok(Leader::new(self)) } else { Err(self) })
     }
 }
 
 impl Leader {
-    fn new(conn: AsyncPgConnection) -> Self {
+    fn new(Candidate { conn, timings }: Candidate) -> Self {
         let conn = Arc::new(Mutex::new(conn));
         let (sender, lost) = watch::channel(false);
         let heart = tokio::spawn(beat(Arc::downgrade(&conn), sender)).abort_handle();
-        Self { conn, lost, heart, leftovers: LeftoversCursor::default() }
+        Self { conn, timings, lost, heart, leftovers: LeftoversCursor::default() }
     }
 
     /// Completes once the connection is lost, even while it is idle: another process may lead then.
@@ -112,6 +117,7 @@ impl Leader {
     {
         in_time(async {
             let mut conn = self.conn.lock().await;
+            let _timing = self.timings.begin::<F>();
             statements(&mut conn).await.map_err(|error| failed(error, &mut conn))
         })
         .await?
