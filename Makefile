@@ -10,7 +10,7 @@ STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
 BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,7 @@ test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs 
 	@deploy/local/clients
 	@deploy/local/pooler
 	@deploy/local/browser
+	@deploy/local/promtool
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
 
 chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECONDS=180 RATE=40)

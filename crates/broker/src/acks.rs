@@ -7,12 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use lapin::{Channel, options::BasicAckOptions};
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     acks::tracker::{Ack, Tracker, number_of},
     polled_once::{PolledOnce, poll_once},
-    stats::Stats,
+    stats::{Stats, Unacknowledged},
 };
 
 /// How long it may take to hand an acknowledgement to the system. The broker does not answer it.
@@ -23,6 +24,8 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Acks {
     stats: Stats,
+    /// How many messages are handed out and not acknowledged.
+    held: Gauge,
     state: Mutex<State>,
 }
 
@@ -34,10 +37,15 @@ struct State {
 }
 
 impl Acks {
-    /// Starts for a channel that has not handed out anything yet.
-    pub(crate) fn new(channel: Channel, stats: &Stats) -> Arc<Self> {
+    /// Starts for a channel that has not handed out anything yet. Counts in `held` what it hands out.
+    pub(crate) fn new(channel: Channel, stats: &Stats, held: Gauge) -> Arc<Self> {
         let state = State { channel: Some(channel), tracker: Tracker::default() };
-        Arc::new(Self { stats: stats.clone(), state: Mutex::new(state) })
+        Arc::new(Self { stats: stats.clone(), held, state: Mutex::new(state) })
+    }
+
+    /// Counts a message as unacknowledged until the count is dropped.
+    pub(crate) fn counted(&self) -> Unacknowledged {
+        Unacknowledged::count(&self.held)
     }
 
     /// Whether the channel is still open.

@@ -14,6 +14,7 @@ use lapin::{
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -107,7 +108,9 @@ impl Broker {
     pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
         let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
         let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
-        let worker = Worker { broker, queue, prefetch, sender, attachment, stop: stop.clone(), close: close.clone() };
+        let held = self.shared.stats.consumer(self.shared.names.unprefixed(&queue), prefetch.most());
+        let worker =
+            Worker { broker, queue, prefetch, sender, attachment, held, stop: stop.clone(), close: close.clone() };
         let supervisor = tokio::spawn(worker.supervise());
         Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
     }
@@ -180,6 +183,8 @@ struct Worker {
     prefetch: Prefetch,
     sender: mpsc::Sender<Received>,
     attachment: Attachment,
+    /// How many messages this process holds.
+    held: Gauge,
     stop: CancellationToken,
     close: CancellationToken,
 }
@@ -197,7 +202,7 @@ impl Worker {
                     backoff = Backoff::default();
                     tracing::info!(queue = %self.queue, "consuming");
                     self.attachment.set(true);
-                    let acks = Acks::new(channel.clone(), &self.broker.shared.stats);
+                    let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
                     self.forward(&channel, consumer, &acks).await;
                     self.attachment.set(false);
                     if self.stop.is_cancelled() {

@@ -11,7 +11,7 @@ use lapin::{
 };
 use uuid::Uuid;
 
-use crate::acks::Acks;
+use crate::{acks::Acks, stats::Unacknowledged};
 
 /// The most characters of a header's value. All headers must fit into one frame, or the broker closes the connection.
 const HEADER_CHARS: usize = 1000;
@@ -115,7 +115,7 @@ impl Received {
             delivery_count: delivery_count(&delivery),
             is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
             traceparent: headers.and_then(traceparent),
-            acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag },
+            acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag, held: acks.counted() },
             body: delivery.data,
         }
     }
@@ -159,6 +159,7 @@ fn number(value: &AMQPValue) -> Option<u32> {
 pub struct Acker {
     acks: Arc<Acks>,
     tag: u64,
+    held: Unacknowledged,
 }
 
 impl Acker {
@@ -172,7 +173,9 @@ impl Acker {
     pub async fn ack_all(ackers: Vec<Self>) {
         // The list is short: only a rebuilt connection adds a channel.
         let mut channels: Vec<(Arc<Acks>, Vec<u64>)> = Vec::new();
-        for Self { acks, tag } in ackers {
+        let mut all_held = Vec::with_capacity(ackers.len());
+        for Self { acks, tag, held } in ackers {
+            all_held.push(held);
             match channels.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &acks)) {
                 Some((_, tags)) => tags.push(tag),
                 None => channels.push((acks, vec![tag])),

@@ -7,6 +7,7 @@ use lapin::{
     options::{BasicGetOptions, BasicNackOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
+use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -88,7 +89,7 @@ impl Broker {
         let to = to.map(|to| (to, self.publisher(stop)));
         let present = present(&channel, from).await?;
         let most = most.unwrap_or_else(|| usize::try_from(present).unwrap_or(usize::MAX));
-        let acks = Acks::new(channel.clone(), self.stats());
+        let acks = Acks::new(channel.clone(), self.stats(), Gauge::default());
         let mut taken = 0;
         while taken < most {
             let Some(message) = channel.basic_get(from.into(), BasicGetOptions::default()).await? else { break };

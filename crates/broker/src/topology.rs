@@ -147,6 +147,12 @@ impl Names {
         format!("{}.notices.untaken", self.prefix)
     }
 
+    /// The name of a queue without the prefix, for a metric's label.
+    #[must_use]
+    pub fn unprefixed<'q>(&self, queue: &'q str) -> &'q str {
+        queue.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(queue)
+    }
+
     /// Messages that matched no queue. The exchange that takes them there has the same name.
     #[must_use]
     pub fn unroutable(&self) -> String {

@@ -193,6 +193,7 @@ mod tests {
             let listed = Listed { webhook, hours: (0..24).map(hour).collect() };
             let page = Webhooks {
                 search: c.repeat(200),
+                health: Health::Dropping.key().to_owned(),
                 listed: vec![listed; Webhooks::LISTED],
                 by_health: vec![(Health::Dropping, 10_000)],
                 page: (1, 400),

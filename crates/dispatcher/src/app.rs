@@ -72,7 +72,12 @@ impl App {
 
         let Pipeline { intake, recorder, attempts, mover, moves, tasks, shared } =
             Pipeline::new(&running, &settings, egress, keys, &metrics);
-        let depths = tokio::spawn(depths::show(running.broker.clone(), metrics, shutdown.clone()));
+        let depths = tokio::spawn(depths::show(
+            running.broker.clone(),
+            settings.retry.schedule.gaps(),
+            metrics,
+            shutdown.clone(),
+        ));
         let most = usize::from(settings.dispatcher.batch);
         let recording = tokio::spawn(recorder.run(attempts, most));
         let moving = tokio::spawn(mover.run(moves));

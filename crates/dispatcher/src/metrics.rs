@@ -1,16 +1,18 @@
 //! The dispatcher's metrics and their names.
 
+use std::{
+    sync::atomic::AtomicU64,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
 use domain::{Answer, DeliveryState};
 use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use service_kit::metrics::{Counters, Gauges, Register, batch_sizes, seconds};
 
 use crate::lane::{LaneKind, Refusal};
-
-/// Labels of the queues that should be empty.
-const SHOULD_BE_EMPTY: [&str; 4] = ["rejected", "dead", "unroutable", "notices"];
 
 #[derive(Clone)]
 pub(crate) struct ByLane(Gauges);
@@ -39,7 +41,9 @@ pub(crate) struct Metrics {
     put_back: Counters,
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
-    queue_depth: Gauges,
+    pub(crate) slots: ByLane,
+    queue_depth: Family<[(&'static str, String); 1], Gauge>,
+    last_success: Gauge<f64, AtomicU64>,
     attempt_seconds: Histogram,
     pub(crate) first_attempt_seconds: Histogram,
     pub(crate) read_batch: Histogram,
@@ -49,7 +53,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let mut counters = |name, help| registry.shown(name, help, Counters::default());
-        let metrics = Self {
+        Self {
             attempts: counters("webhooks_delivery_attempts", "Attempts, by outcome class"),
             finished: counters("webhooks_deliveries_finished", "Deliveries that ended, by state"),
             skipped: counters("webhooks_jobs_skipped", "Jobs that were not attempted, by reason"),
@@ -74,8 +78,18 @@ impl Metrics {
             ),
             queue_depth: registry.shown(
                 "webhooks_queue_depth",
-                "Messages on a queue that should be empty, as every dispatcher sees them",
-                Gauges::default(),
+                "Messages that wait on a queue, as every dispatcher sees them",
+                Family::default(),
+            ),
+            slots: ByLane::shown(
+                registry,
+                "webhooks_slots",
+                "The most attempts at a time, by lane; the bulk lane shares the main one's",
+            ),
+            last_success: registry.shown(
+                "webhooks_last_success_timestamp_seconds",
+                "When this process last delivered something, in Unix time; 0 if it has not yet",
+                Gauge::default(),
             ),
             attempt_seconds: registry.shown("webhooks_attempt_seconds", "How long attempts took", seconds()),
             first_attempt_seconds: registry.shown(
@@ -93,11 +107,7 @@ impl Metrics {
                 "Outcomes written at a time",
                 batch_sizes(),
             ),
-        };
-        for queue in SHOULD_BE_EMPTY {
-            metrics.queue_depth(queue);
         }
-        metrics
     }
 
     pub(crate) fn attempted(&self, answer: &Answer) {
@@ -106,11 +116,14 @@ impl Metrics {
     }
 
     pub(crate) fn finished(&self, state: DeliveryState) {
+        if state == DeliveryState::Succeeded {
+            self.last_success.set(now());
+        }
         self.finished.get_or_create(&[("state", state.as_str())]).inc();
     }
 
-    /// The gauge of a queue that should be empty.
-    pub(crate) fn queue_depth(&self, queue: &'static str) -> Gauge {
+    /// The gauge of a queue's depth.
+    pub(crate) fn queue_depth(&self, queue: String) -> Gauge {
         self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }
 
@@ -126,6 +139,11 @@ impl Metrics {
     pub(crate) fn skipped(&self, reason: impl Into<&'static str>) {
         self.skipped.get_or_create(&[("reason", reason.into())]).inc();
     }
+}
+
+/// Unix time in seconds.
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// A batch's size, for a histogram.

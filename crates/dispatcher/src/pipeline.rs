@@ -13,7 +13,7 @@ use crate::{
     end::Move,
     in_flight::InFlight,
     intake::Intake,
-    lane::{Lanes, Slots},
+    lane::{LaneKind, Lanes, Slots},
     line::Line,
     look_up::LookUp,
     metrics::Metrics,
@@ -61,6 +61,13 @@ impl Pipeline {
             abandon: CancellationToken::new(),
             broken: CancellationToken::new(),
         });
+        for (lane, slots) in [
+            (LaneKind::Main, dispatcher.max_in_flight),
+            (LaneKind::Bulk, dispatcher.max_in_flight),
+            (LaneKind::Slow, dispatcher.slow_in_flight),
+        ] {
+            metrics.slots.of(lane).set(slots.into());
+        }
         let lanes = Arc::new(Lanes::new(slots(dispatcher.max_in_flight), slots(dispatcher.slow_in_flight)));
         let stamps = Arc::new(Stamps::new(Arc::clone(&shared)));
         let settler = Arc::new(Settler { publisher: publisher.clone(), shared: Arc::clone(&shared) });

@@ -13,6 +13,7 @@ mod schema;
 mod secrets;
 mod session;
 mod tables;
+mod timings;
 mod upkeep;
 
 pub use admin::{
@@ -38,7 +39,7 @@ pub use hot::{
     look_up::{Destination, Loaded, LoadedDelivery, StoredBody, Unreadable, WebhookState},
 };
 pub use keys::{KeyUse, Resealed, Unopened};
-pub use pool::{Ledger, LedgerConfig, PATIENCE};
+pub use pool::{Connections, Ledger, LedgerConfig, PATIENCE};
 pub use schema::{MigrationsSeen, SchemaState};
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
 pub use upkeep::{

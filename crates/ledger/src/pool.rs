@@ -14,6 +14,7 @@ use diesel_async::{
     },
 };
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 
@@ -22,6 +23,7 @@ use crate::{
     connect::{CONNECT_TIMEOUT, establish, is_read_only, tls_failure},
     error::LedgerError,
     session::{self, Sessions},
+    timings::Timings,
 };
 
 /// How to reach the database.
@@ -41,13 +43,31 @@ pub struct LedgerConfig {
 #[derive(Clone)]
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
-    config: LedgerConfig,
-    /// All pools to the same database, this one included.
-    pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
-    /// Those of all these pools.
-    sessions: Arc<Sessions>,
+    config: Arc<LedgerConfig>,
+    shared: Arc<Shared>,
     /// Read from the database once.
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
+}
+
+/// What all handles on the same database share.
+#[derive(Default)]
+struct Shared {
+    pools: Mutex<Vec<Pool<AsyncPgConnection>>>,
+    sessions: Sessions,
+    timings: Timings,
+}
+
+/// The connections of a process, but those of its leader and of migrations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// The most that there may be.
+    pub most: usize,
+    /// How many there are.
+    pub open: usize,
+    /// How many of them a call uses.
+    pub in_use: usize,
+    /// How many calls wait for one.
+    pub wanted: usize,
 }
 
 /// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
@@ -60,7 +80,7 @@ impl Ledger {
     /// [`LedgerError::Url`] when the connection string is malformed, [`LedgerError::TlsOption`] when what it says of TLS
     /// is not possible.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
-        Self::among(config.clone(), Arc::default(), Arc::default())
+        Self::among(config.clone(), Arc::default())
     }
 
     /// A handle with a pool of its own, in the same runtime. Its callers wait for no other handle's connections. A call
@@ -69,18 +89,14 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::new`].
     pub fn part(&self, max_connections: usize, patience: Duration) -> Result<Self, LedgerError> {
-        let config = LedgerConfig { max_connections, patience, ..self.config.clone() };
-        Self::among(config, Arc::clone(&self.pools), Arc::clone(&self.sessions))
+        let config = LedgerConfig { max_connections, patience, ..LedgerConfig::clone(&self.config) };
+        Self::among(config, Arc::clone(&self.shared))
     }
 
-    fn among(
-        config: LedgerConfig,
-        pools: Arc<Mutex<Vec<Pool<AsyncPgConnection>>>>,
-        sessions: Arc<Sessions>,
-    ) -> Result<Self, LedgerError> {
-        let pool = make_pool(&config, Arc::clone(&sessions))?;
-        pools.lock().push(pool.clone());
-        Ok(Self { pool, config, pools, sessions, ids_without_types_until: Arc::default() })
+    fn among(config: LedgerConfig, shared: Arc<Shared>) -> Result<Self, LedgerError> {
+        let pool = make_pool(&config, Arc::clone(&shared))?;
+        shared.pools.lock().push(pool.clone());
+        Ok(Self { pool, config: Arc::new(config), shared, ids_without_types_until: Arc::default() })
     }
 
     /// The hosts of the connection string, other than this machine, that are reached without TLS.
@@ -96,6 +112,7 @@ impl Ledger {
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
         let mut conn = self.pooled().await?;
+        let _timing = self.shared.timings.begin::<F>();
         let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => failed(error, &mut conn),
@@ -112,6 +129,27 @@ impl Ledger {
         Err(error)
     }
 
+    /// Registers how long calls take in the process's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        self.shared.timings.register(registry);
+    }
+
+    /// How many connections all pools to the same database have now.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.shared.pools.lock().iter().map(Pool::status).fold(Connections::default(), |sum, pool| Connections {
+            most: sum.most + pool.max_size,
+            open: sum.open + pool.size,
+            in_use: sum.in_use + pool.size.saturating_sub(pool.available),
+            wanted: sum.wanted + pool.waiting,
+        })
+    }
+
+    /// How long calls take, for connections that are not in the pool.
+    pub(crate) fn timings(&self) -> Timings {
+        self.shared.timings.clone()
+    }
+
     /// Takes a connection out of the pool.
     pub(crate) async fn connection(&self) -> Result<AsyncPgConnection, LedgerError> {
         Ok(Object::take(self.pooled().await?))
@@ -124,20 +162,20 @@ impl Ledger {
         };
         if matches!(error, LedgerError::SharedSession) {
             // The sessions of the others are shared as well, though nobody has noticed.
-            self.sessions.forget();
+            self.shared.sessions.forget();
             self.close_idle();
         }
         Err(error)
     }
 
     fn close_idle(&self) {
-        for pool in self.pools.lock().iter() {
+        for pool in self.shared.pools.lock().iter() {
             pool.retain(|_, _| false);
         }
     }
 }
 
-fn make_pool(config: &LedgerConfig, sessions: Arc<Sessions>) -> Result<Pool<AsyncPgConnection>, LedgerError> {
+fn make_pool(config: &LedgerConfig, shared: Arc<Shared>) -> Result<Pool<AsyncPgConnection>, LedgerError> {
     let address = Arc::new(Address::parse(&config.url)?);
     let (process, patience) = (config.application_name, config.patience);
     let mut manager = ManagerConfig::default();
@@ -145,8 +183,8 @@ fn make_pool(config: &LedgerConfig, sessions: Arc<Sessions>) -> Result<Pool<Asyn
     // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
-        let (address, sessions) = (Arc::clone(&address), Arc::clone(&sessions));
-        let established = runtime.spawn(async move { establish(&address, process, patience, &sessions).await });
+        let (address, shared) = (Arc::clone(&address), Arc::clone(&shared));
+        let established = runtime.spawn(async move { establish(&address, process, patience, &shared.sessions).await });
         Box::pin(async move {
             established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
         })

@@ -7,13 +7,14 @@ use std::{
 
 use broker::{Broker, Publisher};
 use ledger::Ledger;
-use prometheus_client::registry::Registry;
+use prometheus_client::{metrics::info::Info, registry::Registry};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     DatabaseWatch, ListenError, OpsServer, Readiness, Settings, SettingsError,
     connections::{self, Unusable},
+    pool,
 };
 
 /// Why a service cannot start.
@@ -32,6 +33,7 @@ pub enum StartError {
 
 /// A service before its work begins: ledger and broker, which are not connected yet, and the operations port.
 pub struct Foundation {
+    process: &'static str,
     ledger: Ledger,
     broker: Broker,
     ops: OpsServer,
@@ -71,7 +73,7 @@ impl Foundation {
             tracing::warn!("{warning}");
         }
         let ops_address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ops_port)));
-        Ok(Self { ledger, broker, ops: OpsServer::bind(ops_address).await? })
+        Ok(Self { process, ledger, broker, ops: OpsServer::bind(ops_address).await? })
     }
 
     /// The address of the operations port.
@@ -91,13 +93,18 @@ impl Foundation {
         readiness: Readiness,
         shutdown: &CancellationToken,
     ) -> Result<Running, StartError> {
-        let Self { ledger, broker, ops } = self;
+        let Self { process, ledger, broker, ops } = self;
         let finished = CancellationToken::new();
         let finish = finished.clone().drop_guard();
+        let build = Info::new([("service", process), ("version", env!("CARGO_PKG_VERSION"))]);
+        metrics.register("webhooks_build", "What runs here", build);
         broker.stats().register(&mut metrics);
+        ledger.register(&mut metrics);
+        pool::show(&ledger, &mut metrics);
         let database = DatabaseWatch::start(&ledger, &mut metrics, finished.clone());
         let publisher = broker.publisher(finished.clone());
-        let readiness = connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone());
+        let readiness =
+            connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone()).shown(&mut metrics);
         let health = tokio::spawn(ops.serve(Arc::new(metrics), readiness, finished.clone()));
         connections::wait_for_schema(&ledger, shutdown).await?;
         Ok(Running { ledger, broker, database, publisher, finished, finish, health })

@@ -7,6 +7,7 @@ mod listen;
 pub mod logs;
 pub mod metrics;
 pub mod ops;
+mod pool;
 pub mod process;
 pub mod publishing;
 pub mod readiness;

@@ -5,12 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use serde::Serialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::{Gauges, Register};
+
 /// How long one check may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a check says that passed.
+const OK: &str = "ok";
 
 type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
@@ -19,6 +25,14 @@ type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Syn
 pub struct Readiness {
     checks: Vec<(&'static str, Probe)>,
     draining: Option<CancellationToken>,
+    shown: Shown,
+}
+
+/// The gauges of the last report.
+#[derive(Clone, Default)]
+struct Shown {
+    ready: Gauge,
+    checks: Gauges,
 }
 
 /// What the checks found; serialized, it is the body of `/readyz`.
@@ -55,8 +69,32 @@ impl Readiness {
         self
     }
 
+    /// Shows what the last report said in `registry`.
+    #[must_use]
+    pub fn shown(mut self, registry: &mut Registry) -> Self {
+        self.shown = Shown {
+            ready: registry.shown("webhooks_ready", "Whether this process can do its work", Gauge::default()),
+            checks: registry.shown(
+                "webhooks_ready_check",
+                "Whether a check of this process's readiness passed",
+                Gauges::default(),
+            ),
+        };
+        self
+    }
+
     /// Runs all checks at the same time. While the process drains, none is run.
     pub async fn report(&self) -> ReadinessReport {
+        let report = self.run_checks().await;
+        self.shown.ready.set(report.ready.into());
+        for (name, _) in &self.checks {
+            let passed = report.checks.get(name).is_some_and(|said| said == OK);
+            self.shown.checks.get_or_create(&[("check", *name)]).set(passed.into());
+        }
+        report
+    }
+
+    async fn run_checks(&self) -> ReadinessReport {
         if self.draining.as_ref().is_some_and(CancellationToken::is_cancelled) {
             let checks = BTreeMap::from([("process", "shutting down".to_owned())]);
             return ReadinessReport { ready: false, checks };
@@ -72,7 +110,7 @@ impl Readiness {
         .await;
         ReadinessReport {
             ready: found.iter().all(|(_, fault)| fault.is_none()),
-            checks: found.into_iter().map(|(name, fault)| (name, fault.unwrap_or_else(|| "ok".to_owned()))).collect(),
+            checks: found.into_iter().map(|(name, fault)| (name, fault.unwrap_or_else(|| OK.to_owned()))).collect(),
         }
     }
 }

@@ -16,6 +16,7 @@ pub struct Metrics {
     passes: ByLabel,
     jobs: ByLabel,
     oldest_overdue: Gauge<f64, AtomicU64>,
+    partitions_ahead: Gauge,
     days: Counter,
     rows: Counter,
 }
@@ -27,7 +28,7 @@ impl Metrics {
     /// Registers them in the process's metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let Self { leader, passes, jobs, oldest_overdue, days, rows } = metrics.clone();
+        let Self { leader, passes, jobs, oldest_overdue, partitions_ahead, days, rows } = metrics.clone();
         registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);
         registry.register("webhooks_reconcile_passes", "Comparisons of the ledger with the queues, by result", passes);
         registry.register("webhooks_reconcile_jobs", "Jobs enqueued again from the ledger, by cause", jobs);
@@ -35,6 +36,11 @@ impl Metrics {
             "webhooks_reconcile_oldest_overdue_seconds",
             "How long the most overdue delivery known to the leader has been due",
             oldest_overdue,
+        );
+        registry.register(
+            "webhooks_partitions_ahead_days",
+            "Days after today that have their partitions",
+            partitions_ahead,
         );
         registry.register("webhooks_retention_days", "Days whose partitions were dropped", days);
         registry.register("webhooks_retention_rows", "Deliveries and events deleted one by one", rows);
@@ -58,6 +64,10 @@ impl Metrics {
         self.oldest_overdue.set(age.as_secs_f64());
     }
 
+    pub(crate) fn partitions_ahead(&self, days: u32) {
+        self.partitions_ahead.set(days.into());
+    }
+
     pub(crate) fn day_dropped(&self) {
         self.days.inc();
     }
@@ -71,5 +81,6 @@ impl Drop for Leading {
     fn drop(&mut self) {
         self.0.leader.set(0);
         self.0.oldest_overdue.set(0.0);
+        self.0.partitions_ahead.set(0);
     }
 }

@@ -121,6 +121,7 @@ impl<'a> Retention<'a> {
         let now = leader.now().await?;
         self.before = now - self.keep;
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
+        self.metrics.partitions_ahead(leader.partitions_ahead(now.date()).await?);
         // `rest` is a stack: the last entry is done first.
         self.rest.extend([Work::Leftovers, Work::Stats]);
         let undropped = std::mem::take(&mut self.undropped);

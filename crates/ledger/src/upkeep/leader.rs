@@ -17,6 +17,7 @@ use crate::{
     error::LedgerError,
     pool::{Ledger, failed},
     session::Mark,
+    timings::Timings,
 };
 
 /// Held as long as the leader's connection stands.
@@ -38,11 +39,13 @@ const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem =
 pub struct Candidate {
     conn: AsyncPgConnection,
     mark: Mark,
+    timings: Timings,
 }
 
 /// The leader. It does everything over the connection that holds the lock, so it can do nothing without the lock.
 pub struct Leader {
     conn: Arc<Mutex<AsyncPgConnection>>,
+    timings: Timings,
     lost: watch::Receiver<bool>,
     heart: AbortHandle,
     pub(crate) leftovers: LeftoversCursor,
@@ -63,7 +66,7 @@ impl Ledger {
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
         let mark = Mark::replace(&mut conn, SESSION).await.map_err(|error| failed(error, &mut conn))?;
-        Ok(Candidate { conn, mark })
+        Ok(Candidate { conn, mark, timings: self.timings() })
     }
 }
 
@@ -89,16 +92,16 @@ impl Candidate {
         if claimed.is_read_only {
             return Err(LedgerError::ReadOnly);
         }
-        Ok(if claimed.got { Ok(Leader::new(self.conn, self.mark)) } else { Err(self) })
+        Ok(if claimed.got { Ok(Leader::new(self)) } else { Err(self) })
     }
 }
 
 impl Leader {
-    fn new(conn: AsyncPgConnection, mark: Mark) -> Self {
+    fn new(Candidate { conn, mark, timings }: Candidate) -> Self {
         let conn = Arc::new(Mutex::new(conn));
         let (sender, lost) = watch::channel(false);
         let heart = tokio::spawn(beat(Arc::downgrade(&conn), mark, sender)).abort_handle();
-        Self { conn, lost, heart, leftovers: LeftoversCursor::default() }
+        Self { conn, timings, lost, heart, leftovers: LeftoversCursor::default() }
     }
 
     /// Completes once the connection is lost, even while it is idle: another process may lead then.
@@ -116,6 +119,7 @@ impl Leader {
     {
         in_time(async {
             let mut conn = self.conn.lock().await;
+            let _timing = self.timings.begin::<F>();
             statements(&mut conn).await.map_err(|error| failed(error, &mut conn))
         })
         .await?

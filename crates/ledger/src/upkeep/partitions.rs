@@ -98,6 +98,17 @@ impl Leader {
         self.run(async |conn| make_partitions(conn, around(today)).await.map(|_| ())).await
     }
 
+    /// How many days after today have partitions without a gap.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn partitions_ahead(&mut self, today: Date) -> Result<u32, LedgerError> {
+        let days = self.days().await?;
+        let later = std::iter::successors(today.next_day(), |day| day.next_day());
+        let ahead = later.take_while(|day| days.contains(&Day(*day))).count();
+        Ok(u32::try_from(ahead).unwrap_or(u32::MAX))
+    }
+
     /// Every day that has a partition, oldest first.
     pub(crate) async fn days(&mut self) -> Result<BTreeSet<Day>, LedgerError> {
         let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \

@@ -26,7 +26,7 @@ pub(super) async fn answer(method: &Method, path: &str, served: &Served) -> Answ
     }
     match path {
         "/readyz" => ready(served).await,
-        "/metrics" => metrics(served),
+        "/metrics" => metrics(served).await,
         _ => respond(StatusCode::OK, TEXT, "ok"),
     }
 }
@@ -40,7 +40,9 @@ async fn ready(served: &Served) -> Answer {
     }
 }
 
-fn metrics(served: &Served) -> Answer {
+/// Runs the checks first, so that the gauges of readiness are as fresh as the others.
+async fn metrics(served: &Served) -> Answer {
+    served.readiness.report().await;
     let mut body = String::new();
     match text::encode(&mut body, &served.registry) {
         Ok(()) => respond(StatusCode::OK, OPEN_METRICS, body),

@@ -1,6 +1,9 @@
 //! Health and metrics of each process.
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
+mod alerts;
+mod page;
+
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use domain::EventType;
@@ -13,6 +16,8 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use uuid::Uuid;
+
+use crate::page::{assert_described, described};
 
 async fn ask(ops: SocketAddr, path: &str) -> Answer {
     Api { address: ops, session: None }.get(path).await
@@ -107,7 +112,7 @@ fn read(page: &str) -> (BTreeMap<&str, &str>, Vec<Sample<'_>>) {
         let (series, value) = line.rsplit_once(' ').unwrap();
         assert!(value.parse::<f64>().is_ok(), "{line}");
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let ends = ["_total", "_bucket", "_sum", "_count", ""];
+        let ends = ["_total", "_bucket", "_sum", "_count", "_info", ""];
         let family = ends.iter().find_map(|end| name.strip_suffix(end).filter(|name| types.contains_key(name)));
         let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
         let labels = labels.map(|label| label.split_once('=').unwrap()).collect();
@@ -130,7 +135,15 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
         "lane" => ["main", "bulk", "slow"].contains(&value),
-        "queue" => ["rejected", "dead", "unroutable", "notices"].contains(&value),
+        "queue" => {
+            let fixed = ["events", "rejected", "dead", "unroutable", "notices"];
+            let lanes = ["deliveries", "deliveries.bulk", "deliveries.slow"];
+            fixed.contains(&value) || lanes.contains(&value) || value.starts_with("retry.")
+        }
+        "check" => ["broker", "consumer", "database"].contains(&value),
+        "service" => ["api-service", "event-ingest", "dispatcher"].contains(&value),
+        "version" => value == env!("CARGO_PKG_VERSION"),
+        "call" => value != "unknown" && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
         "cause" => ["broker_lost", "overdue"].contains(&value),
         "task" => ["cancel", "activate", "recover"].contains(&value),
         "result" => {
@@ -260,17 +273,32 @@ async fn metrics_count_what_happened_under_labels_from_closed_sets() {
             (dispatcher, r#"webhooks_jobs_skipped_total{reason="unknown_delivery"}"#, 1.0),
             (dispatcher, r#"webhooks_jobs_skipped_total{reason="malformed_job"}"#, 1.0),
             (dispatcher, "webhooks_attempts_in_flight", 0.0),
+            (dispatcher, "webhooks_consumer_unacknowledged", 0.0),
+            (ingest, r#"webhooks_consumer_unacknowledged{queue="events"}"#, 0.0),
+            (dispatcher, "webhooks_ready", 1.0),
+            (dispatcher, r#"webhooks_slots{lane="slow"}"#, 256.0),
         ] {
             wait_for(ops, name, expected).await;
         }
         assert!(metric(dispatcher, "webhooks_ledger_read_batch_size_sum").await >= 19.0);
         let seconds = metric(dispatcher, "webhooks_first_attempt_delay_seconds_sum").await;
         assert!(seconds > 0.0 && seconds < 5.0 * SOON.as_secs_f64(), "{seconds}");
-        assert_page(api, &OF_API).await;
-        assert_page(ingest, &OF_INGEST).await;
-        assert_page(dispatcher, &OF_DISPATCHER).await;
+        let ages = now() - metric(dispatcher, "webhooks_last_success_timestamp_seconds").await;
+        assert!((0.0..60.0).contains(&ages), "{ages}");
+        wait_for(ingest, "webhooks_partitions_ahead_days", 7.0).await;
+        let calls = metric(ingest, r#"webhooks_ledger_call_seconds_count{call="events_store"}"#).await;
+        assert!(calls >= 1.0, "{calls}");
+        let described = described();
+        for (ops, expected) in [(api, &OF_API[..]), (ingest, &OF_INGEST), (dispatcher, &OF_DISPATCHER)] {
+            assert_page(ops, expected).await;
+            assert_described(ops, &described).await;
+        }
     })
     .await;
+}
+
+fn now() -> f64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -279,7 +307,9 @@ async fn the_depths_of_the_queues_that_should_be_empty_are_shown() {
         let dispatcher = system.start(Service::Dispatcher).await;
         let of = |queue: &str| format!("webhooks_queue_depth{{queue=\"{queue}\"}}");
         let page = ask(dispatcher, "/metrics").await.text;
-        assert_eq!(page.lines().filter(|line| line.starts_with("webhooks_queue_depth{")).count(), 4, "{page}");
+        let depths = page.lines().filter(|line| line.starts_with("webhooks_queue_depth{"));
+        let (retries, others): (Vec<_>, Vec<_>) = depths.partition(|line| line.contains("retry."));
+        assert_eq!((retries.len(), others.len()), (6, 5), "{page}");
         let names = &system.names;
         for (label, queue, count) in
             [("rejected", names.rejected(), 3), ("dead", names.dead(), 2), ("notices", "webhook.paused".to_owned(), 2)]
