@@ -89,7 +89,7 @@ fn configure(folder: &Path, fixed: &str, mode: &str) {
     let path = folder.join("pgbouncer.ini");
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path).expect("a file can be made");
-    write!(file, "{fixed}pool_mode = {mode}\n").expect("it can be written");
+    writeln!(file, "{fixed}pool_mode = {mode}").expect("it can be written");
     // Only root can, and only root needs to.
     let _ = Command::new("chown").arg("nobody").arg(&path).stderr(Stdio::null()).status();
 }

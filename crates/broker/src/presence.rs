@@ -28,7 +28,7 @@ pub enum Presence {
 
 /// An answer of a node.
 enum Look {
-    Has(Connection, Channel),
+    Has(Box<(Connection, Channel)>),
     Lacks,
     Silent,
 }
@@ -73,8 +73,8 @@ impl Broker {
         let mut found = None;
         for look in looks {
             match look {
-                Look::Has(connection, channel) if found.is_none() => found = Some((connection, channel)),
-                Look::Has(connection, _channel) => farewell(&connection).await,
+                Look::Has(connected) if found.is_none() => found = Some(*connected),
+                Look::Has(connected) => farewell(&connected.0).await,
                 Look::Lacks | Look::Silent => {}
             }
         }
@@ -88,7 +88,7 @@ impl Broker {
             let (connection, channel) = self.open(uri, role, patience).await?;
             let (found, channel) = find(&connection, channel, queue).await?;
             if found.is_some() {
-                return Ok(Look::Has(connection, channel));
+                return Ok(Look::Has(Box::new((connection, channel))));
             }
             farewell(&connection).await;
             Ok::<_, BrokerError>(Look::Lacks)
