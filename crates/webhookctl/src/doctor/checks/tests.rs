@@ -273,10 +273,10 @@ fn the_services_and_what_waits_are_judged() {
         work(seen, WorkSeen { outbox_late: WorkSeen::MOST, ..Default::default() });
     });
     only("backlog.notices", Error, "2 notices for over", |seen| {
-        work(seen, WorkSeen { notices_late: 2, ..Default::default() })
+        work(seen, WorkSeen { notices_late: 2, ..Default::default() });
     });
     only("backlog.tasks", Error, "do not go on: 1", |seen| {
-        work(seen, WorkSeen { tasks_late: 1, ..Default::default() })
+        work(seen, WorkSeen { tasks_late: 1, ..Default::default() });
     });
 }
 
