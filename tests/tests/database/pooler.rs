@@ -1,4 +1,5 @@
 //! PgBouncer between the services and the database: it must lend its connections by session.
+#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 use std::{collections::HashMap, process::Stdio, time::Duration};
 
