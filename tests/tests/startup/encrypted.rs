@@ -145,7 +145,8 @@ async fn a_database_that_does_not_speak_tls_is_not_spoken_to_without() {
         stream.read_to_end(&mut rest).await.unwrap();
         rest
     };
-    let (outcome, rest) = tokio::join!(reaches_database(&url), server);
+    let both = async { tokio::join!(reaches_database(&url), server) };
+    let (outcome, rest) = tokio::time::timeout(SOON, both).await.expect("the connection is given up");
     assert_refused("a server without TLS", outcome, &["server does not support TLS"]);
     assert!(rest.is_empty(), "nothing follows in the clear");
 }
