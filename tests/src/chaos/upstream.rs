@@ -51,7 +51,7 @@ impl Upstream {
             }
             while !due.is_empty() {
                 let sent = timeout(PATIENCE, self.send(&mut link, &mut due, &list)).await;
-                if !sent.is_ok_and(|sent| sent.is_ok()) {
+                if !sent.is_ok_and(|sent| sent.is_ok_and(|all| all)) {
                     link = None;
                     // Only spares a broker that is starting.
                     sleep(Duration::from_millis(100)).await;
@@ -71,20 +71,21 @@ impl Upstream {
         Published { event, times: 0 }
     }
 
-    /// Publishes all that are due, and moves the confirmed ones to `list`.
+    /// Publishes all that are due, and moves the confirmed ones to `list`. Returns whether none was refused: a queue
+    /// without a leader refuses events.
     async fn send(
         &self,
         link: &mut Option<Link>,
         due: &mut VecDeque<Published>,
         list: &Mutex<Vec<Published>>,
-    ) -> Result<(), lapin::Error> {
+    ) -> Result<bool, lapin::Error> {
         if link.is_none() {
             let connection = connect_any(&self.amqp_url).await?;
             let channel = connection.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             *link = Some(Link { _connection: connection, channel });
         }
-        let Some(Link { channel, .. }) = link else { return Ok(()) };
+        let Some(Link { channel, .. }) = link else { return Ok(false) };
         let mut confirms = Vec::with_capacity(due.len());
         for Published { event, times } in due.iter_mut() {
             let (exchange, key) = (self.exchange.as_str().into(), event.event_type.as_str().into());
@@ -94,9 +95,13 @@ impl Upstream {
             confirms.push(channel.basic_publish(exchange, key, options, &event.to_message(), properties).await?);
         }
         for confirm in confirms {
-            assert_eq!(confirm.await?, Confirmation::Ack(None), "the broker takes every event");
+            let confirm = confirm.await?;
+            if matches!(confirm, Confirmation::Nack(_)) {
+                return Ok(false);
+            }
+            assert_eq!(confirm, Confirmation::Ack(None), "a queue takes every event");
             list.lock().unwrap_or_else(PoisonError::into_inner).extend(due.pop_front());
         }
-        Ok(())
+        Ok(true)
     }
 }
