@@ -184,7 +184,11 @@ fn make_pool(config: &LedgerConfig, shared: Arc<Shared>) -> Result<Pool<AsyncPgC
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
         let (address, shared) = (Arc::clone(&address), Arc::clone(&shared));
-        let established = runtime.spawn(async move { establish(&address, process, patience, &shared.sessions).await });
+        // Nobody cancels the task when its caller gives up, and a frozen server never answers.
+        let established = runtime.spawn(async move {
+            let establishing = establish(&address, process, patience, &shared.sessions);
+            tokio::time::timeout(CONNECT_TIMEOUT, establishing).await.unwrap_or_else(|_| Err(timed_out()))
+        });
         Box::pin(async move {
             established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
         })
@@ -199,6 +203,10 @@ fn make_pool(config: &LedgerConfig, shared: Arc<Shared>) -> Result<Pool<AsyncPgC
         .recycle_timeout(Some(CONNECT_TIMEOUT))
         .build()
         .map_err(|error| LedgerError::Unavailable(error.into()))
+}
+
+fn timed_out() -> ConnectionError {
+    ConnectionError::BadConnection(format!("no connection within {CONNECT_TIMEOUT:?}"))
 }
 
 /// Whether a statement failed because the connection, or the server behind it, went away.
