@@ -53,7 +53,7 @@ pub struct Ledger {
 #[derive(Default)]
 struct Shared {
     pools: Mutex<Vec<Pool<AsyncPgConnection>>>,
-    sessions: Sessions,
+    sessions: Arc<Sessions>,
     timings: Timings,
 }
 
@@ -94,7 +94,7 @@ impl Ledger {
     }
 
     fn among(config: LedgerConfig, shared: Arc<Shared>) -> Result<Self, LedgerError> {
-        let pool = make_pool(&config, Arc::clone(&shared))?;
+        let pool = make_pool(&config, Arc::clone(&shared.sessions))?;
         shared.pools.lock().push(pool.clone());
         Ok(Self { pool, config: Arc::new(config), shared, ids_without_types_until: Arc::default() })
     }
@@ -175,7 +175,8 @@ impl Ledger {
     }
 }
 
-fn make_pool(config: &LedgerConfig, shared: Arc<Shared>) -> Result<Pool<AsyncPgConnection>, LedgerError> {
+/// The pool holds the sessions, but not the list of pools: it would hold itself.
+fn make_pool(config: &LedgerConfig, sessions: Arc<Sessions>) -> Result<Pool<AsyncPgConnection>, LedgerError> {
     let address = Arc::new(Address::parse(&config.url)?);
     let (process, patience) = (config.application_name, config.patience);
     let mut manager = ManagerConfig::default();
@@ -183,10 +184,10 @@ fn make_pool(config: &LedgerConfig, shared: Arc<Shared>) -> Result<Pool<AsyncPgC
     // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
-        let (address, shared) = (Arc::clone(&address), Arc::clone(&shared));
+        let (address, sessions) = (Arc::clone(&address), Arc::clone(&sessions));
         // Nobody cancels the task when its caller gives up, and a frozen server never answers.
         let established = runtime.spawn(async move {
-            let establishing = establish(&address, process, patience, &shared.sessions);
+            let establishing = establish(&address, process, patience, &sessions);
             tokio::time::timeout(CONNECT_TIMEOUT, establishing).await.unwrap_or_else(|_| Err(timed_out()))
         });
         Box::pin(async move {

@@ -313,7 +313,7 @@ async fn the_progress_of_a_recovery_counts_what_it_has_still_to_look_at() {
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         eventually("it is skipped", SOON, || async { system.sql(&skipped(4)).await.pop() }).await;
         let page = admin.get(&format!("/console/webhooks/{webhook}/recoveries/{id}/")).await.text;
-        let told = between(&page, r#"<p class="banner warn">"#, "</p>");
+        let told = between(&page, r#"<p class="banner idle">"#, "</p>");
         // The last one that it has looked at is not told apart from what is ahead.
         assert!(told.contains("5 deliveries sent again so far, 2 to go."), "{told}");
     })
