@@ -37,6 +37,8 @@ use crate::{
     system::{self, System},
 };
 
+/// The publishers: two upstream services, the second behind a proxy or balancer, and a business with an outbox.
+const NAMES: [&str; 3] = ["the first upstream service", "the second upstream service", "the business"];
 /// Every delivery settles within ten seconds of its first failure.
 const SCHEDULE: &str = "1s,2s,4s,6s,8s,10s";
 /// The timeout of an attempt: more than the slow receiver takes.
@@ -156,7 +158,11 @@ async fn storm(
         let exchange = system.names.events_exchange.clone();
         let upstream = Upstream { amqp_url, exchange, tenants: fixtures.tenants.clone() };
         let own = events.iter().map(|(_, event)| event).filter(|event| event.tenant % 2 == number).cloned().collect();
-        publishing.spawn(upstream.publish(began, own, Arc::clone(&confirmed)));
+        let publish = upstream.publish(began, own, Arc::clone(&confirmed));
+        publishing.spawn(async move {
+            publish.await;
+            NAMES[number]
+        });
     }
     let (relaying, stored) = (Arc::clone(&business), stored.into_iter().map(|(_, event)| event).collect());
     background.spawn(async move { relaying.relay().await });
@@ -164,6 +170,7 @@ async fn storm(
     publishing.spawn(async move {
         let committed = business.work(began, stored).await;
         list.lock().unwrap_or_else(PoisonError::into_inner).extend(committed);
+        NAMES[2]
     });
     let work = administrators.clone().work(began, options.length);
     tokio::join!(Arc::clone(&victims).suffer(began, plan.faults), work);
@@ -192,10 +199,11 @@ async fn storm(
 }
 
 /// Waits until every planned event is confirmed.
-async fn catch_up(mut publishing: JoinSet<()>, journal: &Journal) {
+async fn catch_up(mut publishing: JoinSet<&'static str>, journal: &Journal) {
     let all = async {
         while let Some(ended) = publishing.join_next().await {
-            ended.expect("a publisher does not fail");
+            let name = ended.expect("a publisher does not fail");
+            journal.say(format_args!("{name} has all confirms"));
         }
     };
     if tokio::time::timeout(CATCH_UP, all).await.is_err() {
