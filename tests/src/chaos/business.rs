@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_postgres::NoTls;
+use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
 #[expect(unreachable_pub, reason = "a file to copy into another program")]
@@ -55,7 +55,7 @@ impl Business {
     /// Makes each change at its time, or once the earlier ones are committed. Returns the events, when the relay has
     /// published them all.
     pub(super) async fn work(&self, began: Instant, planned: Vec<PlannedEvent>) -> Vec<Published> {
-        let mut committed = Vec::with_capacity(planned.len());
+        let (mut committed, mut client) = (Vec::with_capacity(planned.len()), None);
         for (nth, planned) in planned.into_iter().enumerate() {
             sleep_until(began + planned.at).await;
             let event = Event {
@@ -68,10 +68,10 @@ impl Business {
             if nth % ROLLED_BACK == 0 {
                 let abandoned = Event { id: Uuid::new_v4(), ..event.clone() };
                 // Whatever comes of it, it is not committed.
-                let _ = timeout(PATIENCE, self.change(&abandoned, false)).await;
+                let _ = timeout(PATIENCE, self.change(&mut client, &abandoned, false)).await;
             }
             // It may have been committed although no answer came: then it is found and stays as it is.
-            while !timeout(PATIENCE, self.change(&event, true)).await.is_ok_and(|done| done.is_ok()) {
+            while !timeout(PATIENCE, self.change(&mut client, &event, true)).await.is_ok_and(|done| done.is_ok()) {
                 sleep(Duration::from_millis(100)).await;
             }
             committed.push(Published { event, times: 1 });
@@ -82,10 +82,21 @@ impl Business {
         committed
     }
 
-    /// One transaction: the change, and its event.
-    async fn change(&self, event: &Event, commits: bool) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let (mut client, connection) = tokio_postgres::connect(&self.outbox.database_url, NoTls).await?;
-        let connection = tokio::spawn(connection);
+    /// One transaction: the change, and its event. The connection is kept unless something fails.
+    async fn change(
+        &self,
+        kept: &mut Option<Client>,
+        event: &Event,
+        commits: bool,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut client = match kept.take() {
+            Some(client) if !client.is_closed() => client,
+            _ => {
+                let (client, connection) = tokio_postgres::connect(&self.outbox.database_url, NoTls).await?;
+                tokio::spawn(connection);
+                client
+            }
+        };
         let transaction = client.transaction().await?;
         let change = "INSERT INTO changes (event_id) VALUES ($1::text::uuid) ON CONFLICT DO NOTHING";
         transaction.execute(change, &[&event.id.to_string()]).await?;
@@ -95,8 +106,7 @@ impl Business {
         } else {
             transaction.rollback().await?;
         }
-        drop(client);
-        let _ = connection.await;
+        *kept = Some(client);
         Ok(())
     }
 
