@@ -53,10 +53,19 @@ impl Drop for Timing<'_> {
     }
 }
 
-/// The function in which a closure of this type's name stands: the last part of the path that is an identifier.
+/// The function in which a closure of this type's name stands, without the types that it is generic over.
 fn function_of(closure: &'static str) -> &'static str {
-    let is_identifier = |part: &&str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    closure.rsplit("::").find(is_identifier).unwrap_or("unknown")
+    let path = closure.split("::{{closure}}").next().unwrap_or_default();
+    let mut depth = 0;
+    let generic = path.rfind(|c| {
+        depth += i32::from(c == '>') - i32::from(c == '<');
+        depth == 0
+    });
+    let path = if path.ends_with('>') { &path[..generic.unwrap_or_default()] } else { path };
+    match path.rsplit("::").next() {
+        Some(name) if !name.is_empty() => name,
+        _ => "unknown",
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +88,12 @@ mod tests {
     async fn a_call_has_the_name_of_its_function() {
         assert_eq!(Ledger.events_store(0).await, "events_store");
         assert_eq!(name_of(&async || {}), "a_call_has_the_name_of_its_function");
-        assert_eq!(function_of("<a::b>::{{closure}}"), "unknown");
+        for (path, name) in [
+            ("ledger::hot::<impl ledger::pool::Ledger>::deliveries_load::{{closure}}::{{closure}}", "deliveries_load"),
+            ("a::store<b::C<d::E>, f::G>::{{closure}}", "store"),
+            ("<a::b>::{{closure}}", "unknown"),
+        ] {
+            assert_eq!(function_of(path), name);
+        }
     }
 }
