@@ -8,7 +8,7 @@ use crate::{
     Frame, Paths, WebhookFrame,
     deliveries::{badge, class},
     health::in_short,
-    layout::{self, button},
+    layout::{self, button, copy},
     text::{beginning, shortened, shown},
     times::{clock, due, full, milliseconds, relative},
 };
@@ -192,11 +192,6 @@ impl DeliveryPage {
         let globs = if url.contains(['{', '}', '[', ']']) { " --globoff" } else { "" };
         format!("curl{globs} {}{headers} \\\n  --data-binary {}", quoted(url), quoted(&body))
     }
-}
-
-/// A button that copies the text of an element. It is shown only with the script.
-pub(crate) fn copy(id: &str, label: &str, name: &str) -> Markup {
-    html! { button type="button" class="small" data-copy=(id) aria-label=(name) hidden { (label) } }
 }
 
 fn step(title: &Markup, about: &Markup) -> Markup {

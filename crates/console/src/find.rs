@@ -8,7 +8,7 @@ use crate::{
     Frame, Paths,
     deliveries::{attempts, badge},
     layout,
-    text::{number, shortened},
+    text::{number, sentence, shortened},
     times::{due, full, relative},
 };
 
@@ -116,14 +116,6 @@ fn unknown(why: &str) -> Markup {
             @if !reasons.is_empty() { ul.steps { @for reason in reasons.split("; or ") { li { (sentence(reason)) } } } }
         }
     }
-}
-
-/// A text that begins with a capital and ends with a full stop.
-pub(crate) fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    let stop = if text.ends_with('.') { "" } else { "." };
-    format!("{first}{}{stop}", letters.as_str())
 }
 
 #[cfg(test)]

@@ -176,3 +176,8 @@ pub(crate) fn token(frame: &Frame) -> Markup {
 pub(crate) fn button(frame: &Frame, action: &str, label: &str, class: &str) -> Markup {
     html! { form method="post" action=(action) { (token(frame)) button class=(class) { (label) } } }
 }
+
+/// A button that copies the text of an element. It is shown only with the script.
+pub(crate) fn copy(id: &str, label: &str, name: &str) -> Markup {
+    html! { button type="button" class="small" data-copy=(id) aria-label=(name) hidden { (label) } }
+}

@@ -2,7 +2,10 @@
 
 use maud::{Markup, html};
 
-use crate::{Fault, find::sentence, text::in_query};
+use crate::{
+    Fault,
+    text::{in_query, sentence},
+};
 
 /// What of the log is asked for, as it was written in the address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

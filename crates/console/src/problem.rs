@@ -3,7 +3,7 @@
 use domain::WebhookId;
 use maud::html;
 
-use crate::{Paths, find::sentence, layout};
+use crate::{Paths, layout, text::sentence};
 
 /// Where an error's page leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

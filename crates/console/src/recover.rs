@@ -5,9 +5,8 @@ use maud::{Markup, html};
 
 use crate::{
     Fault, Frame, Paths, Tab, WebhookFrame,
-    find::sentence,
     layout::{self, token},
-    text::{count, foreign, number},
+    text::{count, foreign, number, sentence},
     times::{for_input, full, relative},
 };
 

@@ -6,8 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     Frame, Paths, WebhookForm,
-    delivery::copy,
-    layout::{self, token},
+    layout::{self, copy, token},
     text::foreign,
     webhook::event_types,
 };

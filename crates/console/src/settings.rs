@@ -5,8 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     Frame, Paths, Tab, WebhookForm, WebhookFrame,
-    delivery::copy,
-    layout::{button, token},
+    layout::{button, copy, token},
     text::bounded,
     times::full,
 };

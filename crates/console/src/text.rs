@@ -24,6 +24,14 @@ pub(crate) fn shown(text: &str, most: usize) -> (String, bool) {
     (kept.to_owned(), is_cut || is_longer)
 }
 
+/// A text that begins with a capital and ends with a full stop.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let stop = if text.ends_with('.') { "" } else { "." };
+    format!("{first}{}{stop}", letters.as_str())
+}
+
 /// A number with thin spaces between thousands.
 pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();

@@ -5,10 +5,8 @@ use ledger::Webhook;
 use maud::{Markup, html};
 
 use crate::{
-    Done, Frame, Health, Paths,
-    delivery::copy,
-    health,
-    layout::{self, Crumb, button, token},
+    Done, Frame, Health, Paths, health,
+    layout::{self, Crumb, button, copy, token},
     text::foreign,
 };
 

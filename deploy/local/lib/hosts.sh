@@ -44,7 +44,7 @@ can_have_hosts() {
 
 address_of() { echo "$network.$1"; }
 # The end of a host's cable, in the bridge.
-cable_of() { echo "wh$tag$(tr -d a-z <<<"$1")$(cut -c 1 <<<"$1")"; }
+cable_of() { echo "wh$tag$(tr -d '[:lower:]' <<<"$1")$(cut -c 1 <<<"$1")"; }
 namespace_of() { echo "wh-$tag-$1"; }
 
 make_host() {

@@ -24,7 +24,7 @@ use super::{
     ground::Ground,
     journal::Journal,
     ordeals::Ordeals,
-    plan::{Line, Options, Plan, Setup},
+    plan::{Line, Options, Plan, PlannedEvent, Setup},
     report::Report,
     rest::{Administrators, Record},
     settle::settle,
@@ -125,6 +125,27 @@ fn settings() -> Vec<(&'static str, String)> {
     settings.map(|(name, value)| (name, value.to_owned())).to_vec()
 }
 
+/// Starts the upstream services, each at an address of its own, which share the events by their tenants.
+fn publish(
+    system: &System,
+    began: Instant,
+    (fixtures, events): (&Fixtures, &[PlannedEvent]),
+    addresses: [String; 2],
+    confirmed: &Arc<Mutex<Vec<Published>>>,
+    publishing: &mut JoinSet<&'static str>,
+) {
+    for (number, amqp_url) in addresses.into_iter().enumerate() {
+        let exchange = system.names.events_exchange.clone();
+        let upstream = Upstream { amqp_url, exchange, tenants: fixtures.tenants.clone() };
+        let own = events.iter().filter(|event| event.tenant % 2 == number).cloned().collect();
+        let publish = upstream.publish(began, own, Arc::clone(confirmed));
+        publishing.spawn(async move {
+            publish.await;
+            NAMES[number]
+        });
+    }
+}
+
 async fn storm(
     system: &Arc<System>,
     options: Options,
@@ -154,16 +175,8 @@ async fn storm(
     let business = Arc::new(Business::open(system, through.clone(), fixtures.tenants.clone()).await);
     let (stored, events): (Vec<_>, Vec<_>) =
         plan.events.into_iter().enumerate().partition(|(number, _)| number % THROUGH_THE_OUTBOX == 0);
-    for (number, amqp_url) in [system.amqp_url.clone(), through].into_iter().enumerate() {
-        let exchange = system.names.events_exchange.clone();
-        let upstream = Upstream { amqp_url, exchange, tenants: fixtures.tenants.clone() };
-        let own = events.iter().map(|(_, event)| event).filter(|event| event.tenant % 2 == number).cloned().collect();
-        let publish = upstream.publish(began, own, Arc::clone(&confirmed));
-        publishing.spawn(async move {
-            publish.await;
-            NAMES[number]
-        });
-    }
+    let events = events.into_iter().map(|(_, event)| event).collect::<Vec<_>>();
+    publish(system, began, (&fixtures, &events), [system.amqp_url.clone(), through], &confirmed, &mut publishing);
     let (relaying, stored) = (Arc::clone(&business), stored.into_iter().map(|(_, event)| event).collect());
     background.spawn(async move { relaying.relay().await });
     let list = Arc::clone(&confirmed);

@@ -3,12 +3,12 @@
 
 mod alerts;
 mod page;
+mod sample;
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use domain::EventType;
 use end_to_end::{
-    api::{Answer, Api},
     events::Event,
     processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
@@ -17,11 +17,10 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-use crate::page::{assert_described, described};
-
-async fn ask(ops: SocketAddr, path: &str) -> Answer {
-    Api { address: ops, session: None }.get(path).await
-}
+use crate::{
+    page::{assert_described, described},
+    sample::{ask, read},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_process_says_that_it_lives_and_what_it_is_ready_for() {
@@ -93,33 +92,6 @@ async fn a_process_that_finishes_its_work_is_not_ready_for_more() {
         assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await, 1);
     })
     .await;
-}
-
-/// A sample of a metrics page.
-struct Sample<'p> {
-    family: &'p str,
-    labels: Vec<(&'p str, &'p str)>,
-}
-
-/// Reads a page. Asserts that every sample belongs to a family with HELP and TYPE.
-fn read(page: &str) -> (BTreeMap<&str, &str>, Vec<Sample<'_>>) {
-    let about = |word: &'static str| page.lines().filter_map(move |line| line.strip_prefix(word)?.split_once(' '));
-    let types: BTreeMap<_, _> = about("# TYPE ").collect();
-    let helps: BTreeMap<_, _> = about("# HELP ").collect();
-    assert!(page.ends_with("# EOF\n") && types.keys().eq(helps.keys()), "{page}");
-    assert!(helps.values().all(|help| help.len() > 5));
-    let samples = page.lines().filter(|line| !line.starts_with('#')).map(|line| {
-        let (series, value) = line.rsplit_once(' ').unwrap();
-        assert!(value.parse::<f64>().is_ok(), "{line}");
-        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let ends = ["_total", "_bucket", "_sum", "_count", "_info", ""];
-        let family = ends.iter().find_map(|end| name.strip_suffix(end).filter(|name| types.contains_key(name)));
-        let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
-        let labels = labels.map(|label| label.split_once('=').unwrap()).collect();
-        Sample { family: family.unwrap_or_else(|| panic!("{name} has no TYPE")), labels }
-    });
-    let samples = samples.collect();
-    (types, samples)
 }
 
 const ROUTES: [&str; 3] = ["/api/v1/webhooks/", "/api/v1/webhooks/{id}/", "unmatched"];

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
 };
 
-use crate::{ask, read};
+use crate::sample::{ask, read};
 
 const PAGE: &str = include_str!("../../../deploy/metrics.md");
 

@@ -108,6 +108,8 @@ const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND deliv
 const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, task, until) VALUES ($1, 'cancel', $2) \
      ON CONFLICT (webhook_id, task) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
        until = excluded.until, leased_until = excluded.leased_until";
+/// When a step is taken again that failed, most often for a lock. Shorter than a lease, which lasts as long as a step may.
+const AFTER_FAILURE: &str = "interval '5 seconds'";
 const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $3, leased_until = now() + $4 * interval '1 second' \
      WHERE webhook_id = $1 AND task = $2";
 const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'cancel') AS cancel, \
@@ -160,7 +162,15 @@ impl Ledger {
             })
             .await
         });
-        step.await.map(Some)
+        let taken = step.await.map(Some);
+        if matches!(&taken, Err(error) if !error.is_unavailable()) {
+            let soon = diesel::sql_query(format!(
+                "UPDATE webhook_tasks SET leased_until = now() + {AFTER_FAILURE} WHERE webhook_id = $1 AND task = $2"
+            ));
+            let soon = soon.bind::<SqlUuid, _>(webhook_id).bind::<Text, _>(name);
+            self.run(async |conn| soon.execute(conn).await).await?;
+        }
+        taken
     }
 
     /// How many tasks and recoveries are under way.

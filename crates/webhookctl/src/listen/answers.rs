@@ -11,8 +11,11 @@ use hyper::{
 };
 use service_kit::process;
 
-use super::{Arguments, server::LONGEST_BODY};
+use super::Arguments;
 use crate::PROCESS;
+
+/// The longest body that is read, in bytes: of a delivery, and of an answer to one.
+pub(super) const LONGEST_BODY: usize = 16 * 1024 * 1024;
 
 /// The longest time for a developer's program. The service waits for less.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -25,13 +25,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answers::{Answer, Answers},
+    answers::{Answer, Answers, LONGEST_BODY},
     screen::{Screen, Shown},
     verdict::Verdicts,
 };
 
-/// The longest body that is read, in bytes.
-pub(super) const LONGEST_BODY: usize = 16 * 1024 * 1024;
 /// How many deliveries are remembered, to count their attempts.
 const REMEMBERED: usize = 10_000;
 /// How long a handshake may take.
