@@ -41,6 +41,14 @@ async fn reaches_database(url: &str) -> Result<(), String> {
     ledger(url)?.clock().await.map(drop).map_err(|error| with_causes(&error))
 }
 
+/// Asserts that a client certificate is refused. The server judges it after the handshake (TLS 1.3), and closes: its reset may
+/// overtake what it says.
+fn assert_refused_or_reset(what: &str, outcome: Result<(), String>, words: &[&str]) {
+    let said = outcome.expect_err(what);
+    let is_reset = ["reset by peer", "Broken pipe", "connection aborted"].iter().any(|reset| said.contains(reset));
+    assert!(is_reset || words.iter().all(|word| said.contains(word)), "{what}: {said}");
+}
+
 /// Connects as a service does, with these settings of TLS.
 async fn reaches_broker(url: &str, files: &[(&str, String)]) -> Result<(), String> {
     let mut variables = std::collections::HashMap::from([
@@ -170,7 +178,7 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     let unknown = ["TLS with the broker failed", "signed by an unknown authority"];
     assert_refused("Mozilla's authorities", reaches_broker(&localhost, &[certificate, key]).await, &unknown);
     let wanted = ["the server wants a client certificate, and none is set"];
-    assert_refused("no certificate", reaches_broker(&localhost, std::slice::from_ref(&authority)).await, &wanted);
+    assert_refused_or_reset("none", reaches_broker(&localhost, std::slice::from_ref(&authority)).await, &wanted);
     let stranger = TestCa::new();
     let (certificate, key) = stranger.issue(&["client"], Validity::Valid);
     pair.client_file("strange.pem", &certificate);
@@ -178,7 +186,7 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     let [certificate, key] = client("strange");
     let strange = [authority, certificate, key];
     let refused = ["the server refuses our client certificate", "UnknownCA"];
-    assert_refused("a stranger's", reaches_broker(&localhost, &strange).await, &refused);
+    assert_refused_or_reset("a stranger's", reaches_broker(&localhost, &strange).await, &refused);
     let plain_port = pair.servers.servers().amqp_url.replace("amqp://", "amqps://");
     let deaf = ["the server does not speak TLS on this port"];
     assert_refused("a port without TLS", reaches_broker(&plain_port, &good).await, &deaf);

@@ -51,7 +51,8 @@ fn names_in(folder: &std::path::Path) -> BTreeSet<String> {
         Some(extension) if extension == "rs" => {
             let text = std::fs::read_to_string(&path).unwrap();
             let is_name = |word: &&str| {
-                word.starts_with("webhooks_") && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+                let is_other = word.contains("__") || word.ends_with("_total");
+                word.starts_with("webhooks_") && !is_other && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
             };
             text.split('"').filter(is_name).map(str::to_owned).collect()
         }
