@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz bench bench-isolation volume openapi release-contracts run lint clean toolchain
+.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz deploy-check bench bench-isolation volume openapi release-contracts run lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -10,7 +10,7 @@ STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
 BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool deploy/local/deploy-check .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ compat: toolchain ## Test on RabbitMQ 4 and PostgreSQL 17, as root, and write wh
 
 api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'
+
+deploy-check: ## Check the Helm chart, its examples and the Containerfile (ARGS=--prove breaks them, to see the checks fail)
+	@deploy/local/deploy-check $(ARGS)
 
 bench: toolchain ## Measure, and write target/bench/report.json (make bench ARGS='latency memory' measures parts)
 	@$(BUILD_TO_MEASURE)

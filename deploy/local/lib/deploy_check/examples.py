@@ -1,0 +1,80 @@
+"""deploy/helm/examples: servers, and values of the chart that fit them."""
+
+import re
+
+import yaml
+
+from . import project
+from .helm import Refused, merged
+from .rules import RULES, Manifests
+from .shapes import builtin, name_of
+
+CUSTOM = ("RabbitmqCluster", "Cluster")
+
+
+def documents():
+    found = []
+    for name in ("rabbitmq.yaml", "postgres.yaml"):
+        found += list(yaml.safe_load_all((project.EXAMPLES / name).read_text()))
+    return found
+
+
+def faults(helm):
+    path = project.EXAMPLES / "values.yaml"
+    servers = {document["kind"]: document for document in documents() if document["kind"] in CUSTOM}
+    values = yaml.safe_load(path.read_text())
+    try:
+        made = helm.template(path)
+    except Refused as error:
+        yield f"values.yaml: {error}"
+        return
+    yield from builtin([document for document in documents() if document["kind"] not in CUSTOM])
+    defaults = yaml.safe_load((project.CHART / "values.yaml").read_text())
+    manifests = Manifests(made, merged(defaults, values))
+    for rule in RULES:
+        yield from (f"values.yaml: {fault}" for fault in rule(manifests))
+    yield from broker(servers["RabbitmqCluster"], values)
+    yield from database(servers["Cluster"], values)
+
+
+def broker(cluster, values):
+    name, spec = cluster["metadata"]["name"], cluster["spec"]
+    config = spec["rabbitmq"]["additionalConfig"]
+    # What the reference set-up of deploy/production.md names.
+    text = (project.ROOT / "deploy/production.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| RabbitMQ | three nodes"))
+    for setting in re.findall(r"`([a-z_]+ = \w+)`", row):
+        if setting not in config:
+            yield f"{name_of(cluster)}: lacks {setting}"
+    if spec["replicas"] != 3 or "net_ticktime, 12" not in spec["rabbitmq"]["advancedConfig"]:
+        yield f"{name_of(cluster)}: is not the reference set-up"
+    nodes = [f"{name}-server-{number}.{name}-nodes" for number in range(spec["replicas"])]
+    hosts = re.findall(r"@([\w.-]+):5672", values["broker"]["url"])
+    if hosts != nodes or values["broker"]["existingSecret"] != f"{name}-default-user":
+        yield f"values.yaml: its broker is not {nodes}"
+    peers = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}]
+    if values["networkPolicy"]["broker"] != {"to": peers, "ports": [5672]}:
+        yield f"values.yaml: its policy does not lead to {name}"
+
+
+def database(cluster, values):
+    name, spec = cluster["metadata"]["name"], cluster["spec"]
+    replication = spec["postgresql"]["synchronous"]
+    if spec["instances"] != 3 or (replication["method"], replication["number"]) != ("any", 1):
+        yield f"{name_of(cluster)}: is not the reference set-up"
+    if replication["dataDurability"] != "required":
+        yield f"{name_of(cluster)}: may lose what was accepted"
+    wanted = f"@{name}-rw:5432/{spec['bootstrap']['initdb']['database']}?sslmode=verify-full&"
+    secrets = (values["database"]["existingSecret"], values["database"]["tls"]["existingSecret"])
+    if wanted not in values["database"]["url"] or secrets != (f"{name}-app", f"{name}-ca"):
+        yield f"values.yaml: its database is not {name}"
+    # Every process, at the largest numbers that the chart's values have.
+    defaults = yaml.safe_load((project.CHART / "values.yaml").read_text())
+    processes = defaults["apiService"]["replicas"] + sum(
+        defaults["keda"][part]["maxReplicas"] for part in ("dispatcher", "eventIngest"))
+    each = int(project.settings()["WEBHOOKS__DATABASE__MAX_CONNECTIONS"].default)
+    needed = processes * each + defaults["keda"]["eventIngest"]["maxReplicas"]
+    if int(spec["postgresql"]["parameters"]["max_connections"]) < needed * 1.2:
+        yield f"{name_of(cluster)}: {needed} connections, and few to spare"
+    if values["networkPolicy"]["database"]["to"] != [{"podSelector": {"matchLabels": {"cnpg.io/cluster": name}}}]:
+        yield f"values.yaml: its policy does not lead to {name}"

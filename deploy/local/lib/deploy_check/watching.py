@@ -1,0 +1,46 @@
+"""Rules of metrics, alerts and dashboards."""
+
+import yaml
+
+from . import project
+from .manifests import rule
+from .shapes import name_of
+
+
+@rule
+def metrics_keep_their_labels(manifests):
+    """What the Prometheus operator adds to each target must not be what a metric has itself."""
+    _, labels = project.metrics()
+    added = {"namespace", "pod", "container", "endpoint", "job", "instance"}
+    if manifests.of("ServiceMonitor"):
+        added.add("service")
+    if clash := added & labels:
+        yield f"the operator renames the labels {sorted(clash)} of metrics"
+
+
+@rule
+def alerts_are_those_of_the_project(manifests):
+    documents = manifests.of("PrometheusRule")
+    if len(documents) != (1 if manifests.value("monitoring.prometheusRule.enabled", False) else 0):
+        yield f"there are {len(documents)} PrometheusRules"
+    url = manifests.value("monitoring.prometheusRule.runbookUrl")
+    for document in documents:
+        text = project.ALERTS.read_text()
+        if document["spec"] != yaml.safe_load(text.replace(project.RUNBOOKS, url)):
+            yield f"{name_of(document)}: its rules are not those of deploy/prometheus/alerts.yml"
+        if "docs.example.com" in str(document):
+            yield f"{name_of(document)}: its runbooks are at docs.example.com"
+
+
+@rule
+def dashboards_are_those_of_the_project(manifests):
+    found = {}
+    for document in manifests.of("ConfigMap"):
+        if "-dashboard-" in document["metadata"]["name"]:
+            found.update(document["data"])
+            if "grafana_dashboard" not in document["metadata"]["labels"]:
+                yield f"{name_of(document)}: Grafana's sidecar does not see it"
+    on = manifests.value("monitoring.dashboards.enabled", False)
+    wanted = {path.name: path.read_text() for path in project.DASHBOARDS.glob("*.json")} if on else {}
+    if {name: text.strip() for name, text in found.items()} != {name: text.strip() for name, text in wanted.items()}:
+        yield f"the dashboards are {sorted(found)}, and not deploy/grafana/dashboards"
