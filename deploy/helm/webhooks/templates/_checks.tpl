@@ -27,7 +27,7 @@
 {{- $values := index $.Values $name -}}
 {{- $variable := upper $name -}}
 {{- range $url := splitList "://" $values.url | rest -}}
-{{- $credentials := regexFind "^[^/,]*@" $url | trimSuffix "@" -}}
+{{- $credentials := regexFind "^.*@" $url | trimSuffix "@" -}}
 {{- if and $credentials (ne $credentials (printf "$(%s_USERNAME):$(%s_PASSWORD)" $variable $variable)) -}}
 {{- fail (printf "%s.url holds credentials: write $(%s_USERNAME):$(%s_PASSWORD)@ instead, and put them into the Secret %s" $name $variable $variable $values.existingSecret) -}}
 {{- end -}}
