@@ -71,17 +71,18 @@ def refused_networks():
 
 @functools.cache
 def metrics():
-    """Names of metrics, with the endings that Prometheus sees, and all their labels."""
-    names, labels = set(), set()
+    """The labels of each metric, by its name with the ending that Prometheus sees."""
+    found = {}
     for line in (ROOT / "deploy/metrics.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) > 4 and cells[1].startswith("`webhooks_"):
             name, kind = cells[1].strip("`"), cells[2]
             endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "info": ["_info"]}
-            names |= {name + ending for ending in endings.get(kind, [""])}
-            labels |= set(re.findall(r"`(\w+)`", cells[3]))
-    assert len(names) > 30, "metrics.md is not written as this expects"
-    return names, labels
+            for ending in endings.get(kind, [""]):
+                bucket = {"le"} if ending == "_bucket" else set()
+                found[name + ending] = set(re.findall(r"`(\w+)`", cells[3])) | bucket
+    assert len(found) > 30, "metrics.md is not written as this expects"
+    return found
 
 
 def seconds(text):

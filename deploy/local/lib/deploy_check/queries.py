@@ -11,10 +11,11 @@ from .helm import NAMESPACE
 IN = f'namespace="{NAMESPACE}"'
 # All first attempts begin 30 s to 60 s after their event.
 LATE = {
-    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",le="30"}}': "0x40",
-    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",le="60"}}': "0+10x40",
-    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",le="+Inf"}}': "0+10x40",
+    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="30"}}': "0x40",
+    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="60"}}': "0+10x40",
+    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="+Inf"}}': "0+10x40",
 }
+LATE_IN_THE_SLOW_LANE = {series.replace('lane="main"', 'lane="slow"'): values for series, values in LATE.items()}
 NOBODY_WAITS = {f'webhooks_lane_ready_jobs{{{IN},pod="{pod}",lane="main"}}': "0x40" for pod in "ab"}
 JOBS_WAIT = {series: "7x40" for series in NOBODY_WAITS}
 OTHERS_WAIT = {series.replace(IN, 'namespace="other"'): "7x40" for series in NOBODY_WAITS} | {
@@ -30,8 +31,9 @@ BUSY = {
 CASES = [
     ("late attempts while jobs wait", "delay", LATE | JOBS_WAIT, "({}) > bool 30", True),
     ("late attempts while nobody waits", "delay", LATE | NOBODY_WAITS | OTHERS_WAIT, "({}) == bool 0", True),
+    ("late attempts in the slow lane alone", "delay", LATE_IN_THE_SLOW_LANE | JOBS_WAIT, "({}) == bool 0", True),
     ("no attempt yet", "delay", NOBODY_WAITS, "({}) == bool 0", True),
-    ("lost metrics", "delay", OTHERS_WAIT | {}, "{}", False),
+    ("lost metrics", "delay", OTHERS_WAIT, "{}", False),
     ("slots", "slots", BUSY, "({}) == bool 0.75", True),
     ("lost metrics of slots", "slots", LATE, "{}", False),
 ]

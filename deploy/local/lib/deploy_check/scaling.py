@@ -68,14 +68,17 @@ def prometheus_triggers(manifests):
 
 @rule
 def keda_asks_prometheus_for_what_exists(manifests):
-    names, _ = project.metrics()
+    known = project.metrics()
     found = set()
     for document, trigger in prometheus_triggers(manifests):
         found.add(trigger["name"])
         query = trigger["metadata"]["query"]
-        for name in re.findall(r"webhooks_\w+", query):
-            if name not in names:
+        for name, matchers in re.findall(r"(webhooks_\w+)\{([^}]*)\}", query):
+            if name not in known:
                 yield f"{name_of(document)}: asks for {name}, which deploy/metrics.md does not have"
+            for label in re.findall(r"(\w+)=", matchers):
+                if label not in known.get(name, {label}) | {"namespace"}:
+                    yield f"{name_of(document)}: asks for {name} by {label}, which deploy/metrics.md does not have"
         if 'namespace="' not in query:
             yield f"{name_of(document)}: asks for other installations' metrics as well"
         if "slow" in query:

@@ -10,7 +10,7 @@ from .shapes import name_of
 @rule
 def metrics_keep_their_labels(manifests):
     """What the Prometheus operator adds to each target must not be what a metric has itself."""
-    _, labels = project.metrics()
+    labels = set().union(*project.metrics().values())
     added = {"namespace", "pod", "container", "endpoint", "job", "instance"}
     if manifests.of("ServiceMonitor"):
         added.add("service")
