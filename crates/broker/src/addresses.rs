@@ -85,6 +85,11 @@ fn in_brackets(address: &str) -> Option<&str> {
     Some(host.strip_prefix('[')?.split_once(']')?.0)
 }
 
+/// `host:port`, as logs and `webhookctl doctor` name a node.
+pub(crate) fn node_of(uri: &AMQPUri) -> String {
+    format!("{}:{}", uri.authority.host, uri.authority.port)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lapin::{Channel, Connection, uri::AMQPUri};
 
 use crate::{
+    addresses::node_of,
     error::BrokerError,
     link::{Broker, CONNECT_TIMEOUT, farewell},
     presence::{Presence, find},
@@ -28,7 +29,7 @@ impl Broker {
                 Err(_) => failed = BrokerError::Timeout(share),
             }
             if addresses.are_several() {
-                let host = format!("{}:{}", uri.authority.host, uri.authority.port);
+                let host = node_of(uri);
                 tracing::warn!(
                     host,
                     error = &failed as &dyn std::error::Error,

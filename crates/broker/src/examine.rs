@@ -8,11 +8,11 @@ use lapin::{
     options::{BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions},
     protocol::{AMQPErrorKind, AMQPSoftError},
     types::FieldTable,
-    uri::AMQPUri,
 };
 use tokio::time::timeout;
 
 use crate::{
+    addresses::node_of,
     error::BrokerError,
     greeting,
     link::{Broker, farewell},
@@ -82,7 +82,7 @@ impl Broker {
                 }
                 Err(fault) => Some(fault),
             };
-            seen.push(NodeSeen { address: address(uri), version, fault });
+            seen.push(NodeSeen { address: node_of(uri), version, fault });
         }
         (seen, examiner)
     }
@@ -92,10 +92,6 @@ impl Broker {
     pub fn vhost(&self) -> String {
         self.uris().next().map(|uri| uri.vhost.clone()).unwrap_or_default()
     }
-}
-
-fn address(uri: &AMQPUri) -> String {
-    format!("{}:{}", uri.authority.host, uri.authority.port)
 }
 
 impl Examiner {

@@ -8,6 +8,7 @@ use lapin::{
 };
 
 use crate::{
+    addresses::node_of,
     error::BrokerError,
     link::{Broker, CONNECT_TIMEOUT, farewell, in_time},
 };
@@ -61,7 +62,7 @@ impl Broker {
         let lacking = looks.iter().filter(|look| matches!(look, Look::Lacks)).count();
         if lacking < looks.len() {
             for (uri, _) in uris.iter().zip(&looks).filter(|(_, look)| matches!(look, Look::Lacks)) {
-                let node = format!("{}:{}", uri.authority.host, uri.authority.port);
+                let node = node_of(uri);
                 tracing::warn!(
                     node,
                     queue,

@@ -110,6 +110,7 @@ pub(super) struct Roles {
 pub(super) struct ClusterSeen {
     pub(super) vhost: String,
     pub(super) nodes: Looked<NodesSeen>,
+    pub(super) waits: Option<WaitsSeen>,
     pub(super) queues: Looked<Vec<MembersSeen>>,
     pub(super) policies: Looked<Vec<PolicySeen>>,
     pub(super) operator_policies: Looked<Vec<PolicySeen>>,
@@ -131,6 +132,15 @@ pub(super) struct NodesSeen {
     pub(super) partitions: Vec<String>,
     /// Feature flags that are stable and not enabled.
     pub(super) disabled: Vec<String>,
+}
+
+/// What the asked node waits for when another one is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaitsSeen {
+    /// Seconds until the silent node counts as gone (`net_ticktime`; up to a quarter more).
+    pub(super) silent_node_s: u64,
+    /// Milliseconds until a retry queue hands on again what was not confirmed.
+    pub(super) confirm_ms: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

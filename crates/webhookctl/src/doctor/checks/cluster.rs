@@ -7,7 +7,7 @@ use broker::Seen;
 use super::{
     super::{
         finding::{Finding, many},
-        observed::{ClusterSeen, MembersSeen, NodesSeen, Observed, PolicySeen},
+        observed::{ClusterSeen, MembersSeen, NodesSeen, Observed, PolicySeen, WaitsSeen},
     },
     unseen,
 };
@@ -18,6 +18,9 @@ const LOSES: [&str; 5] = ["message-ttl", "expires", "max-length", "max-length-by
 const SHADOWS: [&str; 4] = ["dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "overflow"];
 /// Three members survive the loss of one; more cost more than they are worth.
 const ENOUGH: usize = 3;
+/// The longest waits for a silent node that keep to what deploy/production.md promises.
+const SILENT_NODE_S: u64 = 20;
+const CONFIRM_MS: u64 = 30_000;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let Some(seen) = &observed.cluster else {
@@ -29,6 +32,9 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Ok(nodes) => of_nodes(nodes),
         Err(why) => vec![unseen("cluster.nodes", why)],
     };
+    if seen.nodes.as_ref().is_ok_and(|nodes| nodes.all.len() > 1) {
+        findings.extend(seen.waits.map(waits));
+    }
     match &seen.queues {
         Ok(queues) => {
             let ours = ours(queues, observed);
@@ -95,6 +101,20 @@ fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// By default deliveries stand still for a minute when a node is silent, and retries for three.
+fn waits(WaitsSeen { silent_node_s, confirm_ms }: WaitsSeen) -> Finding {
+    let id = "cluster.waits";
+    let confirm_s = confirm_ms.div_ceil(1_000);
+    let text = format!(
+        "a silent node is given up after {silent_node_s} s, and a retry that it did not confirm is handed on again after {confirm_s} s"
+    );
+    if silent_node_s <= SILENT_NODE_S && confirm_ms <= CONFIRM_MS {
+        return Finding::ok(id, text);
+    }
+    let remedy = "[{kernel, [{net_ticktime, 12}]}, {rabbit, [{dead_letter_worker_publisher_confirm_timeout, 20000}]}]. in each node's advanced.config";
+    Finding::warning(id, text, remedy)
 }
 
 fn members(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Finding {

@@ -152,6 +152,8 @@ fn clock(offset: time::Duration, took: Duration) -> Finding {
         );
     }
     let millis = took.as_millis();
+    // Adding a positive zero takes the sign of a negative one.
+    let seconds = (seconds * 1_000.0).round() / 1_000.0 + 0.0;
     Finding::ok("database.clock", format!("answers in {millis} ms; this machine's clock is {seconds:+.3} s off"))
 }
 

@@ -7,9 +7,14 @@ use broker::Broker;
 use serde_json::Value;
 
 use super::{
-    super::observed::{Binding, ClusterSeen, MembersSeen, NodesSeen, PolicySeen},
+    super::observed::{Binding, ClusterSeen, MembersSeen, NodesSeen, PolicySeen, WaitsSeen},
     rabbitmqctl::ask,
 };
+
+/// How long a node waits for a silent one, in seconds, and a retry queue for the confirm of what it hands on, in
+/// milliseconds. AMQP shows neither, nor does another command in JSON.
+const WAITS: &str = "[net_kernel:get_net_ticktime(), \
+    application:get_env(rabbit, dead_letter_worker_publisher_confirm_timeout, undefined)].";
 
 pub(super) async fn look(broker: &Broker, command: &str) -> ClusterSeen {
     let vhost = broker.vhost();
@@ -17,8 +22,9 @@ pub(super) async fn look(broker: &Broker, command: &str) -> ClusterSeen {
         let (name, columns) = what.split_first().unwrap_or((&"", &[]));
         ask(command, &[&[*name, "-p", &vhost], columns].concat()).await
     };
-    let (nodes, queues, policies, operator_policies, bindings) = tokio::join!(
+    let (nodes, waits, queues, policies, operator_policies, bindings) = tokio::join!(
         ask(command, &["cluster_status"]),
+        ask(command, &["eval", WAITS]),
         list(&["list_queues", "name", "policy", "leader", "members", "online"]),
         list(&["list_policies"]),
         list(&["list_operator_policies"]),
@@ -29,6 +35,7 @@ pub(super) async fn look(broker: &Broker, command: &str) -> ClusterSeen {
     };
     ClusterSeen {
         nodes: nodes.map(|value| self::nodes(&value)),
+        waits: waits.ok().and_then(|value| self::waits(&value)),
         queues: queues.map(|value| value.as_array().into_iter().flatten().filter_map(members).collect()),
         policies: policies.map(|value| rows(value, policy)),
         operator_policies: operator_policies.map(|value| rows(value, policy)),
@@ -76,6 +83,11 @@ fn nodes(status: &Value) -> NodesSeen {
         partitions: map("partitions").map(|(node, others)| format!("{node} {others}")).collect(),
         disabled: flags.filter(is_off).filter_map(|flag| text(flag, "name")).collect(),
     }
+}
+
+fn waits(answer: &Value) -> Option<WaitsSeen> {
+    let number = |at: usize| answer.get("value")?.get(at)?.as_u64();
+    Some(WaitsSeen { silent_node_s: number(0)?, confirm_ms: number(1)? })
 }
 
 fn members(queue: &Value) -> Option<MembersSeen> {
@@ -128,6 +140,16 @@ mod tests {
         assert_eq!(seen.alarms, ["memory at a@x", "\"file_descriptor_limit\""]);
         assert_eq!(seen.versions["a@x"], "3.10.8");
         assert_eq!((seen.disabled, seen.partitions), (vec!["off".to_owned()], vec!["a@x [\"b@x\"]".to_owned()]));
+    }
+
+    #[test]
+    fn what_a_node_waits_for_is_read() {
+        let answer = json!({"node": "a@x", "result": "ok", "value": [12, 20_000]});
+        assert_eq!(waits(&answer), Some(WaitsSeen { silent_node_s: 12, confirm_ms: 20_000 }));
+        // While the time is being changed, and a release without the setting.
+        for value in [json!([["ongoing_change_to", 12], 20_000]), json!([60, "undefined"]), json!("[60,180000]")] {
+            assert_eq!(waits(&json!({"value": value})), None);
+        }
     }
 
     #[test]
