@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     DatabaseWatch, ListenError, OpsServer, Readiness, Settings, SettingsError,
     connections::{self, Unusable},
-    pool,
+    pool, usage,
 };
 
 /// Why a service cannot start.
@@ -101,6 +101,7 @@ impl Foundation {
         broker.stats().register(&mut metrics);
         ledger.register(&mut metrics);
         pool::show(&ledger, &mut metrics);
+        usage::show(&mut metrics);
         let database = DatabaseWatch::start(&ledger, &mut metrics, finished.clone());
         let publisher = broker.publisher(finished.clone());
         let readiness =

@@ -13,6 +13,7 @@ pub mod publishing;
 pub mod readiness;
 pub mod settings;
 pub mod shutdown;
+mod usage;
 
 pub use database_watch::DatabaseWatch;
 pub use foundation::{Foundation, Running, StartError};

@@ -15,7 +15,8 @@ pub(crate) fn described() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'st
         let [_, name, kind, labels, meaning, _] = line.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
             return None;
         };
-        let name = name.strip_prefix("`webhooks_").and_then(|_| name.strip_prefix('`'))?;
+        let is_ours = ["`webhooks_", "`process_"].iter().any(|start| name.starts_with(start));
+        let name = name.strip_prefix('`').filter(|_| is_ours)?;
         let labels = labels.split(", ").map(|label| label.trim_matches('`')).filter(|label| !label.is_empty());
         assert!(meaning.len() > 5, "{line}");
         Some((name.trim_end_matches('`'), (kind, labels.collect())))
@@ -52,7 +53,8 @@ fn names_in(folder: &std::path::Path) -> BTreeSet<String> {
             let text = std::fs::read_to_string(&path).unwrap();
             let is_name = |word: &&str| {
                 let is_other = word.contains("__") || word.ends_with("_total");
-                word.starts_with("webhooks_") && !is_other && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+                let is_ours = word.starts_with("webhooks_") || word.starts_with("process_");
+                is_ours && !is_other && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
             };
             text.split('"').filter(is_name).map(str::to_owned).collect()
         }
