@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use actix_web::http::Method;
-use domain::Notice;
+use domain::{Notice, NoticeType};
 use ledger::Running;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
-use service_kit::metrics::{Counters, Gauges, Register, seconds};
+use service_kit::metrics::{Counters, Gauges, Register, from_zero, seconds};
 
 /// Shared by all clones. The label `task`, for work in steps, is `cancel`, `activate` or `recover`.
 #[derive(Clone)]
@@ -34,6 +34,8 @@ pub(crate) struct Labels {
     pub(crate) status: u16,
 }
 
+const TASKS: [&str; 3] = ["cancel", "activate", "recover"];
+
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
@@ -52,17 +54,17 @@ impl Metrics {
             task_steps: registry.shown(
                 "webhooks_task_steps",
                 "Steps of tasks that this process has taken",
-                Counters::default(),
+                from_zero("task", TASKS),
             ),
             task_deliveries: registry.shown(
                 "webhooks_task_deliveries",
                 "Deliveries that this process has cancelled, activated or recovered, by task",
-                Counters::default(),
+                from_zero("task", TASKS),
             ),
             notices: registry.shown(
                 "webhooks_notices",
                 "Notices that this process has published, by type",
-                Counters::default(),
+                from_zero("type", NoticeType::ALL.map(NoticeType::as_str)),
             ),
         }
     }

@@ -32,11 +32,8 @@ impl Sender {
         secret: &SigningSecret,
         body: Bytes,
     ) -> Attempted {
-        let LoadedDelivery { id, progress, occurred_at, event_type, traceparent, destination, .. } = delivery;
+        let LoadedDelivery { id, progress, event_type, traceparent, destination, .. } = delivery;
         let now = OffsetDateTime::now_utc();
-        if progress.attempts == 0 {
-            self.shared.metrics.first_attempt_seconds.observe((now - occurred_at).as_seconds_f64().max(0.0));
-        }
         fault::at_attempt(&destination.url);
         let (t, id_text) = (now.unix_timestamp(), id.to_string());
         let signature = sign(secret, &body, t);

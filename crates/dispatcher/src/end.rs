@@ -48,7 +48,7 @@ pub(crate) struct Move {
 }
 
 /// Why a job is not attempted, or not now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum SkipReason {
     /// It is under way already.

@@ -80,7 +80,13 @@ impl Line {
         let body = self.body(&delivery).await?;
         let delivery = self.up_to_date(job, receipt, delivery, read_at).await?;
         match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
-            Ok(secret) => Ok(admission.spend(self.sender.attempt(job, delivery, &secret, body)).await),
+            Ok(secret) => {
+                if delivery.progress.attempts == 0 {
+                    let after = OffsetDateTime::now_utc() - delivery.occurred_at;
+                    self.shared.metrics.first_attempt(receipt.lane, after.as_seconds_f64());
+                }
+                Ok(admission.spend(self.sender.attempt(job, delivery, &secret, body)).await)
+            }
             Err(error) => {
                 drop(admission);
                 Err(self.wait_for_keys(&delivery, &error).await?)

@@ -5,14 +5,21 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use domain::{Answer, DeliveryState};
+use domain::{Answer, DeliveryState, OutcomeClass};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use service_kit::metrics::{Counters, Gauges, Register, batch_sizes, seconds};
+use service_kit::metrics::{Counters, Gauges, Label, Register, batch_sizes, from_zero, seconds};
+use strum::VariantNames;
 
-use crate::lane::{LaneKind, Refusal};
+use crate::{
+    end::SkipReason,
+    lane::{LaneKind, Refusal},
+};
+
+/// The states in which deliveries end.
+const ENDS: [&str; 3] = ["succeeded", "dropped", "cancelled"];
 
 #[derive(Clone)]
 pub(crate) struct ByLane(Gauges);
@@ -45,25 +52,34 @@ pub(crate) struct Metrics {
     queue_depth: Family<[(&'static str, String); 1], Gauge>,
     last_success: Gauge<f64, AtomicU64>,
     attempt_seconds: Histogram,
-    pub(crate) first_attempt_seconds: Histogram,
+    first_attempt_seconds: Family<Label, Histogram>,
     pub(crate) read_batch: Histogram,
     pub(crate) write_batch: Histogram,
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let mut counters = |name, help| registry.shown(name, help, Counters::default());
+        let mut counters = |name, help, (label, values): (_, &[_])| {
+            registry.shown(name, help, from_zero(label, values.iter().copied()))
+        };
+        let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
         Self {
-            attempts: counters("webhooks_delivery_attempts", "Attempts, by outcome class"),
-            finished: counters("webhooks_deliveries_finished", "Deliveries that ended, by state"),
-            skipped: counters("webhooks_jobs_skipped", "Jobs that were not attempted, by reason"),
+            attempts: counters("webhooks_delivery_attempts", "Attempts, by outcome class", ("outcome", &outcomes)),
+            finished: counters("webhooks_deliveries_finished", "Deliveries that ended, by state", ("state", &ENDS)),
+            skipped: counters(
+                "webhooks_jobs_skipped",
+                "Jobs that were not attempted, by reason",
+                ("reason", SkipReason::VARIANTS),
+            ),
             moved: counters(
                 "webhooks_jobs_moved_to_slow_lane",
                 "Jobs that left another lane for the slow one, by what they waited for in vain",
+                ("reason", Refusal::VARIANTS),
             ),
             put_back: counters(
                 "webhooks_jobs_put_back_in_slow_lane",
                 "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
+                ("reason", Refusal::VARIANTS),
             ),
             moved_to_bulk: registry.shown(
                 "webhooks_jobs_moved_to_bulk_lane",
@@ -86,17 +102,9 @@ impl Metrics {
                 "webhooks_slots",
                 "The most attempts at a time, by lane; the bulk lane shares the main one's",
             ),
-            last_success: registry.shown(
-                "webhooks_last_success_timestamp_seconds",
-                "When this process last delivered something, in Unix time; 0 if it has not yet",
-                Gauge::default(),
-            ),
+            last_success: last_success(registry),
             attempt_seconds: registry.shown("webhooks_attempt_seconds", "How long attempts took", seconds()),
-            first_attempt_seconds: registry.shown(
-                "webhooks_first_attempt_delay_seconds",
-                "From the event's timestamp to the begin of the first attempt",
-                seconds(),
-            ),
+            first_attempt_seconds: first_attempt_seconds(registry),
             read_batch: registry.shown(
                 "webhooks_ledger_read_batch_size",
                 "Jobs read from the ledger at a time",
@@ -113,6 +121,11 @@ impl Metrics {
     pub(crate) fn attempted(&self, answer: &Answer) {
         self.attempts.get_or_create(&[("outcome", answer.class.as_str())]).inc();
         self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
+    }
+
+    /// The first attempt of a delivery begins so long after its event.
+    pub(crate) fn first_attempt(&self, lane: LaneKind, after: f64) {
+        self.first_attempt_seconds.get_or_create(&[("lane", lane.into())]).observe(after.max(0.0));
     }
 
     pub(crate) fn finished(&self, state: DeliveryState) {
@@ -139,6 +152,22 @@ impl Metrics {
     pub(crate) fn skipped(&self, reason: impl Into<&'static str>) {
         self.skipped.get_or_create(&[("reason", reason.into())]).inc();
     }
+}
+
+fn first_attempt_seconds(registry: &mut Registry) -> Family<Label, Histogram> {
+    registry.shown(
+        "webhooks_first_attempt_delay_seconds",
+        "From the event's timestamp to the begin of the first attempt, by lane",
+        Family::new_with_constructor(seconds as fn() -> _),
+    )
+}
+
+fn last_success(registry: &mut Registry) -> Gauge<f64, AtomicU64> {
+    registry.shown(
+        "webhooks_last_success_timestamp_seconds",
+        "When this process last delivered something, in Unix time; 0 if it has not yet",
+        Gauge::default(),
+    )
 }
 
 /// Unix time in seconds.

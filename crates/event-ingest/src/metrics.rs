@@ -4,7 +4,10 @@ use prometheus_client::{
     metrics::{counter::Counter, histogram::Histogram},
     registry::Registry,
 };
-use service_kit::metrics::{Counters, Register, batch_sizes, seconds};
+use service_kit::metrics::{Counters, Register, batch_sizes, from_zero, seconds};
+
+/// What becomes of an event.
+const OUTCOMES: [&str; 4] = ["accepted", "unwanted", "duplicate", "rejected"];
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -17,7 +20,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
-            events: registry.shown("webhooks_ingest_events", "Events, by outcome", Counters::default()),
+            events: registry.shown("webhooks_ingest_events", "Events, by outcome", from_zero("outcome", OUTCOMES)),
             deliveries: registry.shown("webhooks_ingest_deliveries", "Deliveries made", Counter::default()),
             batch_size: registry.shown("webhooks_ingest_batch_size", "Events taken at a time", batch_sizes()),
             batch_seconds: registry.shown(

@@ -19,6 +19,17 @@ pub type Counters = Family<Label, Counter>;
 /// Gauges that differ in one label.
 pub type Gauges = Family<Label, Gauge>;
 
+/// Counters that show 0 for each value of a label before they count: a rate misses the first count of a series that
+/// begins with it, and it may be the only one.
+#[must_use]
+pub fn from_zero(label: &'static str, values: impl IntoIterator<Item = &'static str>) -> Counters {
+    let counters = Counters::default();
+    for value in values {
+        drop(counters.get_or_create(&[(label, value)]));
+    }
+    counters
+}
+
 /// A histogram of durations in seconds; fits `Family::new_with_constructor`.
 #[must_use]
 pub fn seconds() -> Histogram {

@@ -7,6 +7,11 @@ use prometheus_client::{
     registry::Registry,
 };
 
+/// What a pass may come to.
+const RESULTS: [&str; 8] = ["done", "behind", "acted", "doubtful", "adopted", "rebuilt", "lost_again", "failed"];
+/// Why a job is published again.
+const CAUSES: [&str; 2] = ["broker_lost", "overdue"];
+
 type ByLabel = Family<[(&'static str, &'static str); 1], Counter>;
 
 /// What the leader shows of itself. A process that does not lead shows zeros.
@@ -28,6 +33,13 @@ impl Metrics {
     /// Registers them in the process's metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        // A rate misses the first count of a series that begins with it.
+        for (counters, label, values) in [(&metrics.passes, "result", &RESULTS[..]), (&metrics.jobs, "cause", &CAUSES)]
+        {
+            for value in values {
+                drop(counters.get_or_create(&[(label, *value)]));
+            }
+        }
         let Self { leader, passes, jobs, oldest_overdue, partitions_ahead, days, rows } = metrics.clone();
         registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);
         registry.register("webhooks_reconcile_passes", "Comparisons of the ledger with the queues, by result", passes);

@@ -56,7 +56,7 @@ impl LaneKind {
 }
 
 /// Why a job is refused admission: what it did not get in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
     /// Its webhook is at its share.
