@@ -11,7 +11,6 @@ mod rolling;
 mod servers;
 mod stopping;
 mod storm;
-mod upstream;
 mod windows;
 
 use std::{collections::HashMap, time::Duration};

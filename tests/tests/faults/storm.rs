@@ -14,13 +14,14 @@ use end_to_end::{
     processes::Process,
     receiver::{Behaviour, Receiver, Reply, behaviour},
     system::{System, metric},
+    upstream::Upstream,
     wait::{SOON, eventually},
 };
 use tokio::{sync::Mutex, task::JoinHandle};
 use tokio_postgres::{Client, NoTls, Row};
 use uuid::Uuid;
 
-use crate::{LONG, upstream::Upstream};
+use crate::LONG;
 
 pub(crate) const EVENTS: usize = 2_000;
 /// How long the receivers take to answer, so that there is always something in flight.
@@ -115,8 +116,7 @@ impl Storm {
     }
 
     pub(crate) fn upstream(&self) -> Upstream {
-        let System { amqp_url, names, .. } = &*self.system;
-        Upstream { amqp_url: amqp_url.clone(), exchange: names.events_exchange.clone() }
+        Upstream::of(&self.system)
     }
 
     pub(crate) fn event(&self, event_type: EventType) -> Event {

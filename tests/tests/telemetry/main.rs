@@ -4,6 +4,7 @@
 mod alerts;
 mod page;
 mod sample;
+mod watched;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -38,6 +39,22 @@ async fn each_process_says_that_it_lives_and_what_it_is_ready_for() {
             assert_eq!((ready["ready"].as_bool(), checked.as_slice()), (Some(true), checks), "{service:?}");
             assert!(checks.iter().all(|check| ready["checks"][check] == "ok"), "{ready}");
         }
+    })
+    .await;
+}
+
+/// An increase does not see the first count of a series that begins with it, and that may be the only one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_alerts_count_is_there_before_it_counts() {
+    System::prepared(Options::default(), async |system| {
+        let mut pages = String::new();
+        for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
+            pages += &ask(system.start(service).await, "/metrics").await.text;
+        }
+        let asked_for = alerts::counters_asked_for();
+        assert!(asked_for.contains(r#"webhooks_reconcile_jobs_total{cause="broker_lost"}"#), "{asked_for:?}");
+        let absent: Vec<_> = asked_for.iter().filter(|counter| !pages.contains(counter.as_str())).collect();
+        assert!(absent.is_empty(), "{absent:?} in\n{pages}");
     })
     .await;
 }

@@ -1,0 +1,226 @@
+//! A real Prometheus that scrapes what a test starts, with the operators' alerts.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use url::form_urlencoded::byte_serialize;
+
+use crate::{
+    api::Api,
+    processes::free_address,
+    servers::repository,
+    wait::{SOON, eventually},
+};
+
+/// Time runs so much faster for the rules: a minute of theirs is a second.
+pub const HURRY: u32 = 60;
+
+/// The deadline for what the rules take minutes to see.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Twice a second is every half a minute of the rules.
+const CONFIGURATION: &str = "
+global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
+rule_files: [alerts.yml]
+scrape_configs:
+  - job_name: webhooks
+    file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]
+";
+
+/// A running Prometheus. It is killed when dropped.
+pub struct Prometheus {
+    child: Child,
+    folder: PathBuf,
+    api: Api,
+    targets: Mutex<Vec<Value>>,
+}
+
+/// A series: its labels, and its value now.
+pub type Sample = (BTreeMap<String, String>, f64);
+
+impl Prometheus {
+    /// Starts one and waits until it answers. `None` where Prometheus is not installed: the test says so and passes.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start() -> Option<Self> {
+        let found = Command::new("prometheus").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if found.is_err() {
+            println!("Prometheus is not installed: nothing was watched");
+            return None;
+        }
+        let listen = free_address();
+        let folder = std::env::temp_dir().join(format!("webhooks-prometheus-{}-{}", std::process::id(), listen.port()));
+        fs::create_dir_all(&folder).expect("a folder can be made");
+        let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file can be written");
+        let rules = fs::read_to_string(repository().join("deploy/prometheus/alerts.yml")).expect("there are rules");
+        write("prometheus.yml", CONFIGURATION);
+        write("alerts.yml", &hurried(&rules));
+        write("targets.json", "[]");
+        let log = fs::File::create(folder.join("log")).expect("a file can be made");
+        let child = Command::new("prometheus")
+            .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data", "--query.lookback-delta=5s"])
+            .arg(format!("--web.listen-address={listen}"))
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("Prometheus runs");
+        let api = Api { address: listen, session: None };
+        let prometheus = Self { child, folder, api, targets: Mutex::default() };
+        eventually("Prometheus is ready", SOON, || async {
+            let answer = prometheus.api.try_send("GET", "/-/ready", &[], "").await.ok()?;
+            (answer.status == 200).then_some(())
+        })
+        .await;
+        Some(prometheus)
+    }
+
+    /// Scrapes a process from now on.
+    ///
+    /// # Panics
+    /// When its folder cannot be written to.
+    pub fn scrape(&self, process: &str, ops: SocketAddr) {
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.push(json!({"targets": [ops.to_string()], "labels": {"job": process}}));
+        let (new, path) = (self.folder.join("targets.new"), self.folder.join("targets.json"));
+        fs::write(&new, Value::from(targets.clone()).to_string()).expect("a file can be written");
+        fs::rename(new, path).expect("a file can be replaced");
+    }
+
+    /// What an expression says now.
+    ///
+    /// # Panics
+    /// When Prometheus refuses it.
+    pub async fn query(&self, expr: &str) -> Vec<Sample> {
+        let encoded: String = byte_serialize(expr.as_bytes()).collect();
+        let answer = self.api.get(&format!("/api/v1/query?query={encoded}")).await;
+        assert_eq!(answer.status, 200, "{expr}: {}", answer.text);
+        let data = answer.json()["data"].clone();
+        assert_eq!(data["resultType"], "vector", "{expr}");
+        let sample = |sample: &Value| {
+            let labels = sample["metric"].as_object().expect("it has labels").iter();
+            let labels = labels.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()));
+            let value = sample["value"][1].as_str().and_then(|value| value.parse().ok());
+            (labels.collect(), value.expect("it is a number"))
+        };
+        data["result"].as_array().into_iter().flatten().map(sample).collect()
+    }
+
+    /// Waits until an expression has a result: with a comparison, until that holds.
+    pub async fn wait_for(&self, expr: &str) {
+        eventually(expr, LONG, || async { (!self.query(expr).await.is_empty()).then_some(()) }).await;
+    }
+
+    /// The alerts that fire now, by name, and the service that they are about.
+    ///
+    /// # Panics
+    /// When Prometheus does not answer.
+    pub async fn firing(&self) -> BTreeSet<String> {
+        let answer = self.api.get("/api/v1/alerts").await.json();
+        let alerts = answer["data"]["alerts"].as_array().expect("it lists alerts").iter();
+        let firing = alerts.filter(|alert| alert["state"] == "firing").map(|alert| &alert["labels"]);
+        firing.map(|labels| named(labels["alertname"].as_str(), labels["service"].as_str())).collect()
+    }
+
+    /// The alerts that have fired at any time since then.
+    pub async fn fired(&self, since: Instant) -> BTreeSet<String> {
+        let window = since.elapsed().as_millis().max(1);
+        let firing = format!("count_over_time(ALERTS{{alertstate='firing'}}[{window}ms])");
+        let alerts = self.query(&format!("count by (alertname, service) ({firing})")).await;
+        let label = |labels: &BTreeMap<String, String>, name| labels.get(name).cloned();
+        let name_of =
+            |(labels, _): &Sample| named(label(labels, "alertname").as_deref(), label(labels, "service").as_deref());
+        alerts.iter().map(name_of).collect()
+    }
+
+    /// Waits until the rules have been evaluated for so long, in their own time.
+    pub async fn watch_for(&self, minutes: u32) {
+        let evaluations = "sum(count_over_time(ALERTS{alertname='WebhooksWatchdog'}[1h])) > ";
+        let so_far = self.query(&format!("{evaluations} 0")).await.first().map_or(0.0, |(_, count)| *count);
+        let enough = so_far + f64::from(2 * minutes);
+        self.wait_for(&format!("{evaluations} {enough}")).await;
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("Prometheus said:\n{}", fs::read_to_string(self.folder.join("log")).unwrap_or_default());
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn named(alert: Option<&str>, service: Option<&str>) -> String {
+    [alert, service].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// The rules with every `for` and every window shortened, and with the two limits in seconds that no test can wait
+/// for: a delivery is old after 5 s, and a first attempt late after 2 s.
+fn hurried(rules: &str) -> String {
+    let mut text = String::new();
+    for line in rules.lines() {
+        let line = match line.split_once("for: ") {
+            Some((before, duration)) if before.trim().is_empty() => format!("{before}for: {}", shortened(duration)),
+            _ => in_brackets(line),
+        };
+        text = text + &line + "\n";
+    }
+    for (limit, soon) in [
+        ("webhooks_reconcile_oldest_overdue_seconds) > 300", "webhooks_reconcile_oldest_overdue_seconds) > 5"),
+        ("le=\"30.0\"", "le=\"2.0\""),
+    ] {
+        assert!(text.contains(limit), "the rules do not say {limit}");
+        text = text.replace(limit, soon);
+    }
+    text
+}
+
+/// Shortens the windows of an expression: `[5m]`, `[10m:1m]`.
+fn in_brackets(line: &str) -> String {
+    let mut parts = line.split('[');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (window, rest) = part.split_once(']').expect("a bracket ends");
+        let window: Vec<_> = window.split(':').map(shortened).collect();
+        text = format!("{text}[{}]{rest}", window.join(":"));
+    }
+    text
+}
+
+fn shortened(duration: &str) -> String {
+    let (number, unit) = duration.split_at(duration.len() - 1);
+    let seconds = match unit {
+        "h" => 3600,
+        "m" => 60,
+        _ => panic!("{duration} is in hours or minutes"),
+    };
+    let number: u32 = number.parse().expect("a duration has a number");
+    format!("{}ms", number * seconds * 1000 / HURRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_of_the_rules_is_a_second() {
+        let rules = "        for: 5m\n expr: rate(a[1h]) > deriv(b[10m:1m]) or c\n le=\"30.0\" max(webhooks_reconcile_oldest_overdue_seconds) > 300";
+        assert_eq!(
+            hurried(rules),
+            "        for: 5000ms\n expr: rate(a[60000ms]) > deriv(b[10000ms:1000ms]) or c\n le=\"2.0\" max(webhooks_reconcile_oldest_overdue_seconds) > 5\n"
+        );
+    }
+}
