@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 mod alerts;
+mod dashboards;
 mod page;
 mod sample;
 mod watched;
