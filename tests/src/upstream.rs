@@ -48,7 +48,6 @@ impl Upstream {
 
     /// Publishes an event of each of these tenants and types ten times a second, until the handle is dropped. While the
     /// broker is away they wait, as in an outbox.
-    #[must_use]
     pub fn publish_steadily(self, what: Vec<(Uuid, EventType)>) -> AbortOnDropHandle<()> {
         AbortOnDropHandle::new(tokio::spawn(async move {
             let (outbox, mut due) = mpsc::unbounded_channel();

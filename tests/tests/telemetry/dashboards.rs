@@ -19,9 +19,9 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::{
+    alarms::{Watched, well},
     alerts::RUNBOOKS,
     page::described,
-    watched::{Watched, well},
 };
 
 /// By file name, which is the end of the dashboard's uid.

@@ -1,11 +1,11 @@
 //! Health and metrics of each process.
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
+mod alarms;
 mod alerts;
 mod dashboards;
 mod page;
 mod sample;
-mod watched;
 
 use std::{net::SocketAddr, time::Duration};
 
