@@ -1,6 +1,6 @@
 //! Work that a request asks for and that is done afterwards, in steps: deletion and activation.
 
-use std::{collections::HashSet, net::SocketAddr, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use end_to_end::{
     api::Api,
@@ -9,6 +9,7 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
+use ledger::Task;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -294,6 +295,31 @@ async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
         let cancelled = system.count("SELECT count(*) FROM deliveries WHERE state = 'cancelled'").await;
         assert_eq!(succeeded + cancelled, 60);
         assert!(cancelled >= 20 && i64::try_from(sent).unwrap() >= succeeded, "{sent} sent, {succeeded}, {cancelled}");
+    })
+    .await;
+}
+
+/// A step that waits in vain for a lock does not keep its lease, which lasts for 30 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_gives_up_a_lock_is_due_again_within_seconds() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4());
+        history::made(&system, tenant, &webhook.to_string(), 2, "CASE i WHEN 1 THEN 'pending' ELSE 'dropped' END")
+            .await;
+        system.sql(&format!("INSERT INTO webhook_tasks (webhook_id, task) VALUES ('{webhook}', 'cancel')")).await;
+        let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
+        system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
+        let ledger = system.ledger_as("steps", 1);
+        let hold = system.database_session("BEGIN; SELECT FROM deliveries FOR UPDATE").await;
+        let keep = Duration::from_secs(30 * 86_400);
+        assert!(ledger.task_step(Task::Cancel, None, Duration::ZERO).await.is_err());
+        assert!(ledger.recovery_step(10, Duration::ZERO, keep).await.is_err());
+        drop(hold);
+        for table in ["webhook_tasks", "recoveries"] {
+            let due = format!("SELECT extract(epoch FROM leased_until - now())::bigint FROM {table}");
+            let due = system.count(&due).await;
+            assert!((1..=5).contains(&due), "{table}: in {due} s");
+        }
     })
     .await;
 }

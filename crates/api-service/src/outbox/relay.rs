@@ -106,10 +106,10 @@ impl Relay {
 
     async fn step(&self, work: Work, Pace { most, pause }: Pace) -> Result<Option<Step>, LedgerError> {
         match work {
-            Work::Cancel => self.ledger.task_step(Task::Cancel, pause).await,
+            Work::Cancel => self.ledger.task_step(Task::Cancel, None, pause).await,
             // These steps make jobs, which must be published.
             Work::Activate | Work::Recover if !self.outbox.is_open() => Ok(None),
-            Work::Activate => self.ledger.task_step(Task::Activate { most }, pause).await,
+            Work::Activate => self.ledger.task_step(Task::Activate { most }, None, pause).await,
             Work::Recover => self.ledger.recovery_step(most, pause, self.keep).await,
         }
     }

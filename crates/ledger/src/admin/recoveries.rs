@@ -19,7 +19,7 @@ use crate::{
         history::{Action, Actor, add_history},
         outbox::add_to_outbox,
         resends::{begin, first_kept},
-        tasks::{STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
+        tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
         webhooks::{OwnWebhook, lock},
     },
     error::LedgerError,
@@ -290,7 +290,11 @@ impl Ledger {
             })
             .await
         });
-        step.await.map(Some)
+        let soon = diesel::sql_query(format!(
+            "UPDATE recoveries SET leased_until = now() + {AFTER_FAILURE} WHERE id = $1 AND finished_at IS NULL"
+        ));
+        let soon = soon.bind::<SqlUuid, _>(leased.id);
+        self.step_taken(step.await, async |conn| soon.execute(conn).await).await
     }
 }
 

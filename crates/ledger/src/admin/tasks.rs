@@ -8,7 +8,7 @@ use diesel::{
     sql_types::{BigInt, Bool, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
-use domain::WebhookId;
+use domain::{TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -23,8 +23,11 @@ use crate::{
 /// The most deliveries that one step of a cancellation looks at, and cancels: some tens of milliseconds.
 const LOOKED_AT: usize = 10_000;
 const CANCELLED: usize = 1_000;
-/// How long nobody else takes a step: longer than any takes. One that fails comes after the others of its kind.
+/// How long nobody else takes a step: longer than any takes.
 pub(crate) const STEP_LEASE: &str = "interval '30 seconds'";
+/// When a step is taken again that failed, most often for a lock: long before its lease ends, and after the others of its
+/// kind.
+pub(crate) const AFTER_FAILURE: &str = "interval '5 seconds'";
 /// A step waits for a lock for less time than a readiness check waits for its connection, and than a request waits for the
 /// step.
 pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '400ms'";
@@ -103,13 +106,11 @@ const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NU
 const TAKE_HELD: &str = "DELETE FROM held_jobs AS h USING ( \
        SELECT webhook_id, delivery_id FROM held_jobs WHERE webhook_id = $1 ORDER BY delivery_id LIMIT $2 FOR UPDATE SKIP LOCKED \
      ) AS taken WHERE h.webhook_id = taken.webhook_id AND h.delivery_id = taken.delivery_id RETURNING h.delivery_id";
-const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
+pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
 // A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
 const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, task, until) VALUES ($1, 'cancel', $2) \
      ON CONFLICT (webhook_id, task) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
        until = excluded.until, leased_until = excluded.leased_until";
-/// When a step is taken again that failed, most often for a lock. Shorter than a lease, which lasts as long as a step may.
-const AFTER_FAILURE: &str = "interval '5 seconds'";
 const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $3, leased_until = now() + $4 * interval '1 second' \
      WHERE webhook_id = $1 AND task = $2";
 const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'cancel') AS cancel, \
@@ -117,12 +118,18 @@ const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'ca
             (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
 
 impl Ledger {
-    /// Leases a task of this kind and takes its next step: cancels at most 1,000 deliveries, or adds held jobs to the
-    /// outbox. The task's next step is due after `pause`, whoever takes it. Returns `None` when there is nothing to do.
+    /// Leases a task of this kind, of one tenant or of any, and takes its next step: cancels at most 1,000 deliveries, or
+    /// adds held jobs to the outbox. The task's next step is due after `pause`, whoever takes it. Returns `None` when
+    /// there is nothing to do.
     ///
     /// # Errors
     /// When the database does not answer. The step is then taken as a whole or not at all. Other webhooks come first.
-    pub async fn task_step(&self, task: Task, pause: Duration) -> Result<Option<Step>, LedgerError> {
+    pub async fn task_step(
+        &self,
+        task: Task,
+        tenant: Option<TenantId>,
+        pause: Duration,
+    ) -> Result<Option<Step>, LedgerError> {
         let name = match task {
             Task::Cancel => CANCEL,
             Task::Activate { .. } => ACTIVATE,
@@ -130,10 +137,12 @@ impl Ledger {
         let lease = diesel::sql_query(format!(
             "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
                SELECT webhook_id, task FROM webhook_tasks WHERE task = $1 AND leased_until <= now() \
+                 AND ($2 IS NULL OR webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $2)) \
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
              ) AS next WHERE t.webhook_id = next.webhook_id AND t.task = next.task RETURNING t.webhook_id"
         ))
-        .bind::<Text, _>(name);
+        .bind::<Text, _>(name)
+        .bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(Leased { webhook_id }) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
@@ -162,15 +171,27 @@ impl Ledger {
             })
             .await
         });
-        let taken = step.await.map(Some);
-        if matches!(&taken, Err(error) if !error.is_unavailable()) {
-            let soon = diesel::sql_query(format!(
-                "UPDATE webhook_tasks SET leased_until = now() + {AFTER_FAILURE} WHERE webhook_id = $1 AND task = $2"
-            ));
-            let soon = soon.bind::<SqlUuid, _>(webhook_id).bind::<Text, _>(name);
-            self.run(async |conn| soon.execute(conn).await).await?;
+        let soon = diesel::sql_query(format!(
+            "UPDATE webhook_tasks SET leased_until = now() + {AFTER_FAILURE} WHERE webhook_id = $1 AND task = $2"
+        ));
+        let soon = soon.bind::<SqlUuid, _>(webhook_id).bind::<Text, _>(name);
+        self.step_taken(step.await, async |conn| soon.execute(conn).await).await
+    }
+
+    /// What a leased step has come to. One that failed is made due again soon by `soon`. Where that fails as well, the
+    /// lease ends by itself.
+    pub(crate) async fn step_taken<F>(
+        &self,
+        step: Result<Step, LedgerError>,
+        soon: F,
+    ) -> Result<Option<Step>, LedgerError>
+    where
+        F: AsyncFnOnce(&mut AsyncPgConnection) -> QueryResult<usize>,
+    {
+        if matches!(&step, Err(error) if !error.is_unavailable()) {
+            let _ = self.run(soon).await;
         }
-        taken
+        step.map(Some)
     }
 
     /// How many tasks and recoveries are under way.
