@@ -68,6 +68,8 @@ pub(crate) enum SkipReason {
     Sealed,
     /// Retention has deleted its delivery.
     Expired,
+    /// Its delivery was erased with its tenant.
+    Erased,
 }
 
 /// Why a message is parked: the reason of a dead letter.

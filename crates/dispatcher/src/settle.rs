@@ -63,10 +63,20 @@ impl Settler {
                 self.shared.metrics.skipped(SkipReason::Expired);
                 None
             }
+            End::Unknown if self.is_erased(job).await? => {
+                self.shared.metrics.skipped(SkipReason::Erased);
+                None
+            }
             End::Unknown => Some(self.dead_letter(job, &DeadReason::UnknownDelivery).await?),
             End::Dead(dead) => Some(self.dead_letter(job, dead).await?),
             End::JudgeAgain | End::Abandoned => return Err(Abandoned),
         })
+    }
+
+    /// Whether an operator had the delivery erased. The broker may hold its job for hours after.
+    async fn is_erased(&self, job: Job) -> Result<bool, Abandoned> {
+        let look = || self.shared.ledger.delivery_is_erased(job.delivery);
+        self.shared.persist("looking for an erased delivery", look).await
     }
 
     /// Tells the ledger first, so that lost-job detection does not take the job for lost.

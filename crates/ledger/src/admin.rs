@@ -2,6 +2,7 @@
 
 pub(crate) mod cancellations;
 pub(crate) mod deliveries;
+pub(crate) mod erasure;
 pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod notices;
@@ -12,5 +13,6 @@ pub(crate) mod resends;
 pub(crate) mod sessions;
 pub(crate) mod stats;
 pub(crate) mod tasks;
+pub(crate) mod tenants;
 pub(crate) mod test_deliveries;
 pub(crate) mod webhooks;

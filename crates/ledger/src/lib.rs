@@ -19,6 +19,7 @@ mod upkeep;
 pub use admin::{
     cancellations::Cancellation,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
+    erasure::{Erased, Erasure, erased_tables},
     events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
     history::{Action, Actor},
     outbox::{LEASE, OutboxBatch},
@@ -28,6 +29,7 @@ pub use admin::{
     sessions::{NewSession, Session, SessionHash},
     stats::{HourCounts, StatsStep, Tally},
     tasks::{Running, Step, Task},
+    tenants::{Counted, TenantCondition},
     test_deliveries::{BegunTest, TestDelivery},
     webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
 };

@@ -11,6 +11,7 @@ mod output;
 mod publish;
 mod rejected;
 mod session;
+mod tenant;
 
 use std::time::Duration;
 
@@ -48,6 +49,9 @@ enum Command {
     /// The keys that seal signing secrets (`secrets.keys`).
     #[command(subcommand)]
     Keys(Keys),
+    /// A tenant that leaves: first `stop`, then `erase`.
+    #[command(subcommand)]
+    Tenant(tenant::Command),
     Doctor(doctor::Arguments),
     Listen(listen::Arguments),
     Publish(publish::Arguments),
@@ -179,6 +183,7 @@ async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
             dead::requeue(&connect::broker(settings)?, &ledger, limit).await
         }
         Command::Publish(arguments) => publish::run(settings, arguments).await,
+        Command::Tenant(command) => tenant::run(&connect::ledger(settings)?, command).await,
         Command::Keys(command) => {
             let (ledger, configured) = (connect::ledger(settings)?, connections::secret_keys(settings)?);
             match command {

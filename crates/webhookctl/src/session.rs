@@ -4,10 +4,9 @@ use std::{io, time::Duration};
 
 use anyhow::{Context, ensure};
 use domain::TenantId;
-use ledger::{Ledger, NewSession, SchemaState, Session, SessionHash};
+use ledger::{Ledger, NewSession, Session, SessionHash};
 use service_kit::{
     Settings,
-    connections::SchemaTooOld,
     settings::{Console, SessionBackEnd},
 };
 use time::OffsetDateTime;
@@ -36,9 +35,7 @@ pub(crate) async fn link(settings: &Settings, tenant: TenantId, user: String, tt
 pub(crate) async fn stored(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<String> {
     let ttl = time::Duration::try_from(ttl).ok();
     let expires_at = ttl.and_then(|ttl| OffsetDateTime::now_utc().checked_add(ttl)).context("--ttl: too long")?;
-    if let SchemaState::Behind(missing) = away::database(ledger.schema_check().await)? {
-        return Err(SchemaTooOld { missing }.into());
-    }
+    connect::require_schema(ledger).await?;
     let (id, new) = NewSession::begin(session, expires_at)?;
     away::database(ledger.session_create(&new).await)?;
     Ok(id)

@@ -60,6 +60,14 @@ async fn fill(system: &System, webhook: &str) {
             "unsuccessful_deliveries (delivery_id, webhook_id, state)",
             vec![format!("{gone}, '{webhook}', 'dropped'"), format!("{gone}, '{webhook}', 'retrying'")],
         ),
+        (
+            "erased_deliveries",
+            vec![
+                "'00000000-0001-8000-8000-000000000001'".to_owned(),
+                "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"
+                    .to_owned(),
+            ],
+        ),
         ("slow_webhooks", vec![format!("'{webhook}', now()"), format!("{gone}, now()")]),
         ("webhook_health", vec![format!("'{webhook}', now(), 0"), format!("{gone}, now(), 0")]),
     ] {
@@ -82,7 +90,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
             "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
         system.sql(mark).await;
         let mut leader = leader(&system).await;
-        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 10);
+        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 11);
         for (table, left) in [
             ("held_jobs", 2),
             ("promised_jobs", 1),
@@ -90,6 +98,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
             ("requeued_jobs", 1),
             ("recoveries", 2),
             ("unsuccessful_deliveries", 1),
+            ("erased_deliveries", 1),
             ("slow_webhooks", 1),
             ("webhook_health", 1),
         ] {

@@ -140,7 +140,7 @@ impl Ledger {
             .run(async |conn| {
                 conn.transaction(async |conn| {
                     // One registration per tenant at a time, so that the counts stay true.
-                    diesel::select(advisory_lock(tenant_key(tenant))).execute(conn).await?;
+                    lock_registrations(conn, tenant).await?;
                     if webhooks::table.find(new.id.as_uuid()).count().get_result::<i64>(conn).await? > 0 {
                         return Ok(Err(Registration::Exists));
                     }
@@ -224,19 +224,20 @@ async fn with_backlogs(conn: &mut AsyncPgConnection, rows: Vec<(Row, Option<Heal
 
 /// The tenant's webhooks that are not deleted.
 #[diesel::dsl::auto_type(no_type_alias)]
-fn of(tenant: TenantId) -> _ {
+pub(crate) fn of(tenant: TenantId) -> _ {
     let id: Uuid = tenant.as_uuid();
     webhooks::tenant_id.eq(id).and(webhooks::deleted_at.is_null())
 }
 
 diesel::define_sql_function! {
     #[sql_name = "pg_advisory_xact_lock"]
-    fn advisory_lock(key: BigInt);
+    fn advisory_lock_of(key: BigInt);
 }
 
-fn tenant_key(tenant: TenantId) -> i64 {
+/// Has other registrations of the tenant wait until this transaction ends.
+pub(crate) async fn lock_registrations(conn: &mut AsyncPgConnection, tenant: TenantId) -> QueryResult<()> {
     let (high, low) = tenant.as_uuid().as_u64_pair();
-    (high ^ low).cast_signed()
+    diesel::select(advisory_lock_of((high ^ low).cast_signed())).execute(conn).await.map(|_| ())
 }
 
 #[derive(Insertable)]

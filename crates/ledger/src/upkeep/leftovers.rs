@@ -34,7 +34,7 @@ const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.w
 
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
 // (a gone one may not). So nothing is deleted that somebody is about to rely on.
-const WALKS: [Walk; 11] = [
+const WALKS: [Walk; 12] = [
     // Their rows in other tables follow in later walks.
     Walk {
         table: "webhooks",
@@ -60,6 +60,14 @@ const WALKS: [Walk; 11] = [
         key: &["delivery_id"],
         chunk: CHUNK,
         is_leftover: "t.requeued_at < now() - interval '3 days'",
+    },
+    // From then on an unknown delivery counts as one that retention took.
+    Walk {
+        table: "erased_deliveries",
+        key: &["delivery_id"],
+        chunk: CHUNK,
+        is_leftover: "t.delivery_id < \
+             (lpad(to_hex((extract(epoch FROM $1 - interval '1 day') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid",
     },
     Walk { table: "recoveries", key: &["id"], chunk: CHUNK, is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})" },
     Walk { table: "slow_webhooks", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },

@@ -1,0 +1,303 @@
+//! Erases all that the ledger holds of a tenant whose webhooks are deleted, in bounded steps. Each step is a transaction
+//! of its own. Whoever is interrupted begins anew, and finds what is left.
+
+use std::collections::BTreeSet;
+
+use diesel::{
+    QueryableByName,
+    prelude::*,
+    sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use domain::{DeliveryId, TenantId, WebhookId};
+use uuid::Uuid;
+
+use crate::{
+    admin::{
+        tasks::{FORGET_HELD, STEP_LOCKS},
+        webhooks::{lock_registrations, of},
+    },
+    error::LedgerError,
+    pool::Ledger,
+    tables::webhooks,
+};
+
+/// Deliveries that one step erases, with all that belongs to them: some tens of milliseconds.
+const DELIVERIES: i64 = 1_000;
+/// Rows that one step deletes from another table, or reads of it.
+const ROWS: usize = 5_000;
+/// Webhooks that one step deletes. It searches every day for a delivery of each.
+const WEBHOOKS: i64 = 500;
+
+// In the order in which they are erased. First what belongs to a delivery, by `delivery_id`; then the delivery and its
+// event.
+const OF_DELIVERIES: [&str; 4] = ["attempts", "promised_jobs", "suspect_jobs", "requeued_jobs"];
+/// What belongs to a webhook, with an index that begins with `webhook_id`. Attempts add to statistics and health only with
+/// their delivery, so nothing comes there once the deliveries are gone. A late stamp of the slow lane goes with retention.
+const OF_WEBHOOKS: [&str; 6] =
+    ["held_jobs", "unsuccessful_deliveries", "webhook_tasks", "slow_webhooks", "webhook_health", "webhook_stats"];
+/// What no index finds: each table is walked along its primary key. They are small, as only what people do adds to them.
+const WALKS: [Walk; 4] = [
+    Walk { table: "recoveries", key: "id", key_type: "uuid", first: NIL, of: "webhook_id" },
+    Walk { table: "admin_sessions", key: "id_sha256", key_type: "bytea", first: "\\x", of: "tenant_id" },
+    Walk { table: "notices", key: "id", key_type: "uuid", first: NIL, of: "tenant_id" },
+    // Of a webhook whose row retention has taken, nothing but the history tells whose it was: it comes after the rest.
+    Walk { table: "history", key: "id", key_type: "uuid", first: NIL, of: "tenant_id" },
+];
+/// The others. The rows of webhooks go last: they tell whose deliveries there are.
+const DELETED_ALONE: [&str; 3] = ["deliveries", "events", "webhooks"];
+/// Tables that keep nothing of a tenant, each with the reason.
+const OTHERS: [(&str, &str); 4] = [
+    (
+        "erased_deliveries",
+        "ids of deliveries, which tell nothing but their time, until retention would have taken them",
+    ),
+    ("broker_generation", "has one row, about the broker"),
+    ("delivery_ids", "has one row, a time"),
+    ("__diesel_schema_migrations", "has a row for each migration"),
+];
+const NIL: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A table that is walked along its primary key.
+struct Walk {
+    table: &'static str,
+    key: &'static str,
+    key_type: &'static str,
+    /// Before every key.
+    first: &'static str,
+    /// The column that tells whose a row is: `tenant_id` or `webhook_id`.
+    of: &'static str,
+}
+
+/// An erasure, and how far it has come.
+#[derive(Clone, Debug)]
+pub struct Erasure {
+    tenant: TenantId,
+    /// The tenant's webhooks, also those of which only the history is left.
+    webhooks: Vec<Uuid>,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Deliveries { webhook: usize, after: Uuid },
+    OfWebhooks { table: usize },
+    Walk { walk: usize, after: String },
+    Webhooks,
+    End,
+}
+
+/// The result of a step of an erasure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Erased {
+    /// So many rows of these tables are gone. There may be more.
+    Rows(Vec<(&'static str, usize)>),
+    /// Nothing is left to do.
+    All,
+    /// The tenant has registered a webhook: nothing was done.
+    Registered,
+}
+
+/// The tables that an erasure looks after, or need not.
+pub fn erased_tables() -> impl Iterator<Item = &'static str> {
+    let walked = WALKS.iter().map(|walk| walk.table);
+    let others = OTHERS.iter().map(|(table, _)| *table);
+    OF_DELIVERIES.into_iter().chain(OF_WEBHOOKS).chain(walked).chain(DELETED_ALONE).chain(others)
+}
+
+// As a cancellation's look: the order and the ranges over both columns leave the planner only the index over both.
+const NEXT: &str = "SELECT id, event_id FROM deliveries WHERE (webhook_id, id) > ($1, $2) \
+     AND (webhook_id, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') ORDER BY webhook_id, id LIMIT $3";
+// The ranges of the following statements keep the partitions of other days closed.
+const LOCK: &str = "SELECT id FROM deliveries WHERE id = ANY ($1) AND id BETWEEN $2 AND $3 ORDER BY id FOR UPDATE";
+// One that succeeded at its first attempt, days ago, has no job any more, not even a duplicate: most are like that.
+const REMEMBER: &str = "INSERT INTO erased_deliveries SELECT id FROM deliveries \
+     WHERE id = ANY ($1) AND id BETWEEN $2 AND $3 \
+       AND (state <> 'succeeded' OR attempts <> 1 OR created_at > now() - interval '3 days') \
+     ORDER BY id ON CONFLICT DO NOTHING";
+const ERASE_DELIVERIES: &str = "DELETE FROM deliveries WHERE id = ANY ($1) AND id BETWEEN $2 AND $3";
+// One of these may belong to deliveries of other webhooks as well. They are the tenant's, too.
+const ERASE_EVENTS: &str =
+    "DELETE FROM events WHERE id = ANY ($1) AND tenant_id = $2 AND occurred_at BETWEEN $3 AND $4";
+const ERASE_WEBHOOKS: &str = "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
+       SELECT id FROM webhooks AS w WHERE tenant_id = $1 \
+         AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT $2))";
+const EVER: &str = "WITH chunk AS MATERIALIZED ( \
+       SELECT id, tenant_id, webhook_id FROM history WHERE id > $1 ORDER BY id LIMIT $3 \
+     ) SELECT (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS last, \
+              ARRAY(SELECT DISTINCT webhook_id FROM chunk WHERE tenant_id = $2) AS webhooks";
+
+#[derive(QueryableByName)]
+struct Next {
+    #[diesel(sql_type = SqlUuid)]
+    id: Uuid,
+    #[diesel(sql_type = SqlUuid)]
+    event_id: Uuid,
+}
+
+#[derive(QueryableByName)]
+struct Ever {
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    last: Option<Uuid>,
+    #[diesel(sql_type = Array<SqlUuid>)]
+    webhooks: Vec<Uuid>,
+}
+
+#[derive(QueryableByName)]
+struct Walked {
+    #[diesel(sql_type = Nullable<Text>)]
+    last: Option<String>,
+    #[diesel(sql_type = BigInt)]
+    looked: i64,
+    #[diesel(sql_type = BigInt)]
+    gone: i64,
+}
+
+impl Ledger {
+    /// Begins an erasure: finds the tenant's webhooks. Changes nothing.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn erasure_begin(&self, tenant: TenantId) -> Result<Erasure, LedgerError> {
+        let own = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(webhooks::id);
+        let own: Vec<Uuid> = self.run(async |conn| own.load(conn).await).await?;
+        let (mut webhooks, mut after) = (BTreeSet::from_iter(own), Some(Uuid::nil()));
+        while let Some(last) = after {
+            let ever = diesel::sql_query(EVER).bind::<SqlUuid, _>(last).bind::<SqlUuid, _>(tenant.as_uuid());
+            let ever = ever.bind::<BigInt, _>(rows(ROWS));
+            let chunk: Ever = self.run(async |conn| ever.get_result(conn).await).await?;
+            webhooks.extend(chunk.webhooks);
+            after = chunk.last;
+        }
+        let webhooks = webhooks.into_iter().collect();
+        Ok(Erasure { tenant, webhooks, place: Place::Deliveries { webhook: 0, after: Uuid::nil() } })
+    }
+
+    /// Takes an erasure's next step, unless the tenant has a webhook that is not deleted.
+    ///
+    /// # Errors
+    /// When the database does not answer, or a row is locked. Nothing has happened then, and the step can be taken again.
+    pub async fn erasure_step(&self, erasure: &mut Erasure) -> Result<Erased, LedgerError> {
+        let tenant = erasure.tenant;
+        let taken = self.run(async |conn| {
+            conn.transaction(async |conn| {
+                conn.batch_execute(STEP_LOCKS).await?;
+                // So nobody registers a webhook, which would get the events that are about to go.
+                lock_registrations(conn, tenant).await?;
+                let registered = webhooks::table.filter(of(tenant));
+                if diesel::select(diesel::dsl::exists(registered)).get_result::<bool>(conn).await? {
+                    return Ok(None);
+                }
+                erasure.erase_some(conn).await.map(Some)
+            })
+            .await
+        });
+        let Some((gone, next)) = taken.await? else { return Ok(Erased::Registered) };
+        let is_over = matches!(erasure.place, Place::End);
+        erasure.place = next;
+        Ok(if is_over { Erased::All } else { Erased::Rows(gone) })
+    }
+}
+
+type Gone = Vec<(&'static str, usize)>;
+
+impl Erasure {
+    /// The tenant's webhooks, also those of which only the history is left.
+    pub fn webhooks(&self) -> impl Iterator<Item = WebhookId> {
+        self.webhooks.iter().copied().map(WebhookId::from)
+    }
+
+    /// Erases the next rows. Returns how many, and where to go on.
+    async fn erase_some(&self, conn: &mut AsyncPgConnection) -> QueryResult<(Gone, Place)> {
+        match &self.place {
+            Place::Deliveries { webhook, after } => {
+                let Some(id) = self.webhooks.get(*webhook) else {
+                    return Ok((Vec::new(), Place::OfWebhooks { table: 0 }));
+                };
+                let (gone, last) = self.erase_deliveries(conn, *id, *after).await?;
+                let next = Place::Deliveries { webhook: webhook + 1, after: Uuid::nil() };
+                Ok((gone, last.map_or(next, |after| Place::Deliveries { webhook: *webhook, after })))
+            }
+            Place::OfWebhooks { table: number } => {
+                let Some(table) = OF_WEBHOOKS.get(*number) else { return Ok((Vec::new(), Place::walk(0))) };
+                let erase = diesel::sql_query(format!(
+                    "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
+                       SELECT ctid FROM {table} WHERE webhook_id = ANY ($1) LIMIT {ROWS}))"
+                ));
+                let gone = erase.bind::<Array<SqlUuid>, _>(&self.webhooks).execute(conn).await?;
+                Ok((vec![(*table, gone)], Place::OfWebhooks { table: number + usize::from(gone < ROWS) }))
+            }
+            Place::Walk { walk: number, after } => {
+                let Some(walk) = WALKS.get(*number) else { return Ok((Vec::new(), Place::Webhooks)) };
+                let Walked { last, looked, gone } = self.walk(conn, walk, after).await?;
+                let next = last.filter(|_| looked == rows(ROWS));
+                let next = next.map_or(Place::walk(number + 1), |after| Place::Walk { walk: *number, after });
+                Ok((vec![(walk.table, usize::try_from(gone).unwrap_or_default())], next))
+            }
+            Place::Webhooks => {
+                let erase = diesel::sql_query(ERASE_WEBHOOKS).bind::<SqlUuid, _>(self.tenant.as_uuid());
+                let gone = erase.bind::<BigInt, _>(WEBHOOKS).execute(conn).await?;
+                Ok((vec![("webhooks", gone)], if rows(gone) < WEBHOOKS { Place::End } else { Place::Webhooks }))
+            }
+            Place::End => Ok((Vec::new(), Place::End)),
+        }
+    }
+
+    /// Erases deliveries of one webhook and one day, with what belongs to them. Returns the last one, if there are any.
+    /// Held jobs are locked before deliveries, and these in the order of ids, as everywhere.
+    async fn erase_deliveries(
+        &self,
+        conn: &mut AsyncPgConnection,
+        webhook: Uuid,
+        after: Uuid,
+    ) -> QueryResult<(Gone, Option<Uuid>)> {
+        let next = diesel::sql_query(NEXT).bind::<SqlUuid, _>(webhook).bind::<SqlUuid, _>(after);
+        let next: Vec<Next> = next.bind::<BigInt, _>(DELIVERIES).load(conn).await?;
+        let moment = |one: &Next| DeliveryId::from(one.id).occurred_at();
+        let is_same_day = |one: &Next, other: &Next| moment(one).date() == moment(other).date();
+        let Some(next) = next.chunk_by(is_same_day).next() else { return Ok((Vec::new(), None)) };
+        let (first, last) = (&next[0], &next[next.len() - 1]);
+        let ids: Vec<Uuid> = next.iter().map(|one| one.id).collect();
+        let these = |statement: String| {
+            let statement = diesel::sql_query(statement).bind::<Array<SqlUuid>, _>(ids.clone());
+            statement.bind::<SqlUuid, _>(first.id).bind::<SqlUuid, _>(last.id)
+        };
+        let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
+        let held = forget.bind::<Array<SqlUuid>, _>(&ids).execute(conn).await?;
+        these(LOCK.to_owned()).execute(conn).await?;
+        these(REMEMBER.to_owned()).execute(conn).await?;
+        let mut gone = vec![("held_jobs", held)];
+        for table in OF_DELIVERIES {
+            let erase = format!("DELETE FROM {table} WHERE delivery_id = ANY ($1) AND delivery_id BETWEEN $2 AND $3");
+            gone.push((table, these(erase).execute(conn).await?));
+        }
+        gone.push(("deliveries", these(ERASE_DELIVERIES.to_owned()).execute(conn).await?));
+        let events: Vec<Uuid> = next.iter().map(|one| one.event_id).collect();
+        let erase = diesel::sql_query(ERASE_EVENTS)
+            .bind::<Array<SqlUuid>, _>(events)
+            .bind::<SqlUuid, _>(self.tenant.as_uuid())
+            .bind::<Timestamptz, _>(moment(first))
+            .bind::<Timestamptz, _>(moment(last));
+        gone.push(("events", erase.execute(conn).await?));
+        Ok((gone, Some(last.id)))
+    }
+
+    /// Reads the next rows of a table, and deletes the tenant's.
+    async fn walk(&self, conn: &mut AsyncPgConnection, walk: &Walk, after: &str) -> QueryResult<Walked> {
+        let Walk { table, key, key_type, of, .. } = walk;
+        let theirs = if *of == "tenant_id" { vec![self.tenant.as_uuid()] } else { self.webhooks.clone() };
+        let erase = format!(include_str!("erase_walk.sql"), table = table, key = key, key_type = key_type, of = of);
+        let erase = diesel::sql_query(erase).bind::<Text, _>(after).bind::<Array<SqlUuid>, _>(theirs);
+        erase.bind::<BigInt, _>(rows(ROWS)).get_result(conn).await
+    }
+}
+
+impl Place {
+    fn walk(number: usize) -> Self {
+        Self::Walk { walk: number, after: WALKS.get(number).map_or_else(String::new, |walk| walk.first.to_owned()) }
+    }
+}
+
+fn rows(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

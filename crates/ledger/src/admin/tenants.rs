@@ -1,0 +1,110 @@
+//! What the ledger holds of a tenant that leaves.
+
+use std::time::Duration;
+
+use diesel::{
+    QueryableByName,
+    sql_types::{BigInt, Double, Nullable, Uuid as SqlUuid},
+};
+use diesel_async::RunQueryDsl;
+use domain::{DeliveryId, TenantId, WebhookId};
+use uuid::Uuid;
+
+use crate::{error::LedgerError, pool::Ledger};
+
+/// Deliveries that one statement counts: some tens of milliseconds.
+const CHUNK: i64 = 50_000;
+
+/// How far a tenant has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantCondition {
+    /// Webhooks that are not deleted.
+    pub registered: i64,
+    /// Deleted ones whose rows are there.
+    pub deleted: i64,
+    /// Webhooks whose waiting deliveries are not all cancelled yet.
+    pub cancelling: i64,
+    /// Notices that the broker has not confirmed.
+    pub unpublished: i64,
+    /// How long an ingest may still store a delivery to a webhook that it read before its deletion.
+    pub settles_in: Duration,
+}
+
+/// A part of a webhook's deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// How many.
+    pub deliveries: u64,
+    /// The last one, if there may be more.
+    pub last: Option<DeliveryId>,
+}
+
+// A statement ends within the patience of its process, 20 s.
+const CONDITION: &str = "SELECT \
+       (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NULL) AS registered, \
+       (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS deleted, \
+       (SELECT count(*) FROM webhook_tasks \
+        WHERE task = 'cancel' AND webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
+       (SELECT count(*) FROM notices WHERE tenant_id = $1 AND leased_until IS NOT NULL) AS unpublished, \
+       (SELECT extract(epoch FROM max(deleted_at) + interval '30 seconds' - now())::float8 FROM webhooks \
+        WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS settles_in";
+// As a cancellation's look: the order and the ranges over both columns leave the planner only the index over both.
+const COUNT: &str = "WITH chunk AS MATERIALIZED ( \
+       SELECT id FROM deliveries WHERE (webhook_id, id) > ($1, $2) \
+         AND (webhook_id, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
+       ORDER BY webhook_id, id LIMIT $3 \
+     ) SELECT (SELECT count(*) FROM chunk) AS deliveries, (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS last";
+
+#[derive(QueryableByName)]
+struct ConditionRow {
+    #[diesel(sql_type = BigInt)]
+    registered: i64,
+    #[diesel(sql_type = BigInt)]
+    deleted: i64,
+    #[diesel(sql_type = BigInt)]
+    cancelling: i64,
+    #[diesel(sql_type = BigInt)]
+    unpublished: i64,
+    #[diesel(sql_type = Nullable<Double>)]
+    settles_in: Option<f64>,
+}
+
+#[derive(QueryableByName)]
+struct CountRow {
+    #[diesel(sql_type = BigInt)]
+    deliveries: i64,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    last: Option<Uuid>,
+}
+
+impl Ledger {
+    /// How far a tenant has left.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn tenant_condition(&self, tenant: TenantId) -> Result<TenantCondition, LedgerError> {
+        let query = diesel::sql_query(CONDITION).bind::<SqlUuid, _>(tenant.as_uuid());
+        let row: ConditionRow = self.run(async |conn| query.get_result(conn).await).await?;
+        let ConditionRow { registered, deleted, cancelling, unpublished, settles_in } = row;
+        let settles_in = Duration::from_secs_f64(settles_in.unwrap_or_default().clamp(0.0, 30.0));
+        Ok(TenantCondition { registered, deleted, cancelling, unpublished, settles_in })
+    }
+
+    /// Counts up to 50,000 of a webhook's deliveries after one.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn deliveries_count(
+        &self,
+        webhook: WebhookId,
+        after: Option<DeliveryId>,
+    ) -> Result<Counted, LedgerError> {
+        let query = diesel::sql_query(COUNT)
+            .bind::<SqlUuid, _>(webhook.as_uuid())
+            .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), DeliveryId::as_uuid))
+            .bind::<BigInt, _>(CHUNK);
+        let CountRow { deliveries, last } = self.run(async |conn| query.get_result(conn).await).await?;
+        let last = last.filter(|_| deliveries == CHUNK).map(DeliveryId::from);
+        Ok(Counted { deliveries: u64::try_from(deliveries).unwrap_or_default(), last })
+    }
+}

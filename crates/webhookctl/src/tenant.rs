@@ -1,0 +1,44 @@
+//! `webhookctl tenant`: a tenant leaves.
+
+mod erase;
+mod stop;
+mod sure;
+
+use clap::Subcommand;
+use domain::TenantId;
+use ledger::Ledger;
+
+use self::sure::Sure;
+use crate::connect;
+
+/// What a tenant that leaves needs.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Deletes all webhooks of a tenant, as its administrators can, and cancels what waits for them. Nothing more is
+    /// delivered, and new events make no deliveries. The log stays readable.
+    Stop {
+        /// The tenant: a UUID.
+        tenant: TenantId,
+        /// Who did it, for the webhooks' history and the notices.
+        #[arg(long, default_value = "operator")]
+        user: String,
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Erases all that the ledger holds of a stopped tenant, for good, in small steps while the services run. It may be
+    /// interrupted and run again.
+    Erase {
+        /// The tenant: a UUID.
+        tenant: TenantId,
+        #[command(flatten)]
+        sure: Sure,
+    },
+}
+
+pub(crate) async fn run(ledger: &Ledger, command: Command) -> anyhow::Result<()> {
+    connect::require_schema(ledger).await?;
+    match command {
+        Command::Stop { tenant, user, sure } => stop::run(ledger, tenant, user, sure).await,
+        Command::Erase { tenant, sure } => erase::run(ledger, tenant, sure).await,
+    }
+}

@@ -1,0 +1,135 @@
+//! `webhookctl tenant erase`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, bail, ensure};
+use domain::TenantId;
+use ledger::{Erased, Erasure, Ledger, TenantCondition};
+use tokio::time::{Instant, sleep};
+
+use super::sure::Sure;
+use crate::{away, output};
+
+/// The pause between two steps, which leaves the database to other work.
+const BREATH: Duration = Duration::from_millis(20);
+/// How often a line says how far it has come.
+const TELL: Duration = Duration::from_secs(2);
+/// How often a step is tried that does not get its locks, and the pause between.
+const TRIES: u32 = 20;
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Erases what the ledger holds of a stopped tenant.
+pub(super) async fn run(ledger: &Ledger, tenant: TenantId, sure: Sure) -> anyhow::Result<()> {
+    let condition = away::database(ledger.tenant_condition(tenant).await)?;
+    require_stopped(tenant, condition)?;
+    let erasure = away::database(ledger.erasure_begin(tenant).await)?;
+    let (webhooks, deliveries) = (erasure.webhooks().count(), deliveries(ledger, &erasure).await?);
+    output::line(format_args!(
+        "of tenant {tenant} are to be erased: {webhooks} webhook(s) and {deliveries} deliveries, with all that belongs to them, \
+         its notices and its sessions"
+    ))?;
+    if !sure.go_on()? {
+        return Ok(());
+    }
+    if !condition.settles_in.is_zero() {
+        let seconds = condition.settles_in.as_secs() + 1;
+        output::line(format_args!(
+            "waiting for {seconds} s, in which an ingest ends what it began before the deletion"
+        ))?;
+        sleep(condition.settles_in).await;
+    }
+    let mut gone = Gone::default();
+    let done = erase(ledger, erasure, &mut gone).await;
+    output::line(format_args!("erased: {gone}"))?;
+    done?;
+    let left = away::database(ledger.tenant_condition(tenant).await)?.deleted;
+    ensure!(left == 0, "{left} webhook(s) have deliveries that came meanwhile: run it again");
+    output::line(
+        "not in the ledger, and not erased: messages on the broker (rejected events, notices that nobody took), logs and backups",
+    )
+}
+
+/// What keeps an erasure from its begin, with what to do about it.
+fn require_stopped(tenant: TenantId, condition: TenantCondition) -> anyhow::Result<()> {
+    let TenantCondition { registered, cancelling, unpublished, .. } = condition;
+    ensure!(
+        registered == 0,
+        "the tenant has {registered} webhook(s) that are not deleted: run `webhookctl tenant stop {tenant}` first"
+    );
+    ensure!(
+        cancelling == 0,
+        "deliveries of {cancelling} deleted webhook(s) still wait: `webhookctl tenant stop {tenant}` cancels them"
+    );
+    ensure!(
+        unpublished == 0,
+        "{unpublished} notice(s) about the tenant's webhooks are not published yet: run it again once an api-service has \
+         published them"
+    );
+    Ok(())
+}
+
+async fn deliveries(ledger: &Ledger, erasure: &Erasure) -> anyhow::Result<u64> {
+    let mut deliveries = 0;
+    for webhook in erasure.webhooks() {
+        let mut last = None;
+        loop {
+            let counted = away::database(ledger.deliveries_count(webhook, last).await)?;
+            deliveries += counted.deliveries;
+            last = counted.last;
+            if last.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(deliveries)
+}
+
+/// Takes all steps. Counts in `gone`, also when it fails in the middle.
+async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow::Result<()> {
+    let (mut told, mut tries) = (Instant::now(), 0);
+    loop {
+        match ledger.erasure_step(&mut erasure).await {
+            Ok(Erased::All) => return Ok(()),
+            Ok(Erased::Rows(rows)) => gone.add(rows),
+            Ok(Erased::Registered) => {
+                bail!("the tenant has registered a webhook meanwhile: stop it again, then erase the rest")
+            }
+            Err(error) => {
+                tries += 1;
+                if error.is_unavailable() || tries == TRIES {
+                    return away::database(Err(error)).context("interrupted: run it again to erase the rest");
+                }
+                sleep(PATIENCE).await;
+                continue;
+            }
+        }
+        tries = 0;
+        if told.elapsed() >= TELL {
+            output::line(format_args!("erased so far: {gone}"))?;
+            told = Instant::now();
+        }
+        sleep(BREATH).await;
+    }
+}
+
+/// How many rows of each table are gone.
+#[derive(Default)]
+struct Gone(BTreeMap<&'static str, usize>);
+
+impl Gone {
+    fn add(&mut self, rows: Vec<(&'static str, usize)>) {
+        for (table, count) in rows.into_iter().filter(|(_, count)| *count > 0) {
+            *self.0.entry(table).or_default() += count;
+        }
+    }
+}
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("nothing");
+        }
+        let tables: Vec<_> = self.0.iter().map(|(table, count)| format!("{count} {table}")).collect();
+        f.write_str(&tables.join(", "))
+    }
+}

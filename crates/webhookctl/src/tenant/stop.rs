@@ -1,0 +1,86 @@
+//! `webhookctl tenant stop`.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use domain::{TenantId, WebhookId};
+use ledger::{Actor, Backlog, Ledger, Page, Task, Webhook};
+use tokio::time::sleep;
+
+use super::sure::Sure;
+use crate::{away, output};
+
+/// Webhooks that are read at once.
+const PAGE: u16 = 100;
+/// The pause between two steps of a cancellation, which leaves the database to other work, as that of api-service.
+const BREATH: Duration = Duration::from_millis(20);
+/// How often it is looked whether somebody else has taken the last steps.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Deletes a tenant's webhooks, and has all their waiting deliveries cancelled.
+pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: Sure) -> anyhow::Result<()> {
+    let before = away::database(ledger.tenant_condition(tenant).await)?;
+    ensure!(before.registered + before.deleted > 0, "the ledger knows no webhook of tenant {tenant}");
+    if before.registered > 0 {
+        for webhook in webhooks(ledger, tenant).await? {
+            output::line(described(&webhook))?;
+        }
+        output::line(format_args!("{} webhook(s) of tenant {tenant} are to be deleted", before.registered))?;
+        if !sure.go_on()? {
+            return Ok(());
+        }
+    }
+    let actor = Actor { tenant, user };
+    let mut deleted = 0;
+    // Until there is none: administrators may register others meanwhile.
+    loop {
+        let webhooks = webhooks(ledger, tenant).await?;
+        if webhooks.is_empty() {
+            break;
+        }
+        for webhook in webhooks {
+            deleted += u32::from(away::database(ledger.webhook_delete(&actor, webhook.id).await)?);
+        }
+    }
+    cancel(ledger, tenant).await?;
+    let earlier = if before.deleted > 0 { format!(", {} had been before", before.deleted) } else { String::new() };
+    output::line(format_args!(
+        "tenant {tenant} is stopped: {deleted} webhook(s) are deleted{earlier}, and nothing waits for them any more"
+    ))
+}
+
+/// The tenant's webhooks that are not deleted.
+async fn webhooks(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<Vec<Webhook>> {
+    let (mut webhooks, mut after): (Vec<Webhook>, Option<WebhookId>) = (Vec::new(), None);
+    loop {
+        let page = away::database(ledger.webhook_list(tenant, Page { after, limit: PAGE }).await)?;
+        after = page.last().map(|webhook| webhook.id);
+        let is_last = page.len() < usize::from(PAGE);
+        webhooks.extend(page);
+        if is_last {
+            return Ok(webhooks);
+        }
+    }
+}
+
+fn described(Webhook { id, name, backlog, .. }: &Webhook) -> String {
+    let more = if backlog.waiting == Backlog::MOST { " or more" } else { "" };
+    format!("webhook {id} ({name}): {}{more} retries and held deliveries wait", backlog.waiting)
+}
+
+/// Cancels what waits for the tenant's deleted webhooks, together with any api-service that runs.
+async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
+    loop {
+        // A step that gives up a lock is due again by itself, so its error is not the end.
+        match ledger.task_step(Task::Cancel, Some(tenant), BREATH).await {
+            Ok(Some(_)) => sleep(BREATH).await,
+            Err(error) if error.is_unavailable() => return away::database(Err(error)),
+            Ok(None) | Err(_) => {
+                if away::database(ledger.tenant_condition(tenant).await)?.cancelling == 0 {
+                    return Ok(());
+                }
+                sleep(LOOK).await;
+            }
+        }
+    }
+}
