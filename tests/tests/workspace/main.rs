@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
 
 mod circles;
+mod pages;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
