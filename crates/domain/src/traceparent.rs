@@ -1,11 +1,16 @@
 //! The trace that an event belongs to: the value of `traceparent` in W3C Trace Context.
 
-use std::fmt;
+use std::{
+    fmt,
+    num::{NonZeroU64, NonZeroU128},
+};
 
 /// The characters of a value of version 00, and the fewest of any version.
 const LENGTH: usize = 55;
 /// The most characters of a later version, which may add fields.
 const LONGEST: usize = 256;
+/// The flag `sampled`.
+const RECORDED: u8 = 1;
 
 /// The version, the trace's id, the parent's id and the flags, all of them hexadecimal. It is kept as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +46,27 @@ impl Traceparent {
     pub fn trace_id(&self) -> &str {
         self.0.split('-').nth(1).unwrap_or_default()
     }
+
+    /// The value that names a span whose trace is recorded. Neither id is zero.
+    #[must_use]
+    pub fn recorded(trace: NonZeroU128, span: NonZeroU64) -> Self {
+        Self(format!("00-{trace:032x}-{span:016x}-{RECORDED:02x}").into())
+    }
+
+    /// The ids of the trace and of the span that it names.
+    #[must_use]
+    pub fn ids(&self) -> (u128, u64) {
+        let span = self.0.split('-').nth(2).unwrap_or_default();
+        let trace = u128::from_str_radix(self.trace_id(), 16).unwrap_or_default();
+        (trace, u64::from_str_radix(span, 16).unwrap_or_default())
+    }
+
+    /// Whether its sender may have recorded the trace: the flag `sampled`.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        let flags = self.0.split('-').nth(3).unwrap_or_default();
+        u8::from_str_radix(flags, 16).is_ok_and(|flags| flags & RECORDED == RECORDED)
+    }
 }
 
 impl fmt::Display for Traceparent {
@@ -65,6 +91,20 @@ mod tests {
         let read = Traceparent::parse(GOOD).unwrap();
         assert_eq!((read.as_str(), read.trace_id()), (GOOD, "4bf92f3577b34da6a3ce929d0e0e4736"));
         assert_eq!(read.to_string(), GOOD);
+    }
+
+    #[test]
+    fn ids_and_the_flag_are_read_and_written_alike() {
+        let read = Traceparent::parse(GOOD).unwrap();
+        let (trace, span) = read.ids();
+        assert_eq!((trace, span), (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7));
+        assert_eq!(Traceparent::recorded(trace.try_into().unwrap(), span.try_into().unwrap()), read);
+        for (flags, recorded) in [("00", false), ("01", true), ("02", false), ("03", true), ("ff", true)] {
+            let read = Traceparent::parse(&GOOD.replace("-01", &format!("-{flags}"))).unwrap();
+            assert_eq!(read.is_recorded(), recorded, "{flags}");
+        }
+        let later = Traceparent::parse(&format!("{}-more", GOOD.replacen("00", "cc", 1))).unwrap();
+        assert!(later.is_recorded() && later.ids() == (trace, span));
     }
 
     #[test]
