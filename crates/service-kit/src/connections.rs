@@ -6,10 +6,11 @@ use broker::{Backoff, Broker, BrokerConfig, BrokerError, Names, Publisher};
 use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
 use tls::Role;
 use tokio_util::sync::CancellationToken;
+use traces::{CollectorHeaders, Exporter, SampleRatio, Traces, TracesConfig, TracesError};
 
 use crate::{
     Readiness,
-    settings::{Key, Settings, SettingsError},
+    settings::{Key, Sensitive, Settings, SettingsError},
 };
 
 /// The ledger. Nothing is connected yet. Call it inside the runtime that runs the process to its end.
@@ -103,6 +104,39 @@ pub fn unencrypted_broker(broker: &Broker) -> Option<String> {
 
 fn hosts(hosts: &[String]) -> Option<String> {
     (!hosts.is_empty()).then(|| hosts.join(", "))
+}
+
+/// Traces and what exports them, if the settings want them. Nothing is connected yet.
+///
+/// # Errors
+/// [`SettingsError`] for a setting of `traces`, or for `egress.extra_ca_file`.
+pub fn traces(settings: &Settings, process: &'static str) -> Result<Option<(Traces, Exporter)>, SettingsError> {
+    let wanted = &settings.traces;
+    let Some(endpoint) = &wanted.endpoint else { return Ok(None) };
+    let headers = CollectorHeaders::parse(wanted.headers.as_ref().map_or("", Sensitive::expose));
+    let config = TracesConfig {
+        endpoint: endpoint.to_string(),
+        headers: headers.map_err(|error| SettingsError::invalid("traces.headers", error))?,
+        timeout: wanted.timeout,
+        ratio: SampleRatio::of(wanted.sample_ratio),
+        extra_ca_pem: settings.egress.extra_ca_pem()?,
+        service: process,
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let traces = Traces::new(config).map_err(|error| match error {
+        TracesError::Endpoint => SettingsError::invalid("traces.endpoint", error),
+        TracesError::Client(error) => SettingsError::invalid("egress.extra_ca_file", error),
+    })?;
+    Ok(Some(traces))
+}
+
+/// What to tell an operator of a collector that is not on this machine and reached without TLS.
+#[must_use]
+pub fn unencrypted_collector(settings: &Settings) -> Option<String> {
+    let endpoint = settings.traces.endpoint.as_ref().filter(|endpoint| endpoint.scheme() == "http")?;
+    let host = endpoint.host_str()?.trim_matches(['[', ']']);
+    let setting = Key::new("traces.endpoint");
+    (!tls::is_this_machine(host)).then(|| format!("{setting}: the connection to {host} is not encrypted: use https://"))
 }
 
 /// The database's schema is older than this program.

@@ -3,6 +3,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use broker::{Broker, Publisher};
@@ -10,10 +11,12 @@ use ledger::Ledger;
 use prometheus_client::{metrics::info::Info, registry::Registry};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use traces::{Exporter, Traces};
 
 use crate::{
     DatabaseWatch, ListenError, OpsServer, Readiness, Settings, SettingsError,
     connections::{self, Unusable},
+    exporting::Exporting,
     pool, usage,
 };
 
@@ -37,6 +40,10 @@ pub struct Foundation {
     ledger: Ledger,
     broker: Broker,
     ops: OpsServer,
+    traces: Traces,
+    exporter: Option<Exporter>,
+    /// The time to finish what is under way at the shutdown.
+    deadline: Duration,
 }
 
 /// What runs beside a service's work: health, metrics, the database's clock, a publisher. It ends when this is dropped.
@@ -49,10 +56,13 @@ pub struct Running {
     pub database: DatabaseWatch,
     /// Publishes for this service.
     pub publisher: Publisher,
+    /// Begins spans, if traces are on.
+    pub traces: Traces,
     /// Cancelled when this is dropped, to end whatever else runs beside the work.
     pub finished: CancellationToken,
     finish: DropGuard,
     health: JoinHandle<()>,
+    exporting: Option<Exporting>,
 }
 
 impl Foundation {
@@ -68,12 +78,19 @@ impl Foundation {
         ledger: Ledger,
     ) -> Result<Self, StartError> {
         let broker = connections::broker(settings, process)?;
-        let warnings = [connections::unencrypted_ledger(&ledger), connections::unencrypted_broker(&broker)];
+        let (traces, exporter) = connections::traces(settings, process)?.unzip();
+        let warnings = [
+            connections::unencrypted_ledger(&ledger),
+            connections::unencrypted_broker(&broker),
+            connections::unencrypted_collector(settings),
+        ];
         for warning in warnings.into_iter().flatten() {
             tracing::warn!("{warning}");
         }
         let ops_address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ops_port)));
-        Ok(Self { process, ledger, broker, ops: OpsServer::bind(ops_address).await? })
+        let ops = OpsServer::bind(ops_address).await?;
+        let (traces, deadline) = (traces.unwrap_or_default(), settings.shutdown.deadline);
+        Ok(Self { process, ledger, broker, ops, traces, exporter, deadline })
     }
 
     /// The address of the operations port.
@@ -93,7 +110,7 @@ impl Foundation {
         readiness: Readiness,
         shutdown: &CancellationToken,
     ) -> Result<Running, StartError> {
-        let Self { process, ledger, broker, ops } = self;
+        let Self { process, ledger, broker, ops, traces, exporter, deadline } = self;
         let finished = CancellationToken::new();
         let finish = finished.clone().drop_guard();
         let build = Info::new([("service", process), ("version", env!("CARGO_PKG_VERSION"))]);
@@ -102,22 +119,29 @@ impl Foundation {
         ledger.register(&mut metrics);
         pool::show(&ledger, &mut metrics);
         usage::show(&mut metrics);
+        traces.register(&mut metrics);
+        let exporting = exporter.map(|exporter| Exporting::start(exporter, deadline, shutdown, &finished));
         let database = DatabaseWatch::start(&ledger, &mut metrics, finished.clone());
         let publisher = broker.publisher(finished.clone());
         let readiness =
             connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone()).shown(&mut metrics);
         let health = tokio::spawn(ops.serve(Arc::new(metrics), readiness, finished.clone()));
         connections::wait_for_schema(&ledger, shutdown).await?;
-        Ok(Running { ledger, broker, database, publisher, finished, finish, health })
+        Ok(Running { ledger, broker, database, publisher, traces, finished, finish, health, exporting })
     }
 }
 
 impl Running {
-    /// Ends what runs beside the work. Waits until the operations port is closed: a second for an answer that is under
-    /// way.
+    /// Ends what runs beside the work. Waits until the operations port is closed (a second for an answer that is under
+    /// way), and until the last spans are exported: to the shutdown's deadline, and a second at least.
     pub async fn finish(self) {
-        let Self { finish, health, .. } = self;
+        let Self { finish, health, exporting, .. } = self;
         drop(finish);
-        let _ = health.await;
+        let exported = async {
+            if let Some(exporting) = exporting {
+                exporting.done().await;
+            }
+        };
+        let _ = tokio::join!(health, exported);
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod connections;
 mod database_watch;
+mod exporting;
 mod foundation;
 mod listen;
 pub mod logs;

@@ -13,7 +13,7 @@ use crate::settings::{LogFormat, SettingsError};
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of this workspace. All others are foreign.
-const OURS: [&str; 13] = [
+const OURS: [&str; 14] = [
     "api_service",
     "broker",
     "console",
@@ -25,6 +25,7 @@ const OURS: [&str; 13] = [
     "service_kit",
     "signing",
     "tls",
+    "traces",
     "upkeep",
     "webhookctl",
 ];

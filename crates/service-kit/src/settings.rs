@@ -19,7 +19,7 @@ use url::Url;
 pub use error::{Key, SettingsError};
 pub use sections::{
     Api, Broker, Console, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Notices, Ops, Reconcile,
-    Retention, Retry, Secrets, SessionBackEnd, Shutdown, Signing,
+    Retention, Retry, Secrets, SessionBackEnd, Shutdown, Signing, Traces,
 };
 pub use sensitive::Sensitive;
 
@@ -44,6 +44,7 @@ pub struct Settings {
     pub notices: Notices,
     pub limits: Limits,
     pub shutdown: Shutdown,
+    pub traces: Traces,
     pub log: Log,
 }
 

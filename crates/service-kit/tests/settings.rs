@@ -252,6 +252,9 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("api.rate_limit_burst", "0", "number"),
         ("ops.listen", "9090", "address"),
         ("signing.standard_webhooks", "yes", "value"),
+        ("traces.sample_ratio", "1.01", "ratio"),
+        ("traces.sample_ratio", "NaN", "ratio"),
+        ("traces.timeout", "0s", "duration"),
         ("retry.schedule", "5m,60s", "schedule"),
         ("retry.schedule", "", "schedule"),
         ("egress.allowed_networks", "10.0.0.0/8,nowhere", "networks"),
@@ -295,6 +298,27 @@ fn an_introspection_url_is_of_http_or_https_and_its_credentials_are_not_shown() 
 }
 
 #[test]
+fn traces_are_off_until_they_have_an_endpoint() {
+    let off = load(&[("WEBHOOKS__TRACES__ENDPOINT", ""), ("WEBHOOKS__TRACES__HEADERS", "")]).unwrap().traces;
+    assert!(off.endpoint.is_none() && off.headers.is_none());
+    let on = load(&[
+        ("WEBHOOKS__TRACES__ENDPOINT", "https://collector.example:4318"),
+        ("WEBHOOKS__TRACES__HEADERS", "authorization=Bearer%20hunter2"),
+        ("WEBHOOKS__TRACES__SAMPLE_RATIO", "0.25"),
+        ("WEBHOOKS__TRACES__TIMEOUT", "3s"),
+    ])
+    .unwrap();
+    assert!(!format!("{on:?}").contains("hunter2"));
+    assert_eq!(on.traces.endpoint.unwrap().as_str(), "https://collector.example:4318/");
+    assert_eq!(on.traces.headers.unwrap().expose(), "authorization=Bearer%20hunter2");
+    assert_eq!((on.traces.sample_ratio, on.traces.timeout), (0.25, Duration::from_secs(3)));
+    let key = "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT)";
+    for (value, why) in [("collector:4318", "expected http or https"), ("collector", "relative URL without a base")] {
+        assert_eq!(refusal("WEBHOOKS__TRACES__ENDPOINT", value), format!("{key}: invalid URL: {why}"));
+    }
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_those_there_are() {
     let said = "dispatcher.max_in_fliht (WEBHOOKS__DISPATCHER__MAX_IN_FLIHT): unknown key; \
                 known keys here: max_in_flight, slow_in_flight, webhook_share, tenant_share, batch";
@@ -305,7 +329,8 @@ fn an_unknown_key_is_refused_with_those_there_are() {
 
 #[test]
 fn no_section_takes_an_unknown_key() {
-    let sections = "database broker api console ops secrets signing retry egress dispatcher ingest limits shutdown log";
+    let sections =
+        "database broker api console ops secrets signing retry egress dispatcher ingest limits shutdown traces log";
     for section in sections.split(' ') {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");
@@ -435,7 +460,7 @@ fn a_sensitive_value_is_never_shown() {
 fn the_list_of_settings_is_complete() {
     let listed = include_str!("../src/settings/defaults.toml");
     let sections: Vec<_> = listed.split("\n[").skip(1).map(|text| text.split_once(']').unwrap()).collect();
-    assert_eq!(sections.len(), 17);
+    assert_eq!(sections.len(), 18);
     for (section, text) in sections {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");

@@ -132,6 +132,20 @@ async fn a_sensitive_value_that_cannot_be_used_is_not_shown() {
 }
 
 #[tokio::test]
+async fn a_collector_that_cannot_be_one_is_named_and_its_headers_are_not_shown() {
+    for process in ALL {
+        let said = refusal_of(process, "WEBHOOKS__TRACES__ENDPOINT", "collector:4318").await;
+        assert_says(&said, &[process, "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT)", "expected http or https"]);
+        let mut variables = good();
+        variables.insert("WEBHOOKS__TRACES__ENDPOINT".to_owned(), "http://127.0.0.1:1".to_owned());
+        variables.insert("WEBHOOKS__TRACES__HEADERS".to_owned(), "correct-horse".to_owned());
+        let said = refusal(process, variables).await;
+        assert_says(&said, &[process, "traces.headers (WEBHOOKS__TRACES__HEADERS)", "header 1 is not name=value"]);
+        assert!(!said.contains("horse"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_file_of_authorities_that_cannot_be_read_or_used_is_named() {
     let missing = "/nonexistent/authorities.pem";
     let said = refusal_of("dispatcher", "WEBHOOKS__EGRESS__EXTRA_CA_FILE", missing).await;

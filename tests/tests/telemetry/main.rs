@@ -120,7 +120,10 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "status" => value.len() == 3 && value.parse::<u16>().is_ok(),
         "outcome" => {
             let ingest = ["accepted", "unwanted", "duplicate", "rejected"];
-            ingest.contains(&value) || domain::OutcomeClass::ALL.iter().any(|class| class.as_str() == value)
+            let spans = ["exported", "dropped", "refused"];
+            ingest.contains(&value)
+                || spans.contains(&value)
+                || domain::OutcomeClass::ALL.iter().any(|class| class.as_str() == value)
         }
         "state" => ["succeeded", "dropped", "cancelled"].contains(&value),
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),

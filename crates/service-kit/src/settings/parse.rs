@@ -102,6 +102,13 @@ pub(super) fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64
     })
 }
 
+/// A part of a whole, which may be none of it.
+pub(super) fn ratio<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    parsed(deserializer, "ratio", |text| {
+        text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)).ok_or("expected a number from 0 to 1")
+    })
+}
+
 fn to_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected an IP address and a port, as in 127.0.0.1:8080")
 }

@@ -1,0 +1,206 @@
+//! Takes ended spans to the collector, in batches.
+
+use std::{error::Error, time::Duration};
+
+use bytes::Bytes;
+use egress::Internal;
+use http::{HeaderValue, Method, header::CONTENT_TYPE};
+use tokio::{sync::mpsc, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    CollectorHeaders, otlp,
+    record::Record,
+    spell::{Notice, Spell},
+    stats::{Fate, Stats},
+};
+
+/// How many spans one export has, at most.
+const BATCH: usize = 512;
+/// How often, and how long each time, a batch that is not full waits for more. Nothing wakes the exporter meanwhile.
+const PAUSES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+/// The pauses between tries of a batch that the collector did not take, doubling.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Exports spans, one batch at a time. Nobody waits for it.
+pub struct Exporter {
+    pub(crate) ended: mpsc::Receiver<Record>,
+    /// How many spans the batch under way has.
+    pub(crate) in_hand: usize,
+    pub(crate) client: Internal,
+    pub(crate) headers: CollectorHeaders,
+    pub(crate) resource: otlp::Resource,
+    pub(crate) version: &'static str,
+    pub(crate) stats: Stats,
+    pub(crate) spell: Spell,
+}
+
+/// Why the collector did not take a batch.
+enum Failure {
+    /// It may take it later.
+    Away(String),
+    /// It never will.
+    Refused(String),
+}
+
+impl Exporter {
+    /// Exports until `closing`, and then what is left, with one more try for each batch. Ends at once when told to
+    /// `give_up`. What is left then is dropped.
+    pub async fn run(mut self, closing: CancellationToken, give_up: CancellationToken) {
+        if give_up.run_until_cancelled(self.work(&closing)).await.is_none() {
+            let waiting = std::iter::from_fn(|| self.ended.try_recv().ok()).count();
+            let left = self.in_hand + waiting;
+            self.stats.count(Fate::Dropped, left);
+            tracing::warn!(dropped = left, "the collector did not take the last spans in time");
+        }
+    }
+
+    async fn work(&mut self, closing: &CancellationToken) {
+        loop {
+            let batch = self.next_batch(closing).await;
+            if batch.is_empty() {
+                return;
+            }
+            self.in_hand = batch.len();
+            self.export(batch, closing).await;
+            self.in_hand = 0;
+        }
+    }
+
+    /// Waits for spans, and a little for more. Returns none when there will be no more.
+    async fn next_batch(&mut self, closing: &CancellationToken) -> Vec<Record> {
+        let mut batch = Vec::new();
+        closing.run_until_cancelled(self.ended.recv_many(&mut batch, BATCH)).await;
+        for _ in 0..PAUSES {
+            if batch.is_empty() || batch.len() + self.ended.len() >= BATCH {
+                break;
+            }
+            closing.run_until_cancelled(sleep(PAUSE)).await;
+        }
+        while batch.len() < BATCH
+            && let Ok(record) = self.ended.try_recv()
+        {
+            batch.push(record);
+        }
+        batch
+    }
+
+    /// Exports a batch, trying again while the collector is away. Then spans gather in the queue, and are dropped once it
+    /// is full.
+    async fn export(&mut self, batch: Vec<Record>, closing: &CancellationToken) {
+        let spans = batch.len();
+        let body = otlp::request(&self.resource, self.version, batch);
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let is_last = closing.is_cancelled();
+            match self.send(body.clone()).await {
+                Ok(refused) => {
+                    let refused = refused.min(spans);
+                    self.stats.count(Fate::Exported, spans - refused);
+                    self.stats.count(Fate::Refused, refused);
+                    let notice = self.spell.succeeded(self.stats.dropped());
+                    return tell(notice, "");
+                }
+                Err(Failure::Refused(why)) => {
+                    tell(self.spell.failed(self.stats.dropped()), &why);
+                    return self.stats.count(Fate::Refused, spans);
+                }
+                Err(Failure::Away(why)) => {
+                    tell(self.spell.failed(self.stats.dropped()), &why);
+                    if is_last {
+                        return self.stats.count(Fate::Dropped, spans);
+                    }
+                }
+            }
+            closing.run_until_cancelled(sleep(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Sends a batch. Returns how many of its spans the collector refused.
+    async fn send(&self, body: Bytes) -> Result<usize, Failure> {
+        let mut headers = self.headers.to_map();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(otlp::CONTENT_TYPE));
+        let answer = self.client.send(Method::POST, headers, body).await.map_err(|error| {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            Failure::Away(format!("{error}{cause}"))
+        })?;
+        match answer.status {
+            200..300 => Ok(otlp::refused(&answer.body)),
+            // What OTLP calls retryable.
+            status @ (429 | 502..=504) => Err(Failure::Away(format!("it answered {status}"))),
+            status => Err(Failure::Refused(format!("it answered {status}"))),
+        }
+    }
+}
+
+/// Tells the operator once for each spell.
+fn tell(notice: Option<Notice>, why: &str) {
+    match notice {
+        Some(Notice::Failing) => tracing::warn!(
+            why,
+            "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT): the collector takes no spans; all else goes on"
+        ),
+        Some(Notice::Slow) => tracing::warn!(
+            "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT): the collector is too slow, and spans are dropped; all else \
+             goes on"
+        ),
+        Some(Notice::Well(dropped)) => tracing::info!(dropped, "the collector takes spans again"),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+    use tokio::{net::TcpListener, time::timeout};
+
+    use super::*;
+    use crate::{Kind, SampleRatio, Traces, TracesConfig};
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// An exporter to an address, with so many spans to export.
+    fn exporter(address: std::net::SocketAddr, spans: usize) -> Exporter {
+        let config = TracesConfig {
+            endpoint: format!("http://{address}"),
+            headers: CollectorHeaders::default(),
+            timeout: SOON * 10,
+            ratio: SampleRatio::of(1.0),
+            extra_ca_pem: None,
+            service: "tests",
+            version: "0",
+        };
+        let (traces, exporter) = Traces::new(config).unwrap();
+        for _ in 0..spans {
+            traces.begin(Kind::Server, None, OffsetDateTime::now_utc()).unwrap().end(OffsetDateTime::now_utc());
+        }
+        exporter
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_is_silent_holds_up_no_end() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let exporter = exporter(silent.local_addr().unwrap(), BATCH + 88);
+        let stats = exporter.stats.clone();
+        let (closing, give_up) = (CancellationToken::new(), CancellationToken::new());
+        let running = tokio::spawn(exporter.run(closing.clone(), give_up.clone()));
+        let _under_way = silent.accept().await.unwrap();
+        closing.cancel();
+        give_up.cancel();
+        timeout(SOON, running).await.unwrap().unwrap();
+        assert_eq!(stats.dropped(), 600);
+    }
+
+    #[tokio::test]
+    async fn at_the_end_a_collector_that_is_away_is_tried_once_for_each_batch() {
+        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let exporter = exporter(nobody, BATCH + 88);
+        let (stats, closing) = (exporter.stats.clone(), CancellationToken::new());
+        closing.cancel();
+        timeout(SOON, exporter.run(closing, CancellationToken::new())).await.unwrap();
+        assert_eq!(stats.dropped(), 600);
+    }
+}
