@@ -10,12 +10,14 @@ use actix_web::{
     middleware::Next,
     web::Data,
 };
-use tracing::Instrument;
+use traces::{Span, Traces};
+use tracing::{Instrument, field::Empty};
 
 use crate::{
     metrics::{Labels, Metrics, method_label},
     problem,
     request_id::{REQUEST_ID, RequestId},
+    span,
 };
 
 /// The route's name in logs and metrics when no route matches.
@@ -33,21 +35,26 @@ const HEADERS: [(&str, &str); 5] = [
 /// The outermost middleware.
 pub(crate) async fn complete(
     metrics: Data<Metrics>,
+    traces: Data<Traces>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let begun = Instant::now();
     let id = RequestId::of(request.headers());
-    let span = tracing::info_span!("request", request_id = id.as_str());
+    let traced = span::begin(&traces, &request);
+    let logged = tracing::info_span!("request", request_id = id.as_str(), traceparent = Empty);
+    if let Some(traced) = &traced {
+        logged.record("traceparent", traced.traceparent().as_str());
+    }
     let answering = async {
         let answered = next.call(request).await?.map_into_boxed_body();
         let mut answered = problem::body::render(answered, id.as_str());
         problem::page::dress(&mut answered);
         dress(answered.headers_mut(), &id);
-        observe(&metrics, &answered, begun);
+        observe(&metrics, &answered, begun, traced);
         Ok(answered)
     };
-    answering.instrument(span).await
+    answering.instrument(logged).await
 }
 
 fn dress(headers: &mut HeaderMap, id: &RequestId) {
@@ -60,10 +67,12 @@ fn dress(headers: &mut HeaderMap, id: &RequestId) {
 }
 
 /// Records route and method, which are from closed sets, but never the path, query string, cookie or body.
-fn observe(metrics: &Metrics, answered: &ServiceResponse, begun: Instant) {
+fn observe(metrics: &Metrics, answered: &ServiceResponse, begun: Instant, traced: Option<Span>) {
     let took = begun.elapsed();
+    let route = answered.request().match_pattern();
+    let is_matched = route.is_some();
     let labels = Labels {
-        route: answered.request().match_pattern().unwrap_or_else(|| UNMATCHED.to_owned()),
+        route: route.unwrap_or_else(|| UNMATCHED.to_owned()),
         method: method_label(answered.request().method()),
         status: answered.status().as_u16(),
     };
@@ -74,5 +83,6 @@ fn observe(metrics: &Metrics, answered: &ServiceResponse, begun: Instant) {
         ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         "answered"
     );
+    span::end(traced, &labels, is_matched);
     metrics.observe(labels, took);
 }

@@ -115,7 +115,8 @@ impl App {
             recover_per_second: settings.api.recover_per_second,
             keep: settings.retention.keep,
         };
-        let routes = Routes::new(State::new(&settings, ledger, outbox, keys), authentication, metrics);
+        let state = State::new(&settings, ledger, outbox, keys);
+        let routes = Routes::new(state, authentication, metrics, running.traces.clone());
         let served = serve(listener, routes, relay, &shutdown, settings.shutdown.deadline).await;
         running.finish().await;
         served.map_err(AppError::Serve)

@@ -17,6 +17,7 @@ mod request;
 mod request_id;
 mod routes;
 mod server;
+mod span;
 mod state;
 mod violation;
 

@@ -7,6 +7,7 @@ use actix_web::{
     middleware::from_fn,
     web::{self, Data, ServiceConfig, delete, patch, post},
 };
+use traces::Traces;
 
 use crate::{
     authentication::{self, Authentication},
@@ -27,18 +28,24 @@ pub(crate) struct Routes {
     state: Data<State>,
     authentication: Data<Authentication>,
     metrics: Data<Metrics>,
+    traces: Data<Traces>,
 }
 
 impl Routes {
-    pub(crate) fn new(state: State, authentication: Authentication, metrics: Metrics) -> Self {
-        Self { state: Data::new(state), authentication: Data::new(authentication), metrics: Data::new(metrics) }
+    pub(crate) fn new(state: State, authentication: Authentication, metrics: Metrics, traces: Traces) -> Self {
+        Self {
+            state: Data::new(state),
+            authentication: Data::new(authentication),
+            metrics: Data::new(metrics),
+            traces: Data::new(traces),
+        }
     }
 
     /// Adds the routes, and what they share, to an application.
     pub(crate) fn configure(&self, config: &mut ServiceConfig) {
-        let Self { state, authentication, metrics } = self.clone();
+        let Self { state, authentication, metrics, traces } = self.clone();
         let is_console = state.console.enabled;
-        config.app_data(state).app_data(authentication).app_data(metrics);
+        config.app_data(state).app_data(authentication).app_data(metrics).app_data(traces);
         if is_console {
             config.configure(pages::routes);
         }

@@ -108,6 +108,7 @@ impl App {
             shared.abandon.cancel();
         }
         let _ = tokio::join!(join_all(closings.into_iter().map(Closing::close)), depths);
+        running.finish().await;
         Ok(())
     }
 }

@@ -12,7 +12,11 @@ use signing::{
 };
 use time::OffsetDateTime;
 
-use crate::{fault, shared::Shared};
+use crate::{
+    fault,
+    shared::Shared,
+    spans::{Of, Spans},
+};
 
 /// Makes attempts.
 pub(crate) struct Sender {
@@ -20,6 +24,7 @@ pub(crate) struct Sender {
     pub(crate) destinations: Destinations,
     /// Whether attempts also carry the headers of Standard Webhooks.
     pub(crate) standard_webhooks: bool,
+    pub(crate) spans: Spans,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -66,7 +71,7 @@ impl Sender {
             milliseconds = answer.elapsed.as_millis(),
             "attempted"
         );
-        Attempted {
+        let attempted = Attempted {
             id,
             webhook: destination.webhook,
             progress: progress.after(answer.class, answer.started_at, answer.finished_at(), &self.shared.schedule),
@@ -74,7 +79,10 @@ impl Sender {
             signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now),
             answer,
             traceparent,
-        }
+        };
+        let of = Of { event_type, tenant: destination.tenant, attempt: job.attempt };
+        self.spans.export(&of, &attempted);
+        attempted
     }
 }
 

@@ -19,6 +19,7 @@ mod settle;
 mod shared;
 mod shared_ack;
 mod shares;
+mod spans;
 mod stamps;
 mod suspects;
 

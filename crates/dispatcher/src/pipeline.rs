@@ -21,6 +21,7 @@ use crate::{
     record::Recorder,
     settle::Settler,
     shared::Shared,
+    spans::Spans,
     stamps::Stamps,
     suspects::Suspects,
 };
@@ -39,7 +40,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     pub(crate) fn new(
-        Running { ledger, broker, publisher, .. }: &Running,
+        Running { ledger, broker, publisher, traces, .. }: &Running,
         settings: &Settings,
         egress: Egress,
         keys: SecretKeys,
@@ -82,6 +83,7 @@ impl Pipeline {
                 egress,
                 destinations: settings.egress.destinations(),
                 standard_webhooks: settings.signing.standard_webhooks,
+                spans: Spans { traces: traces.clone(), destinations: settings.egress.destinations() },
                 shared: Arc::clone(&shared),
             },
             recorder: attempts_sender,

@@ -15,7 +15,9 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
 
-use crate::{acks::Acks, flood::Flood, high_load::HighLoad, intake::Intake, metrics::Metrics, turns::Turns};
+use crate::{
+    acks::Acks, flood::Flood, high_load::HighLoad, intake::Intake, metrics::Metrics, spans::Spans, turns::Turns,
+};
 
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
 /// together, so that it need not wait for more itself.
@@ -82,6 +84,7 @@ impl App {
         let subscription = running.broker.subscribe(running.broker.names().events(), prefetch, attachment);
         let intake = intake(&running, &settings, prefetch, metrics);
         consume(subscription, intake, ingest.batch, settings.shutdown.deadline, shutdown).await;
+        running.finish().await;
         Ok(())
     }
 }
@@ -101,6 +104,7 @@ fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: M
         publisher: running.publisher.clone(),
         names: running.broker.names().clone(),
         metrics,
+        spans: Spans::new(running.traces.clone(), running.broker.names()),
         data_limit: settings.limits.event_data_bytes,
         keep: settings.retention.keep,
         high_load: HighLoad::above(settings.ingest.rush, Instant::now()),

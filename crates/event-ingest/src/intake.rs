@@ -27,6 +27,7 @@ use crate::{
     high_load::HighLoad,
     metrics::Metrics,
     plan::{Plan, Usable, rejected},
+    spans::{self, Spans},
     turns::Turn,
     waiting_events::{Publications, WaitingEvents, content},
 };
@@ -41,6 +42,7 @@ pub(crate) struct Intake {
     pub(crate) publisher: Publisher,
     pub(crate) names: Names,
     pub(crate) metrics: Metrics,
+    pub(crate) spans: Spans,
     pub(crate) data_limit: usize,
     /// How long events are kept.
     pub(crate) keep: Duration,
@@ -58,12 +60,14 @@ impl Intake {
     pub(crate) async fn take(self, batch: Vec<Received>, Turn { under_way, storing }: Turn) {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
-        let span = AcceptedSpan::at(self.database.now().unwrap_or_else(OffsetDateTime::now_utc), self.keep);
+        let now = OffsetDateTime::now_utc();
+        let accepted = AcceptedSpan::at(self.database.now().unwrap_or(now), self.keep);
         let (mut usable, mut unusable) = (Vec::new(), Vec::new());
         for Received { body, routing_key, redelivered, traceparent, acker, .. } in batch {
-            match Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, span) {
+            let span = self.spans.begin(traceparent.as_ref(), &routing_key, now);
+            match Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, accepted) {
                 Ok(event) => {
-                    let event = event.traced(traceparent);
+                    let event = event.traced(traceparent, span);
                     let NewEvent { id, tenant, event_type, traceparent, .. } = event.event();
                     let traceparent = text(traceparent.as_ref());
                     tracing::debug!(event = %id, %event_type, %tenant, redelivered, traceparent, "an event came");
@@ -73,6 +77,7 @@ impl Intake {
                     let (reason, trace) = (rejection.reason(), text(traceparent.as_ref()));
                     tracing::warn!(reason, detail = %rejection, traceparent = trace, "an unusable event is rejected");
                     self.metrics.event("rejected");
+                    spans::end_rejected(span, reason);
                     let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
                     let content = rejected(queue, body, routing_key, &rejection, now).traced(traceparent.as_ref());
                     unusable.push(Publication { sources: vec![Arc::new(vec![acker])], content });
@@ -121,11 +126,12 @@ impl Intake {
             }
             None => None,
         };
-        let Some(Jobs { main, bulk }) = jobs else { return };
+        let Some(Jobs { main, bulk, outcomes }) = jobs else { return };
         drop((plan, storing));
-        let mut waiting = WaitingEvents::default();
+        let (mut waiting, mut spans, mut outcomes) = (WaitingEvents::default(), Vec::new(), outcomes.into_iter());
         for (event, acker) in usable {
             waiting.add(event.unix_millis(), acker);
+            spans.extend(spans::judged(event, outcomes.next()));
         }
         let in_bulk = self.names.jobs_in_bulk(&bulk);
         let (messages, ready) = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
@@ -135,26 +141,28 @@ impl Intake {
                 waiting.publications(alone.chain(in_bulk))
             }
         };
-        self.publish("publishing jobs", messages, ready, under_way).await;
+        if self.publish("publishing jobs", messages, ready, under_way).await.is_some() {
+            spans::end_all(spans);
+        }
     }
 
     /// Publishes messages and acknowledges the events that wait for them. Drops `under_way` once nothing is left to do
     /// but to acknowledge, or to wait for a queue that refuses: `Publishing::all` calls back then, possibly with no event
-    /// to acknowledge. The prefetch bounds what waits for such a queue.
+    /// to acknowledge. The prefetch bounds what waits for such a queue. Returns `None` when it was abandoned.
     async fn publish(
         &self,
         what: &'static str,
         messages: Publications<Acker>,
         ready: Vec<Vec<Acker>>,
         under_way: Option<Arc<UnderWay>>,
-    ) {
+    ) -> Option<()> {
         let under_way = Mutex::new(under_way);
         let acknowledge = |sources: Vec<Vec<Acker>>| {
             drop(under_way.lock().take());
             self.acks.add(sources.into_iter().flatten().collect())
         };
         let publishing = Publishing { what, publisher: &self.publisher, abandon: &self.abandon };
-        publishing.all(messages, ready, content, acknowledge).await;
+        publishing.all(messages, ready, content, acknowledge).await
     }
 
     /// Stores events and deliveries. Tries again until it succeeds, or until it fails where fewer events may be stored.
@@ -189,7 +197,9 @@ impl Intake {
     /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored. Untried ones take
     /// the main lane, even if their tenant floods.
     async fn jobs(&self, plan: &Plan, stored: Stored, may_be_older: bool) -> Option<Jobs> {
+        let mut outcomes = Vec::new();
         for (event, outcome) in plan.events_of_messages().zip(plan.outcomes(&stored)) {
+            outcomes.extend(self.spans.are_on().then_some(outcome));
             let traceparent = text(event.traceparent.as_ref());
             tracing::debug!(event = %event.id, outcome, traceparent, "an event is judged");
             self.metrics.event(outcome);
@@ -205,7 +215,7 @@ impl Intake {
         }
         let jobs = due.into_iter().map(|id| Job { delivery: id, attempt: 1 });
         let (bulk, main) = jobs.partition(|job| of_floods.contains(&job.delivery));
-        Some(Jobs { main, bulk })
+        Some(Jobs { main, bulk, outcomes })
     }
 
     /// The new deliveries of tenants that flood.
@@ -244,6 +254,8 @@ struct Jobs {
     main: Vec<Job>,
     /// Of tenants that flood.
     bulk: Vec<Job>,
+    /// What became of the event of each message, for the spans, if traces are on.
+    outcomes: Vec<&'static str>,
 }
 
 /// What is being stored.

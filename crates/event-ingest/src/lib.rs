@@ -7,6 +7,7 @@ mod high_load;
 mod intake;
 mod metrics;
 mod plan;
+mod spans;
 mod turns;
 mod waiting_events;
 

@@ -6,11 +6,14 @@ use broker::Outgoing;
 use domain::{AcceptedSpan, Event, Redelivered, Rejection, Traceparent, envelope};
 use ledger::{NewEvent, Stored};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use traces::Span;
 
 /// A usable event, ready to be stored.
 pub(crate) struct Usable {
     event: NewEvent,
     redelivered: Redelivered,
+    /// Its span, if its trace is recorded.
+    pub(crate) span: Option<Span>,
 }
 
 impl Usable {
@@ -25,12 +28,13 @@ impl Usable {
         let body = envelope(&event).into();
         let Event { id, event_type, tenant, timestamp, .. } = event;
         let event = NewEvent { id, timestamp, tenant, event_type, body, traceparent: None };
-        Ok(Self { event, redelivered })
+        Ok(Self { event, redelivered, span: None })
     }
 
-    /// The same event with the trace that its message names.
-    pub(crate) fn traced(mut self, traceparent: Option<Traceparent>) -> Self {
-        self.event.traceparent = traceparent;
+    /// The same event with its span and the trace that its message names, or else the one that its span begins.
+    pub(crate) fn traced(mut self, traceparent: Option<Traceparent>, span: Option<Span>) -> Self {
+        self.event.traceparent = traceparent.or_else(|| span.as_ref().map(Span::traceparent));
+        self.span = span;
         self
     }
 
@@ -64,7 +68,7 @@ struct EventMessage {
 impl Plan {
     pub(crate) fn new<'u>(usable: impl Iterator<Item = &'u Usable>) -> Self {
         let (mut plan, mut known) = (Self::default(), HashMap::new());
-        for Usable { event, redelivered } in usable {
+        for Usable { event, redelivered, .. } in usable {
             let identity = (event.tenant, event.event_type, event.id, event.timestamp.unix_millis());
             let next = plan.events.len();
             let index = *known.entry(identity).or_insert(next);
@@ -137,7 +141,7 @@ mod tests {
         let (id, tenant) = (Uuid::from_u128(1).into(), Uuid::from_u128(2).into());
         let timestamp = timestamp.parse().unwrap();
         let event = NewEvent { id, timestamp, tenant, event_type, body: "{}".into(), traceparent: None };
-        Usable { event, redelivered: Redelivered::No }
+        Usable { event, redelivered: Redelivered::No, span: None }
     }
 
     #[test]

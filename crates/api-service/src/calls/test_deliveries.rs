@@ -7,19 +7,21 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{deliveries::accepted, webhooks};
-use crate::{problem::ApiError, state::State};
+use crate::{problem::ApiError, span::Trace, state::State};
 
 /// Sends a realistic sample of a subscribed event type. It is signed, retried and recorded like any event, but marked.
+/// Its trace is that of the request.
 pub(crate) async fn send(
     state: &State,
     admin: &Actor,
     id: WebhookId,
     wish: Option<EventType>,
+    trace: Trace,
 ) -> Result<Delivery, ApiError> {
     let webhook = webhooks::find(state, admin, id).await?;
     let event_type = subscribed(wish, &webhook.events)?;
     state.outbox.check().map_err(ApiError::BrokerAway)?;
-    let event = sample(event_type, admin.tenant)?;
+    let event = sample(event_type, admin.tenant, trace)?;
     let begun = match state.ledger.test_create(admin, &event, id).await? {
         TestDelivery::NotFound => return Err(ApiError::NotFound),
         TestDelivery::Paused => return Err(ApiError::WebhookInactive),
@@ -48,12 +50,12 @@ fn subscribed(wish: Option<EventType>, events: &[EventType]) -> Result<EventType
 }
 
 /// A sample event that fires now.
-fn sample(event_type: EventType, tenant: TenantId) -> Result<NewEvent, ApiError> {
+fn sample(event_type: EventType, tenant: TenantId, Trace(traceparent): Trace) -> Result<NewEvent, ApiError> {
     let data = RawValue::from_string(compact(catalogue::sample(event_type))).map_err(ApiError::unexpected)?;
     let timestamp = Timestamp::try_from(OffsetDateTime::now_utc()).map_err(ApiError::unexpected)?;
     let id = EventId::from(Uuid::now_v7());
     let body = domain::envelope(&Event { id, event_type, tenant, timestamp, data: &data });
-    Ok(NewEvent { id, timestamp, tenant, event_type, body: body.into(), traceparent: None })
+    Ok(NewEvent { id, timestamp, tenant, event_type, body: body.into(), traceparent })
 }
 
 /// Removes the white space between JSON's tokens: upstream services write none.

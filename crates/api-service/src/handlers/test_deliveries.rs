@@ -12,6 +12,7 @@ use crate::{
     calls::test_deliveries,
     problem::Answer,
     request::{Checked, Fields, Id, Members, Need, event_type},
+    span::Trace,
     state::{Rules, State},
 };
 
@@ -33,7 +34,8 @@ pub(crate) async fn create(
     state: Data<State>,
     admin: Administrator,
     Id(id): Id<WebhookId>,
+    trace: Trace,
     Body(Wish(wish)): Body<Wish>,
 ) -> Answer {
-    Ok(accepted(id, &test_deliveries::send(&state, &admin, id, wish).await?))
+    Ok(accepted(id, &test_deliveries::send(&state, &admin, id, wish, trace).await?))
 }

@@ -24,6 +24,7 @@ use crate::{
     docs::RECEIVERS,
     problem::{Answer, ApiError},
     request::{Id, Registration, event_type, read_change},
+    span::Trace,
     state::State,
 };
 
@@ -181,12 +182,18 @@ pub(super) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<
 }
 
 /// Sends a test, of the event type that was chosen, if one was.
-pub(super) async fn test(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, form: Form) -> Answer {
+pub(super) async fn test(
+    state: Data<State>,
+    admin: Administrator,
+    Id(id): Id<WebhookId>,
+    trace: Trace,
+    form: Form,
+) -> Answer {
     let wish = match form.first("event_type") {
         "" => None,
         name => Some(event_type("event_type", &Value::from(name)).map_err(ApiError::Fields)?),
     };
-    let delivery = test_deliveries::send(&state, &admin, id, wish).await?;
+    let delivery = test_deliveries::send(&state, &admin, id, wish, trace).await?;
     Ok(done(&Paths::delivery(id, delivery.id), Done::Tested))
 }
 

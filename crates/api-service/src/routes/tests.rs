@@ -69,7 +69,7 @@ pub(crate) fn routes() -> Routes {
         console: settings().console,
     };
     let authentication = Authentication::knowing([("boss", session("admin")), ("clerk", session("sales"))]);
-    Routes::new(state, authentication, Metrics::register(&mut Registry::default()))
+    Routes::new(state, authentication, Metrics::register(&mut Registry::default()), Traces::default())
 }
 
 /// The default limits.

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, WebhookId};
+use domain::{DeliveryId, Traceparent, WebhookId};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -117,6 +117,7 @@ async fn insert_event(conn: &mut AsyncPgConnection, event: &NewEvent) -> QueryRe
         events::tenant_id.eq(event.tenant.as_uuid()),
         events::event_type.eq(event.event_type.as_str()),
         events::body.eq(event.body.as_ref()),
+        events::traceparent.eq(event.traceparent.as_ref().map(Traceparent::as_str)),
     );
     diesel::insert_into(events::table).values(row).execute(conn).await.map(|_| ())
 }

@@ -1,0 +1,67 @@
+//! What a collector is told of an attempt: a client's span by OpenTelemetry's conventions for HTTP. It holds nothing of
+//! the body, a header, or the URL but host and port: a path may hold a receiver's secret. Texts that a receiver wrote
+//! are not in it either.
+
+use domain::{Answer, Destinations, EventType, OutcomeClass, TenantId, WebhookUrl};
+use ledger::Attempted;
+use traces::{Kind, Span, Traces, Value};
+
+/// Exports attempts' spans.
+pub(crate) struct Spans {
+    pub(crate) traces: Traces,
+    pub(crate) destinations: Destinations,
+}
+
+/// What an attempt is of.
+pub(crate) struct Of {
+    pub(crate) event_type: EventType,
+    pub(crate) tenant: TenantId,
+    pub(crate) attempt: u16,
+}
+
+impl Spans {
+    /// Exports an attempt if its event's trace is recorded: as a child of what the event came with. So all attempts of a
+    /// delivery are in one trace, or none is.
+    pub(crate) fn export(&self, of: &Of, attempted: &Attempted) {
+        let Attempted { id, webhook, url, answer, traceparent, .. } = attempted;
+        let Some(mut span) = self.traces.follow(Kind::Client, traceparent.as_ref(), answer.started_at) else { return };
+        span.name("POST");
+        span.set("http.request.method", "POST");
+        self.set_server(&mut span, url);
+        if let Some(resent) = of.attempt.checked_sub(1).filter(|resent| *resent > 0) {
+            span.set("http.request.resend_count", resent);
+        }
+        if let Some(status) = answer.status {
+            span.set("http.response.status_code", status);
+            span.set("network.protocol.version", "1.1");
+        }
+        span.set("webhooks.delivery.id", id.to_string());
+        span.set("webhooks.webhook.id", webhook.to_string());
+        span.set("webhooks.tenant.id", of.tenant.to_string());
+        span.set("webhooks.event.type", of.event_type.as_str());
+        span.set("webhooks.attempt", of.attempt);
+        span.set("webhooks.outcome", answer.class.as_str());
+        if let Some(error) = error_of(answer) {
+            span.fail(error);
+        }
+        span.end(answer.finished_at());
+    }
+
+    /// A URL that the settings refuse leads to no server.
+    fn set_server(&self, span: &mut Span, url: &str) {
+        let Ok(url) = WebhookUrl::parse(url, usize::MAX, &self.destinations) else { return };
+        if let (Some(host), Some(port)) = (url.as_url().host_str(), url.as_url().port_or_known_default()) {
+            span.set("server.address", host.trim_matches(['[', ']']).to_owned());
+            span.set("server.port", port);
+        }
+    }
+}
+
+/// The conventions want the status's number where there is one. A redirect, which is not followed, is a failure as well.
+fn error_of(answer: &Answer) -> Option<Value> {
+    match (answer.class, answer.status) {
+        (OutcomeClass::Success, _) => None,
+        (OutcomeClass::Status, Some(status)) => Some(status.to_string().into()),
+        (class, _) => Some(class.as_str().into()),
+    }
+}
