@@ -1,4 +1,9 @@
-//! The trace of an event (W3C Trace Context): from its message through ledger and logs, and never to a receiver.
+//! The trace of an event (W3C Trace Context): from its message through ledger and logs, to a collector if one is wanted,
+//! and never to a receiver.
+#![expect(clippy::unwrap_used, reason = "all of this file is tests; clippy sees that of the test functions only")]
+
+mod collector;
+mod exported;
 
 use domain::EventType;
 use end_to_end::{
