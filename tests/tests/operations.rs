@@ -95,6 +95,33 @@ async fn migrations_at_the_same_time_apply_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_health_check_needs_no_settings_and_tells_by_its_exit_code() {
+    System::prepared(Options::default(), async |system| {
+        let ops = system.start(Service::Ingest).await;
+        let health = async |path: &str| {
+            let url = format!("http://{ops}{path}");
+            webhookctl(&Environment::new(), &["health", &url, "--timeout", "2s"]).await
+        };
+        let well = health("/readyz").await;
+        assert_eq!((well.code, well.err.as_str()), (0, ""));
+        assert!(well.out.starts_with("200 {") && well.out.ends_with("}\n"), "{}", well.out);
+        let wrong = health("/nothing").await;
+        assert_eq!((wrong.code, wrong.out.as_str(), wrong.err.as_str()), (1, "404 not found\n", ""));
+
+        system.stop(Service::Ingest).await;
+        let away = health("/readyz").await;
+        assert_eq!((away.code, away.out.as_str()), (1, ""));
+        assert!(away.err.contains(&format!("webhookctl: http://{ops}/readyz: the request failed")), "{}", away.err);
+    })
+    .await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/readyz", silent.local_addr().unwrap());
+    let late = webhookctl(&Environment::new(), &["health", &url, "--timeout", "50ms"]).await;
+    assert_eq!((late.code, late.err.lines().count()), (1, 1), "{}", late.err);
+    assert!(late.err.contains("no answer within 50ms"), "{}", late.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_was_created_works_until_it_expires() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;

@@ -5,6 +5,7 @@ mod body;
 mod connect;
 mod dead;
 mod doctor;
+mod health;
 mod keys;
 mod listen;
 mod output;
@@ -53,6 +54,7 @@ enum Command {
     #[command(subcommand)]
     Tenant(tenant::Command),
     Doctor(doctor::Arguments),
+    Health(health::Arguments),
     Listen(listen::Arguments),
     Publish(publish::Arguments),
 }
@@ -148,10 +150,11 @@ fn ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns whether all is well. Only the doctor finds that it is not without failing itself.
+/// Returns whether all is well. Only the doctor and the health check find that it is not without failing themselves.
 async fn run(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Doctor(arguments) => Ok(doctor::run(arguments).await),
+        Command::Health(arguments) => health::run(arguments).await,
         Command::Listen(arguments) => listen::run(Settings::load(), arguments).await.map(|()| true),
         command => act(command, &Settings::load()?).await.map(|()| true),
     }
@@ -159,8 +162,8 @@ async fn run(command: Command) -> anyhow::Result<bool> {
 
 async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
     match command {
-        // They run above: the doctor tells what is wrong with the settings, and listening may do without them.
-        Command::Doctor(_) | Command::Listen(_) => Ok(()),
+        // They run above: the doctor tells what is wrong with the settings, and the others may do without them.
+        Command::Doctor(_) | Command::Health(_) | Command::Listen(_) => Ok(()),
         Command::Migrate => migrate(settings).await,
         Command::Session(Session::Create { tenant, ttl, user, role }) => {
             let session = ledger::Session { tenant, user, role };
