@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz deploy-check bench bench-isolation volume openapi release-contracts run package package-check lint clean toolchain
+.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz deploy-check bench bench-isolation volume openapi release-contracts run images images-check compose-check audit package package-check lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -10,7 +10,7 @@ STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
 BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool deploy/local/package deploy/local/package-check deploy/local/deploy-check .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool deploy/local/package deploy/local/package-check deploy/local/deploy-check deploy/local/images deploy/local/compose deploy/local/audit deploy/images/base deploy/compose/prepare deploy/local/stand-ins/postgres deploy/local/stand-ins/rabbitmq .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,19 @@ package: toolchain ## Make a Debian package of the services, their systemd units
 
 package-check: toolchain ## Install the package in a Debian of its own, run what its units run, and purge it, as root
 	@deploy/local/package-check
+
+images: toolchain ## Build the container image around programs of cargo, with podman; pulls nothing
+	cargo build --release --locked -p api-service -p event-ingest -p dispatcher -p webhookctl
+	@deploy/local/images build
+
+images-check: images ## Run it as strict orchestrators do: any user, no rights, read-only, SIGTERM (best as root)
+	@$(WITH_STACK) deploy/local/images check
+
+compose-check: images ## Bring up deploy/compose.yaml as a whole and deliver an event, as root; pulls nothing
+	@deploy/local/compose
+
+audit: toolchain ## Check all dependencies' licences and sources, and write what each program consists of to target/audit
+	@deploy/local/audit
 
 lint: toolchain ## Check format, clippy, documentation and, where shellcheck is installed, scripts
 	cargo fmt --all --check
