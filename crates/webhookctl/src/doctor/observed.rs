@@ -110,7 +110,8 @@ pub(super) struct Roles {
 pub(super) struct ClusterSeen {
     pub(super) vhost: String,
     pub(super) nodes: Looked<NodesSeen>,
-    pub(super) waits: Option<WaitsSeen>,
+    /// Nothing where a release has no such settings, or says them in another way.
+    pub(super) waits: Looked<Option<WaitsSeen>>,
     pub(super) queues: Looked<Vec<MembersSeen>>,
     pub(super) policies: Looked<Vec<PolicySeen>>,
     pub(super) operator_policies: Looked<Vec<PolicySeen>>,

@@ -18,6 +18,7 @@ const LOSES: [&str; 5] = ["message-ttl", "expires", "max-length", "max-length-by
 const SHADOWS: [&str; 4] = ["dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "overflow"];
 /// Three members survive the loss of one; more cost more than they are worth.
 const ENOUGH: usize = 3;
+const WAITS: &str = "cluster.waits";
 /// The longest waits for a silent node that keep to what deploy/production.md promises.
 const SILENT_NODE_S: u64 = 20;
 const CONFIRM_MS: u64 = 30_000;
@@ -33,7 +34,10 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Err(why) => vec![unseen("cluster.nodes", why)],
     };
     if seen.nodes.as_ref().is_ok_and(|nodes| nodes.all.len() > 1) {
-        findings.extend(seen.waits.map(waits));
+        findings.push(match &seen.waits {
+            Ok(seen) => waits(*seen),
+            Err(why) => unseen(WAITS, why),
+        });
     }
     match &seen.queues {
         Ok(queues) => {
@@ -104,17 +108,19 @@ fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
 }
 
 /// By default deliveries stand still for a minute when a node is silent, and retries for three.
-fn waits(WaitsSeen { silent_node_s, confirm_ms }: WaitsSeen) -> Finding {
-    let id = "cluster.waits";
+fn waits(seen: Option<WaitsSeen>) -> Finding {
+    let Some(WaitsSeen { silent_node_s, confirm_ms }) = seen else {
+        return Finding::note(WAITS, "how long the nodes wait for a silent one is not told by this release");
+    };
     let confirm_s = confirm_ms.div_ceil(1_000);
     let text = format!(
         "a silent node is given up after {silent_node_s} s, and a retry that it did not confirm is handed on again after {confirm_s} s"
     );
     if silent_node_s <= SILENT_NODE_S && confirm_ms <= CONFIRM_MS {
-        return Finding::ok(id, text);
+        return Finding::ok(WAITS, text);
     }
     let remedy = "[{kernel, [{net_ticktime, 12}]}, {rabbit, [{dead_letter_worker_publisher_confirm_timeout, 20000}]}]. in each node's advanced.config";
-    Finding::warning(id, text, remedy)
+    Finding::warning(WAITS, text, remedy)
 }
 
 fn members(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Finding {

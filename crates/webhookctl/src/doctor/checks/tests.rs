@@ -93,7 +93,7 @@ fn cluster() -> ClusterSeen {
     let binding = ("webhooks".to_owned(), "events".to_owned(), "events".to_owned());
     ClusterSeen {
         vhost: "/".to_owned(),
-        waits: Some(WaitsSeen { silent_node_s: 12, confirm_ms: 20_000 }),
+        waits: Ok(Some(WaitsSeen { silent_node_s: 12, confirm_ms: 20_000 })),
         queues: Ok(QUEUES.into_iter().enumerate().map(members).collect()),
         policies: Ok(Vec::new()),
         operator_policies: Ok(Vec::new()),
@@ -310,11 +310,12 @@ fn the_cluster_is_judged() {
         queues(seen).iter_mut().for_each(|queue| queue.leader = Some("a".to_owned()));
     });
     only("cluster.waits", Warning, "after 60 s", |seen| {
-        cluster_of(seen).waits = Some(WaitsSeen { silent_node_s: 60, confirm_ms: 20_000 });
+        cluster_of(seen).waits = Ok(Some(WaitsSeen { silent_node_s: 60, confirm_ms: 20_000 }));
     });
     only("cluster.waits", Warning, "again after 180 s", |seen| {
-        cluster_of(seen).waits = Some(WaitsSeen { silent_node_s: 12, confirm_ms: 180_000 });
+        cluster_of(seen).waits = Ok(Some(WaitsSeen { silent_node_s: 12, confirm_ms: 180_000 }));
     });
+    only("cluster.waits", Warning, "not seen: no eval", |seen| cluster_of(seen).waits = Err("no eval".to_owned()));
     only("cluster.bindings", Error, "webhooks to events by \"events\"", |seen| {
         cluster_of(seen).bindings = Ok(Default::default());
     });

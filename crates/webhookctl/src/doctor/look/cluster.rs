@@ -35,7 +35,7 @@ pub(super) async fn look(broker: &Broker, command: &str) -> ClusterSeen {
     };
     ClusterSeen {
         nodes: nodes.map(|value| self::nodes(&value)),
-        waits: waits.ok().and_then(|value| self::waits(&value)),
+        waits: waits.map(|value| self::waits(&value)),
         queues: queues.map(|value| value.as_array().into_iter().flatten().filter_map(members).collect()),
         policies: policies.map(|value| rows(value, policy)),
         operator_policies: operator_policies.map(|value| rows(value, policy)),
