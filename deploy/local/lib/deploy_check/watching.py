@@ -41,6 +41,8 @@ def dashboards_are_those_of_the_project(manifests):
             if "grafana_dashboard" not in document["metadata"]["labels"]:
                 yield f"{name_of(document)}: Grafana's sidecar does not see it"
     on = manifests.value("monitoring.dashboards.enabled", False)
-    wanted = {path.name: path.read_text() for path in project.DASHBOARDS.glob("*.json")} if on else {}
+    url = manifests.value("monitoring.prometheusRule.runbookUrl", "") or project.RUNBOOKS
+    texts = {path.name: path.read_text() for path in project.DASHBOARDS.glob("*.json")} if on else {}
+    wanted = {name: text.replace(project.RUNBOOKS, url) for name, text in texts.items()}
     if {name: text.strip() for name, text in found.items()} != {name: text.strip() for name, text in wanted.items()}:
         yield f"the dashboards are {sorted(found)}, and not deploy/grafana/dashboards"
