@@ -32,7 +32,11 @@ const GIANT: usize = 16 * MIB;
 const MOST_MEMORY: usize = 200_000_000;
 
 fn set_limit(servers: &PrivateServers, bytes: usize) {
-    servers.rabbitmqctl(&["eval", &format!("application:set_env(rabbit, max_message_size, {bytes}).")]);
+    // RabbitMQ 3.10 reads the first, 4.0 the second.
+    let set = format!(
+        "application:set_env(rabbit, max_message_size, {bytes}), persistent_term:put(max_message_size, {bytes})."
+    );
+    servers.rabbitmqctl(&["eval", &set]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
