@@ -1,6 +1,11 @@
 //! Work that a request asks for and that is done afterwards, in steps: deletion and activation.
 
-use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use end_to_end::{
     api::Api,
@@ -320,6 +325,30 @@ async fn a_step_that_gives_up_a_lock_is_due_again_within_seconds() {
             let due = system.count(&due).await;
             assert!((1..=5).contains(&due), "{table}: in {due} s");
         }
+    })
+    .await;
+}
+
+/// A recovery whose row somebody keeps locked: the step that fails waits no longer for it than for any other lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_gives_up_a_lock_does_not_wait_to_be_due_again() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4());
+        history::made(&system, tenant, &webhook.to_string(), 1, "'dropped'").await;
+        let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
+        system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
+        let ledger = system.ledger_as("steps", 1);
+        let _deliveries = system.database_session("BEGIN; SELECT FROM deliveries FOR UPDATE").await;
+        let recovery = system.database_session("BEGIN").await;
+        let began = Instant::now();
+        let step = ledger.recovery_step(10, Duration::ZERO, Duration::from_secs(30 * 86_400));
+        // The step has locked the recovery, and waits for the delivery. When it gives up, the other has the recovery.
+        let lock = async {
+            system.wait_for_locked_out(1).await;
+            recovery.batch_execute("SELECT FROM recoveries FOR UPDATE").await.unwrap();
+        };
+        let (step, ()) = tokio::join!(step, lock);
+        assert!(step.is_err() && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     })
     .await;
 }

@@ -291,7 +291,9 @@ impl Ledger {
             .await
         });
         let soon = diesel::sql_query(format!(
-            "UPDATE recoveries SET leased_until = now() + {AFTER_FAILURE} WHERE id = $1 AND finished_at IS NULL"
+            "UPDATE recoveries AS r SET leased_until = now() + {AFTER_FAILURE} FROM ( \
+               SELECT id FROM recoveries WHERE id = $1 AND finished_at IS NULL FOR UPDATE SKIP LOCKED \
+             ) AS free WHERE r.id = free.id"
         ));
         let soon = soon.bind::<SqlUuid, _>(leased.id);
         self.step_taken(step.await, async |conn| soon.execute(conn).await).await

@@ -172,14 +172,16 @@ impl Ledger {
             .await
         });
         let soon = diesel::sql_query(format!(
-            "UPDATE webhook_tasks SET leased_until = now() + {AFTER_FAILURE} WHERE webhook_id = $1 AND task = $2"
+            "UPDATE webhook_tasks AS t SET leased_until = now() + {AFTER_FAILURE} FROM ( \
+               SELECT webhook_id, task FROM webhook_tasks WHERE webhook_id = $1 AND task = $2 FOR UPDATE SKIP LOCKED \
+             ) AS free WHERE t.webhook_id = free.webhook_id AND t.task = free.task"
         ));
         let soon = soon.bind::<SqlUuid, _>(webhook_id).bind::<Text, _>(name);
         self.step_taken(step.await, async |conn| soon.execute(conn).await).await
     }
 
-    /// What a leased step has come to. One that failed is made due again soon by `soon`. Where that fails as well, the
-    /// lease ends by itself.
+    /// What a leased step has come to. One that failed is made due again soon by `soon`, which waits for no lock: somebody
+    /// may hold that of its row for long. Where it does not come to it, the lease ends by itself.
     pub(crate) async fn step_taken<F>(
         &self,
         step: Result<Step, LedgerError>,
