@@ -18,8 +18,8 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use ledger::{Actor, Erased, Ledger};
-use tokio::process::Command;
+use ledger::{Actor, Erased, Ledger, SETTLING};
+use tokio::{process::Command, time::Instant};
 use uuid::Uuid;
 
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
@@ -234,7 +234,7 @@ async fn refuses(system: &System, leaves: &Settled) {
     let ledger = system.ledger_as("settled", 1);
     let settles_in = async || ledger.tenant_condition(leaves.tenant.into()).await.unwrap().settles_in;
     assert!(settles_in().await > Duration::from_secs(10), "an ingest may still store what it began before");
-    system.sql("UPDATE webhooks SET deleted_at = deleted_at - interval '1 minute'").await;
+    settled(system).await;
     assert_eq!(settles_in().await, Duration::ZERO);
 }
 
@@ -293,6 +293,18 @@ async fn every_table_is_erased_or_keeps_nothing_of_a_tenant() {
     .await;
 }
 
+/// As if all webhooks were deleted so long ago that no ingest stores a delivery to them any more.
+async fn settled(system: &System) {
+    deleted_ago(system, SETTLING).await;
+}
+
+async fn deleted_ago(system: &System, ago: Duration) {
+    let ago = ago.as_secs_f64();
+    let sql =
+        format!("UPDATE webhooks SET deleted_at = now() - {ago} * interval '1 second' WHERE deleted_at IS NOT NULL");
+    system.sql(&sql).await;
+}
+
 /// Deletes a webhook as an administrator does.
 async fn deleted(ledger: &Ledger, tenant: Uuid, webhook: &str) {
     let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
@@ -313,6 +325,7 @@ async fn an_attempt_whose_delivery_is_erased_meanwhile_leaves_nothing() {
         eventually("the attempt is under way", SOON, || async { (receiver.arrived() == 1).then_some(()) }).await;
         let ledger = system.ledger_as("eraser", 1);
         deleted(&ledger, tenant, &webhook).await;
+        settled(&system).await;
         let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
         while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
         let is_skipped = async || (skipped(dispatcher, "erased").await == 1.0).then_some(());
@@ -345,6 +358,7 @@ async fn steps_are_bounded_take_only_what_is_theirs_and_end_when_a_webhook_is_re
         let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
         assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
         deleted(&ledger, tenant, &webhook).await;
+        settled(&system).await;
 
         let Erased::Rows(first) = ledger.erasure_step(&mut erasure).await.unwrap() else { panic!("there is more") };
         assert!(first.iter().all(|(_, rows)| *rows <= 1_000), "{first:?}");
@@ -356,10 +370,71 @@ async fn steps_are_bounded_take_only_what_is_theirs_and_end_when_a_webhook_is_re
             assert!(rows.iter().all(|(_, rows)| *rows <= 5_000), "{rows:?}");
             rows.into_iter().for_each(|(table, rows)| *gone.entry(table).or_default() += rows);
         }
-        assert_eq!((gone["deliveries"], gone["events"], gone["webhooks"]), (2_500, 2_500, 2));
+        assert_eq!((gone["deliveries"], gone["events"], gone["webhooks"]), (2_500, 2_500, 1));
         let count = async |what: &str| system.count(&format!("SELECT count(*) FROM {what}")).await;
+        assert_eq!((count("deliveries").await, count("events").await, count("webhooks").await), (10, 2_510, 2));
+
+        // An ingest had read the other as live, and stores this after its deletion. A later erasure finds it by the row.
+        history::made(&system, tenant, &again, 1, "'pending'").await;
+        settled(&system).await;
+        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
+        while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
         assert_eq!((count("deliveries").await, count("events").await, count("webhooks").await), (10, 2_510, 1));
-        assert_eq!(count("erased_deliveries").await, 0, "the broker has no job of what succeeded at once, days ago");
+        assert_eq!(count("erased_deliveries").await, 1, "the broker has no job of what succeeded at once, days ago");
+    })
+    .await;
+}
+
+/// Runs an erasure of a tenant whose webhooks were deleted so long ago that it waits for three seconds. Something happens
+/// while it waits. Returns how it ended, and how long after the deletions' new time.
+async fn erases_after_a_wait(
+    system: &System,
+    id: &str,
+    meanwhile: impl Future<Output = ()>,
+) -> (i32, String, Duration) {
+    deleted_ago(system, SETTLING - Duration::from_secs(3)).await;
+    let began = Instant::now();
+    let connected =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'webhookctl'";
+    let meanwhile = async {
+        eventually("it has begun", SOON, || async { (system.count(connected).await > 0).then_some(()) }).await;
+        meanwhile.await;
+    };
+    let arguments = ["erase", id, "--yes"];
+    let ((code, out, err), ()) = tokio::join!(tenant(system, &arguments), meanwhile);
+    (code, out + &err, began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_waits_until_no_ingest_stores_any_more_and_then_looks_again() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant_id = Uuid::new_v4();
+        let (id, api, ledger) =
+            (tenant_id.to_string(), system.admin(tenant_id).await, system.ledger_as("administrator", 1));
+        let create = async || api.create("https://localhost/", &["quote.closed"]).await.id;
+        let is_stopped = async || {
+            let condition = ledger.tenant_condition(tenant_id.into()).await.unwrap();
+            (condition.cancelling == 0 && condition.unpublished == 0).then_some(())
+        };
+        let webhook = create().await;
+        history::made(&system, tenant_id, &webhook, 2, "'succeeded'").await;
+        deleted(&ledger, tenant_id, &webhook).await;
+        eventually("it is stopped", SOON, is_stopped).await;
+
+        let mut other = String::new();
+        let (code, said, _) = erases_after_a_wait(&system, &id, async { other = create().await }).await;
+        assert!(code == 1 && said.contains("1 webhook(s) that are not deleted"), "{said}");
+        assert!(!said.contains("erased:"), "nothing was begun: {said}");
+        deleted(&ledger, tenant_id, &other).await;
+        eventually("it is stopped", SOON, is_stopped).await;
+
+        // An ingest had read the webhook as live.
+        let late = history::made(&system, tenant_id, &webhook, 1, "'pending'");
+        let (code, said, took) = erases_after_a_wait(&system, &id, late).await;
+        assert!(code == 0 && said.contains("waiting for"), "{said}");
+        assert!(said.contains("3 deliveries") && said.contains("2 webhooks"), "{said}");
+        assert!(took > Duration::from_millis(2_500), "it does not wait: {took:?}");
     })
     .await;
 }

@@ -29,7 +29,7 @@ pub use admin::{
     sessions::{NewSession, Session, SessionHash},
     stats::{HourCounts, StatsStep, Tally},
     tasks::{Running, Step, Task},
-    tenants::{Counted, TenantCondition},
+    tenants::{Counted, SETTLING, TenantCondition},
     test_deliveries::{BegunTest, TestDelivery},
     webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
 };

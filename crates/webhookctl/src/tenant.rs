@@ -4,12 +4,21 @@ mod erase;
 mod stop;
 mod sure;
 
+use std::time::Duration;
+
 use clap::Subcommand;
 use domain::TenantId;
 use ledger::Ledger;
 
 use self::sure::Sure;
 use crate::connect;
+
+/// How often a step is tried that fails.
+const TRIES: u32 = 20;
+/// The pause between two steps, which leaves the database to other work, as that of api-service.
+const BREATH: Duration = Duration::from_millis(20);
+/// How often a line says how far it has come.
+const TELL: Duration = Duration::from_secs(2);
 
 /// What a tenant that leaves needs.
 #[derive(Subcommand)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, TenantId, WebhookId};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::{
     admin::{
         tasks::{FORGET_HELD, STEP_LOCKS},
+        tenants::SETTLING,
         webhooks::{lock_registrations, of},
     },
     error::LedgerError,
@@ -119,8 +120,10 @@ const ERASE_DELIVERIES: &str = "DELETE FROM deliveries WHERE id = ANY ($1) AND i
 // One of these may belong to deliveries of other webhooks as well. They are the tenant's, too.
 const ERASE_EVENTS: &str =
     "DELETE FROM events WHERE id = ANY ($1) AND tenant_id = $2 AND occurred_at BETWEEN $3 AND $4";
+// To one that was deleted a moment ago, an ingest may still store a delivery. Its row stays: without it, nothing would
+// tell whose the delivery is.
 const ERASE_WEBHOOKS: &str = "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
-       SELECT id FROM webhooks AS w WHERE tenant_id = $1 \
+       SELECT id FROM webhooks AS w WHERE tenant_id = $1 AND deleted_at <= now() - $3 * interval '1 second' \
          AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT $2))";
 const EVER: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id, tenant_id, webhook_id FROM history WHERE id > $1 ORDER BY id LIMIT $3 \
@@ -173,7 +176,8 @@ impl Ledger {
         Ok(Erasure { tenant, webhooks, place: Place::Deliveries { webhook: 0, after: Uuid::nil() } })
     }
 
-    /// Takes an erasure's next step, unless the tenant has a webhook that is not deleted.
+    /// Takes an erasure's next step, unless the tenant has a webhook that is not deleted. The row of one that was deleted
+    /// less than [`SETTLING`] ago stays.
     ///
     /// # Errors
     /// When the database does not answer, or a row is locked. Nothing has happened then, and the step can be taken again.
@@ -236,7 +240,8 @@ impl Erasure {
             }
             Place::Webhooks => {
                 let erase = diesel::sql_query(ERASE_WEBHOOKS).bind::<SqlUuid, _>(self.tenant.as_uuid());
-                let gone = erase.bind::<BigInt, _>(WEBHOOKS).execute(conn).await?;
+                let erase = erase.bind::<BigInt, _>(WEBHOOKS).bind::<Double, _>(SETTLING.as_secs_f64());
+                let gone = erase.execute(conn).await?;
                 Ok((vec![("webhooks", gone)], if rows(gone) < WEBHOOKS { Place::End } else { Place::Webhooks }))
             }
             Place::End => Ok((Vec::new(), Place::End)),

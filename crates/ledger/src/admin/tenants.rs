@@ -10,7 +10,15 @@ use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, TenantId, WebhookId};
 use uuid::Uuid;
 
-use crate::{error::LedgerError, pool::Ledger};
+use crate::{
+    error::LedgerError,
+    pool::{Ledger, PATIENCE},
+};
+
+/// How long after a webhook's `deleted_at` an ingest may still store a delivery to it. `deleted_at` is when the deleting
+/// transaction began, and it commits within its patience (20 s). Until then an ingest reads the webhook as it was, and its
+/// statement ends within its own patience and a tenth, when the server ends it (22 s). The last 3 s are for the commits.
+pub const SETTLING: Duration = PATIENCE.saturating_mul(2).saturating_add(Duration::from_secs(5));
 
 /// Deliveries that one statement counts: some tens of milliseconds.
 const CHUNK: i64 = 50_000;
@@ -39,14 +47,13 @@ pub struct Counted {
     pub last: Option<DeliveryId>,
 }
 
-// A statement ends within the patience of its process, 20 s.
 const CONDITION: &str = "SELECT \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NULL) AS registered, \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS deleted, \
        (SELECT count(*) FROM webhook_tasks \
         WHERE task = 'cancel' AND webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
        (SELECT count(*) FROM notices WHERE tenant_id = $1 AND leased_until IS NOT NULL) AS unpublished, \
-       (SELECT extract(epoch FROM max(deleted_at) + interval '30 seconds' - now())::float8 FROM webhooks \
+       (SELECT extract(epoch FROM max(deleted_at) + $2 * interval '1 second' - now())::float8 FROM webhooks \
         WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS settles_in";
 // As a cancellation's look: the order and the ranges over both columns leave the planner only the index over both.
 const COUNT: &str = "WITH chunk AS MATERIALIZED ( \
@@ -84,9 +91,10 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn tenant_condition(&self, tenant: TenantId) -> Result<TenantCondition, LedgerError> {
         let query = diesel::sql_query(CONDITION).bind::<SqlUuid, _>(tenant.as_uuid());
+        let query = query.bind::<Double, _>(SETTLING.as_secs_f64());
         let row: ConditionRow = self.run(async |conn| query.get_result(conn).await).await?;
         let ConditionRow { registered, deleted, cancelling, unpublished, settles_in } = row;
-        let settles_in = Duration::from_secs_f64(settles_in.unwrap_or_default().clamp(0.0, 30.0));
+        let settles_in = Duration::from_secs_f64(settles_in.unwrap_or_default().clamp(0.0, SETTLING.as_secs_f64()));
         Ok(TenantCondition { registered, deleted, cancelling, unpublished, settles_in })
     }
 

@@ -7,15 +7,10 @@ use domain::TenantId;
 use ledger::{Erased, Erasure, Ledger, TenantCondition};
 use tokio::time::{Instant, sleep};
 
-use super::sure::Sure;
+use super::{BREATH, TELL, TRIES, sure::Sure};
 use crate::{away, output};
 
-/// The pause between two steps, which leaves the database to other work.
-const BREATH: Duration = Duration::from_millis(20);
-/// How often a line says how far it has come.
-const TELL: Duration = Duration::from_secs(2);
-/// How often a step is tried that does not get its locks, and the pause between.
-const TRIES: u32 = 20;
+/// The pause before a step is tried again that does not get its locks.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Erases what the ledger holds of a stopped tenant.
@@ -31,22 +26,36 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, sure: Sure) -> anyhow
     if !sure.go_on()? {
         return Ok(());
     }
-    if !condition.settles_in.is_zero() {
-        let seconds = condition.settles_in.as_secs() + 1;
-        output::line(format_args!(
-            "waiting for {seconds} s, in which an ingest ends what it began before the deletion"
-        ))?;
-        sleep(condition.settles_in).await;
-    }
+    settle(ledger, tenant, condition).await?;
+    // Only now is every delivery there, and every webhook that was registered and deleted meanwhile.
+    let erasure = away::database(ledger.erasure_begin(tenant).await)?;
     let mut gone = Gone::default();
     let done = erase(ledger, erasure, &mut gone).await;
     output::line(format_args!("erased: {gone}"))?;
     done?;
     let left = away::database(ledger.tenant_condition(tenant).await)?.deleted;
-    ensure!(left == 0, "{left} webhook(s) have deliveries that came meanwhile: run it again");
+    ensure!(
+        left == 0,
+        "{left} webhook(s) are left, which were deleted meanwhile or have deliveries that came meanwhile: run it again"
+    );
     output::line(
         "not in the ledger, and not erased: messages on the broker (rejected events, notices that nobody took), logs and backups",
     )
+}
+
+/// Waits until no ingest can store a delivery any more to a webhook that it read before its deletion.
+async fn settle(ledger: &Ledger, tenant: TenantId, mut condition: TenantCondition) -> anyhow::Result<()> {
+    // Again, if administrators have registered and deleted another meanwhile.
+    while !condition.settles_in.is_zero() {
+        let seconds = condition.settles_in.as_secs() + 1;
+        output::line(format_args!(
+            "waiting for {seconds} s, in which an ingest ends what it began before the deletion"
+        ))?;
+        sleep(condition.settles_in).await;
+        condition = away::database(ledger.tenant_condition(tenant).await)?;
+        require_stopped(tenant, condition)?;
+    }
+    Ok(())
 }
 
 /// What keeps an erasure from its begin, with what to do about it.
