@@ -385,6 +385,61 @@ async fn steps_are_bounded_take_only_what_is_theirs_and_end_when_a_webhook_is_re
     .await;
 }
 
+/// A webhook with deliveries that wait, deleted where no api-service cancels them.
+async fn waits(system: &System, tenant: Uuid) {
+    system.start(Service::Api).await;
+    let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+    history::made(system, tenant, &webhook, 3, "'pending'").await;
+    system.stop(Service::Api).await;
+    deleted(&system.ledger_as("administrator", 1), tenant, &webhook).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_of_a_tenant_whose_webhooks_are_deleted_cancels_what_waits_only_when_it_is_asked_to() {
+    System::prepared(Options::default(), async |system| {
+        let tenant_id = Uuid::new_v4();
+        waits(&system, tenant_id).await;
+        let id = tenant_id.to_string();
+        let waiting = async || system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await;
+        let (code, out, err) = tenant(&system, &["stop", &id, "--dry-run"]).await;
+        assert!((code, err.as_str()) == (0, "") && out.contains("what waits for 1 webhook(s)"), "{out}{err}");
+        let (code, out, err) = tenant(&system, &["stop", &id]).await;
+        assert!(code == 1 && err.contains("--yes") && out.contains("what waits for 1 webhook(s)"), "{out}{err}");
+        assert_eq!((waiting().await, system.count("SELECT count(*) FROM webhook_tasks").await), (3, 1));
+        let (code, out, err) = tenant(&system, &["stop", &id, "--yes"]).await;
+        assert!((code, err.as_str()) == (0, "") && out.contains("1 had been before"), "{out}{err}");
+        assert_eq!(waiting().await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_whose_steps_go_on_failing_says_so_and_ends() {
+    System::prepared(Options::default(), async |system| {
+        let tenant_id = Uuid::new_v4();
+        waits(&system, tenant_id).await;
+        // The second trigger has a failed step due again at once.
+        for (name, table, body) in [
+            ("fails", "deliveries", "RAISE 'the disk is broken'"),
+            ("is_due", "webhook_tasks", "NEW.leased_until := now(); RETURN NEW"),
+        ] {
+            system
+                .sql(&format!("CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; END $$"))
+                .await;
+            system
+                .sql(&format!("CREATE TRIGGER {name} BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()"))
+                .await;
+        }
+        let (code, out, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
+        assert!(code == 1 && out.contains("cancelled so far: 0 deliveries, and"), "{out}{err}");
+        assert!(err.contains("run it again to cancel the rest") && err.contains("the disk is broken"), "{err}");
+        system.sql("DROP TRIGGER fails ON deliveries").await;
+        let (code, _, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
+        assert_eq!((code, err.as_str()), (0, ""));
+    })
+    .await;
+}
+
 /// Runs an erasure of a tenant whose webhooks were deleted so long ago that it waits for three seconds. Something happens
 /// while it waits. Returns how it ended, and how long after the deletions' new time.
 async fn erases_after_a_wait(

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use domain::{TenantId, WebhookId};
 use ledger::{Actor, Backlog, Ledger, Page, Task, Webhook};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::sure::Sure;
+use super::{BREATH, TELL, TRIES, sure::Sure};
 use crate::{away, output};
 
 /// Webhooks that are read at once.
 const PAGE: u16 = 100;
-/// The pause between two steps of a cancellation, which leaves the database to other work, as that of api-service.
-const BREATH: Duration = Duration::from_millis(20);
 /// How often it is looked whether somebody else has taken the last steps.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -26,9 +24,15 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: S
             output::line(described(&webhook))?;
         }
         output::line(format_args!("{} webhook(s) of tenant {tenant} are to be deleted", before.registered))?;
-        if !sure.go_on()? {
-            return Ok(());
-        }
+    }
+    if before.cancelling > 0 {
+        output::line(format_args!(
+            "what waits for {} webhook(s) of tenant {tenant} is being cancelled, and is to be cancelled to the end",
+            before.cancelling
+        ))?;
+    }
+    if before.registered + before.cancelling > 0 && !sure.go_on()? {
+        return Ok(());
     }
     let actor = Actor { tenant, user };
     let mut deleted = 0;
@@ -70,17 +74,32 @@ fn described(Webhook { id, name, backlog, .. }: &Webhook) -> String {
 
 /// Cancels what waits for the tenant's deleted webhooks, together with any api-service that runs.
 async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
+    let (mut told, mut tries, mut cancelled) = (Instant::now(), 0, 0);
     loop {
-        // A step that gives up a lock is due again by itself, so its error is not the end.
-        match ledger.task_step(Task::Cancel, Some(tenant), BREATH).await {
-            Ok(Some(_)) => sleep(BREATH).await,
-            Err(error) if error.is_unavailable() => return away::database(Err(error)),
-            Ok(None) | Err(_) => {
-                if away::database(ledger.tenant_condition(tenant).await)?.cancelling == 0 {
-                    return Ok(());
-                }
-                sleep(LOOK).await;
+        let is_taken = match ledger.task_step(Task::Cancel, Some(tenant), BREATH).await {
+            Ok(Some(step)) => {
+                cancelled += step.deliveries;
+                tries = 0;
+                true
             }
+            Ok(None) => false,
+            // A step that gives up a lock is due again by itself, so its error is not the end.
+            Err(error) => {
+                tries += 1;
+                if error.is_unavailable() || tries == TRIES {
+                    return away::database(Err(error)).context("interrupted: run it again to cancel the rest");
+                }
+                false
+            }
+        };
+        if !is_taken && away::database(ledger.tenant_condition(tenant).await)?.cancelling == 0 {
+            return Ok(());
         }
+        if told.elapsed() >= TELL {
+            let failed = if tries > 0 { format!(", and {tries} step(s) failed in succession") } else { String::new() };
+            output::line(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
+            told = Instant::now();
+        }
+        sleep(if is_taken { BREATH } else { LOOK }).await;
     }
 }
