@@ -54,13 +54,14 @@ impl Traces {
         }
     }
 
-    /// The same for a parent that anybody may have sent. It may ask for less than the ratio, not for more.
+    /// The same for a parent that anybody may have sent. It may ask for less than the ratio, not for more: chance decides,
+    /// as who sends a trace's id has chosen its deciding bits.
     #[must_use]
     pub fn begin_for_anybody(&self, kind: Kind, parent: Option<&Traceparent>, at: OffsetDateTime) -> Option<Span> {
         let on = self.0.as_ref()?;
         match parent {
             Some(parent) => {
-                let is_recorded = parent.is_recorded() && on.ratio.takes(parent.ids().0);
+                let is_recorded = parent.is_recorded() && on.ratio.takes(new_trace_id().get());
                 is_recorded.then(|| on.child(kind, parent, at))?
             }
             None => on.root(kind, at),
@@ -115,6 +116,18 @@ mod tests {
         }
         let off = Traces::default();
         assert!(!off.are_on() && off.begin(Kind::Consumer, Some(&upstream("01")), AT).is_none());
+    }
+
+    #[test]
+    fn a_parent_from_anybody_does_not_choose_to_be_recorded() {
+        // Every ratio but 0 would take the trace: its deciding bits are all 1.
+        let chosen = Traceparent::parse("00-4bf92f3577b34da6a3ffffffffffffff-00f067aa0ba902b7-01").unwrap();
+        for (part, likely) in [(0.001, 0..30), (0.5, 350..650)] {
+            let (traces, _ended) = traces(part);
+            let begun = (0..1_000).filter(|_| traces.begin_for_anybody(Kind::Server, Some(&chosen), AT).is_some());
+            let begun = begun.count();
+            assert!(likely.contains(&begun), "{begun} of 1000 at {part}");
+        }
     }
 
     #[test]
