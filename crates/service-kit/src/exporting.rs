@@ -19,7 +19,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) struct Exporting(JoinHandle<()>);
 
 impl Exporting {
-    /// Exports until `finished`. What is left then has what remains of `deadline` since `shutdown`.
+    /// Exports until `finished`. What is left then has what remains of `deadline` since `shutdown`, and no longer than
+    /// the exporter itself goes on.
     pub(crate) fn start(
         exporter: Exporter,
         deadline: Duration,

@@ -5,7 +5,10 @@ use std::{error::Error, time::Duration};
 use bytes::Bytes;
 use egress::Internal;
 use http::{HeaderValue, Method, header::CONTENT_TYPE};
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -23,6 +26,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The pauses between tries of a batch that the collector did not take, doubling.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a batch is tried, since its first try. Then it makes way for the next, in case that it is the batch itself
+/// that the collector cannot take.
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// How long the exporter goes on after closing, with the export under way. A collector that never answers must not hold
+/// up the end of a process.
+const LAST: Duration = Duration::from_secs(3);
 
 /// Exports spans, one batch at a time. Nobody waits for it.
 pub struct Exporter {
@@ -46,10 +55,19 @@ enum Failure {
 }
 
 impl Exporter {
-    /// Exports until `closing`, and then what is left, with one more try for each batch. Ends at once when told to
-    /// `give_up`. What is left then is dropped.
+    /// Exports until `closing`, and then what is left, for three seconds at most, and only until the collector is away.
+    /// Ends at once when told to `give_up`. What is left then is dropped.
     pub async fn run(mut self, closing: CancellationToken, give_up: CancellationToken) {
-        if give_up.run_until_cancelled(self.work(&closing)).await.is_none() {
+        let limit = async {
+            closing.cancelled().await;
+            sleep(LAST).await;
+        };
+        let is_all_done = tokio::select! {
+            is_all_done = self.work(&closing) => is_all_done,
+            () = give_up.cancelled() => false,
+            () = limit => false,
+        };
+        if !is_all_done {
             let waiting = std::iter::from_fn(|| self.ended.try_recv().ok()).count();
             let left = self.in_hand + waiting;
             self.stats.count(Fate::Dropped, left);
@@ -57,14 +75,17 @@ impl Exporter {
         }
     }
 
-    async fn work(&mut self, closing: &CancellationToken) {
+    /// Returns whether no span is left.
+    async fn work(&mut self, closing: &CancellationToken) -> bool {
         loop {
             let batch = self.next_batch(closing).await;
             if batch.is_empty() {
-                return;
+                return true;
             }
             self.in_hand = batch.len();
-            self.export(batch, closing).await;
+            if !self.export(batch, closing).await {
+                return false;
+            }
             self.in_hand = 0;
         }
     }
@@ -88,29 +109,35 @@ impl Exporter {
     }
 
     /// Exports a batch, trying again while the collector is away. Then spans gather in the queue, and are dropped once it
-    /// is full.
-    async fn export(&mut self, batch: Vec<Record>, closing: &CancellationToken) {
+    /// is full. Returns whether the batch is done with: after `closing`, one that failed is left in hand.
+    async fn export(&mut self, batch: Vec<Record>, closing: &CancellationToken) -> bool {
         let spans = batch.len();
         let body = otlp::request(&self.resource, self.version, batch);
         let mut pause = SHORTEST_PAUSE;
+        let begun = Instant::now();
         loop {
-            let is_last = closing.is_cancelled();
             match self.send(body.clone()).await {
                 Ok(refused) => {
                     let refused = refused.min(spans);
                     self.stats.count(Fate::Exported, spans - refused);
                     self.stats.count(Fate::Refused, refused);
                     let notice = self.spell.succeeded(self.stats.dropped());
-                    return tell(notice, "");
+                    tell(notice, "");
+                    return true;
                 }
                 Err(Failure::Refused(why)) => {
                     tell(self.spell.failed(self.stats.dropped()), &why);
-                    return self.stats.count(Fate::Refused, spans);
+                    self.stats.count(Fate::Refused, spans);
+                    return true;
                 }
                 Err(Failure::Away(why)) => {
                     tell(self.spell.failed(self.stats.dropped()), &why);
-                    if is_last {
-                        return self.stats.count(Fate::Dropped, spans);
+                    if closing.is_cancelled() {
+                        return false;
+                    }
+                    if begun.elapsed() >= PATIENCE {
+                        self.stats.count(Fate::Dropped, spans);
+                        return true;
                     }
                 }
             }
@@ -123,10 +150,16 @@ impl Exporter {
     async fn send(&self, body: Bytes) -> Result<usize, Failure> {
         let mut headers = self.headers.to_map();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(otlp::CONTENT_TYPE));
-        let answer = self.client.send(Method::POST, headers, body).await.map_err(|error| {
-            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            Failure::Away(format!("{error}{cause}"))
-        })?;
+        let mut status = None;
+        let answer = match self.client.send_noting(&mut status, Method::POST, headers, body).await {
+            Ok(answer) => answer,
+            // It has the spans. Sent again, they would be there twice.
+            Err(_) if matches!(status, Some(200..300)) => return Ok(0),
+            Err(error) => {
+                let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+                return Err(Failure::Away(format!("{error}{cause}")));
+            }
+        };
         match answer.status {
             200..300 => Ok(otlp::refused(&answer.body)),
             // What OTLP calls retryable.
@@ -155,7 +188,11 @@ fn tell(notice: Option<Notice>, why: &str) {
 #[cfg(test)]
 mod tests {
     use time::OffsetDateTime;
-    use tokio::{net::TcpListener, time::timeout};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        time::timeout,
+    };
 
     use super::*;
     use crate::{Kind, SampleRatio, Traces, TracesConfig};
@@ -195,12 +232,57 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_the_end_a_collector_that_is_away_is_tried_once_for_each_batch() {
-        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let exporter = exporter(nobody, BATCH + 88);
+    async fn a_collector_that_is_silent_does_not_take_the_whole_deadline() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let exporter = exporter(silent.local_addr().unwrap(), BATCH + 88);
+        let (stats, closing) = (exporter.stats.clone(), CancellationToken::new());
+        let running = tokio::spawn(exporter.run(closing.clone(), CancellationToken::new()));
+        let _under_way = silent.accept().await.unwrap();
+        closing.cancel();
+        timeout(LAST * 2, running).await.unwrap().unwrap();
+        assert_eq!(stats.dropped(), 600);
+    }
+
+    #[tokio::test]
+    async fn at_the_end_a_collector_that_is_away_is_tried_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let exporter = exporter(listener.local_addr().unwrap(), BATCH + 88);
         let (stats, closing) = (exporter.stats.clone(), CancellationToken::new());
         closing.cancel();
-        timeout(SOON, exporter.run(closing, CancellationToken::new())).await.unwrap();
+        let running = tokio::spawn(exporter.run(closing, CancellationToken::new()));
+        // It hangs up, the second time too.
+        drop(listener.accept().await.unwrap());
+        assert!(timeout(LAST, listener.accept()).await.is_err(), "it was tried again");
+        timeout(SOON, running).await.unwrap().unwrap();
         assert_eq!(stats.dropped(), 600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_is_never_taken_makes_way_for_the_next() {
+        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let exporter = exporter(nobody, BATCH + 88);
+        let stats = exporter.stats.clone();
+        let running = tokio::spawn(exporter.run(CancellationToken::new(), CancellationToken::new()));
+        sleep(PATIENCE - LONGEST_PAUSE).await;
+        assert_eq!(stats.dropped(), 0);
+        sleep(LONGEST_PAUSE * 3).await;
+        assert_eq!(stats.dropped(), 512);
+        running.abort();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_says_what_its_head_says() {
+        for (status, exported) in [("200 OK", true), ("503 Service Unavailable", false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let exporter = exporter(listener.local_addr().unwrap(), 0);
+            let collector = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await.unwrap();
+                let head = format!("HTTP/1.1 {status}\r\ncontent-length: 10\r\n\r\nab");
+                stream.write_all(head.as_bytes()).await.unwrap();
+            };
+            let (sent, ()) = tokio::join!(exporter.send(Bytes::from_static(b"spans")), collector);
+            assert_eq!(sent.is_ok(), exported, "{status}");
+        }
     }
 }

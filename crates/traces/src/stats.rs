@@ -10,7 +10,7 @@ use prometheus_client::{
 pub(crate) enum Fate {
     /// The collector took it.
     Exported,
-    /// The queue was full, or the process ended first.
+    /// The queue was full, the collector was away for too long, or the process ended first.
     Dropped,
     /// The collector answered that it does not want it.
     Refused,
