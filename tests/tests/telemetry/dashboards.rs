@@ -36,7 +36,9 @@ const DASHBOARDS: [(&str, &str); 4] = [
 const PUBLISHED: &str = "https://docs.example.com/webhooks/runbooks.md";
 
 /// Questions without an answer while all is well, and why.
-const EMPTY_WHEN_WELL: [&str; 1] = [
+const EMPTY_WHEN_WELL: [&str; 2] = [
+    // Traces are off.
+    "sum by (outcome) (rate(webhooks_trace_spans_total",
     // The list of alerts that fire. The number beside it is 0.
     "ALERTS{",
 ];
