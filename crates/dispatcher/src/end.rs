@@ -5,8 +5,8 @@ use time::OffsetDateTime;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
+    abandoned::Abandoned,
     lane::{LaneKind, Refusal},
-    shared::Abandoned,
 };
 
 /// What is to be done with a job and its messages.

@@ -10,13 +10,14 @@ use time::OffsetDateTime;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    abandoned::Abandoned,
     attempt::Sender,
     end::{DeadReason, End, Move, SkipReason},
     in_flight::Receipt,
     lane::{Admission, Lanes},
     look_up::{Found, LookUp},
     settle::Settler,
-    shared::{Abandoned, Shared},
+    shared::Shared,
     suspects::{Suspects, Turn},
 };
 

@@ -6,13 +6,7 @@ use domain::{DeliveryId, Job};
 use ledger::LoadedDelivery;
 use tokio::time::Instant;
 
-use crate::{
-    in_flight::Receipt,
-    lane::LaneKind,
-    metrics::size,
-    shared::{Abandoned, Shared},
-    stamps::Stamps,
-};
+use crate::{abandoned::Abandoned, in_flight::Receipt, lane::LaneKind, metrics::size, shared::Shared, stamps::Stamps};
 
 /// What the ledger has of a job's delivery.
 #[derive(Clone)]

@@ -11,12 +11,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{
-    end::End,
-    metrics::size,
-    settle::Settler,
-    shared::{Abandoned, Shared},
-};
+use crate::{abandoned::Abandoned, end::End, metrics::size, settle::Settler, shared::Shared};
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
 /// result that is lost with the process meanwhile costs another attempt.

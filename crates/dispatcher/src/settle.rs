@@ -8,9 +8,10 @@ use service_kit::publishing::{self, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
+    abandoned::Abandoned,
     end::{DeadReason, End, SkipReason},
     in_flight::Receipt,
-    shared::{Abandoned, Shared},
+    shared::Shared,
     shared_ack::{FollowUp, Origin, SharedAck},
 };
 

@@ -8,7 +8,7 @@ use ledger::{Ledger, LedgerError};
 use service_kit::connections::persist;
 use tokio_util::sync::CancellationToken;
 
-use crate::{alarm::Alarm, in_flight::InFlight, metrics::Metrics};
+use crate::{abandoned::Abandoned, alarm::Alarm, in_flight::InFlight, metrics::Metrics};
 
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
@@ -23,10 +23,6 @@ pub(crate) struct Shared {
     /// Cancelled when a task panics that jobs need to come to their end.
     pub(crate) broken: CancellationToken,
 }
-
-/// The shutdown's deadline has passed. What was under way stays unacknowledged, and is redelivered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Abandoned;
 
 impl Shared {
     /// For a task that must not panic.

@@ -6,7 +6,7 @@ use domain::WebhookId;
 use ledger::LedgerError;
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::shared::{Abandoned, Shared};
+use crate::{abandoned::Abandoned, shared::Shared};
 
 /// How long a stamp serves before it is renewed. Lost-job detection accepts much older ones.
 const FRESH: Duration = Duration::from_secs(10);

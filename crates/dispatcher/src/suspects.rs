@@ -11,10 +11,11 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    abandoned::Abandoned,
     end::{DeadReason, End},
     in_flight::Receipt,
     lane::Refusal,
-    shared::{Abandoned, Shared},
+    shared::Shared,
 };
 
 /// The delivery count from which a job is noted when it begins. Most such jobs are harmless: they only waited when
