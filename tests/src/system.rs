@@ -317,7 +317,7 @@ impl System {
         schedule.gaps().into_iter().map(|gap| self.names.retry(gap)).collect()
     }
 
-    /// The generations that the ledger knows. Each has a queue that stands for the broker's memory.
+    /// The generations that the ledger knows. Each has a queue that stands for the broker's disk.
     pub async fn generations(&self) -> Vec<Uuid> {
         let url = self.database_url.clone();
         let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuilding FROM broker_generation) AS all_of \

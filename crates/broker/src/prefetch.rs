@@ -14,7 +14,7 @@ pub struct Prefetch {
 /// The prefetch while sizes are unknown: a message may have any size that the broker takes.
 const FEW: u16 = 4;
 /// How many of the last bodies count.
-const MEMORY: u32 = 64;
+const KNOWN_BODIES: u32 = 64;
 
 impl Prefetch {
     /// A fixed number of messages, whatever their size; at least 1.
@@ -55,7 +55,7 @@ pub(crate) struct Sizes {
     prefetch: Prefetch,
     /// Their mean in bytes. Each further body has a weight of 1/64.
     mean: f64,
-    /// How many bodies came, up to [`MEMORY`].
+    /// How many bodies came, up to [`KNOWN_BODIES`].
     count: u32,
     /// How many messages may be handed out besides the few.
     further: u16,
@@ -84,7 +84,7 @@ impl Sizes {
     ///
     /// After a decrease, the number grows only once the messages handed out before are through.
     pub(crate) fn count(&mut self, body: usize) -> u16 {
-        self.count = (self.count + 1).min(MEMORY);
+        self.count = (self.count + 1).min(KNOWN_BODIES);
         self.mean += (body as f64 - self.mean) / f64::from(self.count);
         let Prefetch { few, usual, most, bytes, longest } = self.prefetch;
         let half = most / 2;

@@ -1,5 +1,5 @@
-//! Whether the broker has a queue. A node without memory, which has lost its disk or its cluster, answers differently
-//! from its peers.
+//! Whether the broker has a queue. A blank node, which has lost its disk or its cluster, answers differently from its
+//! peers.
 
 use futures_util::future::join_all;
 use lapin::{

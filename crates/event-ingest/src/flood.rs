@@ -10,7 +10,7 @@ use domain::TenantId;
 use parking_lot::Mutex;
 
 /// How long a job counts, about. The level of a tenant with a steady rate is its number of jobs in this time.
-const MEMORY: Duration = Duration::from_secs(1);
+const FADES_IN: Duration = Duration::from_secs(1);
 
 /// A level for each tenant, which rises with every job and fades. A tenant floods once its level reaches the limit and
 /// is above the levels of all tenants below the limit together. It floods until its level is below half of the limit.
@@ -66,9 +66,9 @@ impl Flood {
 }
 
 impl Levels {
-    /// Forgets tenants with hardly any level left, at most once in [`MEMORY`].
+    /// Forgets tenants with hardly any level left, at most once in [`FADES_IN`].
     fn sweep(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.swept) >= MEMORY {
+        if now.saturating_duration_since(self.swept) >= FADES_IN {
             self.swept = now;
             self.tenants.retain(|_, level| level.jobs_at(now) >= 0.5);
         }
@@ -78,7 +78,7 @@ impl Levels {
 impl Level {
     fn jobs_at(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at);
-        self.jobs * (-passed.as_secs_f64() / MEMORY.as_secs_f64()).exp()
+        self.jobs * (-passed.as_secs_f64() / FADES_IN.as_secs_f64()).exp()
     }
 }
 

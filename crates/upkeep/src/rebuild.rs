@@ -32,9 +32,9 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Publishes the job of every delivery that waits, in chunks. It first declares the queue that stands for the
-    /// broker's memory. While that queue exists, so do the jobs published since, and a new leader goes on at the
-    /// cursor. If it is gone again, the rebuild begins anew.
+    /// Publishes the job of every delivery that waits, in chunks. First declares the sentinel of the new generation.
+    /// While that queue exists, so do the jobs published since, and a new leader goes on at the cursor. If it is gone
+    /// again, the rebuild begins anew.
     pub(crate) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
         let Some((since, mut cursor)) = self.begin(leader, known).await? else { return Ok("doubtful") };
         let stop = CancellationToken::new();
@@ -73,12 +73,12 @@ impl Reconciler<'_> {
             Presence::Exists => {}
             Presence::Unknown => return Ok("doubtful"),
             Presence::Gone => {
-                tracing::warn!("the broker has lost its memory once more: the rebuild begins anew");
+                tracing::warn!("the broker lost its disk once more: the rebuild begins anew");
                 return Ok("lost_again");
             }
         }
         leader.rebuild_finish().await?;
-        tracing::warn!(jobs, held, "the broker had lost its memory: what waits is on the queues again");
+        tracing::warn!(jobs, held, "the broker lost its disk: every delivery that waits has its job again");
         Ok("rebuilt")
     }
 

@@ -40,13 +40,14 @@ pub(crate) enum Trouble {
     Publish(#[from] Unconfirmed),
 }
 
-/// Whether the broker still has its memory.
-enum Memory {
+/// Whether the broker still has what was on its disk.
+enum BrokerData {
     Kept,
     /// The ledger knows no generation to compare it with.
-    Unknown,
+    NotKnown,
     /// It looks lost. Another look will tell.
     Doubtful,
+    /// It is lost, or was, and the rebuild is not finished.
     Lost,
 }
 
@@ -74,17 +75,17 @@ impl<'a> Reconciler<'a> {
     /// Does one pass. Returns its result, for the metrics.
     pub(crate) async fn pass(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
         let known = leader.generation().await?;
-        match self.memory(known).await? {
-            Memory::Kept => leader.generation_verify().await?,
-            Memory::Doubtful => {
+        match self.broker_data(known).await? {
+            BrokerData::Kept => leader.generation_verify().await?,
+            BrokerData::Doubtful => {
                 self.forget();
                 return Ok("doubtful");
             }
-            Memory::Unknown => {
+            BrokerData::NotKnown => {
                 self.adopt(leader, known).await?;
                 return Ok("adopted");
             }
-            Memory::Lost => {
+            BrokerData::Lost => {
                 self.forget();
                 return self.rebuild(leader, known).await;
             }
@@ -92,22 +93,22 @@ impl<'a> Reconciler<'a> {
         self.find_lost(leader).await
     }
 
-    async fn memory(&mut self, known: Generation) -> Result<Memory, Trouble> {
-        let Some(id) = known.id else { return Ok(Memory::Unknown) };
+    async fn broker_data(&mut self, known: Generation) -> Result<BrokerData, Trouble> {
+        let Some(id) = known.id else { return Ok(BrokerData::NotKnown) };
         if known.rebuilding.is_some() {
-            return Ok(Memory::Lost);
+            return Ok(BrokerData::Lost);
         }
         let was_doubtful = std::mem::take(&mut self.is_doubtful);
         Ok(match self.broker.presence(&self.broker.names().generation(id)).await? {
-            Presence::Exists => Memory::Kept,
-            Presence::Gone if was_doubtful => Memory::Lost,
+            Presence::Exists => BrokerData::Kept,
+            Presence::Gone if was_doubtful => BrokerData::Lost,
             Presence::Gone => {
                 self.is_doubtful = true;
-                Memory::Doubtful
+                BrokerData::Doubtful
             }
             Presence::Unknown => {
-                tracing::warn!("the broker seems to have lost its memory, but too few of its nodes answer to be sure");
-                Memory::Doubtful
+                tracing::warn!("the broker seems to have lost its disk, but too few of its nodes answer to be sure");
+                BrokerData::Doubtful
             }
         })
     }

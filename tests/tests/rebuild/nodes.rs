@@ -1,4 +1,4 @@
-//! Nodes of the broker that answer differently: a node without memory is not a broker that lost its disk.
+//! Nodes of the broker that answer differently: one blank node is not a broker that lost its disk.
 
 use std::{net::SocketAddr, time::Instant};
 
