@@ -143,10 +143,10 @@ impl Reconciler<'_> {
                 Order::ByTime => names.job_in_order(*job, *due, now, self.schedule),
                 Order::Any => names.job_at(*job, *due, now, self.schedule),
             };
-            let (due, waiting): (Vec<_>, Vec<_>) = some.iter().copied().partition(|waiting| waiting.due <= now);
-            let waiting = waiting.chunks(1).map(|one| (later(&one[0]), one));
+            let (due_now, due_later): (Vec<_>, Vec<_>) = some.iter().copied().partition(|one| one.due <= now);
+            let delayed = due_later.chunks(1).map(|one| (later(&one[0]), one));
             let (messages, own): (Vec<Outgoing>, Vec<_>) =
-                names.messages_due(&due, |waiting| waiting.job).into_iter().chain(waiting).unzip();
+                names.messages_due(&due_now, |one| one.job).into_iter().chain(delayed).unzip();
             let left = match as_leader(leader, publisher.publish_bulk(&messages)).await? {
                 Ok(()) => Vec::new(),
                 Err(error) if matches!(*error.error, PublishError::Refused | PublishError::Timeout(_)) => {
