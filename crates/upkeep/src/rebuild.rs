@@ -1,4 +1,5 @@
-//! The rebuild after the broker has lost its disk: every delivery that waits gets its job again.
+//! The rebuild (recovery from data loss): after the broker has lost its disk, every delivery that waits gets its job
+//! again.
 
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ impl Reconciler<'_> {
     /// again, the rebuild begins anew.
     pub(crate) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
         let Some((since, mut cursor)) = self.begin(leader, known).await? else { return Ok("doubtful") };
+        tracing::warn!(after = %cursor, "the broker lost its disk: the jobs of all deliveries that wait come back");
         let stop = CancellationToken::new();
         let _close = stop.clone().drop_guard();
         let publisher = self.broker.publisher(stop);
