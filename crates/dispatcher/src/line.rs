@@ -122,13 +122,13 @@ impl Line {
     /// Holds the job until its webhook is active again, unless it is active already.
     async fn hold(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
         let hold = || self.shared.ledger.job_hold(delivery.destination.webhook, delivery.id);
-        let is_held = self.shared.persist("holding a job", hold).await?;
+        let is_held = self.shared.until_done("holding a job", hold).await?;
         Ok(if is_held { self.skip(SkipReason::Held, End::Skipped) } else { End::JudgeAgain })
     }
 
     async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
         let ids = [delivery.id];
-        self.shared.persist("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
+        self.shared.until_done("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
         Ok(self.skip(SkipReason::Cancelled, End::Done))
     }
 
@@ -179,7 +179,7 @@ impl Line {
             StoredBody::Here(body) => Ok(body.clone()),
             StoredBody::Long(_) => {
                 let load = || self.shared.ledger.body_load(delivery.id);
-                self.shared.persist("reading a body", load).await?.ok_or(End::Unknown)
+                self.shared.until_done("reading a body", load).await?.ok_or(End::Unknown)
             }
         }
     }
@@ -195,7 +195,7 @@ impl Line {
         );
         let until = OffsetDateTime::now_utc() + SEALED_DELAY;
         let postpone = || self.shared.ledger.delivery_postpone(delivery.id, delivery.progress.attempts, until);
-        self.shared.persist("postponing a delivery", postpone).await?;
+        self.shared.until_done("postponing a delivery", postpone).await?;
         Ok(self.skip(SkipReason::Sealed, End::Later(until)))
     }
 

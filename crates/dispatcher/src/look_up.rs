@@ -52,7 +52,7 @@ impl LookUp {
     }
 
     async fn read(&self, ids: &[DeliveryId]) -> Result<Vec<Found>, Abandoned> {
-        let loaded = self.shared.persist("reading deliveries", || self.shared.ledger.deliveries_load(ids)).await?;
+        let loaded = self.shared.until_done("reading deliveries", || self.shared.ledger.deliveries_load(ids)).await?;
         let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
         let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
         found.extend(loaded.deliveries.into_iter().map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));

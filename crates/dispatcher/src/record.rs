@@ -58,7 +58,7 @@ impl Recorder {
     async fn record(&self, batch: &[Attempted]) -> Result<Vec<(Job, End)>, Abandoned> {
         self.shared.metrics.write_batch.observe(size(batch.len()));
         let write = || self.shared.ledger.attempts_record(batch);
-        let outcomes = self.shared.persist("recording attempts", write).await?;
+        let outcomes = self.shared.until_done("recording attempts", write).await?;
         Ok(outcomes.into_iter().map(|outcome| self.end_of(outcome, batch)).collect())
     }
 

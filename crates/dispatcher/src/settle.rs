@@ -77,7 +77,7 @@ impl Settler {
     /// Whether an operator had the delivery erased. The broker may hold its job for hours after.
     async fn is_erased(&self, job: Job) -> Result<bool, Abandoned> {
         let look = || self.shared.ledger.delivery_is_erased(job.delivery);
-        self.shared.persist("looking for an erased delivery", look).await
+        self.shared.until_done("looking for an erased delivery", look).await
     }
 
     /// Tells the ledger first, so that lost-job detection does not take the job for lost.
@@ -86,7 +86,7 @@ impl Settler {
         tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead ones");
         self.shared.metrics.skipped(reason);
         let park = || self.shared.ledger.job_park(job.delivery, reason);
-        self.shared.persist("noting a dead job", park).await?;
+        self.shared.until_done("noting a dead job", park).await?;
         Ok(FollowUp::Message(self.dead_letter_of(job.to_bytes(), dead)))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use broker::Names;
 use domain::RetrySchedule;
 use ledger::{Ledger, LedgerError};
-use service_kit::connections::persist;
+use service_kit::until_done;
 use tokio_util::sync::CancellationToken;
 
 use crate::{abandoned::Abandoned, alarm::Alarm, in_flight::InFlight, metrics::Metrics};
@@ -31,10 +31,10 @@ impl Shared {
     }
 
     /// Asks the ledger until it answers, however long that takes.
-    pub(crate) async fn persist<T, F>(&self, what: &str, step: impl FnMut() -> F) -> Result<T, Abandoned>
+    pub(crate) async fn until_done<T, F>(&self, what: &str, step: impl FnMut() -> F) -> Result<T, Abandoned>
     where
         F: Future<Output = Result<T, LedgerError>>,
     {
-        persist(what, &self.abandon, step).await.ok_or(Abandoned)
+        until_done(what, &self.abandon, step).await.ok_or(Abandoned)
     }
 }

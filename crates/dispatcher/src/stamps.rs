@@ -30,7 +30,7 @@ impl Stamps {
         if webhooks.is_empty() {
             return Ok(());
         }
-        self.shared.persist("stamping webhooks", || self.try_set(webhooks)).await
+        self.shared.until_done("stamping webhooks", || self.try_set(webhooks)).await
     }
 
     /// One call runs at a time, as several may name the same webhooks.

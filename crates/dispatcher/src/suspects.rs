@@ -57,7 +57,7 @@ impl Suspects {
             return Ok(0);
         }
         let read = || self.shared.ledger.suspect_tries(job.delivery);
-        self.shared.persist("reading what a job has done", read).await
+        self.shared.until_done("reading what a job has done", read).await
     }
 
     /// Waits for a turn, if the job is a suspect.
@@ -86,7 +86,7 @@ impl Suspects {
             return Ok(());
         }
         let mark = || self.shared.ledger.suspect_mark(job.delivery, tries + 1);
-        let tries = self.shared.persist("marking a suspect", mark).await?;
+        let tries = self.shared.until_done("marking a suspect", mark).await?;
         if turn.is_some() {
             tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count, "a suspect job is begun alone");
         }
@@ -99,7 +99,7 @@ impl Suspects {
                 Some(_) => drop(timeout(HARMLESS_AFTER, watched.cancelled()).await),
                 None => watched.cancelled().await,
             }
-            let _ = shared.persist("clearing a suspect", || shared.ledger.suspect_clear(job.delivery)).await;
+            let _ = shared.until_done("clearing a suspect", || shared.ledger.suspect_clear(job.delivery)).await;
             drop(turn);
         });
         Ok(())

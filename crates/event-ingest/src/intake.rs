@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
     DatabaseWatch,
-    connections::persist,
     publishing::{Publication, Publishing},
+    until_done,
 };
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -190,7 +190,7 @@ impl Intake {
                 }
             }
         };
-        let stored = persist("storing events", &self.abandon, store).await?;
+        let stored = until_done("storing events", &self.abandon, store).await?;
         Some(StoreResult { stored, may_be_older: tries > 1 || size == Size::Part })
     }
 
@@ -211,7 +211,7 @@ impl Intake {
         let doubtful: Vec<&NewEvent> = if may_be_older { plan.events.iter().collect() } else { plan.redelivered() };
         for some in doubtful.chunks(EVENTS_OF_A_QUERY) {
             let find = || self.ledger.deliveries_untried(some);
-            due.extend(persist("finding untried deliveries", &self.abandon, find).await?);
+            due.extend(until_done("finding untried deliveries", &self.abandon, find).await?);
         }
         let jobs = due.into_iter().map(|id| Job { delivery: id, attempt: 1 });
         let (bulk, main) = jobs.partition(|job| of_floods.contains(&job.delivery));

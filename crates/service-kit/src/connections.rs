@@ -198,27 +198,6 @@ fn database_fault(error: &LedgerError) -> String {
     }
 }
 
-/// Tries `step` until it succeeds, with back-off, for as long as it takes. Logs every failure. Returns `None` when
-/// `abandon` comes first. Then what was to follow must not happen, and the message that caused it stays unacknowledged.
-pub async fn persist<T, E, F>(what: &str, abandon: &CancellationToken, mut step: impl FnMut() -> F) -> Option<T>
-where
-    E: std::error::Error + 'static,
-    F: Future<Output = Result<T, E>>,
-{
-    let mut backoff = Backoff::default();
-    loop {
-        match abandon.run_until_cancelled(step()).await? {
-            Ok(done) => return Some(done),
-            Err(error) => warn_failed(what, &error),
-        }
-        abandon.run_until_cancelled(backoff.pause()).await?;
-    }
-}
-
-fn warn_failed(what: &str, error: &(dyn std::error::Error + 'static)) {
-    tracing::warn!(error, "{what} failed; trying again");
-}
-
 /// Logs that the database is away, with the setting that says where it should be.
 fn warn_away(error: &LedgerError) {
     let error: &(dyn std::error::Error + 'static) = error;

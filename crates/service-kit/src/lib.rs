@@ -14,6 +14,7 @@ pub mod publishing;
 pub mod readiness;
 pub mod settings;
 pub mod shutdown;
+mod until_done;
 mod usage;
 
 pub use database_watch::DatabaseWatch;
@@ -22,3 +23,4 @@ pub use listen::{ListenError, listen};
 pub use ops::OpsServer;
 pub use readiness::Readiness;
 pub use settings::{Sensitive, Settings, SettingsError};
+pub use until_done::until_done;
