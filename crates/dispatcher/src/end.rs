@@ -17,7 +17,7 @@ pub(crate) enum End {
     Retry(OffsetDateTime),
     /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was
     /// read.
-    Skipped,
+    NotNeeded,
     /// The job is published once more, due then. A duplicate is judged by itself: it may be the copy just published.
     Later(OffsetDateTime),
     /// One message in the slow lane replaces the job's message and its duplicates.
@@ -50,7 +50,7 @@ pub(crate) struct Move {
 /// Why a job is not attempted, or not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum SkipReason {
+pub(crate) enum NotAttempted {
     /// It is under way already.
     Duplicate,
     /// The ledger does not expect this attempt.

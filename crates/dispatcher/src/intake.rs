@@ -12,7 +12,7 @@ use tracing::{
 };
 
 use crate::{
-    end::{DeadReason, SkipReason},
+    end::{DeadReason, NotAttempted},
     in_flight::{Message, Receipt},
     lane::{LaneKind, Lanes},
     line::Line,
@@ -47,7 +47,7 @@ impl Intake {
                 if self.shared.in_flight.begin(job, Message { ack, receipt, place }) {
                     begun.push((job, receipt));
                 } else {
-                    self.shared.metrics.skipped(SkipReason::Duplicate);
+                    self.shared.metrics.not_attempted(NotAttempted::Duplicate);
                 }
             }
             if begun.is_empty() {
@@ -98,7 +98,7 @@ impl Intake {
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead ones");
                     let dead = DeadReason::NoJob(error);
-                    self.shared.metrics.skipped(dead.as_str());
+                    self.shared.metrics.not_attempted(dead.as_str());
                     replaced.push((acker, origin, vec![self.line.settler.dead_letter_of(body, &dead)]));
                 }
             }

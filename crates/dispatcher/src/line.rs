@@ -12,7 +12,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{
     abandoned::Abandoned,
     attempt::Sender,
-    end::{DeadReason, End, Move, SkipReason},
+    end::{DeadReason, End, Move, NotAttempted},
     in_flight::Receipt,
     lane::{Admission, Lanes},
     look_up::{Found, LookUp},
@@ -104,9 +104,9 @@ impl Line {
         };
         match self.verdict(job, receipt, &delivery) {
             Verdict::Attempt => {}
-            Verdict::Stale => return Err(self.skip(SkipReason::Stale, End::Skipped)),
-            Verdict::Early(at) => return Err(self.skip(SkipReason::Early, End::Later(at))),
-            Verdict::PublishRetry(at) => return Err(self.skip(SkipReason::PublishRetry, End::Retry(at))),
+            Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
+            Verdict::Early(at) => return Err(self.counted(NotAttempted::Early, End::Later(at))),
+            Verdict::PublishRetry(at) => return Err(self.counted(NotAttempted::PublishRetry, End::Retry(at))),
         }
         match delivery.destination.state {
             WebhookState::Active => Ok(delivery),
@@ -123,13 +123,13 @@ impl Line {
     async fn hold(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
         let hold = || self.shared.ledger.job_hold(delivery.destination.webhook, delivery.id);
         let is_held = self.shared.until_done("holding a job", hold).await?;
-        Ok(if is_held { self.skip(SkipReason::Held, End::Skipped) } else { End::JudgeAgain })
+        Ok(if is_held { self.counted(NotAttempted::Held, End::NotNeeded) } else { End::JudgeAgain })
     }
 
     async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
         let ids = [delivery.id];
         self.shared.until_done("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
-        Ok(self.skip(SkipReason::Cancelled, End::Done))
+        Ok(self.counted(NotAttempted::Cancelled, End::Done))
     }
 
     /// Waits for a suspect's turn, a slot, a turn to start and room for a long body.
@@ -196,12 +196,12 @@ impl Line {
         let until = OffsetDateTime::now_utc() + SEALED_DELAY;
         let postpone = || self.shared.ledger.delivery_postpone(delivery.id, delivery.progress.attempts, until);
         self.shared.until_done("postponing a delivery", postpone).await?;
-        Ok(self.skip(SkipReason::Sealed, End::Later(until)))
+        Ok(self.counted(NotAttempted::Sealed, End::Later(until)))
     }
 
     /// Counts why a job is not attempted.
-    fn skip(&self, why: SkipReason, end: End) -> End {
-        self.shared.metrics.skipped(why);
+    fn counted(&self, why: NotAttempted, end: End) -> End {
+        self.shared.metrics.not_attempted(why);
         end
     }
 }

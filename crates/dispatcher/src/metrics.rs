@@ -14,7 +14,7 @@ use service_kit::metrics::{Counters, Gauges, Label, Register, batch_sizes, from_
 use strum::VariantNames;
 
 use crate::{
-    end::SkipReason,
+    end::NotAttempted,
     lane::{LaneKind, Refusal},
 };
 
@@ -42,7 +42,7 @@ impl ByLane {
 pub(crate) struct Metrics {
     attempts: Counters,
     finished: Counters,
-    skipped: Counters,
+    not_attempted: Counters,
     moved: Counters,
     pub(crate) moved_to_bulk: Counter,
     put_back: Counters,
@@ -66,10 +66,10 @@ impl Metrics {
         Self {
             attempts: counters("webhooks_delivery_attempts", "Attempts, by outcome class", ("outcome", &outcomes)),
             finished: counters("webhooks_deliveries_finished", "Deliveries that ended, by state", ("state", &ENDS)),
-            skipped: counters(
+            not_attempted: counters(
                 "webhooks_jobs_skipped",
-                "Jobs that were not attempted, by reason",
-                ("reason", SkipReason::VARIANTS),
+                "Jobs that were not attempted, dead letters among them, by reason",
+                ("reason", NotAttempted::VARIANTS),
             ),
             moved: counters(
                 "webhooks_jobs_moved_to_slow_lane",
@@ -149,8 +149,8 @@ impl Metrics {
         counters.get_or_create(&[("reason", refusal.into())]).inc();
     }
 
-    pub(crate) fn skipped(&self, reason: impl Into<&'static str>) {
-        self.skipped.get_or_create(&[("reason", reason.into())]).inc();
+    pub(crate) fn not_attempted(&self, reason: impl Into<&'static str>) {
+        self.not_attempted.get_or_create(&[("reason", reason.into())]).inc();
     }
 }
 

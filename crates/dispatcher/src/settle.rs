@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use crate::{
     abandoned::Abandoned,
-    end::{DeadReason, End, SkipReason},
+    end::{DeadReason, End, NotAttempted},
     in_flight::Receipt,
     shared::Shared,
     shared_ack::{FollowUp, Origin, SharedAck},
@@ -24,7 +24,7 @@ pub(crate) struct Settler {
 impl Settler {
     /// Acts on the end of one job. Returns the receipt of a duplicate that takes its place, and is to be judged.
     pub(crate) async fn end_one(&self, job: Job, end: End) -> Option<Receipt> {
-        if !matches!(end, End::Skipped | End::Later(_)) {
+        if !matches!(end, End::NotNeeded | End::Later(_)) {
             self.end_all(vec![(job, end)]).await;
             return None;
         }
@@ -53,7 +53,7 @@ impl Settler {
     async fn follow_up(&self, job: Job, end: &End) -> Result<Option<FollowUp>, Abandoned> {
         let delivery_count = || self.shared.in_flight.delivery_count(job);
         Ok(match end {
-            End::Done | End::Skipped => None,
+            End::Done | End::NotNeeded => None,
             End::Retry(due) => Some(FollowUp::Retry(job.next(), *due)),
             End::Later(due) => Some(FollowUp::Republish(job, *due, delivery_count())),
             End::ToSlowLane(_) => {
@@ -61,11 +61,11 @@ impl Settler {
                 Some(FollowUp::Message(there.carrying(delivery_count())))
             }
             End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.shared.keep) => {
-                self.shared.metrics.skipped(SkipReason::Expired);
+                self.shared.metrics.not_attempted(NotAttempted::Expired);
                 None
             }
             End::Unknown if self.is_erased(job).await? => {
-                self.shared.metrics.skipped(SkipReason::Erased);
+                self.shared.metrics.not_attempted(NotAttempted::Erased);
                 None
             }
             End::Unknown => Some(self.dead_letter(job, &DeadReason::UnknownDelivery).await?),
@@ -84,7 +84,7 @@ impl Settler {
     async fn dead_letter(&self, job: Job, dead: &DeadReason) -> Result<FollowUp, Abandoned> {
         let (reason, detail) = (dead.as_str(), dead.detail());
         tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead ones");
-        self.shared.metrics.skipped(reason);
+        self.shared.metrics.not_attempted(reason);
         let park = || self.shared.ledger.job_park(job.delivery, reason);
         self.shared.until_done("noting a dead job", park).await?;
         Ok(FollowUp::Message(self.dead_letter_of(job.to_bytes(), dead)))
