@@ -67,7 +67,7 @@ impl Acks {
     /// Acknowledges messages by their tags. An acknowledgement that cannot be sent is counted as lost. This is no
     /// error: the broker hands the message out again. Cancelling the call does not lose the acknowledgements that it
     /// has begun.
-    pub(crate) async fn done(&self, tags: &[u64]) {
+    pub(crate) async fn acknowledge(&self, tags: &[u64]) {
         let channel = self.state.lock().channel.clone();
         let Some(channel) = channel else {
             self.stats.lost_acks.inc_by(number_of(tags));

@@ -166,7 +166,7 @@ impl Acker {
     /// Tells the broker that the message's effect is durable. If the connection is gone, the broker hands the message
     /// out again. This is counted, and is no error of the caller's.
     pub async fn ack(self) {
-        self.acks.done(&[self.tag]).await;
+        self.acks.acknowledge(&[self.tag]).await;
     }
 
     /// Acknowledges many messages in as few frames as possible. Acknowledgements that cannot be sent time out together.
@@ -181,7 +181,7 @@ impl Acker {
                 None => channels.push((acks, vec![tag])),
             }
         }
-        join_all(channels.iter().map(|(acks, tags)| acks.done(tags))).await;
+        join_all(channels.iter().map(|(acks, tags)| acks.acknowledge(tags))).await;
     }
 
     /// Whether the channel that handed the message out is still open.

@@ -121,7 +121,7 @@ impl Intake {
         });
         let parts: Vec<_> = parts.collect();
         self.tasks.spawn(async move {
-            if settler.publish(parts).await.is_some() {
+            if settler.publish_then_ack(parts).await.is_some() {
                 handed_on.inc_by(to_bulk);
             }
         });

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use broker::{Acker, Outgoing, Publisher};
 use domain::{DeliveryId, Job};
-use service_kit::publishing::{self, Publishing};
+use service_kit::publishing::{Publication, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
@@ -30,7 +30,7 @@ impl Settler {
         }
         let follow_up = self.follow_up(job, &end).await.ok()?;
         let (ack, duplicate) = self.shared.in_flight.finish_message(job)?;
-        self.publish(vec![(ack, follow_up)]).await;
+        self.publish_then_ack(vec![(ack, follow_up)]).await;
         duplicate
     }
 
@@ -46,7 +46,7 @@ impl Settler {
                 parts.extend(SharedAck::attach_follow_up(self.shared.in_flight.finish(*job), follow_up));
             }
         }
-        self.publish(parts).await
+        self.publish_then_ack(parts).await
     }
 
     /// The message that a job leaves, if any.
@@ -106,7 +106,7 @@ impl Settler {
     ///
     /// The follow-ups of a message whose connection is lost are not published. The message is redelivered, and its jobs
     /// leave them again.
-    pub(crate) async fn publish(&self, parts: Vec<(SharedAck, Option<FollowUp>)>) -> Option<()> {
+    pub(crate) async fn publish_then_ack(&self, parts: Vec<(SharedAck, Option<FollowUp>)>) -> Option<()> {
         let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
         for (part, follow_up) in parts {
             let Some((acker, origin, left)) = part.done(follow_up) else { continue };
@@ -115,21 +115,19 @@ impl Settler {
                 continue;
             }
             let source = Arc::new(acker);
-            let of_source =
-                |left| publishing::Publication { sources: vec![Arc::clone(&source)], content: (left, origin) };
+            let of_source = |left| Publication { sources: vec![Arc::clone(&source)], content: (left, origin) };
             follow_ups.extend(left.into_iter().map(of_source));
         }
         let Self { publisher, shared } = self;
         let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
-        let message =
-            |publishing::Publication { sources, content }: &publishing::Publication<Acker, (FollowUp, Origin)>| {
-                let is_wanted = sources.iter().all(|acker| acker.is_usable());
-                is_wanted.then(|| Cow::Owned(self.message(content, OffsetDateTime::now_utc())))
-            };
-        publishing.all(follow_ups, ready, |follow_up| message(follow_up), Acker::ack_all).await
+        let if_wanted = |sources: &[Arc<Acker>], content: &(FollowUp, Origin)| {
+            let is_wanted = sources.iter().all(|acker| acker.is_usable());
+            is_wanted.then(|| Cow::Owned(self.message_of(content, OffsetDateTime::now_utc())))
+        };
+        publishing.until_confirmed(follow_ups, ready, |one| if_wanted(&one.sources, &one.content), Acker::ack_all).await
     }
 
-    fn message(&self, (follow_up, origin): &(FollowUp, Origin), now: OffsetDateTime) -> Outgoing {
+    fn message_of(&self, (follow_up, origin): &(FollowUp, Origin), now: OffsetDateTime) -> Outgoing {
         let job_at = |job: &Job, due: &OffsetDateTime| self.shared.names.job_at(*job, *due, now, &self.shared.schedule);
         let message = match follow_up {
             FollowUp::Retry(job, due) => job_at(job, due),

@@ -16,7 +16,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
 
 use crate::{
-    acks::Acks, flood::Flood, high_load::HighLoad, intake::Intake, metrics::Metrics, spans::Spans, turns::Turns,
+    ack_batch::AckBatch, flood::Flood, high_load::HighLoad, intake::Intake, metrics::Metrics, spans::Spans,
+    turns::Turns,
 };
 
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
@@ -109,7 +110,7 @@ fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: M
         keep: settings.retention.keep,
         high_load: HighLoad::above(settings.ingest.rush, Instant::now()),
         flood: Flood::above(settings.ingest.flood, Instant::now()),
-        acks: Acks::of(prefetch.usual()),
+        acks: AckBatch::of(prefetch.usual()),
         turns: Arc::new(Semaphore::new(1)),
         abandon: CancellationToken::new(),
     }

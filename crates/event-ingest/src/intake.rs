@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
 use crate::{
-    acks::Acks,
+    ack_batch::AckBatch,
     flood::Flood,
     high_load::HighLoad,
     metrics::Metrics,
@@ -48,7 +48,7 @@ pub(crate) struct Intake {
     pub(crate) keep: Duration,
     pub(crate) high_load: HighLoad,
     pub(crate) flood: Flood,
-    pub(crate) acks: Acks,
+    pub(crate) acks: AckBatch,
     /// Turns to store parts of batches that could not be stored at once: one is tried at a time.
     pub(crate) turns: Arc<Semaphore>,
     /// Cancelled when the shutdown's deadline has passed.
@@ -94,7 +94,7 @@ impl Intake {
     /// Publishes unusable events to the queue of rejected ones. Runs beside `deliver`, as that queue may refuse.
     async fn reject(&self, unusable: Publications<Acker>, under_way: Arc<UnderWay>) {
         if !unusable.is_empty() {
-            self.publish("rejecting events", unusable, Vec::new(), Some(under_way)).await;
+            self.publish_then_ack("rejecting events", unusable, Vec::new(), Some(under_way)).await;
         }
     }
 
@@ -141,15 +141,16 @@ impl Intake {
                 waiting.publications(alone.chain(in_bulk))
             }
         };
-        if self.publish("publishing jobs", messages, ready, under_way).await.is_some() {
+        if self.publish_then_ack("publishing jobs", messages, ready, under_way).await.is_some() {
             spans::end_all(spans);
         }
     }
 
     /// Publishes messages and acknowledges the events that wait for them. Drops `under_way` once nothing is left to do
-    /// but to acknowledge, or to wait for a queue that refuses: `Publishing::all` calls back then, possibly with no event
-    /// to acknowledge. The prefetch bounds what waits for such a queue. Returns `None` when it was abandoned.
-    async fn publish(
+    /// but to acknowledge, or to wait for a queue that refuses: `Publishing::until_confirmed` calls back then, possibly
+    /// with no event to acknowledge. The prefetch bounds what waits for such a queue. Returns `None` when it was
+    /// abandoned.
+    async fn publish_then_ack(
         &self,
         what: &'static str,
         messages: Publications<Acker>,
@@ -162,7 +163,7 @@ impl Intake {
             self.acks.add(sources.into_iter().flatten().collect())
         };
         let publishing = Publishing { what, publisher: &self.publisher, abandon: &self.abandon };
-        publishing.all(messages, ready, content, acknowledge).await
+        publishing.until_confirmed(messages, ready, content, acknowledge).await
     }
 
     /// Stores events and deliveries. Tries again until it succeeds, or until it fails where fewer events may be stored.

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-mod acks;
+mod ack_batch;
 mod app;
 mod flood;
 mod high_load;

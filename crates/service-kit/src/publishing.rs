@@ -1,4 +1,4 @@
-//! Publishes messages before those that they come from, their sources, are acknowledged.
+//! Publishes messages, and only then hands over their sources (the messages they come from) to be acknowledged.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 const TOGETHER: Duration = Duration::from_millis(500);
 
 /// A message to be published, and the sources that wait for its confirm. A source is the right to acknowledge. It is
-/// done when the last publication that holds it is confirmed.
+/// handed over when the last publication that holds it is confirmed.
 pub struct Publication<S, T> {
     /// The sources that wait for it, if any.
     pub sources: Vec<Arc<S>>,
@@ -33,28 +33,30 @@ impl Publishing<'_> {
     /// Publishes messages, and tries unconfirmed ones again, for as long as it takes. A queue that refuses holds up
     /// only the sources of its own messages. A confirmed message is not sent again.
     ///
-    /// `message` makes the message at each try, or returns `None` when nobody wants it any more. Then the publication
-    /// is dropped.
+    /// `message_of` makes the message at each try, or returns `None` when nobody wants it any more. Then the
+    /// publication is dropped with its hold on its sources: one that nothing else holds is not acknowledged.
     ///
-    /// `done` takes the sources that are done, with `ready`, which are done from the beginning. It is called once with
-    /// all. When something is held up, it is called with those done by then, possibly none, and again as others come.
+    /// `acknowledge` takes the sources whose messages are confirmed, with `ready`, which wait for none. It is called
+    /// once with all. When something is held up, it is called with those that are there, possibly none, and again as
+    /// others come.
     ///
-    /// Returns `None` when it was abandoned. What was not given to `done` must then not be acknowledged.
-    pub async fn all<S, T, F: Future<Output = ()>>(
+    /// Returns `None` when it was abandoned. What was not given to `acknowledge` must then not be acknowledged.
+    pub async fn until_confirmed<S, T, F: Future<Output = ()>>(
         &self,
         publications: Vec<Publication<S, T>>,
         mut ready: Vec<S>,
-        message: impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
-        done: impl Fn(Vec<S>) -> F,
+        message_of: impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
+        acknowledge: impl Fn(Vec<S>) -> F,
     ) -> Option<()> {
         let mut queues = HashMap::<String, Vec<Publication<S, T>>>::new();
         for publication in publications {
-            let Some(queue) = message(&publication).map(|message| message.queue.clone()) else { continue };
+            let Some(queue) = message_of(&publication).map(|message| message.queue.clone()) else { continue };
             queues.entry(queue).or_default().push(publication);
         }
         let part =
             |(_, publications)| Part { publications, confirmed: Vec::new(), tries: 0, backoff: Backoff::default() };
-        let mut tries: FuturesUnordered<_> = queues.into_iter().map(|queue| self.one(part(queue), &message)).collect();
+        let mut tries: FuturesUnordered<_> =
+            queues.into_iter().map(|queue| self.try_once(part(queue), &message_of)).collect();
         let (mut is_held_up, together) = (false, Instant::now() + TOGETHER);
         loop {
             tokio::select! {
@@ -66,33 +68,33 @@ impl Publishing<'_> {
                         ready.extend(sources.filter_map(Arc::into_inner));
                         if !part.publications.is_empty() {
                             is_held_up = true;
-                            tries.push(self.one(part, &message));
+                            tries.push(self.try_once(part, &message_of));
                         }
                     }
                     None => {
-                        done(ready).await;
+                        acknowledge(ready).await;
                         return Some(());
                     }
                 },
                 () = sleep_until(together), if !is_held_up => is_held_up = true,
             }
             if is_held_up && !tries.is_empty() {
-                done(std::mem::take(&mut ready)).await;
+                acknowledge(std::mem::take(&mut ready)).await;
             }
         }
     }
 
     /// Does one try, after a pause unless it is the first.
-    async fn one<S, T>(
+    async fn try_once<S, T>(
         &self,
         mut part: Part<S, T>,
-        message: &impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
+        message_of: &impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
     ) -> Part<S, T> {
         if part.tries > 0 {
             part.backoff.pause().await;
         }
         part.tries += 1;
-        let wanted = part.publications.iter().enumerate().filter_map(|(place, one)| Some((place, message(one)?)));
+        let wanted = part.publications.iter().enumerate().filter_map(|(place, one)| Some((place, message_of(one)?)));
         let (places, messages): (Vec<_>, Vec<_>) = wanted.unzip();
         let left = match self.publisher.publish_patiently(&messages).await {
             Ok(()) => Vec::new(),

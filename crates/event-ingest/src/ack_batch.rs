@@ -14,12 +14,12 @@ const ENOUGH: usize = 64;
 
 /// The waiting acknowledgements of this process.
 #[derive(Clone)]
-pub(crate) struct Acks {
+pub(crate) struct AckBatch {
     waiting: Arc<Mutex<Vec<Acker>>>,
     enough: usize,
 }
 
-impl Acks {
+impl AckBatch {
     /// Of the events that may be unacknowledged, whatever their size, an eighth waits here at the most.
     pub(crate) fn of(unacknowledged: u16) -> Self {
         Self { waiting: Arc::default(), enough: ENOUGH.min(usize::from(unacknowledged) / 8) }
