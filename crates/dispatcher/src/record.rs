@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{DeliveryState, Job, Traceparent, Verdict};
-use ledger::{Attempted, Outcome, Record};
+use ledger::{Attempted, Record, Recorded};
 use time::OffsetDateTime;
 use tokio::{
     sync::mpsc,
@@ -58,15 +58,15 @@ impl Recorder {
     async fn record(&self, batch: &[Attempted]) -> Result<Vec<(Job, End)>, Abandoned> {
         self.shared.metrics.write_batch.observe(size(batch.len()));
         let write = || self.shared.ledger.attempts_record(batch);
-        let outcomes = self.shared.until_done("recording attempts", write).await?;
-        Ok(outcomes.into_iter().map(|outcome| self.end_of(outcome, batch)).collect())
+        let recorded = self.shared.until_done("recording attempts", write).await?;
+        Ok(recorded.into_iter().map(|one| self.end_of(one, batch)).collect())
     }
 
     /// Decides whether this job publishes the retry. (When that is due is decided already.) If the ledger took this
     /// attempt, it does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another
     /// dispatcher recorded the attempt, that one publishes the retry. If this message was delivered before, this job
     /// publishes it as well: the other dispatcher may have lost its connection, and then publishes nothing.
-    fn end_of(&self, Outcome { id, attempt, record }: Outcome, batch: &[Attempted]) -> (Job, End) {
+    fn end_of(&self, Recorded { id, attempt, record }: Recorded, batch: &[Attempted]) -> (Job, End) {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {

@@ -36,7 +36,7 @@ pub use admin::{
 pub use clock::ClockReading;
 pub use error::{LedgerError, TlsOptionError};
 pub use hot::{
-    attempts::{Attempted, Outcome, Record},
+    attempts::{Attempted, Record, Recorded},
     intake::{NewEvent, Stored},
     look_up::{Destination, Loaded, LoadedDelivery, StoredBody, Unreadable, WebhookState},
 };

@@ -9,7 +9,7 @@ use end_to_end::{
     api::Api,
     system::{Service, System},
 };
-use ledger::{Attempted, Ledger, NewEvent, Outcome, Record};
+use ledger::{Attempted, Ledger, NewEvent, Record, Recorded};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -72,7 +72,7 @@ impl Records {
 
     async fn record(&self, attempts: &[Attempted]) -> Health {
         let recorded = self.ledger.attempts_record(attempts).await.unwrap();
-        let is_taken = |outcome: &Outcome| matches!(outcome.record, Record::Taken { .. });
+        let is_taken = |outcome: &Recorded| matches!(outcome.record, Record::Taken { .. });
         assert!(recorded.len() == attempts.len() && recorded.iter().all(is_taken), "each of them was expected");
         self.health().await
     }
@@ -182,7 +182,7 @@ async fn an_attempt_that_is_recorded_again_counts_once() {
         let again = records.ledger.attempts_record(&failure).await.unwrap();
         let progress = failure[0].progress;
         let record = Record::Taken { state: progress.state, next_attempt_at: progress.next_attempt_at };
-        assert_eq!(again, [Outcome { id: failure[0].id, attempt: 1, record }], "as the first time");
+        assert_eq!(again, [Recorded { id: failure[0].id, attempt: 1, record }], "as the first time");
         assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
     })
@@ -199,7 +199,7 @@ async fn of_two_that_record_the_same_attempt_the_second_learns_that_it_was_not_t
         records.record(std::slice::from_ref(&first)).await;
         let outcomes = records.ledger.attempts_record(std::slice::from_ref(&second)).await.unwrap();
         let record = Record::Superseded(first.progress);
-        assert_eq!(outcomes, [Outcome { id: first.id, attempt: 1, record }]);
+        assert_eq!(outcomes, [Recorded { id: first.id, attempt: 1, record }]);
         assert_eq!(records.health().await.failures, 1);
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
     })
@@ -216,7 +216,7 @@ async fn two_attempts_at_one_delivery_recorded_together_count_in_their_order() {
         let answer = Answer { class: Success, started_at: at(5), ..first.answer.clone() };
         let second = Attempted { progress, answer, ..first.clone() };
         let outcomes = records.ledger.attempts_record(&[second, first]).await.unwrap();
-        let state = |outcome: &Outcome| match outcome.record {
+        let state = |outcome: &Recorded| match outcome.record {
             Record::Taken { state, .. } => state,
             other => panic!("{other:?}"),
         };

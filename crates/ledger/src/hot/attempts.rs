@@ -41,9 +41,9 @@ pub struct Attempted {
     pub traceparent: Option<Traceparent>,
 }
 
-/// What became of an attempt to be recorded.
+/// What became of recording an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Recorded {
     /// The delivery.
     pub id: DeliveryId,
     /// The attempt's number.
@@ -105,8 +105,8 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer. It is then unknown what was recorded, and the call can be repeated.
-    pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Outcome>, LedgerError> {
-        let (mut outcomes, mut rest) = (Vec::with_capacity(made.len()), made.iter().collect::<Vec<_>>());
+    pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Recorded>, LedgerError> {
+        let (mut recorded, mut rest) = (Vec::with_capacity(made.len()), made.iter().collect::<Vec<_>>());
         rest.sort_by_key(|attempted| attempted.progress.attempts);
         let mut last_successes = before_drops(made);
         while !rest.is_empty() {
@@ -122,14 +122,14 @@ impl Ledger {
             if !missed.is_empty() {
                 records.extend(self.records_find(&missed).await?);
             }
-            outcomes.extend(now.into_iter().map(|attempted| Outcome {
+            recorded.extend(now.into_iter().map(|attempted| Recorded {
                 id: attempted.id,
                 attempt: attempted.progress.attempts,
                 record: records.get(&attempted.id).copied().unwrap_or(Record::Unknown),
             }));
             rest = later;
         }
-        Ok(outcomes)
+        Ok(recorded)
     }
 
     /// Records those attempts that the ledger expects.
