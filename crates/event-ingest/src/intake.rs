@@ -126,12 +126,12 @@ impl Intake {
             }
             None => None,
         };
-        let Some(Jobs { main, bulk, outcomes }) = jobs else { return };
+        let Some(Jobs { main, bulk, verdicts }) = jobs else { return };
         drop((plan, storing));
-        let (mut waiting, mut spans, mut outcomes) = (WaitingEvents::default(), Vec::new(), outcomes.into_iter());
+        let (mut waiting, mut spans, mut verdicts) = (WaitingEvents::default(), Vec::new(), verdicts.into_iter());
         for (event, acker) in usable {
             waiting.add(event.unix_millis(), acker);
-            spans.extend(spans::judged(event, outcomes.next()));
+            spans.extend(spans::judged(event, verdicts.next()));
         }
         let in_bulk = self.names.jobs_in_bulk(&bulk);
         let (messages, ready) = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
@@ -198,12 +198,12 @@ impl Intake {
     /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored. Untried ones take
     /// the main lane, even if their tenant floods.
     async fn jobs(&self, plan: &Plan, stored: Stored, may_be_older: bool) -> Option<Jobs> {
-        let mut outcomes = Vec::new();
-        for (event, outcome) in plan.events_of_messages().zip(plan.outcomes(&stored)) {
-            outcomes.extend(self.spans.are_on().then_some(outcome));
+        let mut verdicts = Vec::new();
+        for (event, verdict) in plan.events_of_messages().zip(plan.verdicts(&stored)) {
+            verdicts.extend(self.spans.are_on().then_some(verdict));
             let traceparent = text(event.traceparent.as_ref());
-            tracing::debug!(event = %event.id, outcome, traceparent, "an event is judged");
-            self.metrics.event(outcome);
+            tracing::debug!(event = %event.id, outcome = verdict, traceparent, "an event is judged");
+            self.metrics.event(verdict);
         }
         self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());
         let of_floods = self.of_floods(plan, &stored);
@@ -216,7 +216,7 @@ impl Intake {
         }
         let jobs = due.into_iter().map(|id| Job { delivery: id, attempt: 1 });
         let (bulk, main) = jobs.partition(|job| of_floods.contains(&job.delivery));
-        Some(Jobs { main, bulk, outcomes })
+        Some(Jobs { main, bulk, verdicts })
     }
 
     /// The new deliveries of tenants that flood.
@@ -256,7 +256,7 @@ struct Jobs {
     /// Of tenants that flood.
     bulk: Vec<Job>,
     /// What became of the event of each message, for the spans, if traces are on.
-    outcomes: Vec<&'static str>,
+    verdicts: Vec<&'static str>,
 }
 
 /// What is being stored.

@@ -7,7 +7,7 @@ use prometheus_client::{
 use service_kit::metrics::{Counters, Register, batch_sizes, from_zero, seconds};
 
 /// What becomes of an event.
-const OUTCOMES: [&str; 4] = ["accepted", "unwanted", "duplicate", "rejected"];
+const VERDICTS: [&str; 4] = ["accepted", "unwanted", "duplicate", "rejected"];
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -20,7 +20,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
-            events: registry.shown("webhooks_ingest_events", "Events, by outcome", from_zero("outcome", OUTCOMES)),
+            events: registry.shown("webhooks_ingest_events", "Events, by outcome", from_zero("outcome", VERDICTS)),
             deliveries: registry.shown("webhooks_ingest_deliveries", "Deliveries made", Counter::default()),
             batch_size: registry.shown("webhooks_ingest_batch_size", "Events taken at a time", batch_sizes()),
             batch_seconds: registry.shown(
@@ -31,7 +31,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn event(&self, outcome: &'static str) {
-        self.events.get_or_create(&[("outcome", outcome)]).inc();
+    pub(crate) fn event(&self, verdict: &'static str) {
+        self.events.get_or_create(&[("outcome", verdict)]).inc();
     }
 }

@@ -80,7 +80,7 @@ impl Plan {
         plan
     }
 
-    /// The event of each message, in the order of [`Self::outcomes`]. That of a duplicate is the first one.
+    /// The event of each message, in the order of [`Self::verdicts`]. That of a duplicate is the first one.
     pub(crate) fn events_of_messages(&self) -> impl Iterator<Item = &NewEvent> {
         self.messages.iter().map(|message| &self.events[message.event])
     }
@@ -98,7 +98,7 @@ impl Plan {
 
     /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: in a batch that
     /// has them of two tenants or types, each counts as accepted when one of them is.
-    pub(crate) fn outcomes(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn verdicts(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
         let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
         let new: HashSet<_> =
             stored.deliveries.iter().chain(&stored.skipped).map(|(event, id)| (*event, id.unix_millis())).collect();
@@ -159,11 +159,11 @@ mod tests {
         let closed = &plan.events[1];
         let id = DeliveryId::derive(Uuid::from_u128(3).into(), closed.id, closed.event_type, closed.timestamp);
         let mut stored = Stored { deliveries: vec![(closed.id, id)], skipped: Vec::new(), unwanted: vec![0] };
-        let outcomes = |stored: &Stored| plan.outcomes(stored).collect::<Vec<_>>();
-        assert_eq!(outcomes(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
+        let verdicts = |stored: &Stored| plan.verdicts(stored).collect::<Vec<_>>();
+        assert_eq!(verdicts(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
         stored.skipped = std::mem::take(&mut stored.deliveries);
-        assert_eq!(outcomes(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
+        assert_eq!(verdicts(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
         stored.skipped.clear();
-        assert_eq!(outcomes(&stored), ["unwanted", "duplicate", "duplicate", "unwanted"]);
+        assert_eq!(verdicts(&stored), ["unwanted", "duplicate", "duplicate", "unwanted"]);
     }
 }
