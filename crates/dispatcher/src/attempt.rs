@@ -1,4 +1,4 @@
-//! Makes one attempt: signs the stored body, sends it, and returns the result.
+//! Makes one attempt: signs the stored body, sends it, works out what follows, and returns the result.
 
 use std::sync::Arc;
 
@@ -74,7 +74,12 @@ impl Sender {
         let attempted = Attempted {
             id,
             webhook: destination.webhook,
-            progress: progress.after(answer.class, answer.started_at, answer.finished_at(), &self.shared.schedule),
+            progress: progress.after_attempt(
+                answer.class,
+                answer.started_at,
+                answer.finished_at(),
+                &self.shared.schedule,
+            ),
             url: destination.url,
             signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now),
             answer,

@@ -62,10 +62,11 @@ impl Recorder {
         Ok(recorded.into_iter().map(|one| self.end_of(one, batch)).collect())
     }
 
-    /// Decides whether this job publishes the retry. (When that is due is decided already.) If the ledger took this
-    /// attempt, it does as long as the delivery waits: it may have been cancelled or resent meanwhile. If another
-    /// dispatcher recorded the attempt, that one publishes the retry. If this message was delivered before, this job
-    /// publishes it as well: the other dispatcher may have lost its connection, and then publishes nothing.
+    /// Decides whether this job publishes the retry. (`attempt.rs` has asked `Progress::after_attempt` when that is
+    /// due.) If the ledger took this attempt, it does as long as the delivery waits: it may have been cancelled or
+    /// resent meanwhile. If another dispatcher recorded the attempt, that one publishes the retry. If this message was
+    /// handed out before, this job publishes it as well: the other dispatcher may have lost its connection, and then
+    /// publishes nothing.
     fn end_of(&self, Recorded { id, attempt, record }: Recorded, batch: &[Attempted]) -> (Job, End) {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let end = match record {

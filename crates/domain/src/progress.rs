@@ -94,7 +94,7 @@ impl Progress {
 
     /// The progress after an attempt that ran from `started_at` to `finished_at`.
     #[must_use]
-    pub fn after(
+    pub fn after_attempt(
         &self,
         class: OutcomeClass,
         started_at: OffsetDateTime,
@@ -150,13 +150,13 @@ mod tests {
         let schedule = RetrySchedule::default();
         let mut progress = Progress::NEW;
         for attempt in 1..=6 {
-            let succeeded = progress.after(OutcomeClass::Success, NOW, NOW, &schedule);
+            let succeeded = progress.after_attempt(OutcomeClass::Success, NOW, NOW, &schedule);
             assert_eq!((succeeded.state, succeeded.attempts), (DeliveryState::Succeeded, attempt));
-            progress = progress.after(OutcomeClass::Status, NOW, NOW, &schedule);
+            progress = progress.after_attempt(OutcomeClass::Status, NOW, NOW, &schedule);
             assert_eq!((progress.state, progress.attempts), (DeliveryState::Retrying, attempt));
             assert_eq!(progress.first_failed_at, Some(NOW));
         }
-        progress = progress.after(OutcomeClass::Timeout, NOW, NOW, &schedule);
+        progress = progress.after_attempt(OutcomeClass::Timeout, NOW, NOW, &schedule);
         assert_eq!((progress.state, progress.attempts, progress.next_attempt_at), (DeliveryState::Dropped, 7, None));
     }
 
