@@ -108,8 +108,8 @@ impl RetrySchedule {
     /// When the next attempt is due after the `failures`-th failure, or `None` when the delivery is to be dropped.
     ///
     /// It is due at `first_failed_at` plus the step, however long attempts take. After an outage of the service, the
-    /// failed attempt may have started late, so that less than half of the shortest step is left from `started_at`.
-    /// Then the next attempt is due the shortest step after `started_at`.
+    /// failed attempt may have started late. If less than half of the shortest gap is left from `started_at`, the next
+    /// attempt is due the shortest gap after `started_at`.
     #[must_use]
     pub fn next_due(
         &self,
@@ -170,12 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_overdue_retries_keep_the_shortest_step_apart() {
+    fn after_an_outage_a_retry_with_less_than_half_of_the_shortest_gap_left_waits_for_a_whole_one() {
         let schedule = RetrySchedule::default();
         let late = START + time::Duration::hours(13);
         assert_eq!(schedule.next_due(2, START, late), Some(late + time::Duration::minutes(1)));
-        let just_before = START + time::Duration::seconds(299);
+        let just_before = START + time::Duration::seconds(271);
         assert_eq!(schedule.next_due(2, START, just_before), Some(just_before + time::Duration::minutes(1)));
+        let (half_left, due) = (START + time::Duration::seconds(270), START + time::Duration::minutes(5));
+        assert_eq!(schedule.next_due(2, START, half_left), Some(due), "as if nothing had happened");
     }
 
     #[test]

@@ -60,8 +60,8 @@ fn judge_state(case: &Case<'_>, delivery: &Delivery, attempts: &[Attempt], audit
     }
 }
 
-/// Attempt n+1 is due a fixed time after the first failure. If less than half of the shortest step is left when attempt
-/// n begins, attempt n+1 is due the shortest step after that begin.
+/// Attempt n+1 is due a fixed time after the first failure. If less than half of the shortest gap is left when attempt
+/// n begins, attempt n+1 is due the shortest gap after that begin.
 fn judge_times(case: &Case<'_>, delivery: &Delivery, attempts: &[Attempt], audit: &mut Audit) {
     let Some(first) = attempts.first() else { return };
     let steps = case.evidence.schedule.steps();

@@ -252,7 +252,7 @@ fn a_retry_before_its_time_is_found() {
         let kinds: Vec<_> = audit(&evidence).findings.iter().map(|finding| finding.kind).collect();
         kinds.contains(&Kind::EarlyRetry)
     };
-    assert!(close_to_the_one_before(0.5), "the shortest step stays between overdue retries");
+    assert!(close_to_the_one_before(0.5), "the shortest gap stays between overdue retries");
     assert!(!close_to_the_one_before(1.0));
 }
 
