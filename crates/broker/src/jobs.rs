@@ -46,16 +46,16 @@ impl Names {
         messages.into_iter().map(with_own).collect()
     }
 
-    /// The message that brings `job` when it is `due`: through the retry queue whose delay fits, or at once. The
-    /// message expires at the due time and not after a fixed delay, so lateness does not add up.
+    /// The message that brings `job` when it is `due`: through the retry queue whose gap fits, or at once. The
+    /// message expires at the due time and not after a fixed time, so lateness does not add up.
     ///
     /// A queue hands out its messages in order of arrival. So a job that would wait for much less than the others in a
     /// queue goes through a shorter one. It comes early, and is delayed again for the time that is left. A job is late
-    /// by the shortest delay at most, whatever is ahead of it in the queue.
+    /// by the shortest gap at most, whatever is ahead of it in the queue.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
         let wait = wait(due, now);
-        self.delayed(job, wait, gap(wait, &schedule.gaps()))
+        self.delayed(job, wait, gap_in_any_order(wait, &schedule.gaps()))
     }
 
     /// The same for a publisher of many jobs on empty queues, in the order in which they are due. No job then waits
@@ -69,7 +69,7 @@ impl Names {
         schedule: &RetrySchedule,
     ) -> Outgoing {
         let wait = wait(due, now);
-        self.delayed(job, wait, schedule.gap_for(wait))
+        self.delayed(job, wait, schedule.gap_in_order(wait))
     }
 
     fn delayed(&self, job: Job, wait: Duration, gap: Duration) -> Outgoing {
@@ -86,9 +86,9 @@ fn together(queue: String, jobs: &[Job]) -> impl Iterator<Item = (Outgoing, &[Jo
     jobs.chunks(TOGETHER).map(message)
 }
 
-/// Of ascending delays, the shortest that is long enough if the wait is nearly as long. Otherwise the longest that is
+/// Of ascending gaps, the shortest that is long enough if the wait is nearly as long. Otherwise the longest that is
 /// not too long.
-fn gap(wait: Duration, gaps: &[Duration]) -> Duration {
+fn gap_in_any_order(wait: Duration, gaps: &[Duration]) -> Duration {
     let slack = gaps.first().copied().unwrap_or_default() / 2;
     let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= slack);
     let below = gaps.iter().copied().rfind(|gap| *gap <= wait);
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_fits_no_delay_is_made_of_shorter_ones() {
+    fn a_wait_that_fits_no_gap_is_made_of_shorter_ones() {
         let gaps = RetrySchedule::default().gaps();
         let through = |seconds| {
             let (mut left, mut path) = (Duration::from_secs(seconds), Vec::new());
             while !left.is_zero() {
-                let gap = gap(left, &gaps);
+                let gap = gap_in_any_order(left, &gaps);
                 path.push(gap.as_secs());
                 left = left.saturating_sub(gap);
             }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_waits_in_the_queue_of_its_delay_and_an_overdue_one_not_at_all() {
+    fn a_retry_waits_in_the_queue_of_its_gap_and_an_overdue_one_not_at_all() {
         let (names, schedule) = (Names::new("webhooks", "events"), RetrySchedule::default());
         let job = Job { delivery: uuid::Uuid::from_u128(7).into(), attempt: 2 };
         let parked = names.job_at(job, NOW + Duration::from_secs(235), NOW, &schedule);

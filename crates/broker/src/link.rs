@@ -26,7 +26,7 @@ pub struct BrokerConfig {
     pub tls: ClientFiles,
     /// The names of exchanges and queues.
     pub names: Names,
-    /// The delays of the retry schedule.
+    /// The gaps of the retry schedule.
     pub gaps: Vec<Duration>,
     /// How long a confirm may take.
     pub confirm_timeout: Duration,

@@ -161,7 +161,7 @@ impl Names {
 }
 
 impl Topology {
-    /// The topology for a retry schedule with these delays.
+    /// The topology for a retry schedule with these gaps.
     #[must_use]
     pub fn new(names: &Names, gaps: &[Duration]) -> Self {
         let exchange = |name: String, kind, alternate| Exchange { name, kind, alternate, bindings: Vec::new() };
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_production_schedule_has_a_queue_for_each_delay() {
+    fn the_production_schedule_has_a_queue_for_each_gap() {
         let waits: Vec<_> = topology()
             .queues
             .into_iter()

@@ -1,7 +1,7 @@
 //! The shared acknowledgement of a message that holds several jobs. The message is acknowledged when all its jobs are
 //! done. Their follow-ups are published just before that. If this process dies earlier, the message is redelivered
 //! unchanged, and no follow-up exists twice. A retry waits for the slowest job of its message before it is published,
-//! and is due on time all the same while that is less than the schedule's shortest delay.
+//! and is due on time all the same while that is less than the schedule's shortest gap.
 
 use std::sync::Arc;
 

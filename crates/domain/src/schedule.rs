@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr, time::Duration};
 use time::OffsetDateTime;
 
 /// How much the clocks of two dispatchers may differ before a job counts as early. An early job is delayed again, and
-/// may wait behind others for up to the shortest delay.
+/// may wait behind others for up to the shortest gap.
 const EARLY_TOLERANCE: Duration = Duration::from_millis(250);
-/// The longest delay of a queue: `x-message-ttl` has 32 bits of milliseconds.
+/// The longest gap that a queue can have: `x-message-ttl` has 32 bits of milliseconds.
 const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);
 const MOST_STEPS: usize = 32;
 
@@ -86,7 +86,7 @@ impl RetrySchedule {
         &self.steps
     }
 
-    /// The delays that need a queue: the distance of each step to the one before, without duplicates, ascending.
+    /// The gaps, each of which has a queue: from each step to the one before, without duplicates, ascending.
     #[must_use]
     pub fn gaps(&self) -> Vec<Duration> {
         let before = std::iter::once(&Duration::ZERO).chain(&self.steps);
@@ -96,10 +96,11 @@ impl RetrySchedule {
         gaps
     }
 
-    /// The delay of the queue for a retry that is due in `wait`: the shortest one that is long enough, or else the
-    /// longest. So the messages of a queue expire in about the order in which they came.
+    /// Of jobs published in the order in which they are due, the gap whose queue takes one that is due in `wait`: the
+    /// shortest gap that is long enough, or else the longest. So the messages of a queue expire in about the order in
+    /// which they came. (A retry's queue: `broker::Names::job_at`.)
     #[must_use]
-    pub fn gap_for(&self, wait: Duration) -> Duration {
+    pub fn gap_in_order(&self, wait: Duration) -> Duration {
         let gaps = self.gaps();
         let longest = gaps.last().copied().unwrap_or_default();
         gaps.into_iter().find(|gap| *gap >= wait).unwrap_or(longest)
@@ -123,7 +124,7 @@ impl RetrySchedule {
         if due < started_at + shortest / 2 { Some(started_at + shortest) } else { Some(due) }
     }
 
-    /// How early an attempt may be made: 250 ms, or a tenth of the shortest delay if that is less.
+    /// How early an attempt may be made: 250 ms, or a tenth of the shortest gap if that is less.
     #[must_use]
     pub fn early_tolerance(&self) -> Duration {
         EARLY_TOLERANCE.min(self.shortest_gap() / 10)
@@ -134,7 +135,7 @@ impl RetrySchedule {
     }
 }
 
-/// The name of a delay in a queue's name: `60s`, or `500ms` if it is not in whole seconds.
+/// A gap in a queue's name: `60s`, or `500ms` if it is not in whole seconds.
 #[must_use]
 pub fn gap_name(gap: Duration) -> String {
     if gap.subsec_millis() == 0 { format!("{}s", gap.as_secs()) } else { format!("{}ms", gap.as_millis()) }
@@ -185,9 +186,9 @@ mod tests {
         let schedule: RetrySchedule = "500ms, 1s,2500ms".parse().unwrap();
         let names: Vec<_> = schedule.gaps().into_iter().map(gap_name).collect();
         assert_eq!(names, ["500ms", "1500ms"]);
-        assert_eq!(schedule.gap_for(Duration::from_millis(400)), Duration::from_millis(500));
-        assert_eq!(schedule.gap_for(Duration::from_millis(501)), Duration::from_millis(1500));
-        assert_eq!(schedule.gap_for(Duration::from_secs(9)), Duration::from_millis(1500));
+        assert_eq!(schedule.gap_in_order(Duration::from_millis(400)), Duration::from_millis(500));
+        assert_eq!(schedule.gap_in_order(Duration::from_millis(501)), Duration::from_millis(1500));
+        assert_eq!(schedule.gap_in_order(Duration::from_secs(9)), Duration::from_millis(1500));
     }
 
     #[test]
