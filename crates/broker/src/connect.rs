@@ -6,8 +6,8 @@ use lapin::{Channel, Connection, uri::AMQPUri};
 
 use crate::{
     addresses::node_of,
+    broker::{Broker, CONNECT_TIMEOUT, farewell},
     error::BrokerError,
-    link::{Broker, CONNECT_TIMEOUT, farewell},
     presence::{Presence, find},
 };
 

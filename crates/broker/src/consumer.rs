@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     acks::Acks,
     backoff::Backoff,
+    broker::{Broker, FAREWELL, close, in_time},
     error::BrokerError,
-    link::{Broker, FAREWELL, close, in_time},
     message::Received,
     prefetch::{Prefetch, Sizes},
 };

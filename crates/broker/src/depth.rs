@@ -6,8 +6,8 @@ use lapin::{
 };
 
 use crate::{
+    broker::{Broker, farewell, in_time},
     error::BrokerError,
-    link::{Broker, farewell, in_time},
     presence::find,
 };
 

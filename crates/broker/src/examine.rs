@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use crate::{
     addresses::node_of,
+    broker::{Broker, farewell},
     error::BrokerError,
     greeting,
-    link::{Broker, farewell},
     topology::{Exchange, Queue},
 };
 

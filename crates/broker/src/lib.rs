@@ -3,6 +3,7 @@
 mod acks;
 mod addresses;
 mod backoff;
+mod broker;
 mod confirms;
 mod connect;
 mod consumer;
@@ -12,7 +13,6 @@ mod error;
 mod examine;
 mod greeting;
 mod jobs;
-mod link;
 mod message;
 mod notices;
 mod parking;
@@ -25,10 +25,10 @@ mod stats;
 mod topology;
 
 pub use backoff::Backoff;
+pub use broker::{Broker, BrokerConfig};
 pub use consumer::{Attachment, BatchLimit, Closing, Subscription};
 pub use error::{BrokerError, PublishError, Unconfirmed};
 pub use examine::{Examiner, NodeSeen, Seen};
-pub use link::{Broker, BrokerConfig};
 pub use message::{Acker, Outgoing, Received};
 pub use parking::Parked;
 pub use prefetch::Prefetch;

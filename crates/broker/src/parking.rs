@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     acks::Acks,
+    broker::Broker,
     error::BrokerError,
-    link::Broker,
     message::{Outgoing, Received},
 };
 
@@ -101,7 +101,7 @@ impl Broker {
             received.acker.ack().await;
             taken += 1;
         }
-        crate::link::close(&connection).await;
+        crate::broker::close(&connection).await;
         Ok(taken)
     }
 }

@@ -9,8 +9,8 @@ use lapin::{
 
 use crate::{
     addresses::node_of,
+    broker::{Broker, CONNECT_TIMEOUT, farewell, in_time},
     error::BrokerError,
-    link::{Broker, CONNECT_TIMEOUT, farewell, in_time},
 };
 
 /// Looks at a single address, each over a connection of its own: there may be several nodes behind it.

@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backoff::Backoff,
+    broker::{Broker, close, in_time},
     confirms::{Answer, Confirms, queue, sent},
     error::{BrokerError, PublishError, Unconfirmed},
-    link::{Broker, close, in_time},
     message::Outgoing,
 };
 

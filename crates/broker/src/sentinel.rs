@@ -6,8 +6,8 @@ use lapin::{
 };
 
 use crate::{
+    broker::{Broker, in_time},
     error::BrokerError,
-    link::{Broker, in_time},
 };
 
 impl Broker {

@@ -1,4 +1,5 @@
-//! One connection to the broker, which is built again whenever it fails.
+//! The handle to the broker, and one connection: opening and closing it. The supervisors in `consumer.rs` and
+//! `publisher.rs` build a failed one again.
 
 use std::{sync::Arc, time::Duration};
 
