@@ -67,14 +67,14 @@ impl Lanes {
 pub(crate) struct Lane {
     kind: LaneKind,
     started: Instant,
-    /// As many as slots. A job holds one until it is done.
+    /// As many as slots, so they bound the attempts at a time. A job holds one until it is done.
     places: Arc<Semaphore>,
     /// The places that jobs of this lane may hold, if not all.
     own_places: Option<Arc<Semaphore>>,
-    slots: Limits,
+    slot_shares: Limits,
     starting: Arc<Shares<TenantId>>,
-    bodies: Limits,
-    /// The whole of which `bodies` are shares. Slots need none: a job that waits for one has a place.
+    body_shares: Limits,
+    /// The whole of which `body_shares` are parts. Slots need none: a job that waits for one has a place.
     body_kib: Arc<Semaphore>,
     all_body_kib: u32,
 }
@@ -95,11 +95,11 @@ struct Limits {
 pub(crate) struct Admission {
     starting: Share<TenantId>,
     starting_for: Duration,
-    slot: SlotShares,
-    _body: Option<(SlotShares, OwnedSemaphorePermit)>,
+    slot: HeldShares,
+    _body: Option<(HeldShares, OwnedSemaphorePermit)>,
 }
 
-type SlotShares = (Share<WebhookId>, Share<TenantId>);
+type HeldShares = (Share<WebhookId>, Share<TenantId>);
 
 impl Admission {
     /// Makes the attempt. It is starting for `starting_for` at most.
@@ -134,9 +134,9 @@ impl Lane {
             started: Instant::now(),
             places: Arc::new(Semaphore::new(slots.slots.into())),
             own_places: None,
-            slots: limits(slots.slots.into()),
+            slot_shares: limits(slots.slots.into()),
             starting: Shares::new(MOST_STARTING),
-            bodies: limits(all_body_kib),
+            body_shares: limits(all_body_kib),
             body_kib: Arc::new(Semaphore::new(usize::try_from(all_body_kib).unwrap_or(usize::MAX))),
             all_body_kib,
         }
@@ -150,9 +150,9 @@ impl Lane {
             started: main.started,
             places: Arc::clone(&main.places),
             own_places: Some(Arc::new(Semaphore::new(usize::try_from(own_places).unwrap_or(usize::MAX)))),
-            slots: main.slots.clone(),
+            slot_shares: main.slot_shares.clone(),
             starting: Arc::clone(&main.starting),
-            bodies: main.bodies.clone(),
+            body_shares: main.body_shares.clone(),
             body_kib: Arc::clone(&main.body_kib),
             all_body_kib: main.all_body_kib,
         }
@@ -199,7 +199,7 @@ impl Lane {
     /// tenant holds more than three quarters of its share, this time grows with the length of its attempts. So they
     /// begin at most twice as fast as they end, and do not gather to hang, end and begin together.
     fn starting_for(&self, tenant: TenantId) -> Duration {
-        let of_tenants = &self.slots.of_tenants;
+        let of_tenants = &self.slot_shares.of_tenants;
         let longest = of_tenants.longest_when_crowded(tenant);
         STARTING_FOR.max(longest * MOST_STARTING / (2 * of_tenants.limit().max(MOST_STARTING)))
     }
@@ -226,13 +226,13 @@ impl Patience<'_> {
         self.deadline
     }
 
-    /// Waits for a slot, for a turn to start, and for room if the body is long. The patience does not limit the wait
-    /// for the turn: a tenant at its share begins its attempts at its own pace.
+    /// Waits for a slot within the shares, for a start, and for room if the body is long. The patience does not limit
+    /// the wait for the start: a tenant at its share begins its attempts at its own pace.
     ///
     /// # Errors
     /// What the job did not get in time.
     pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Refusal> {
-        let slot = self.acquire_shares(&self.lane.slots, 1).await?;
+        let slot = self.acquire_shares(&self.lane.slot_shares, 1).await?;
         let starting = self.lane.starting.acquire(self.tenant, 1).await;
         let body = match long_body {
             Some(bytes) => Some(self.room(bytes).await?),
@@ -241,9 +241,9 @@ impl Patience<'_> {
         Ok(Admission { starting, starting_for: self.lane.starting_for(self.tenant), slot, _body: body })
     }
 
-    async fn room(&mut self, bytes: usize) -> Result<(SlotShares, OwnedSemaphorePermit), Refusal> {
+    async fn room(&mut self, bytes: usize) -> Result<(HeldShares, OwnedSemaphorePermit), Refusal> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
-        let share = self.acquire_shares(&self.lane.bodies, kib).await?;
+        let share = self.acquire_shares(&self.lane.body_shares, kib).await?;
         let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
         match self.wait_for(Refusal::Bodies, room).await? {
             Ok(room) => Ok((share, room)),
@@ -251,7 +251,7 @@ impl Patience<'_> {
         }
     }
 
-    async fn acquire_shares(&mut self, limits: &Limits, amount: u32) -> Result<SlotShares, Refusal> {
+    async fn acquire_shares(&mut self, limits: &Limits, amount: u32) -> Result<HeldShares, Refusal> {
         let webhook = self.wait_for(Refusal::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
         let tenant = self.wait_for(Refusal::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
         Ok((webhook, tenant))
@@ -265,7 +265,7 @@ impl Patience<'_> {
             if let Ok(had) = timeout_at(self.deadline, &mut thing).await {
                 return Ok(had);
             }
-            let Limits { of_webhooks, of_tenants } = &self.lane.slots;
+            let Limits { of_webhooks, of_tenants } = &self.lane.slot_shares;
             let longest = of_webhooks.longest(self.webhook).max(of_tenants.longest(self.tenant));
             if self.deadline >= self.latest_deadline || longest >= SLOW {
                 return Err(refusal);

@@ -132,7 +132,7 @@ impl Line {
         Ok(self.counted(NotAttempted::Cancelled, End::Done))
     }
 
-    /// Waits for a suspect's turn, a slot, a turn to start and room for a long body.
+    /// Waits for a suspect's turn, a slot, a start and room for a long body.
     async fn admit(
         &self,
         job: Job,
