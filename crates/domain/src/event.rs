@@ -49,18 +49,18 @@ pub enum Rejection {
         limit: usize,
     },
     /// The event fired earlier or later than is accepted.
-    #[error("timestamp: {timestamp} is not {span}")]
+    #[error("timestamp: {timestamp} is not {period}")]
     OutOfRange {
         /// When the event fired.
         timestamp: Timestamp,
         /// What is accepted.
-        span: AcceptedSpan,
+        period: AcceptedPeriod,
     },
 }
 
 /// When an event may have fired to be accepted: within retention, and at most a day ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AcceptedSpan {
+pub struct AcceptedPeriod {
     earliest: OffsetDateTime,
     latest: OffsetDateTime,
 }
@@ -68,8 +68,8 @@ pub struct AcceptedSpan {
 /// How far the clock of an upstream service may be ahead.
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
-impl AcceptedSpan {
-    /// The span at `now`, by the database's clock, when events are kept for `keep`.
+impl AcceptedPeriod {
+    /// The period at `now`, by the database's clock, when events are kept for `keep`.
     #[must_use]
     pub fn at(now: OffsetDateTime, keep: Duration) -> Self {
         let keep = time::Duration::try_from(keep).unwrap_or(time::Duration::MAX);
@@ -87,12 +87,12 @@ impl AcceptedSpan {
         if (self.earliest..=self.latest).contains(&timestamp.as_datetime()) {
             Ok(())
         } else {
-            Err(Rejection::OutOfRange { timestamp, span: self })
+            Err(Rejection::OutOfRange { timestamp, period: self })
         }
     }
 }
 
-impl std::fmt::Display for AcceptedSpan {
+impl std::fmt::Display for AcceptedPeriod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let second = |moment: OffsetDateTime| moment.replace_nanosecond(0).unwrap_or(moment).format(&Rfc3339);
         let (earliest, latest) = (second(self.earliest).unwrap_or_default(), second(self.latest).unwrap_or_default());
@@ -242,8 +242,8 @@ mod tests {
     fn an_event_fired_within_what_is_kept_and_a_day_ahead_at_the_most() {
         const DAY: time::Duration = time::Duration::DAY;
         let now = time::macros::datetime!(2026-03-31 09:30 UTC);
-        let span = AcceptedSpan::at(now, Duration::from_secs(30 * 24 * 60 * 60));
-        let check = |moment: OffsetDateTime| span.check(moment.try_into().unwrap());
+        let period = AcceptedPeriod::at(now, Duration::from_secs(30 * 24 * 60 * 60));
+        let check = |moment: OffsetDateTime| period.check(moment.try_into().unwrap());
         let (second, millisecond) = (time::Duration::SECOND, time::Duration::MILLISECOND);
         for good in [now, now - DAY * 30, now + DAY] {
             assert_eq!(check(good), Ok(()), "{good}");
@@ -254,7 +254,7 @@ mod tests {
             let words = "between 2026-03-01T09:30:00Z (retention.keep ago) and 2026-04-01T09:30:00Z (a day ahead)";
             assert!(refused.to_string().contains(words), "{refused}");
         }
-        assert_eq!(AcceptedSpan::at(now, Duration::MAX).check("1970-01-01T00:00:00Z".parse().unwrap()), Ok(()));
+        assert_eq!(AcceptedPeriod::at(now, Duration::MAX).check("1970-01-01T00:00:00Z".parse().unwrap()), Ok(()));
     }
 
     #[test]

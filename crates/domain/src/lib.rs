@@ -25,7 +25,7 @@ pub use answer::Answer;
 pub use destinations::{Destinations, DestinationsError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 pub use duration_bucket::{DurationBucket, Durations};
 pub use envelope::envelope;
-pub use event::{AcceptedSpan, Event, Rejection};
+pub use event::{AcceptedPeriod, Event, Rejection};
 pub use event_type::{EventType, UnknownEventType};
 pub use ids::{DeliveryId, EventId, TenantId, WebhookId};
 pub use job::{Job, JobError};

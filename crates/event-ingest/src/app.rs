@@ -111,7 +111,7 @@ fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: M
         high_load: HighLoad::above(settings.ingest.rush, Instant::now()),
         flood: Flood::above(settings.ingest.flood, Instant::now()),
         acks: AckBatch::of(prefetch.usual()),
-        turns: Arc::new(Semaphore::new(1)),
+        part_turn: Arc::new(Semaphore::new(1)),
         abandon: CancellationToken::new(),
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use broker::{Acker, Names, Publisher, Received};
-use domain::{AcceptedSpan, DeliveryId, EventId, Job, Redelivered, TenantId, Traceparent};
+use domain::{AcceptedPeriod, DeliveryId, EventId, Job, Redelivered, TenantId, Traceparent};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
@@ -49,8 +49,8 @@ pub(crate) struct Intake {
     pub(crate) high_load: HighLoad,
     pub(crate) flood: Flood,
     pub(crate) acks: AckBatch,
-    /// Turns to store parts of batches that could not be stored at once: one is tried at a time.
-    pub(crate) turns: Arc<Semaphore>,
+    /// The turn of a part of a batch that could not be stored at once: one is tried at a time.
+    pub(crate) part_turn: Arc<Semaphore>,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
@@ -61,7 +61,7 @@ impl Intake {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let now = OffsetDateTime::now_utc();
-        let accepted = AcceptedSpan::at(self.database.now().unwrap_or(now), self.keep);
+        let accepted = AcceptedPeriod::at(self.database.now().unwrap_or(now), self.keep);
         let (mut usable, mut unusable) = (Vec::new(), Vec::new());
         for Received { body, routing_key, redelivered, traceparent, acker, .. } in batch {
             let span = self.spans.begin(traceparent.as_ref(), &routing_key, now);
@@ -175,7 +175,7 @@ impl Intake {
                 // Parts of failed batches take turns: the other batches need the ledger's connections.
                 let _turn = match size {
                     Size::Whole => None,
-                    Size::Part => self.turns.acquire().await.ok(),
+                    Size::Part => self.part_turn.acquire().await.ok(),
                 };
                 match self.ledger.events_store(&plan.events).await {
                     Err(error) if plan.events.len() > 1 && may_be_less(&error) => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use broker::Outgoing;
-use domain::{AcceptedSpan, Event, Redelivered, Rejection, Traceparent, envelope};
+use domain::{AcceptedPeriod, Event, Redelivered, Rejection, Traceparent, envelope};
 use ledger::{NewEvent, Stored};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use traces::Span;
@@ -21,10 +21,10 @@ impl Usable {
         body: &[u8],
         redelivered: Redelivered,
         data_limit: usize,
-        span: AcceptedSpan,
+        accepted: AcceptedPeriod,
     ) -> Result<Self, Rejection> {
         let event = Event::parse(body, data_limit)?;
-        span.check(event.timestamp)?;
+        accepted.check(event.timestamp)?;
         let body = envelope(&event).into();
         let Event { id, event_type, tenant, timestamp, .. } = event;
         let event = NewEvent { id, timestamp, tenant, event_type, body, traceparent: None };

@@ -4,7 +4,7 @@ use std::{fs, io::Read, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow, ensure};
 use broker::{Outgoing, Publisher, Unconfirmed};
-use domain::{AcceptedSpan, Event, EventType, TenantId, catalogue};
+use domain::{AcceptedPeriod, Event, EventType, TenantId, catalogue};
 use serde_json::{Map, Value};
 use service_kit::{Settings, shutdown};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -224,6 +224,6 @@ fn validate(event: &str, settings: &Settings) -> anyhow::Result<(EventType, Stri
         .collect();
     ensure!(faults.is_empty(), "not an event by event.schema.json: {}", faults.join("; "));
     let event = Event::parse(event.as_bytes(), settings.limits.event_data_bytes)?;
-    AcceptedSpan::at(OffsetDateTime::now_utc(), settings.retention.keep).check(event.timestamp)?;
+    AcceptedPeriod::at(OffsetDateTime::now_utc(), settings.retention.keep).check(event.timestamp)?;
     Ok((event.event_type, event.id.to_string()))
 }
