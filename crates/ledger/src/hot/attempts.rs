@@ -162,8 +162,8 @@ impl Ledger {
                 }
                 // The day may lack partitions: their creation was interrupted, or they were dropped.
                 Err(error) => {
-                    let moments: Vec<_> = made.iter().map(|attempted| attempted.id.occurred_at()).collect();
-                    if has_days || !self.days_made(&error, &moments).await? {
+                    let times: Vec<_> = made.iter().map(|attempted| attempted.id.occurred_at()).collect();
+                    if has_days || !self.days_made(&error, &times).await? {
                         return Err(error);
                     }
                     has_days = true;

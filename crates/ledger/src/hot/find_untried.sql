@@ -4,8 +4,8 @@ SELECT found.id
 FROM event
 CROSS JOIN LATERAL (SELECT id AS webhook FROM webhooks WHERE tenant_id = event.tenant OFFSET 0) AS any_webhook
 CROSS JOIN LATERAL unnest(ARRAY[
-    derived_id(moment, uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')),
-    derived_id(moment, uuid_send(webhook) || uuid_send(event_id))
+    derived_id(id_from, uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')),
+    derived_id(id_from, uuid_send(webhook) || uuid_send(event_id))
 ]) AS candidate(id)
 CROSS JOIN LATERAL (
     SELECT id FROM deliveries

@@ -50,7 +50,7 @@ macro_rules! store_events {
             $name -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Bool>, Nullable<Int4>, Nullable<Int4>);
             pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
             event as arrays {
-                occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid,
+                occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, id_from: Uuid => SqlUuid,
                 body: Blob => Binary, traceparent: Option<String> => Nullable<Text>,
             };
             concat!(include_str!("wanted_events.sql"), include_str!($sql))
@@ -63,8 +63,8 @@ store_events!(StoreOldEvents, "store_old_events.sql");
 
 impl From<StoreEvents> for StoreOldEvents {
     fn from(events: StoreEvents) -> Self {
-        let StoreEvents { tenant, event_type, first, last, occurred_at, event_id, moment, body, traceparent } = events;
-        Self { tenant, event_type, first, last, occurred_at, event_id, moment, body, traceparent }
+        let StoreEvents { tenant, event_type, first, last, occurred_at, event_id, id_from, body, traceparent } = events;
+        Self { tenant, event_type, first, last, occurred_at, event_id, id_from, body, traceparent }
     }
 }
 
@@ -81,7 +81,7 @@ type StoredRow = (Option<Uuid>, Option<Uuid>, Option<bool>, Option<i32>, Option<
 batch_statement! {
     FindUntried -> (SqlUuid,);
     event {
-        tenant: Uuid => SqlUuid, event_type: String => Text, event_id: Uuid => SqlUuid, moment: Uuid => SqlUuid
+        tenant: Uuid => SqlUuid, event_type: String => Text, event_id: Uuid => SqlUuid, id_from: Uuid => SqlUuid
     };
     include_str!("find_untried.sql")
 }
@@ -100,14 +100,14 @@ impl Ledger {
     /// When the database does not answer. Then all is stored, or nothing.
     pub async fn events_store(&self, events: &[NewEvent]) -> Result<Stored, LedgerError> {
         let (numbered, statement) = numbered(events);
-        let moments = statement.occurred_at.clone();
+        let times = statement.occurred_at.clone();
         let until = self.ids_without_types_until().await?;
-        let statement = match moments.iter().all(|moment| *moment > until) {
+        let statement = match times.iter().all(|time| *time > until) {
             true => Store::Events(statement),
             false => Store::Old(statement.into()),
         };
         let rows = match self.store(&statement).await {
-            Err(error) if self.days_made(&error, &moments).await? => self.store(&statement).await?,
+            Err(error) if self.days_made(&error, &times).await? => self.store(&statement).await?,
             done => done?,
         };
         Ok(stored(rows, &numbered))
@@ -130,7 +130,7 @@ impl Ledger {
             statement.tenant.push(event.tenant.as_uuid());
             statement.event_type.push(event.event_type.to_string());
             statement.event_id.push(event.id.as_uuid());
-            statement.moment.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
+            statement.id_from.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
         }
         let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(rows.into_iter().map(|(id,)| id.into()).collect())
@@ -162,7 +162,7 @@ fn numbered(events: &[NewEvent]) -> (Vec<usize>, StoreEvents) {
             number += 1;
             statement.occurred_at.push(milliseconds(event.timestamp));
             statement.event_id.push(event.id.as_uuid());
-            statement.moment.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
+            statement.id_from.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
             statement.body.push(Blob(event.body.clone()));
             statement.traceparent.push(event.traceparent.as_ref().map(Traceparent::to_string));
         }
@@ -187,6 +187,6 @@ fn stored(rows: Vec<StoredRow>, numbered: &[usize]) -> Stored {
 
 /// The event's timestamp cut to milliseconds, as its delivery ids carry it.
 pub(crate) fn milliseconds(timestamp: Timestamp) -> OffsetDateTime {
-    let moment = timestamp.as_datetime();
-    moment.replace_millisecond(moment.millisecond()).unwrap_or(moment)
+    let time = timestamp.as_datetime();
+    time.replace_millisecond(time.millisecond()).unwrap_or(time)
 }

@@ -30,14 +30,15 @@
     ON CONFLICT DO NOTHING
 )
 
--- `id` is what `domain::DeliveryId::derive` makes; `old_id` is the one without the event type.
+-- `id` is what `domain::DeliveryId::derive` makes; `old_id` is the one without the event type. `id_from` is the least id
+-- of the event's millisecond.
 , delivery AS (
     SELECT
         derived_id(
-            event.moment[n],
+            event.id_from[n],
             uuid_send(webhook) || uuid_send(event.event_id[n]) || convert_to(event_type, 'UTF8')
         ) AS id,
-        derived_id(event.moment[n], uuid_send(webhook) || uuid_send(event.event_id[n])) AS old_id,
+        derived_id(event.id_from[n], uuid_send(webhook) || uuid_send(event.event_id[n])) AS old_id,
         webhook, event.event_id[n] AS event_id, event_type,
         CASE WHEN webhook = ANY (paused) THEN 'skipped' ELSE 'pending' END AS state
     FROM (

@@ -119,14 +119,14 @@ impl Leader {
 }
 
 impl Ledger {
-    /// Makes the missing partitions for the days of `moments` if `error` may come from a missing one, as after a week
+    /// Makes the missing partitions for the days of `times` if `error` may come from a missing one, as after a week
     /// without a leader. Returns whether the failed statement can be run once more, whoever has made them.
-    pub(crate) async fn days_made(&self, error: &LedgerError, moments: &[OffsetDateTime]) -> Result<bool, LedgerError> {
+    pub(crate) async fn days_made(&self, error: &LedgerError, times: &[OffsetDateTime]) -> Result<bool, LedgerError> {
         use diesel::result::{DatabaseErrorKind::CheckViolation, Error::DatabaseError};
         if !matches!(error, LedgerError::Query(DatabaseError(CheckViolation, _))) {
             return Ok(false);
         }
-        let days: BTreeSet<_> = moments.iter().map(|moment| Day(moment.date())).collect();
+        let days: BTreeSet<_> = times.iter().map(|time| Day(time.date())).collect();
         let made = self.run(async |conn| make_partitions(conn, days.iter().copied()).await).await?;
         if made > 0 {
             tracing::info!(made, "partitions of days were missing: they are made now");
