@@ -34,8 +34,8 @@ pub(crate) struct Line {
     pub(crate) suspects: Suspects,
     pub(crate) keys: SecretKeys,
     pub(crate) sender: Sender,
-    pub(crate) recorder: mpsc::Sender<Attempted>,
-    pub(crate) mover: mpsc::Sender<Move>,
+    pub(crate) to_recorder: mpsc::Sender<Attempted>,
+    pub(crate) to_mover: mpsc::Sender<Move>,
     pub(crate) settler: Arc<Settler>,
 }
 
@@ -51,11 +51,11 @@ impl Line {
             let end = match AssertUnwindSafe(steps).catch_unwind().await {
                 // If recorder and mover were abandoned, the message stays unacknowledged and is redelivered.
                 Ok(Ok(attempted)) => {
-                    let _ = self.recorder.send(attempted).await;
+                    let _ = self.to_recorder.send(attempted).await;
                     return;
                 }
                 Ok(Err(End::ToSlowLane(moved))) => {
-                    let _ = self.mover.send(moved).await;
+                    let _ = self.to_mover.send(moved).await;
                     return;
                 }
                 Ok(Err(End::JudgeAgain)) => continue,

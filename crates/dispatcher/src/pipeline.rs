@@ -86,8 +86,8 @@ impl Pipeline {
                 spans: Spans { traces: traces.clone(), destinations: settings.egress.destinations() },
                 shared: Arc::clone(&shared),
             },
-            recorder: attempts_sender,
-            mover: moves_sender,
+            to_recorder: attempts_sender,
+            to_mover: moves_sender,
             settler,
             shared: Arc::clone(&shared),
         };
