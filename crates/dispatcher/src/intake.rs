@@ -96,7 +96,7 @@ impl Intake {
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a message that is no job is moved to the dead ones");
+                    tracing::error!(%error, "a message that is no job is moved to the dead-letter queue");
                     let dead = DeadReason::NoJob(error);
                     self.shared.metrics.not_attempted(dead.as_str());
                     replaced.push((acker, origin, vec![self.line.settler.dead_letter_of(body, &dead)]));

@@ -83,7 +83,7 @@ impl Settler {
     /// Tells the ledger first, so that lost-job detection does not take the job for lost.
     async fn dead_letter(&self, job: Job, dead: &DeadReason) -> Result<FollowUp, Abandoned> {
         let (reason, detail) = (dead.as_str(), dead.detail());
-        tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead ones");
+        tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead-letter queue");
         self.shared.metrics.not_attempted(reason);
         let park = || self.shared.ledger.job_park(job.delivery, reason);
         self.shared.until_done("noting a dead job", park).await?;

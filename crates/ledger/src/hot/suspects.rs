@@ -1,11 +1,11 @@
-//! Suspects: jobs that may crash dispatchers. Parked jobs: those in the queue of dead jobs (dead letters).
+//! Suspects: jobs that may crash dispatchers.
 
-use diesel::sql_types::{Array, SmallInt, Text, Uuid as SqlUuid};
-use diesel_async::{AsyncConnection, RunQueryDsl};
+use diesel::sql_types::{SmallInt, Uuid as SqlUuid};
+use diesel_async::RunQueryDsl;
 use domain::DeliveryId;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, pool::Ledger};
 
 // A mark that is over a day old does not count.
 batch_statement! {
@@ -33,16 +33,6 @@ batch_statement! {
     "DELETE FROM suspect_jobs AS s USING cleared \
       WHERE s.delivery_id = cleared.delivery AND s.parked_as IS NULL RETURNING s.delivery_id"
 }
-
-batch_statement! {
-    ParkJobs -> (SqlUuid,);
-    parked { delivery: Uuid => SqlUuid, reason: String => Text };
-    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
-      ON CONFLICT (delivery_id) DO UPDATE SET tries = 0, marked_at = now(), parked_as = excluded.parked_as \
-      RETURNING delivery_id"
-}
-
-const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 impl Ledger {
     /// Marks a job that may crash this process, before it begins for the `tries`th time. Returns how often it has begun
@@ -77,33 +67,5 @@ impl Ledger {
         let statement = ClearSuspects { delivery: vec![delivery.as_uuid()] };
         let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(())
-    }
-
-    /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn job_park(&self, delivery: DeliveryId, reason: &str) -> Result<(), LedgerError> {
-        let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
-        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
-        Ok(())
-    }
-
-    /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job
-    /// detection takes a job for lost that is published long after it is due.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
-        let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
-        let forget = diesel::sql_query(FORGET_MARKS).bind::<Array<SqlUuid>, _>(&ids);
-        self.run(async |conn| {
-            conn.transaction(async |conn| {
-                due_now(conn, &ids).await?;
-                forget.execute(conn).await.map(|_| ())
-            })
-            .await
-        })
-        .await
     }
 }

@@ -1,0 +1,48 @@
+//! Dead letters (quarantine): jobs that are parked in the queue of dead jobs, as no dispatcher can do them.
+
+use diesel::sql_types::{Array, Text, Uuid as SqlUuid};
+use diesel_async::{AsyncConnection, RunQueryDsl};
+use domain::DeliveryId;
+use uuid::Uuid;
+
+use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger};
+
+batch_statement! {
+    ParkJobs -> (SqlUuid,);
+    parked { delivery: Uuid => SqlUuid, reason: String => Text };
+    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
+      ON CONFLICT (delivery_id) DO UPDATE SET tries = 0, marked_at = now(), parked_as = excluded.parked_as \
+      RETURNING delivery_id"
+}
+
+const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
+
+impl Ledger {
+    /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn job_park(&self, delivery: DeliveryId, reason: &str) -> Result<(), LedgerError> {
+        let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
+        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(())
+    }
+
+    /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job
+    /// detection takes a job for lost that is published long after it is due.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
+        let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
+        let forget = diesel::sql_query(FORGET_MARKS).bind::<Array<SqlUuid>, _>(&ids);
+        self.run(async |conn| {
+            conn.transaction(async |conn| {
+                due_now(conn, &ids).await?;
+                forget.execute(conn).await.map(|_| ())
+            })
+            .await
+        })
+        .await
+    }
+}
