@@ -18,7 +18,7 @@ const HEADER_CHARS: usize = 1000;
 
 /// The broker's count of redeliveries. It is absent at the first receipt.
 const COUNTED: &str = "x-delivery-count";
-/// The delivery count that a message had before it was published again.
+/// How often a message was handed out before it was published again.
 const CARRIED: &str = "x-handed-out";
 /// Marks messages of jobs that take the bulk lane, so that their retries do as well. A dead-lettered message keeps it.
 const BULK: &str = "x-bulk";
@@ -41,11 +41,12 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The same message with its delivery count in a header, as the broker's own count restarts with every publish.
+    /// The same message with how often it was handed out in a header, as the broker's own count restarts with every
+    /// publish.
     #[must_use]
-    pub fn carrying(mut self, delivery_count: u32) -> Self {
-        if delivery_count > 0 {
-            self.headers.insert(CARRIED.to_owned(), delivery_count.to_string());
+    pub fn carrying(mut self, handed_out_before: u32) -> Self {
+        if handed_out_before > 0 {
+            self.headers.insert(CARRIED.to_owned(), handed_out_before.to_string());
         }
         self
     }
@@ -96,7 +97,7 @@ pub struct Received {
     pub redelivered: bool,
     /// How often it was handed out before and not acknowledged: the broker's count, plus what [`Outgoing::carrying`]
     /// recorded when it was moved from another queue.
-    pub delivery_count: u32,
+    pub handed_out_before: u32,
     /// Whether it is marked by [`Outgoing::of_bulk`].
     pub is_of_bulk: bool,
     /// The trace that it belongs to. An invalid one is ignored.
@@ -112,7 +113,7 @@ impl Received {
         Self {
             routing_key: delivery.routing_key.to_string(),
             redelivered: delivery.redelivered,
-            delivery_count: delivery_count(&delivery),
+            handed_out_before: handed_out_before(&delivery),
             is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
             traceparent: headers.and_then(traceparent),
             acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag, held: acks.counted() },
@@ -122,7 +123,7 @@ impl Received {
 }
 
 /// Counts a redelivery as at least one, as the broker may give no number.
-fn delivery_count(delivery: &Delivery) -> u32 {
+fn handed_out_before(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
     number(COUNTED).max(delivery.redelivered.into()).saturating_add(number(CARRIED))

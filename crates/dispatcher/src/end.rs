@@ -85,8 +85,8 @@ pub(crate) enum DeadReason {
     Panicked,
     /// The processes that took the job died, again and again.
     Poison {
-        /// How often its message was delivered before.
-        delivery_count: u32,
+        /// How often its message was handed out before.
+        handed_out_before: u32,
         /// How often its process died after it was begun.
         deaths: u16,
         /// Its turn to begin. The next suspect, which may end this process, begins once this one is parked.
@@ -115,8 +115,8 @@ impl DeadReason {
                 "the ledger has no such delivery: it may have lost it, as in a failover".to_owned()
             }
             Self::Panicked => "its task panicked: the dispatcher's log says where".to_owned(),
-            Self::Poison { delivery_count, deaths, .. } => format!(
-                "handed out {delivery_count} times before; its dispatcher died {deaths} times after it was begun"
+            Self::Poison { handed_out_before, deaths, .. } => format!(
+                "handed out {handed_out_before} times before; its dispatcher died {deaths} times after it was begun"
             ),
         }
     }

@@ -12,18 +12,18 @@ use crate::{
     shared_ack::SharedAck,
 };
 
-/// How a message was delivered to this process.
+/// How a message came to this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receipt {
     /// The lane of its queue.
     pub(crate) lane: LaneKind,
-    /// How often it was delivered before, also as the message that it was moved from.
-    pub(crate) delivery_count: u32,
+    /// How often the broker handed it out before, also as the message that it was moved from.
+    pub(crate) handed_out_before: u32,
 }
 
 impl Receipt {
     pub(crate) fn redelivered(self) -> Redelivered {
-        Redelivered::from(self.delivery_count > 0)
+        Redelivered::from(self.handed_out_before > 0)
     }
 }
 
@@ -78,16 +78,16 @@ impl InFlight {
         token
     }
 
-    /// How often a job was delivered before: the highest count of its messages.
-    pub(crate) fn delivery_count(&self, job: Job) -> u32 {
+    /// How often a job was handed out before: the highest count of its messages.
+    pub(crate) fn handed_out_before(&self, job: Job) -> u32 {
         let jobs = self.jobs.lock();
         let messages = jobs.get(&job).into_iter().flat_map(|entry| &entry.messages);
-        messages.map(|message| message.receipt.delivery_count).max().unwrap_or_default()
+        messages.map(|message| message.receipt.handed_out_before).max().unwrap_or_default()
     }
 
-    /// Whether one of a job's messages was delivered before.
+    /// Whether one of a job's messages was handed out before.
     pub(crate) fn redelivered(&self, job: Job) -> Redelivered {
-        Redelivered::from(self.delivery_count(job) > 0)
+        Redelivered::from(self.handed_out_before(job) > 0)
     }
 
     /// Removes a job. Returns its part of each of its messages: its own first, then those of its duplicates.

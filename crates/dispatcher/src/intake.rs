@@ -70,28 +70,28 @@ impl Intake {
         self.tasks.spawn(Arc::clone(&self.line).run(job, receipt, found, read_at).instrument(span));
     }
 
-    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often. Hands
-    /// marked messages, which jobs of the bulk lane have left, from the main lane to the bulk lane.
+    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was handed out too often.
+    /// Hands marked messages, which jobs of the bulk lane have left, from the main lane to the bulk lane.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
         let (mut opened, mut replaced, mut to_bulk) = (VecDeque::with_capacity(batch.len()), Vec::new(), 0);
-        for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {
+        for Received { body, acker, handed_out_before, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
                 let there = Outgoing { queue: self.shared.names.bulk(), body, ..Outgoing::default() };
-                replaced.push((acker, origin, vec![there.carrying(delivery_count)]));
+                replaced.push((acker, origin, vec![there.carrying(handed_out_before)]));
                 to_bulk += 1;
                 continue;
             }
             match Job::parse(&body) {
-                Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(delivery_count) => {
+                Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(handed_out_before) => {
                     let alone = |job| {
                         Outgoing { queue: lane.queue(&self.shared.names), ..self.shared.names.job(job) }
-                            .carrying(delivery_count)
+                            .carrying(handed_out_before)
                     };
                     replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
                 }
                 Ok(jobs) => {
-                    let receipt = Receipt { lane, delivery_count };
+                    let receipt = Receipt { lane, handed_out_before };
                     let acks = SharedAck::of(acker, origin, jobs.len());
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }

@@ -51,14 +51,14 @@ impl Settler {
 
     /// The message that a job leaves, if any.
     async fn follow_up(&self, job: Job, end: &End) -> Result<Option<FollowUp>, Abandoned> {
-        let delivery_count = || self.shared.in_flight.delivery_count(job);
+        let handed_out_before = || self.shared.in_flight.handed_out_before(job);
         Ok(match end {
             End::Done | End::NotNeeded => None,
             End::Retry(due) => Some(FollowUp::Retry(job.next(), *due)),
-            End::Later(due) => Some(FollowUp::Republish(job, *due, delivery_count())),
+            End::Later(due) => Some(FollowUp::Republish(job, *due, handed_out_before())),
             End::ToSlowLane(_) => {
                 let there = Outgoing { queue: self.shared.names.slow(), ..self.shared.names.job(job) };
-                Some(FollowUp::Message(there.carrying(delivery_count())))
+                Some(FollowUp::Message(there.carrying(handed_out_before())))
             }
             End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.shared.keep) => {
                 self.shared.metrics.not_attempted(NotAttempted::Expired);
@@ -131,7 +131,7 @@ impl Settler {
         let job_at = |job: &Job, due: &OffsetDateTime| self.shared.names.job_at(*job, *due, now, &self.shared.schedule);
         let message = match follow_up {
             FollowUp::Retry(job, due) => job_at(job, due),
-            FollowUp::Republish(job, due, delivery_count) => job_at(job, due).carrying(*delivery_count),
+            FollowUp::Republish(job, due, handed_out_before) => job_at(job, due).carrying(*handed_out_before),
             FollowUp::Message(message) => message.clone(),
         };
         match origin {

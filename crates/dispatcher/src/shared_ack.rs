@@ -32,8 +32,9 @@ struct OfMessage {
 pub(crate) enum FollowUp {
     /// The job of the next attempt, due at a time.
     Retry(Job, OffsetDateTime),
-    /// The same job in a new message, due at a time, with its delivery count: the broker would count from 0. Whoever
-    /// takes it needs the count: another dispatcher may be making this attempt, and rely on the message for the retry.
+    /// The same job in a new message, due at a time, with how often it was handed out: the broker would count from 0.
+    /// Whoever takes it needs the count: another dispatcher may be making this attempt, and rely on the message for the
+    /// retry.
     Republish(Job, OffsetDateTime, u32),
     /// A message as it is.
     Message(Outgoing),

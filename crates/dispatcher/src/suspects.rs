@@ -1,4 +1,4 @@
-//! Suspects: jobs that may crash the process (poison). A job that was delivered several times is noted in the ledger
+//! Suspects: jobs that may crash the process (poison). A job that was handed out several times is noted in the ledger
 //! when it begins. A note that is left behind makes it a suspect. Suspects begin one at a time.
 
 use std::{sync::Arc, time::Duration};
@@ -18,10 +18,10 @@ use crate::{
     shared::Shared,
 };
 
-/// The delivery count from which a job is noted when it begins. Most such jobs are harmless: they only waited when
-/// their dispatcher stopped or lost its connection, and the broker counts that too.
+/// A job that was handed out so often before is noted when it begins. Most such jobs are harmless: they only waited
+/// when their dispatcher stopped or lost its connection, and the broker counts that too.
 const NOTED_AFTER: u32 = 2;
-/// The delivery count from which a message of several jobs is taken apart: one of them may be a suspect.
+/// A message of several jobs that was handed out so often before is taken apart: one of them may be a suspect.
 const APART_AFTER: u32 = NOTED_AFTER + 1;
 /// How often a job is begun, at most, if its process dies each time: once among others, which may be the cause, and
 /// three times alone. With the deliveries before the first note, a poisonous job ends six processes at most.
@@ -30,8 +30,8 @@ const MOST_TRIES: u16 = 4;
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a message of several jobs is to be taken apart.
-pub(crate) const fn must_be_split(delivery_count: u32) -> bool {
-    delivery_count >= APART_AFTER
+pub(crate) const fn must_be_split(handed_out_before: u32) -> bool {
+    handed_out_before >= APART_AFTER
 }
 
 pub(crate) struct Suspects {
@@ -50,10 +50,10 @@ impl Suspects {
         Self { shared, turns: Arc::new(Semaphore::new(1)), tasks }
     }
 
-    /// How often a job was begun and has not ended, if it was delivered several times before. If it ever was, it is a
+    /// How often a job was begun and has not ended, if it was handed out several times before. If it ever was, it is a
     /// suspect: its process may have died, of this job or of another one.
     pub(crate) async fn tries(&self, job: Job, receipt: Receipt) -> Result<u16, Abandoned> {
-        if receipt.delivery_count < NOTED_AFTER {
+        if receipt.handed_out_before < NOTED_AFTER {
             return Ok(0);
         }
         let read = || self.shared.ledger.suspect_tries(job.delivery);
@@ -74,24 +74,25 @@ impl Suspects {
         }
     }
 
-    /// Notes in the ledger that a job begins, if it was delivered several times before. It was begun `tries` times
+    /// Notes in the ledger that a job begins, if it was handed out several times before. It was begun `tries` times
     /// already. Deletes the note when the job ends, a suspect's after [`HARMLESS_AFTER`] if that is sooner, and gives
     /// its turn back then.
     ///
     /// # Errors
     /// [`DeadReason::Poison`] when it was begun too often.
     pub(crate) async fn note(&self, job: Job, receipt: Receipt, tries: u16, turn: Option<Turn>) -> Result<(), End> {
-        let Receipt { delivery_count, .. } = receipt;
-        if delivery_count < NOTED_AFTER {
+        let Receipt { handed_out_before, .. } = receipt;
+        if handed_out_before < NOTED_AFTER {
             return Ok(());
         }
         let mark = || self.shared.ledger.suspect_mark(job.delivery, tries + 1);
         let tries = self.shared.until_done("marking a suspect", mark).await?;
         if turn.is_some() {
-            tracing::warn!(delivery = %job.delivery, attempt = job.attempt, tries, delivery_count, "a suspect job is begun alone");
+            let (delivery, attempt) = (job.delivery, job.attempt);
+            tracing::warn!(%delivery, attempt, tries, handed_out_before, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
-            return Err(End::Dead(DeadReason::Poison { delivery_count, deaths: tries - 1, _turn: turn }));
+            return Err(End::Dead(DeadReason::Poison { handed_out_before, deaths: tries - 1, _turn: turn }));
         }
         let (shared, watched) = (Arc::clone(&self.shared), self.shared.in_flight.watch(job));
         self.tasks.spawn(async move {

@@ -92,7 +92,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         let mut subscription = broker.subscribe(broker.names().deliveries(), PREFETCH, Attachment::default());
         let again = take(&mut subscription, LEFT_OUT.len()).await;
         assert_eq!(again.iter().map(number).collect::<BTreeSet<_>>(), BTreeSet::from(LEFT_OUT));
-        assert!(again.iter().all(|message| message.redelivered && message.delivery_count == 1));
+        assert!(again.iter().all(|message| message.redelivered && message.handed_out_before == 1));
 
         // These belong to two channels, one of which is gone.
         Acker::ack_all(left_out.into_iter().chain(again).map(|message| message.acker).collect()).await;

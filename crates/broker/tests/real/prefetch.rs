@@ -40,11 +40,11 @@ async fn more_are_handed_out_while_they_are_small_and_each_comes_once_however_of
         let mut subscription = broker.subscribe(broker.names().deliveries(), prefetch, Attachment::default());
         let (mut published, mut came) = (0, BTreeSet::new());
         for _ in 0..ROUNDS {
-            for (size, delivery_count) in [(SMALL, MOST), (LARGE, ALWAYS)] {
+            for (size, handed_out) in [(SMALL, MOST), (LARGE, ALWAYS)] {
                 publish(broker, published..published + MESSAGES, size).await;
                 published += MESSAGES;
                 came.extend(finish(&mut subscription, KNOWN).await);
-                let ready = MESSAGES - KNOWN - delivery_count;
+                let ready = MESSAGES - KNOWN - handed_out;
                 wait_for_depth(broker, ready as u32).await;
                 came.extend(finish(&mut subscription, MESSAGES - KNOWN).await);
             }
