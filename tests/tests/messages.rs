@@ -68,13 +68,13 @@ async fn events_jobs_retries_and_envelopes_of_all_seven_types_fit_their_schemas(
 
         system.start(Service::Ingest).await;
         broker.publish(&events).await;
-        let jobs = take_all(broker, &names.deliveries(), 7).await;
+        let jobs = take_all(broker, &names.main(), 7).await;
         for job in &jobs {
             assert_eq!(assert_fits(&schema("job"), &job.data)["attempt"], 1);
             assert_eq!(*job.properties.delivery_mode(), Some(2), "a job survives a restart of the broker");
             assert_eq!(job.properties.content_type().as_ref().unwrap().as_str(), "application/json");
             assert!(headers(job).is_empty() && job.properties.expiration().is_none());
-            broker.publish_to(&names.exchange(), &names.deliveries(), &job.data).await;
+            broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
         }
 
         system.start(Service::Dispatcher).await;
@@ -272,7 +272,7 @@ async fn garbage_among_good_events_is_parked_with_its_reason_and_the_good_ones_a
         }
         eventually("nothing is under way", SOON, || async {
             let open = "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'";
-            let waiting = broker.ready(&system.names.events()).await + broker.ready(&system.names.deliveries()).await;
+            let waiting = broker.ready(&system.names.events()).await + broker.ready(&system.names.main()).await;
             (waiting == 0 && system.count(open).await == 0).then_some(())
         })
         .await;

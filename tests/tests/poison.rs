@@ -94,7 +94,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
             admin.create(&receiver.url(&format!("/poison/{number}")), &["quote.closed"]).await;
         }
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let queue = system.names.deliveries();
+        let queue = system.names.main();
         eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 2).then_some(()) }).await;
 
         let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + FURTHER).await;
@@ -250,7 +250,7 @@ async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
         for row in &rows {
             let id: Uuid = row.get::<_, &str>(0).parse().unwrap();
             let job = Job { delivery: id.into(), attempt: 8 };
-            system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), &job.to_bytes()).await;
+            system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
         }
         wait_succeeded(&system, &webhook.id, 4).await;
         eventually("the odd one is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
@@ -305,7 +305,7 @@ async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_aga
         system.sql("DELETE FROM deliveries").await;
         system.start(Service::Dispatcher).await;
         let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
-        system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), &job.to_bytes()).await;
+        system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
         eventually("it is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
         let line: Value = serde_json::from_str(&webhookctl(&system.variables, &["dead", "list"]).await).unwrap();
         assert_eq!((&line["reason"], &line["delivery_id"]), (&"unknown_delivery".into(), &id.into()), "{line}");

@@ -136,7 +136,7 @@ async fn messages(system: &System) -> Vec<(String, String)> {
     queues.extend([
         names.events(),
         names.rejected(),
-        names.deliveries(),
+        names.main(),
         names.bulk(),
         names.slow(),
         names.dead(),
@@ -166,7 +166,7 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
         system.upstream.publish(&[Event::now(event_type, tenant)]).await;
     }
     system.upstream.publish_raw("quote.closed", b"no event").await;
-    system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), b"no job").await;
+    system.upstream.publish_to(&system.names.exchange(), &system.names.main(), b"no job").await;
     for (outcome, count) in [("success", 1), ("status", 1), ("tls", 1), ("connect", 1)] {
         let recorded = format!("SELECT count(*) FROM attempts WHERE outcome = '{outcome}'");
         let what = format!("an attempt ends with {outcome}");
@@ -252,7 +252,7 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
         let logs = [api.logged(), ingest.logged(), dispatcher.logged()];
         assert!(dispatcher.terminate().await.success());
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let queue = system.names.deliveries();
+        let queue = system.names.main();
         eventually("a job waits", SOON, async || (system.upstream.ready(&queue).await == 1).then_some(())).await;
         for (name, log) in ["api-service", "event-ingest", "dispatcher"].into_iter().zip(logs) {
             assert!(log.contains(r#""level":"DEBUG","#) && log.contains(r#""target":"lapin::"#), "{name} is talkative");

@@ -170,7 +170,7 @@ async fn a_tenant_that_leaves_is_stopped_and_erased_and_others_keep_what_they_ha
         }
         let theirs =
             jobs.iter().find(|job| deliveries.iter().any(|id| String::from_utf8_lossy(job).contains(id.as_str())));
-        let (queue, exchange) = (system.names.deliveries(), system.names.exchange());
+        let (queue, exchange) = (system.names.main(), system.names.exchange());
         system.upstream.publish_to(&exchange, &queue, theirs.unwrap()).await;
         let is_skipped = async || (skipped(dispatcher, "erased").await >= 2.0).then_some(());
         eventually("the job is skipped", SOON, is_skipped).await;
@@ -265,7 +265,7 @@ async fn erases(
     assert!(matches!(step, Erased::Rows(rows) if rows.contains(&("deliveries", 1)) && rows.contains(&("events", 1))));
     let other = format!("SELECT id::text FROM deliveries WHERE id::text = ANY ('{{{}}}')", deliveries.join(","));
     let delivery = system.sql(&other).await[0].get::<_, String>(0).parse().unwrap();
-    let (queue, exchange) = (system.names.deliveries(), system.names.exchange());
+    let (queue, exchange) = (system.names.main(), system.names.exchange());
     system.upstream.publish_to(&exchange, &queue, &Job { delivery, attempt: 1 }.to_bytes()).await;
     let is_skipped = async || (skipped(dispatcher, "erased").await == 1.0).then_some(());
     eventually("the job is skipped", SOON, is_skipped).await;

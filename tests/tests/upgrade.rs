@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// The queues from which dispatchers take jobs.
 fn lanes(names: &Names) -> Vec<String> {
-    vec![names.deliveries(), names.bulk(), names.slow()]
+    vec![names.main(), names.bulk(), names.slow()]
 }
 
 /// Well below any timeout that could delay a delivery.
@@ -74,7 +74,7 @@ async fn a_job_with_members_that_nobody_knows_yet_is_done() {
         system.start(Service::Ingest).await;
         let (receiver, event) = subscriber(&system).await;
         system.upstream.publish(&[event]).await;
-        let queue = system.names.deliveries();
+        let queue = system.names.main();
         let made = eventually("ingest makes the job", SOON, || system.upstream.take(&queue)).await;
         let Job { delivery, attempt } = Job::parse(&made.delivery.data).unwrap()[0];
         let job =

@@ -17,13 +17,13 @@ impl Names {
     /// The message for a `job` that is due now.
     #[must_use]
     pub fn job(&self, job: Job) -> Outgoing {
-        Outgoing { queue: self.deliveries(), body: job.to_bytes(), ..Default::default() }
+        Outgoing { queue: self.main(), body: job.to_bytes(), ..Default::default() }
     }
 
     /// The messages for `jobs` that are due now, several jobs in each, with the jobs it carries. For high load: a
     /// message costs the broker and both ends more than its content.
     pub fn jobs_together<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
-        together(self.deliveries(), jobs)
+        together(self.main(), jobs)
     }
 
     /// The same for the bulk lane, so that no job of the main lane waits behind these.

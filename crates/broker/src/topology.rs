@@ -99,9 +99,9 @@ impl Names {
         format!("{}.events.rejected", self.prefix)
     }
 
-    /// Jobs that are due.
+    /// Jobs that are due: the main lane.
     #[must_use]
-    pub fn deliveries(&self) -> String {
+    pub fn main(&self) -> String {
         format!("{}.deliveries", self.prefix)
     }
 
@@ -190,17 +190,19 @@ impl Topology {
         let mut queues = vec![
             events,
             own(names.rejected(), UNLIMITED, None),
-            own(names.deliveries(), REDELIVERIES, Some(names.dead())),
+            own(names.main(), REDELIVERIES, Some(names.dead())),
             own(names.bulk(), REDELIVERIES, Some(names.dead())),
             own(names.slow(), REDELIVERIES, Some(names.dead())),
             own(names.dead(), UNLIMITED, None),
             unroutable,
             notices,
         ];
-        queues.extend(gaps.iter().map(|gap| Queue {
-            time_to_live: Some(*gap),
-            ..own(names.retry(*gap), REDELIVERIES, Some(names.deliveries()))
-        }));
+        queues.extend(
+            gaps.iter().map(|gap| Queue {
+                time_to_live: Some(*gap),
+                ..own(names.retry(*gap), REDELIVERIES, Some(names.main()))
+            }),
+        );
         Self { exchanges, queues }
     }
 

@@ -137,7 +137,7 @@ impl<'a> Reconciler<'a> {
         let names = self.broker.names();
         // If both queues are empty, every job published before the first look is taken by the time of the second.
         let (time, mut ready) = (OffsetDateTime::now_utc(), 0_u32);
-        for queue in [names.deliveries(), names.bulk()] {
+        for queue in [names.main(), names.bulk()] {
             ready = ready.saturating_add(self.broker.depth_proven(&queue).await?.unwrap_or(0));
         }
         let look = Look { ready, at: Instant::now(), time };

@@ -23,7 +23,7 @@ pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
 /// Publishes dead jobs to the dispatchers again and clears their marks. Without a limit, takes those that are there at
 /// the start.
 pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
-    let (from, to) = (broker.names().dead(), broker.names().deliveries());
+    let (from, to) = (broker.names().dead(), broker.names().main());
     let (messages, deliveries) = parked(broker, &from, limit).await?;
     for deliveries in deliveries.chunks(BATCH) {
         away::database(ledger.jobs_unpark(deliveries).await)?;

@@ -67,7 +67,7 @@ async fn left(system: &System, fleet: &Fleet) -> Vec<String> {
     let mut queues = system.retry_queues();
     queues.extend([
         names.events(),
-        names.deliveries(),
+        names.main(),
         names.bulk(),
         names.slow(),
         names.dead(),

@@ -158,7 +158,7 @@ async fn storm(
     let fixtures = Arc::new(Fixtures::register(system, options.seed).await);
     let (proxy, through) = Proxy::balancing(&system.amqp_url);
     let proxy = Arc::new(proxy);
-    let ordeals = Ordeals::new(Arc::clone(ground), Arc::clone(journal), system.names.deliveries());
+    let ordeals = Ordeals::new(Arc::clone(ground), Arc::clone(journal), system.names.main());
     let victims =
         Victims::new(Arc::clone(&fleet), Arc::clone(ground), Arc::clone(&proxy), Arc::clone(journal), ordeals);
     let victims = Arc::new(victims);

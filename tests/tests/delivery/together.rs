@@ -57,7 +57,7 @@ async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u
         for _ in 0..events {
             system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
             messages += MESSAGES;
-            system.upstream.wait_ready(&system.names.deliveries(), messages, LONG).await;
+            system.upstream.wait_ready(&system.names.main(), messages, LONG).await;
         }
     }
 }
@@ -75,7 +75,7 @@ async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_re
         receiver.wait_for(WEBHOOKS, SOON).await;
         wait_for(&system, "succeeded", WEBHOOKS - 1).await;
         dispatcher.kill();
-        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
 
         receiver.behave(always(200));
         let _next = Process::start(DISPATCHER, &system.variables).await;
@@ -137,7 +137,7 @@ async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each
         wait_for(&system, "retrying", WEBHOOKS - 1).await;
         system.upstream.wait_ready(&system.names.retry(GAP), 32, LONG).await;
         dispatcher.kill();
-        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
         receiver.behave(always(500));
         one_retry_each(&system, &receiver, WEBHOOKS, WEBHOOKS + 1).await;
     })
@@ -150,6 +150,6 @@ async fn one_retry_each(system: &System, receiver: &Receiver, all: usize, posts:
     wait_for(system, "retrying", all).await;
     system.stop(Service::Dispatcher).await;
     assert_eq!(receiver.received().len(), posts);
-    assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 0);
+    assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
     assert_eq!(system.upstream.ready(&system.names.retry(GAP)).await as usize, all);
 }

@@ -120,7 +120,7 @@ impl Twice {
         // Jobs that the dispatcher has not finished return to their queue.
         system.stop(Service::Ingest).await;
         system.stop(Service::Dispatcher).await;
-        assert_eq!(system.upstream.ready(&system.names.deliveries()).await, 0);
+        assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
         let mut paths: Vec<_> = self.receiver.received().into_iter().map(|one| one.path).collect();
         paths.sort();
         assert_eq!(paths, ["/one", "/two"]);

@@ -21,7 +21,7 @@ async fn a_consumer_whose_queue_is_deleted_declares_it_again_and_goes_on() {
         let event = || Event::now(EventType::QuoteClosed, tenant);
         system.upstream.publish(&[event()]).await;
         receiver.wait_for(1, SOON).await;
-        let queues = [(system.names.deliveries(), dispatcher), (system.names.events(), ingest)];
+        let queues = [(system.names.main(), dispatcher), (system.names.events(), ingest)];
         for (received, (queue, ops)) in (2..).zip(queues) {
             eventually("the queue is empty", SOON, || async {
                 (metric(ops, "webhooks_attempts_in_flight").await == 0.0 && system.upstream.ready(&queue).await == 0)

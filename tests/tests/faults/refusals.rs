@@ -117,7 +117,7 @@ async fn a_full_queue_of_retries_holds_up_no_other_job_and_gets_each_retry_once(
     System::prepared(options(&servers, "60s"), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let (deliveries, retries) = (system.names.deliveries(), system.retry_queues().remove(0));
+        let (deliveries, retries) = (system.names.main(), system.retry_queues().remove(0));
         let dispatcher = Process::start(DISPATCHER, &system.variables).await;
         limit(&servers, &retries);
         let (receiver, tenant) = healthy(&system).await;

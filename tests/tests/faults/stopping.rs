@@ -74,7 +74,7 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
         system.start(Service::Ingest).await;
         let (receiver, events) = subscriber(&system, always(200), 300).await;
         system.upstream.publish(&events).await;
-        system.upstream.wait_ready(&system.names.deliveries(), 300, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 300, LONG).await;
         let shares = [("DISPATCHER__WEBHOOK_SHARE", "1"), ("DISPATCHER__TENANT_SHARE", "1")];
         let variables = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200"), shares[0], shares[1]]);
         receiver.behave(all_at(Instant::now() + Duration::from_secs(6)));
@@ -85,7 +85,7 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
         assert_eq!(dispatcher.wait().await.code(), Some(0));
         assert_eq!(receiver.received().len(), 200, "nothing was begun after the signal");
         assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 200);
-        system.upstream.wait_ready(&system.names.deliveries(), 100, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 100, LONG).await;
         receiver.behave(always(200));
         let _next = Process::start(DISPATCHER, &variables).await;
         all_succeed(&system, 300).await;
@@ -113,9 +113,9 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         println!("{done} of {EVENTS} events were ingested");
         assert!(done < EVENTS, "it was stopped in the middle");
         system.upstream.wait_ready(&system.names.events(), EVENTS - done, LONG).await;
-        assert_eq!(system.upstream.ready(&system.names.deliveries()).await, done, "each has its job");
+        assert_eq!(system.upstream.ready(&system.names.main()).await, done, "each has its job");
         let _next = Process::start(INGEST, &variables).await;
-        system.upstream.wait_ready(&system.names.deliveries(), EVENTS, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), EVENTS, LONG).await;
         assert_eq!((stored().await, system.upstream.ready(&system.names.events()).await), (EVENTS, 0));
     })
     .await;
@@ -135,7 +135,7 @@ async fn a_dispatcher_without_its_database_stops_in_time_and_acknowledges_nothin
         proxy.set(Mode::Refuse);
         stops_in_time(dispatcher).await;
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 0);
-        system.upstream.wait_ready(&system.names.deliveries(), 20, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 20, LONG).await;
         receiver.behave(always(200));
         let _next = Process::start(DISPATCHER, &system.variables).await;
         all_succeed(&system, 20).await;
@@ -160,7 +160,7 @@ async fn an_ingest_and_an_api_without_their_database_stop_in_time_and_acknowledg
         system.upstream.wait_ready(&system.names.events(), 50, LONG).await;
         assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 0);
         let _next = Process::start(INGEST, &system.variables).await;
-        system.upstream.wait_ready(&system.names.deliveries(), 50, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 50, LONG).await;
     })
     .await;
 }
@@ -180,9 +180,9 @@ async fn a_dispatcher_whose_broker_is_frozen_stops_in_time_and_what_it_recorded_
         stops_in_time(dispatcher).await;
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 20);
         proxy.set(Mode::Refuse);
-        system.upstream.wait_ready(&system.names.deliveries(), 20, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 20, LONG).await;
         let _next = Process::start(DISPATCHER, &system.variables).await;
-        system.upstream.wait_ready(&system.names.deliveries(), 0, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 0, LONG).await;
         all_succeed(&system, 20).await;
         assert_eq!(receiver.received().len(), 20, "nothing was sent twice");
     })

@@ -175,7 +175,7 @@ impl Storm {
         let names = &self.system.names;
         let outsider = Outsider::connect(&self.system.amqp_url, &names.events_exchange).await;
         let mut queues = self.system.retry_queues();
-        queues.extend([names.events(), names.deliveries()]);
+        queues.extend([names.events(), names.main()]);
         eventually("no message is left in any queue", SOON, || async {
             for queue in &queues {
                 if outsider.ready(queue).await > 0 {

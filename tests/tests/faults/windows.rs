@@ -59,7 +59,7 @@ async fn a_retry_happens_even_if_its_dispatcher_dies_between_the_commit_and_the_
         wait_for_count(&system, 1, "SELECT count(*) FROM deliveries WHERE state = 'retrying' AND attempts = 1").await;
         dispatcher.kill();
         proxy.set(Mode::Refuse);
-        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
         for queue in system.retry_queues() {
             assert_eq!(system.upstream.ready(&queue).await, 0, "the retry was not published");
         }
@@ -204,17 +204,17 @@ async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
         system.wait_for_locked_out(1).await;
         proxy.set(Mode::HoldAnswers);
         drop(hold);
-        system.upstream.wait_ready(&system.names.deliveries(), 1, LONG).await;
+        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
         proxy.cut();
         proxy.set(Mode::Pass);
         eventually("the job is there again", SOON, || async {
-            (system.upstream.ready(&system.names.deliveries()).await > 1).then_some(())
+            (system.upstream.ready(&system.names.main()).await > 1).then_some(())
         })
         .await;
         system.start(Service::Dispatcher).await;
         succeeded(&system, &receiver, 1).await;
         let outsider = Outsider::connect(&system.amqp_url, "").await;
-        outsider.wait_ready(&system.names.deliveries(), 0, LONG).await;
+        outsider.wait_ready(&system.names.main(), 0, LONG).await;
         assert_eq!(receiver.received().len(), 1);
         outsider.close().await;
         ingest.ask_to_stop();

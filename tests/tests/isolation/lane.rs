@@ -93,7 +93,7 @@ async fn every_job_that_was_moved_ends_in_exactly_one_attempt() {
         }
         println!("{moved} were moved, {back} put back");
         assert!(moved > 20.0 && back > 5.0, "{moved} were moved, {back} put back");
-        for queue in [system.names.slow(), system.names.deliveries(), system.names.dead(), system.names.unroutable()] {
+        for queue in [system.names.slow(), system.names.main(), system.names.dead(), system.names.unroutable()] {
             assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
         }
     })

@@ -96,7 +96,7 @@ async fn a_burst_to_a_healthy_receiver_stays_in_the_main_lane() {
         system.admin(tenant).await.create(&answers.url("/hook"), &["quote.closed"]).await;
         system.stop(Service::Dispatcher).await;
         system.upstream.publish(&events(tenant, BURST)).await;
-        let queue = system.names.deliveries();
+        let queue = system.names.main();
         eventually("all jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 150).then_some(()) })
             .await;
         let ops = system.start(Service::Dispatcher).await;

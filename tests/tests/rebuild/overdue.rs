@@ -27,7 +27,7 @@ async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
     System::prepared(options(), async |system| {
         let (tenant, receiver, ingest) = without_dispatchers(&system).await;
         system.upstream.publish(&events(tenant, 90)).await;
-        let queue = system.names.deliveries();
+        let queue = system.names.main();
         eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 90).then_some(()) }).await;
         system.upstream.delete_queue(&queue).await;
         eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= 90.0).then_some(()) }).await;
@@ -79,7 +79,7 @@ async fn behind(backlog: usize) {
         more_passes(ingest, "done", 15.0).await;
         system.upstream.publish(&events(tenant, backlog)).await;
         more_passes(ingest, "behind", 20.0).await;
-        assert_eq!(system.upstream.ready(&system.names.deliveries()).await as usize, backlog);
+        assert_eq!(system.upstream.ready(&system.names.main()).await as usize, backlog);
         assert_eq!(again(ingest, "overdue").await, 0.0);
         assert_eq!(passes(ingest, "acted").await, 0.0);
     })
@@ -99,7 +99,7 @@ async fn nor_is_one_in_the_bulk_lane_while_the_main_lane_is_empty() {
     System::prepared(options, async |system| {
         let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
         more_passes(ingest, "done", 15.0).await;
-        let (main, bulk) = (system.names.deliveries(), system.names.bulk());
+        let (main, bulk) = (system.names.main(), system.names.bulk());
         system.upstream.publish(&events(tenant, 400)).await;
         system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
         eventually("they wait", LONG, || async { (system.upstream.ready(&bulk).await > 0).then_some(()) }).await;

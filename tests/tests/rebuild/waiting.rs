@@ -16,7 +16,7 @@ use crate::{Cases, EACH, again, more_passes, options, passes, patient};
 /// Takes all jobs from the queue. Returns how many each webhook had.
 async fn jobs(system: &System, cases: &Cases) -> HashMap<&'static str, usize> {
     let mut found = HashMap::new();
-    while let Some(message) = system.upstream.take(&system.names.deliveries()).await {
+    while let Some(message) = system.upstream.take(&system.names.main()).await {
         let [job] = domain::Job::parse(&message.delivery.data).unwrap()[..] else { panic!("a message for each job") };
         let find = format!("SELECT webhook_id::text FROM deliveries WHERE id = '{}'", job.delivery);
         let webhook: String = system.sql(&find).await[0].get(0);

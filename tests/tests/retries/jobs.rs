@@ -52,7 +52,7 @@ impl Setting {
 
 /// Puts a message on the queue of due jobs.
 async fn hand_in(system: &System, message: &[u8]) {
-    system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), message).await;
+    system.upstream.publish_to(&system.names.exchange(), &system.names.main(), message).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,7 +125,7 @@ async fn a_copy_that_comes_while_a_job_is_held_is_judged_by_itself() {
         let setting = set_up(&system, always(200)).await;
         system.stop(Service::Dispatcher).await;
         publish(&system, setting.tenant).await;
-        let queue = system.names.deliveries();
+        let queue = system.names.main();
         eventually("the job waits", SOON, || async { (system.upstream.ready(&queue).await == 1).then_some(()) }).await;
         let admin = system.admin(setting.tenant).await;
         let path = format!("/api/v1/webhooks/{}/", setting.webhook);

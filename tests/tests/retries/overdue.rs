@@ -24,7 +24,7 @@ async fn overdue_retries_of_a_delivery_stay_the_shortest_step_apart() {
         system.stop(Service::Dispatcher).await;
         let overdue = failed + Duration::from_secs(8);
         eventually("every retry is overdue", SOON, || async {
-            let came_back = system.upstream.ready(&system.names.deliveries()).await == 1;
+            let came_back = system.upstream.ready(&system.names.main()).await == 1;
             (came_back && OffsetDateTime::now_utc() > overdue).then_some(())
         })
         .await;

@@ -75,7 +75,7 @@ async fn wait_idle(system: &System, dispatchers: &[SocketAddr]) {
     for ops in dispatchers {
         eventually("no job is under way", LONG, || async {
             let idle = metric(*ops, "webhooks_attempts_in_flight").await == 0.0;
-            (idle && system.upstream.ready(&system.names.deliveries()).await == 0).then_some(())
+            (idle && system.upstream.ready(&system.names.main()).await == 0).then_some(())
         })
         .await;
     }
@@ -175,7 +175,7 @@ async fn of_a_pair_of_jobs_that_two_dispatchers_attempt_one_retry_is_left() {
         let both = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
         let job = Job { delivery: id.into(), attempt: 1 };
         for _ in 0..2 {
-            system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), &job.to_bytes()).await;
+            system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
         }
         receiver.wait_for(2, SOON).await;
         wait_idle(&system, &both).await;

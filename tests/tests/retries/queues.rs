@@ -36,7 +36,7 @@ fn arguments(system: &System, millis: i64) -> FieldTable {
     arguments.insert("x-overflow".into(), text("reject-publish"));
     arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
     arguments.insert("x-dead-letter-exchange".into(), text(&system.names.exchange()));
-    arguments.insert("x-dead-letter-routing-key".into(), text(&system.names.deliveries()));
+    arguments.insert("x-dead-letter-routing-key".into(), text(&system.names.main()));
     arguments
 }
 

@@ -233,7 +233,7 @@ async fn traffic(system: &System, dispatcher: SocketAddr) {
     let done = good.received()[0].header("x-service-webhook-id").unwrap().to_owned();
     for id in [done, Uuid::now_v7().to_string(), "no id".to_owned()] {
         let job = format!(r#"{{"v":1,"delivery_id":"{id}","attempt":1}}"#);
-        system.upstream.publish_to(&system.names.exchange(), &system.names.deliveries(), job.as_bytes()).await;
+        system.upstream.publish_to(&system.names.exchange(), &system.names.main(), job.as_bytes()).await;
     }
 }
 
@@ -335,7 +335,7 @@ async fn what_is_in_flight_rises_and_falls_and_a_lost_consumer_is_counted() {
         wait_for(dispatcher, "webhooks_attempts_in_flight", 3.0).await;
         wait_for(dispatcher, "webhooks_attempts_in_flight", 0.0).await;
 
-        for (ops, queue) in [(ingest, system.names.events()), (dispatcher, system.names.deliveries())] {
+        for (ops, queue) in [(ingest, system.names.events()), (dispatcher, system.names.main())] {
             assert_eq!(metric(ops, "webhooks_broker_reconnects_total").await, 0.0);
             system.upstream.delete_queue(&queue).await;
             wait_for(ops, "webhooks_broker_reconnects_total", 1.0).await;

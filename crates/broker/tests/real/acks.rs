@@ -68,7 +68,7 @@ async fn acknowledge(messages: Vec<Received>, random: &mut fastrand::Rng) {
 async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
     with_broker(async |broker| {
         let mut random = fastrand::Rng::with_seed(7);
-        let mut subscription = broker.subscribe(broker.names().deliveries(), PREFETCH, Attachment::default());
+        let mut subscription = broker.subscribe(broker.names().main(), PREFETCH, Attachment::default());
         // While none is left out, the tasks' single and bulk acknowledgements overlap all the time.
         for _ in 0..ROUNDS {
             publish(broker, 0..MESSAGES, 1).await;
@@ -89,7 +89,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         assert_eq!(counters(broker), NOTHING_WENT_WRONG);
 
         wait_for_depth(broker, LEFT_OUT.len() as u32).await;
-        let mut subscription = broker.subscribe(broker.names().deliveries(), PREFETCH, Attachment::default());
+        let mut subscription = broker.subscribe(broker.names().main(), PREFETCH, Attachment::default());
         let again = take(&mut subscription, LEFT_OUT.len()).await;
         assert_eq!(again.iter().map(number).collect::<BTreeSet<_>>(), BTreeSet::from(LEFT_OUT));
         assert!(again.iter().all(|message| message.redelivered && message.handed_out_before == 1));
@@ -106,7 +106,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_is_held_does_not_hold_the_channel_of_a_consumer_that_was_thrown_off() {
     with_broker(async |broker| {
-        let queue = broker.names().deliveries();
+        let queue = broker.names().main();
         let mut subscription = broker.subscribe(queue.clone(), PREFETCH, Attachment::default());
         publish(broker, 0..2, 1).await;
         let held = take_new(&mut subscription, 2).await;

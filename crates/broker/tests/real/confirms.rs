@@ -49,7 +49,7 @@ async fn published(publisher: Publisher, queue: String, all: Arc<Barrier>) -> Re
 async fn of_callers_at_once_only_the_one_whose_messages_were_refused_is_told_so_and_the_connection_stays() {
     with_broker(async |broker| {
         let stop = CancellationToken::new();
-        let good = broker.names().deliveries();
+        let good = broker.names().main();
         let publisher = broker.publisher(stop.clone());
         publisher.publish(&messages(&good)).await.unwrap();
         let (_connection, full) = full(broker).await;
@@ -77,7 +77,7 @@ async fn of_one_call_it_is_told_which_messages_were_refused_and_the_others_are_t
         let publisher = broker.publisher(stop.clone());
         publisher.publish(&messages(&broker.names().dead())).await.unwrap();
         let (_connection, full) = full(broker).await;
-        let to = |number: usize| if number.is_multiple_of(3) { full.clone() } else { broker.names().deliveries() };
+        let to = |number: usize| if number.is_multiple_of(3) { full.clone() } else { broker.names().main() };
         let message = |number: usize| Outgoing { queue: to(number), body: b"{}".to_vec(), ..Default::default() };
         let messages: Vec<_> = (0..4 * TOGETHER).map(message).collect();
         let refused: Vec<_> = (0..messages.len()).step_by(3).collect();

@@ -77,7 +77,7 @@ async fn delete(queues: impl IntoIterator<Item = String>, exchanges: impl IntoIt
 async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>, digits: usize) {
     let stop = CancellationToken::new();
     let publisher = broker.publisher(stop.clone());
-    let queue = broker.names().deliveries();
+    let queue = broker.names().main();
     let message = |number: usize| {
         let body = format!("{number:0>digits$}").into_bytes();
         Outgoing { queue: queue.clone(), body, ..Default::default() }
@@ -101,7 +101,7 @@ async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
 
 /// Waits until the queue has exactly `expected` messages ready.
 async fn wait_for_depth(broker: &Broker, expected: u32) {
-    let queue = broker.names().deliveries();
+    let queue = broker.names().main();
     let what = format!("{expected} messages are ready");
     eventually(&what, async || broker.depth(&queue).await.unwrap() == Some(expected)).await;
 }

@@ -37,7 +37,7 @@ async fn finish(subscription: &mut Subscription, count: usize) -> Vec<usize> {
 async fn more_are_handed_out_while_they_are_small_and_each_comes_once_however_often_that_changes() {
     with_broker(async |broker| {
         let prefetch = Prefetch::within(MOST as u16, ALWAYS * LARGE, LARGE);
-        let mut subscription = broker.subscribe(broker.names().deliveries(), prefetch, Attachment::default());
+        let mut subscription = broker.subscribe(broker.names().main(), prefetch, Attachment::default());
         let (mut published, mut came) = (0, BTreeSet::new());
         for _ in 0..ROUNDS {
             for (size, handed_out) in [(SMALL, MOST), (LARGE, ALWAYS)] {
@@ -62,7 +62,7 @@ async fn more_are_handed_out_while_they_are_small_and_each_comes_once_however_of
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_consumers_come_back_when_the_queue_was_deleted() {
     with_broker(async |broker| {
-        let queue = broker.names().deliveries();
+        let queue = broker.names().main();
         let prefetch = Prefetch::within(MOST as u16, ALWAYS * LARGE, LARGE);
         let mut subscription = broker.subscribe(queue.clone(), prefetch, Attachment::default());
         let in_full_swing = async |subscription: &mut Subscription| {

@@ -20,7 +20,7 @@ impl LaneKind {
 
     pub(crate) fn queue(self, names: &Names) -> String {
         match self {
-            Self::Main => names.deliveries(),
+            Self::Main => names.main(),
             Self::Bulk => names.bulk(),
             Self::Slow => names.slow(),
         }

@@ -45,7 +45,7 @@ pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen
     let names = broker.names();
     let roles = Roles {
         events: names.events(),
-        deliveries: names.deliveries(),
+        deliveries: names.main(),
         bulk: names.bulk(),
         slow: names.slow(),
         rejected: names.rejected(),

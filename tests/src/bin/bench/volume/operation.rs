@@ -106,7 +106,7 @@ impl Volume<'_> {
         let (names, began) = (&self.environment.system.names, Instant::now());
         loop {
             let mut waiting = 0;
-            for queue in [names.deliveries(), names.bulk(), names.slow()] {
+            for queue in [names.main(), names.bulk(), names.slow()] {
                 waiting += self.environment.ready(&queue).await;
             }
             if waiting == 0 {
