@@ -50,10 +50,10 @@ pub use upkeep::{
         work::{OverdueSeen, RetriesSeen, WorkSeen},
     },
     failing::FailingThresholds,
+    find_waiting::{LostBefore, OverdueChunk, Waiting, WaitingChunk},
     generation::Generation,
     leader::{Candidate, Leader},
     leftovers::{Cleared, retained_tables},
     partitions::Day,
-    reconcile::{LostBefore, OverdueChunk, Waiting, WaitingChunk},
     retention::{Cleaned, Cleaning, Finished, Search, Searched},
 };

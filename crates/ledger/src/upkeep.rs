@@ -2,10 +2,10 @@
 
 pub(crate) mod condition;
 pub(crate) mod failing;
+pub(crate) mod find_waiting;
 pub(crate) mod generation;
 pub(crate) mod leader;
 pub(crate) mod leftovers;
 pub(crate) mod partitions;
-pub(crate) mod reconcile;
 pub(crate) mod retention;
 pub(crate) mod unsuccessful;
