@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use crate::{message::Outgoing, topology::Names};
 
 /// The most jobs in one message. More would save little, and would wait where no other dispatcher can take them.
-const TOGETHER: usize = 8;
+const JOBS_PER_MESSAGE: usize = 8;
 
 /// With at least this many jobs at once, several share each message.
 const MANY: usize = 100;
@@ -83,7 +83,7 @@ impl Names {
 fn together(queue: String, jobs: &[Job]) -> impl Iterator<Item = (Outgoing, &[Job])> {
     let message =
         move |jobs| (Outgoing { queue: queue.clone(), body: Job::many_to_bytes(jobs), ..Default::default() }, jobs);
-    jobs.chunks(TOGETHER).map(message)
+    jobs.chunks(JOBS_PER_MESSAGE).map(message)
 }
 
 /// Of ascending gaps, the shortest that is long enough if the wait is nearly as long. Otherwise the longest that is

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// How long an acknowledgement waits for others. If the process or its connection is lost meanwhile, the event comes
 /// again as a duplicate. At 200 events a second, acknowledging each one at once costs a sixth more CPU, and the median
 /// takes longer.
-const TOGETHER: Duration = Duration::from_millis(25);
+const ACK_DELAY: Duration = Duration::from_millis(25);
 /// From this many on, acknowledgements are sent at once.
 const ENOUGH: usize = 64;
 
@@ -35,7 +35,7 @@ impl AckBatch {
             (is_first && !waiting.is_empty(), waiting.len() >= self.enough)
         };
         if is_first && !is_enough {
-            tokio::time::sleep(TOGETHER).await;
+            tokio::time::sleep(ACK_DELAY).await;
         }
         if is_first || is_enough {
             let ackers = std::mem::take(&mut *self.waiting.lock());

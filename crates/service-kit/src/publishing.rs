@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// How long confirmed messages wait for the rest, to be acknowledged together: runs of acknowledgements are cheap.
-const TOGETHER: Duration = Duration::from_millis(500);
+const HELD_UP_AFTER: Duration = Duration::from_millis(500);
 
 /// A message to be published, and the sources that wait for its confirm. A source is the right to acknowledge. It is
 /// handed over when the last publication that holds it is confirmed.
@@ -57,7 +57,7 @@ impl Publishing<'_> {
             |(_, publications)| Part { publications, confirmed: Vec::new(), tries: 0, backoff: Backoff::default() };
         let mut tries: FuturesUnordered<_> =
             queues.into_iter().map(|queue| self.try_once(part(queue), &message_of)).collect();
-        let (mut is_held_up, together) = (false, Instant::now() + TOGETHER);
+        let (mut is_held_up, held_up_at) = (false, Instant::now() + HELD_UP_AFTER);
         loop {
             tokio::select! {
                 biased;
@@ -76,7 +76,7 @@ impl Publishing<'_> {
                         return Some(());
                     }
                 },
-                () = sleep_until(together), if !is_held_up => is_held_up = true,
+                () = sleep_until(held_up_at), if !is_held_up => is_held_up = true,
             }
             if is_held_up && !tries.is_empty() {
                 acknowledge(std::mem::take(&mut ready)).await;
