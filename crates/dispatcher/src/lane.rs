@@ -1,5 +1,5 @@
-//! A lane: slots, of which nobody holds more than a share, and the patience of a job that waits for one
-//! (crates/README.md, fairness).
+//! A lane: slots, of which nobody holds more than a share (a throttle for noisy neighbours), and the patience of a job
+//! that waits for one (crates/README.md, fairness).
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Which tenants flood (crates/README.md, fairness). Their jobs take the bulk lane, and do not hold up other tenants.
+//! Which tenants flood (noisy neighbours; crates/README.md, fairness). Their jobs take the bulk lane, and do not hold up
+//! other tenants.
 
 use std::{
     collections::HashMap,

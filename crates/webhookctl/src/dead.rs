@@ -1,4 +1,4 @@
-//! `webhookctl dead`: jobs that became dead letters.
+//! `webhookctl dead`: jobs that became dead letters (quarantine).
 
 use broker::{Broker, Parked};
 use domain::{DeliveryId, Job};

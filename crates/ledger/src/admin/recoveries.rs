@@ -1,4 +1,5 @@
-//! Recoveries: what a webhook dropped or skipped in a span of time is sent again, in steps. Another process can go on.
+//! Recoveries: what a webhook dropped or skipped in a span of time is sent again (replay), in steps. Another process can
+//! go on.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Resends: single deliveries that are sent again.
+//! Resends: single deliveries that are sent again (replay).
 
 use std::time::Duration;
 
