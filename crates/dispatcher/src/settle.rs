@@ -144,7 +144,7 @@ impl Settler {
 /// Whether a delivery is so old that retention may have deleted it. Its job is then a late duplicate.
 fn is_past(delivery: DeliveryId, now: OffsetDateTime, keep: Duration) -> bool {
     let before = now.checked_sub(keep.try_into().unwrap_or(time::Duration::MAX));
-    before.is_some_and(|before| i128::from(delivery.unix_millis()) < before.unix_timestamp_nanos() / 1_000_000)
+    before.is_some_and(|before| delivery.as_uuid() < DeliveryId::bound_at(before))
 }
 
 #[cfg(test)]
@@ -156,10 +156,7 @@ mod tests {
     #[test]
     fn retention_takes_what_fired_before_it() {
         let (now, keep) = (datetime!(2026-03-31 12:00 UTC), Duration::from_secs(30 * 24 * 60 * 60));
-        let of = |at: OffsetDateTime| {
-            let millis = u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap();
-            DeliveryId::from(DeliveryId::bound_at_millis(millis))
-        };
+        let of = |at: OffsetDateTime| DeliveryId::from(DeliveryId::bound_at(at));
         assert!(is_past(of(datetime!(2026-03-01 11:59:59.999 UTC)), now, keep));
         assert!(!is_past(of(datetime!(2026-03-01 12:00 UTC)), now, keep));
         assert!(!is_past(of(now), now, keep));

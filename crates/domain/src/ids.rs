@@ -107,6 +107,12 @@ impl DeliveryId {
     pub const fn bound_at_millis(unix_millis: u64) -> Uuid {
         Uuid::from_u128((unix_millis as u128) << 80)
     }
+
+    /// The same for the millisecond that a time is in; the lowest id for a time before 1970.
+    #[must_use]
+    pub fn bound_at(time: OffsetDateTime) -> Uuid {
+        Self::bound_at_millis(u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default())
+    }
 }
 
 #[cfg(test)]
@@ -146,5 +152,8 @@ mod tests {
         assert_eq!(id.unix_millis(), 1_772_357_400_123);
         assert!(DeliveryId::bound_at_millis(id.unix_millis()) <= id.as_uuid());
         assert!(id.as_uuid() < DeliveryId::bound_at_millis(id.unix_millis() + 1));
+        let time = id.occurred_at() + time::Duration::microseconds(456);
+        assert_eq!(DeliveryId::bound_at(time), DeliveryId::bound_at_millis(id.unix_millis()));
+        assert_eq!(DeliveryId::bound_at(OffsetDateTime::UNIX_EPOCH - time::Duration::DAY), Uuid::nil());
     }
 }

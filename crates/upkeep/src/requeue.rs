@@ -39,8 +39,7 @@ struct Pass {
 impl Reconciler<'_> {
     /// Continues both walks, first the one through young deliveries. Returns how many lost jobs it found.
     pub(crate) async fn walk(&mut self, leader: &mut Leader) -> Result<usize, Trouble> {
-        let border = (OffsetDateTime::now_utc() - LATELY).unix_timestamp_nanos() / 1_000_000;
-        let border = DeliveryId::bound_at_millis(u64::try_from(border).unwrap_or_default());
+        let border = DeliveryId::bound_at(OffsetDateTime::now_utc() - LATELY);
         let mut pass = Pass { pace: Pace::new(self.interval, Instant::now()), border, publisher: None };
         let lately = self.walk_on(leader, Scope::Lately, &mut pass).await?;
         let older = self.walk_on(leader, Scope::Older, &mut pass).await?;

@@ -339,8 +339,7 @@ fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source,
 fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>) -> Uuid {
     let cursor = cursor.map_or(Uuid::max(), DeliveryId::as_uuid);
     let Some(latest) = created_until.and_then(|until| until.checked_add(AHEAD)) else { return cursor };
-    let millis = u64::try_from(latest.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
-    cursor.min(DeliveryId::bound_at_millis(millis))
+    cursor.min(DeliveryId::bound_at(latest))
 }
 
 impl Row {

@@ -351,7 +351,7 @@ impl NewRecovery {
 
     /// The lower bound of the deliveries' ids.
     fn first(&self) -> Uuid {
-        DeliveryId::bound_at_millis(unix_millis(self.since))
+        DeliveryId::bound_at(self.since)
     }
 }
 
@@ -368,16 +368,10 @@ impl Recovery {
     }
 }
 
-/// Above the ids of deliveries whose events fired before `until`. Ids carry whole milliseconds.
+/// Above the ids of deliveries whose events fired before `until`, rounded up: ids carry whole milliseconds.
 fn end_of_ids(until: Option<OffsetDateTime>) -> Uuid {
-    let Some(until) = until else { return Uuid::max() };
-    let is_within = until.nanosecond() % 1_000_000 > 0;
-    DeliveryId::bound_at_millis(unix_millis(until) + u64::from(is_within))
-}
-
-/// 0 for a time before 1970.
-fn unix_millis(moment: OffsetDateTime) -> u64 {
-    u64::try_from(moment.unix_timestamp_nanos().div_euclid(1_000_000)).unwrap_or_default()
+    let rounded_up = |until: OffsetDateTime| until.saturating_add(time::Duration::nanoseconds(999_999));
+    until.map_or(Uuid::max(), |until| DeliveryId::bound_at(rounded_up(until)))
 }
 
 #[cfg(test)]
@@ -389,7 +383,7 @@ mod tests {
     #[test]
     fn a_span_ends_before_the_ids_of_its_end_and_includes_a_millisecond_that_it_cuts() {
         let id_at = |millis: u64| Uuid::from_u128(DeliveryId::bound_at_millis(millis).as_u128() + 1);
-        let millis = unix_millis(datetime!(2026-03-01 09:30:00.123 UTC));
+        let millis = 1_772_357_400_123;
         for (until, is_last_included) in [
             (datetime!(2026-03-01 09:30:00.123 UTC), false),
             (datetime!(2026-03-01 09:30:00.123001 UTC), true),

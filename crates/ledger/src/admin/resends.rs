@@ -149,8 +149,7 @@ pub(crate) async fn first_kept(conn: &mut AsyncPgConnection, keep: Duration) -> 
 }
 
 fn first_kept_at(now: OffsetDateTime, keep: Duration) -> Uuid {
-    let midnight = (now - keep).date().midnight().assume_utc();
-    DeliveryId::bound_at_millis(u64::try_from(midnight.unix_timestamp()).unwrap_or_default() * 1000)
+    DeliveryId::bound_at((now - keep).date().midnight().assume_utc())
 }
 
 /// Begins a fresh run of the schedule. The run counts its attempts from here. It is due now, so that lost-job detection
