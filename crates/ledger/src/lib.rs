@@ -50,7 +50,7 @@ pub use upkeep::{
         work::{OverdueSeen, RetriesSeen, WorkSeen},
     },
     failing::FailingThresholds,
-    find_waiting::{LostBefore, OverdueChunk, Waiting, WaitingChunk},
+    find_waiting::{LostBefore, Waiting, WaitingChunk},
     generation::Generation,
     leader::{Candidate, Leader},
     leftovers::{Cleared, retained_tables},

@@ -49,9 +49,9 @@ impl Reconciler<'_> {
             let mut active = Vec::new();
             let is_last = loop {
                 let began = Instant::now();
-                let WaitingChunk { waiting, cursor: next } = leader.waiting_find(cursor, ROWS, since).await?;
+                let WaitingChunk { found, cursor: next, .. } = leader.waiting_find(cursor, ROWS, since).await?;
                 pause(began.elapsed()).await;
-                let (live, paused): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.is_active);
+                let (live, paused): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.is_active);
                 held += paused.len();
                 let activated = leader.jobs_hold(paused).await?;
                 held -= activated.len();

@@ -60,11 +60,11 @@ impl Reconciler<'_> {
             let chunk = leader.overdue_find(cursor, ROWS, OffsetDateTime::now_utc() - self.grace, lost).await?;
             let took = began.elapsed();
             pass.pace.spend(ROWS);
-            self.requeue(leader, &chunk.lost, pass).await?;
-            jobs += chunk.lost.len();
+            self.requeue(leader, &chunk.found, pass).await?;
+            jobs += chunk.found.len();
             let goes_on = self.walk_of(scope).advance(&chunk, last);
             let has_share = pass.pace.goes_on(reserve, Instant::now());
-            let has_found = !chunk.lost.is_empty() && pass.pace.has_time(Instant::now());
+            let has_found = !chunk.found.is_empty() && pass.pace.has_time(Instant::now());
             if !goes_on || !(has_share || has_found) {
                 return Ok(jobs);
             }

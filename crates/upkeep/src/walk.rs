@@ -1,6 +1,6 @@
 //! The leader's walks through the ledger: the cursor of each, and what it knows.
 
-use ledger::{LostBefore, OverdueChunk};
+use ledger::{LostBefore, WaitingChunk};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -49,7 +49,7 @@ impl Walk {
     }
 
     /// Notes what a chunk held. Returns whether the round goes on: it ends with the last chunk, or beyond `last`.
-    pub(crate) fn advance(&mut self, chunk: &OverdueChunk, last: Uuid) -> bool {
+    pub(crate) fn advance(&mut self, chunk: &WaitingChunk, last: Uuid) -> bool {
         let end = chunk.cursor;
         if let Some(due) = chunk.earliest_due
             && self.earliest.is_none_or(|seen| due < seen.due)
@@ -85,9 +85,9 @@ mod tests {
         OffsetDateTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 
-    fn chunk(cursor: Option<u128>, earliest_due: Option<u64>) -> OverdueChunk {
+    fn chunk(cursor: Option<u128>, earliest_due: Option<u64>) -> WaitingChunk {
         let (cursor, earliest_due) = (cursor.map(Uuid::from_u128), earliest_due.map(second));
-        OverdueChunk { lost: Vec::new(), earliest_due, cursor }
+        WaitingChunk { found: Vec::new(), earliest_due, cursor }
     }
 
     #[test]

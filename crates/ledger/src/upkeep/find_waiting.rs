@@ -26,21 +26,12 @@ pub struct Waiting {
     pub is_active: bool,
 }
 
-/// A chunk of the ledger, searched for deliveries that wait.
+/// A chunk of the ledger, searched for deliveries that wait, or for overdue ones that have lost their jobs.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingChunk {
     /// Those that were found.
-    pub waiting: Vec<Waiting>,
-    /// The last id that was looked at; `None` when the chunk was the last one.
-    pub cursor: Option<Uuid>,
-}
-
-/// A chunk of the ledger, searched for overdue deliveries.
-#[derive(Clone, Debug, Default)]
-pub struct OverdueChunk {
-    /// Those that have lost their jobs.
-    pub lost: Vec<Waiting>,
-    /// When the most overdue delivery was due, whether or not its job is lost.
+    pub found: Vec<Waiting>,
+    /// When the most overdue delivery was due, whether or not its job is lost, if overdue ones were searched for.
     pub earliest_due: Option<OffsetDateTime>,
     /// The last id that was looked at; `None` when the chunk was the last one.
     pub cursor: Option<Uuid>,
@@ -97,9 +88,7 @@ impl Leader {
     ) -> Result<WaitingChunk, LedgerError> {
         let find = format!(concat!(include_str!("waiting.sql"), include_str!("find_waiting.sql")), rows = rows);
         let find = diesel::sql_query(find).bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(since);
-        let found: Vec<Row> = self.run(async |conn| find.load(conn).await).await?;
-        let cursor = found.as_slice().first().and_then(|row| row.cursor);
-        Ok(WaitingChunk { waiting: found.into_iter().filter_map(Row::read).collect(), cursor })
+        Ok(WaitingChunk::of(self.run(async |conn| find.load(conn).await).await?))
     }
 
     /// Searches the next `rows` deliveries after an id for those that were due before `since`. Returns the ones that
@@ -113,17 +102,14 @@ impl Leader {
         rows: u32,
         since: OffsetDateTime,
         lost: Option<LostBefore>,
-    ) -> Result<OverdueChunk, LedgerError> {
+    ) -> Result<WaitingChunk, LedgerError> {
         let find = format!(concat!(include_str!("waiting.sql"), include_str!("find_overdue.sql")), rows = rows);
         let find = diesel::sql_query(find)
             .bind::<SqlUuid, _>(after)
             .bind::<Timestamptz, _>(since)
             .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.due))
             .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.judged_at));
-        let found: Vec<Row> = self.run(async |conn| find.load(conn).await).await?;
-        let (cursor, earliest_due) =
-            found.as_slice().first().map(|row| (row.cursor, row.earliest_due)).unwrap_or_default();
-        Ok(OverdueChunk { lost: found.into_iter().filter_map(Row::read).collect(), earliest_due, cursor })
+        Ok(WaitingChunk::of(self.run(async |conn| find.load(conn).await).await?))
     }
 
     /// Remembers that jobs were enqueued again.
@@ -176,6 +162,15 @@ impl Leader {
     async fn forget(&mut self, forget: &str, age: Duration) -> Result<(), LedgerError> {
         let forget = diesel::sql_query(forget).bind::<Double, _>(age.as_secs_f64());
         self.run(async |conn| forget.execute(conn).await.map(|_| ())).await
+    }
+}
+
+impl WaitingChunk {
+    /// Every row has the same end of the chunk.
+    fn of(rows: Vec<Row>) -> Self {
+        let ends = rows.as_slice().first().map(|row| (row.cursor, row.earliest_due));
+        let (cursor, earliest_due) = ends.unwrap_or_default();
+        Self { found: rows.into_iter().filter_map(Row::read).collect(), earliest_due, cursor }
     }
 }
 
