@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    error::Error,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -179,12 +180,8 @@ impl Intake {
                 };
                 match self.ledger.events_store(&plan.events).await {
                     Err(error) if plan.events.len() > 1 && may_be_less(&error) => {
-                        let error: &(dyn std::error::Error + 'static) = &error;
-                        tracing::warn!(
-                            error,
-                            events = plan.events.len(),
-                            "events could not be stored: tried in halves"
-                        );
+                        let (error, events) = (&error as &dyn Error, plan.events.len());
+                        tracing::warn!(error, events, "events could not be stored: tried in halves");
                         Ok(None)
                     }
                     done => done.map(Some),

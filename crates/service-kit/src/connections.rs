@@ -200,6 +200,6 @@ fn database_fault(error: &LedgerError) -> String {
 
 /// Logs that the database is away, with the setting that says where it should be.
 fn warn_away(error: &LedgerError) {
-    let error: &(dyn std::error::Error + 'static) = error;
+    let error = error as &dyn std::error::Error;
     tracing::warn!(error, "database.url (WEBHOOKS__DATABASE__URL): the database does not answer; trying again");
 }

@@ -146,8 +146,7 @@ pub(crate) fn tolerate<T>(what: &str, result: Result<T, LedgerError>) -> Result<
         Ok(done) => Ok(Some(done)),
         Err(error) if error.is_unavailable() => Err(error),
         Err(error) => {
-            let error: &(dyn std::error::Error + 'static) = &error;
-            tracing::warn!(error, "{what} failed; trying again later");
+            tracing::warn!(error = &error as &dyn std::error::Error, "{what} failed; trying again later");
             Ok(None)
         }
     }

@@ -1,6 +1,6 @@
 //! The leader: who it is, and what it does again and again.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use broker::Broker;
 use domain::RetrySchedule;
@@ -48,8 +48,7 @@ impl Upkeep {
     async fn stand_again_and_again(&self) {
         loop {
             if let Err(error) = self.stand().await {
-                let error: &(dyn std::error::Error + 'static) = &error;
-                tracing::warn!(error, "the connection for maintenance failed; trying again");
+                tracing::warn!(error = &error as &dyn Error, "the connection for maintenance failed; trying again");
             }
             sleep(self.interval.min(ASK)).await;
         }
@@ -88,7 +87,7 @@ impl Upkeep {
                 Err(trouble) => {
                     reconciler.forget();
                     self.metrics.passed("failed");
-                    let error: &(dyn std::error::Error + 'static) = &trouble;
+                    let error = &trouble as &dyn Error;
                     tracing::warn!(error, "comparing the ledger with the queues failed; trying again");
                 }
             }
