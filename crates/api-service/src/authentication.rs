@@ -7,15 +7,12 @@ mod rate_limit;
 mod recent;
 mod strangers;
 
-use std::{
-    ops::Deref,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use actix_web::{
-    Error, FromRequest, HttpMessage, HttpRequest,
+    Error, HttpMessage, HttpRequest,
     body::{BoxBody, MessageBody},
-    dev::{Payload, ServiceRequest, ServiceResponse},
+    dev::{ServiceRequest, ServiceResponse},
     middleware::Next,
     web::Data,
 };
@@ -49,28 +46,6 @@ enum Sessions {
     Known(std::collections::HashMap<&'static str, Session>),
 }
 
-/// Proof that an administrator is calling. Handlers get the tenant and the user only from here.
-#[derive(Clone)]
-pub(crate) struct Administrator(Actor);
-
-impl Deref for Administrator {
-    type Target = Actor;
-
-    fn deref(&self) -> &Actor {
-        &self.0
-    }
-}
-
-/// Behind [`admins_only`] there is always one.
-impl FromRequest for Administrator {
-    type Error = ApiError;
-    type Future = std::future::Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        std::future::ready(request.extensions().get::<Self>().cloned().ok_or(ApiError::NotLoggedIn))
-    }
-}
-
 impl Authentication {
     /// Call it inside the runtime that will run the service. The back end `database` gets `at_once` connections of its
     /// own, so a look-up waits for no other work. Each holds its connection for `patience` at most.
@@ -101,7 +76,7 @@ impl Authentication {
         self.sessions.find(&SessionHash::of(id), id).await
     }
 
-    async fn administrator(&self, request: &HttpRequest) -> Result<Administrator, ApiError> {
+    async fn administrator(&self, request: &HttpRequest) -> Result<Actor, ApiError> {
         let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
         let hash = SessionHash::of(id);
         let session = self.sessions.find(&hash, id).await?.ok_or(ApiError::NotLoggedIn)?;
@@ -114,7 +89,7 @@ impl Authentication {
         if !request.method().is_safe() {
             cross_site::check(request.headers())?;
         }
-        Ok(Administrator(Actor { tenant: session.tenant, user: session.user }))
+        Ok(Actor { tenant: session.tenant, user: session.user })
     }
 }
 

@@ -3,6 +3,7 @@
 mod answer;
 mod app;
 mod authentication;
+mod caller;
 mod calls;
 mod docs;
 mod handlers;

@@ -1,16 +1,16 @@
 //! Cancelling what waits.
 
 use domain::WebhookId;
-use ledger::{Actor, Cancellation};
+use ledger::Cancellation;
 
-use crate::{problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError};
 
 /// Wakes the outbox relay, which cancels in steps what waits now. What comes later is delivered.
-pub(crate) async fn cancel(state: &State, admin: &Actor, webhook: WebhookId) -> Result<(), ApiError> {
-    match state.ledger.webhook_cancel(admin, webhook).await? {
+pub(crate) async fn cancel(caller: &Caller, webhook: WebhookId) -> Result<(), ApiError> {
+    match caller.ledger.webhook_cancel(&caller.admin, webhook).await? {
         Cancellation::NotFound => return Err(ApiError::NotFound),
-        Cancellation::Begun => state.outbox.cancellations.notify_one(),
+        Cancellation::Begun => caller.outbox.cancellations.notify_one(),
     }
-    tracing::info!(%webhook, tenant = %admin.tenant, "what waits is cancelled");
+    tracing::info!(%webhook, tenant = %caller.admin.tenant, "what waits is cancelled");
     Ok(())
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use domain::{DeliveryId, WebhookId};
-use ledger::{Actor, Attempt, Delivery, DeliveryFilter, DeliveryPage, OwnWebhook, Page, Resend};
+use ledger::{Attempt, Delivery, DeliveryFilter, DeliveryPage, OwnWebhook, Page, Resend};
 
 use super::webhooks;
-use crate::{problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError, state::State};
 
 /// How long a page's entries are searched for: well below what a request may take.
 const BUDGET: Duration = Duration::from_millis(30);
@@ -29,54 +29,44 @@ pub(crate) async fn list(
 }
 
 /// One delivery.
-pub(crate) async fn find(
-    state: &State,
-    admin: &Actor,
-    webhook: OwnWebhook,
-    id: DeliveryId,
-) -> Result<Detail, ApiError> {
-    let mut delivery = state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
-    let body = state.ledger.body_find(admin.tenant, &delivery).await?.ok_or(ApiError::NotFound)?;
-    let attempts = state.ledger.attempt_list(id).await?;
+pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> Result<Detail, ApiError> {
+    let mut delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    let body = caller.ledger.body_find(caller.admin.tenant, &delivery).await?.ok_or(ApiError::NotFound)?;
+    let attempts = caller.ledger.attempt_list(id).await?;
     // An attempt that was recorded between the two reads has changed the delivery.
     if attempts.last().is_some_and(|last| last.attempt > delivery.attempts) {
-        delivery = state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+        delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     }
     Ok(Detail { delivery, body, attempts })
 }
 
 /// The webhook of one of the tenant's deliveries.
-pub(crate) async fn webhook_of(state: &State, admin: &Actor, id: DeliveryId) -> Result<Option<OwnWebhook>, ApiError> {
-    Ok(state.ledger.delivery_webhook(admin.tenant, id).await?)
+pub(crate) async fn webhook_of(caller: &Caller, id: DeliveryId) -> Result<Option<OwnWebhook>, ApiError> {
+    Ok(caller.ledger.delivery_webhook(caller.admin.tenant, id).await?)
 }
 
 /// Sends a delivery again, with the same id and body. The call is idempotent while the delivery waits for the first
 /// attempt of a run: two requests make one run. If the webhook is paused, the job is held. A delivery whose day ended
 /// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment.
-pub(crate) async fn resend(
-    state: &State,
-    admin: &Actor,
-    webhook: WebhookId,
-    id: DeliveryId,
-) -> Result<Delivery, ApiError> {
-    let webhook = webhooks::known(state, admin, webhook).await?;
-    state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
-    state.outbox.check().map_err(ApiError::BrokerAway)?;
-    match state.ledger.delivery_resend(admin, webhook.id(), id, state.keep).await? {
+pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
+    let webhook = webhooks::known(caller, webhook).await?;
+    caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    caller.outbox.check().map_err(ApiError::BrokerAway)?;
+    match caller.ledger.delivery_resend(&caller.admin, webhook.id(), id, caller.keep).await? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
         Resend::Cancelling => return Err(ApiError::Cancelling),
         Resend::Waiting => {}
         Resend::Begun(begun) => {
-            if let Err(error) = state.outbox.publish(&begun.batch).await
-                && state.ledger.resend_undo(&begun).await?
+            if let Err(error) = caller.outbox.publish(&begun.batch).await
+                && caller.ledger.resend_undo(&begun).await?
             {
                 return Err(ApiError::BrokerAway(error));
             }
-            tracing::info!(delivery = %id, webhook = %webhook.id(), tenant = %admin.tenant, "a delivery is sent again");
+            tracing::info!(delivery = %id, webhook = %webhook.id(), tenant = %caller.admin.tenant, "a delivery is sent again");
         }
     }
-    accepted(state, webhook, id).await
+    accepted(caller, webhook, id).await
 }
 
 /// A delivery whose job is published or in the outbox.

@@ -1,13 +1,13 @@
 //! What became of an event.
 
 use domain::EventId;
-use ledger::{Absence, Actor, FoundEvents};
+use ledger::{Absence, FoundEvents};
 
-use crate::{problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError};
 
 /// The tenant's events of this id. Another tenant's are unknown.
-pub(crate) async fn find(state: &State, admin: &Actor, id: EventId) -> Result<FoundEvents, ApiError> {
-    let found = state.ledger.event_find(admin.tenant, id, state.keep).await?;
+pub(crate) async fn find(caller: &Caller, id: EventId) -> Result<FoundEvents, ApiError> {
+    let found = caller.ledger.event_find(caller.admin.tenant, id, caller.keep).await?;
     if found.events.is_empty() { Err(ApiError::UnknownEvent) } else { Ok(found) }
 }
 

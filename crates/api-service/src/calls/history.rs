@@ -1,19 +1,18 @@
 //! Who changed what, and what administrators were told.
 
 use domain::{Notice, WebhookId};
-use ledger::{Actor, HistoryEntry, OwnWebhook, Page};
+use ledger::{HistoryEntry, OwnWebhook, Page};
 use uuid::Uuid;
 
-use crate::{problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError, state::State};
 
 /// What administrators did to a webhook, newest first. It is there for longer than the webhook's log.
 pub(crate) async fn history(
-    state: &State,
-    admin: &Actor,
+    caller: &Caller,
     webhook: WebhookId,
     page: Page<Uuid>,
 ) -> Result<Vec<HistoryEntry>, ApiError> {
-    state.ledger.history_list(admin.tenant, webhook, page).await?.ok_or(ApiError::NotFound)
+    caller.ledger.history_list(caller.admin.tenant, webhook, page).await?.ok_or(ApiError::NotFound)
 }
 
 /// What administrators were told of a webhook, newest first.

@@ -1,36 +1,30 @@
 //! Recoveries. The outbox relay sends what was dropped or skipped in a span of time again.
 
 use domain::WebhookId;
-use ledger::{Actor, NewRecovery, OwnWebhook, Recover, RecoverableCount, Recovery};
+use ledger::{NewRecovery, OwnWebhook, Recover, RecoverableCount, Recovery};
 use uuid::Uuid;
 
-use crate::{problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError, state::State};
 
 /// Begins a recovery, or finds the one that is running.
-pub(crate) async fn begin(
-    state: &State,
-    admin: &Actor,
-    webhook: WebhookId,
-    wanted: &NewRecovery,
-) -> Result<Recovery, ApiError> {
-    let recovery = match state.ledger.recovery_create(admin, webhook, wanted).await? {
+pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Recovery, ApiError> {
+    let recovery = match caller.ledger.recovery_create(&caller.admin, webhook, wanted).await? {
         Recover::NotFound => return Err(ApiError::NotFound),
         Recover::Cancelling => return Err(ApiError::Cancelling),
         Recover::UnderWay(recovery) => recovery,
     };
-    state.outbox.recoveries.notify_one();
-    tracing::info!(recovery = %recovery.id, %webhook, tenant = %admin.tenant, "deliveries are recovered");
+    caller.outbox.recoveries.notify_one();
+    tracing::info!(recovery = %recovery.id, %webhook, tenant = %caller.admin.tenant, "deliveries are recovered");
     Ok(recovery)
 }
 
 /// How many deliveries a recovery would send again.
 pub(crate) async fn count(
-    state: &State,
-    admin: &Actor,
+    caller: &Caller,
     webhook: WebhookId,
     wanted: &NewRecovery,
 ) -> Result<RecoverableCount, ApiError> {
-    let counted = state.ledger.recoverable_count(admin.tenant, webhook, wanted, state.keep).await?;
+    let counted = caller.ledger.recoverable_count(caller.admin.tenant, webhook, wanted, caller.keep).await?;
     counted.ok_or(ApiError::NotFound)
 }
 

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use domain::{Durations, OutcomeClass, WebhookId};
-use ledger::{Actor, HourCounts, OwnWebhook, Tally};
+use ledger::{HourCounts, OwnWebhook, Tally};
 use time::OffsetDateTime;
 
 use crate::{
+    caller::Caller,
     problem::ApiError,
     request::{Span, step_length},
     state::State,
@@ -32,12 +33,11 @@ pub(crate) async fn of_webhook(state: &State, webhook: OwnWebhook, span: &Span) 
 
 /// The counts of several of the tenant's webhooks, by hour.
 pub(crate) async fn of_webhooks(
-    state: &State,
-    admin: &Actor,
+    caller: &Caller,
     webhooks: &[WebhookId],
     span: &Span,
 ) -> Result<Vec<HourCounts>, ApiError> {
-    Ok(state.ledger.stats_by_webhook(admin.tenant, webhooks, (span.from, span.until)).await?)
+    Ok(caller.ledger.stats_by_webhook(caller.admin.tenant, webhooks, (span.from, span.until)).await?)
 }
 
 /// When the steps of a span begin.

@@ -1,39 +1,38 @@
 //! Test deliveries of a sample.
 
 use domain::{Event, EventId, EventType, TenantId, Timestamp, WebhookId, catalogue};
-use ledger::{Actor, Delivery, NewEvent, TestDelivery};
+use ledger::{Delivery, NewEvent, TestDelivery};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{deliveries::accepted, webhooks};
-use crate::{problem::ApiError, span::Trace, state::State};
+use crate::{caller::Caller, problem::ApiError, span::Trace};
 
 /// Sends a realistic sample of a subscribed event type. It is signed, retried and recorded like any event, but marked.
 /// Its trace is that of the request.
 pub(crate) async fn send(
-    state: &State,
-    admin: &Actor,
+    caller: &Caller,
     id: WebhookId,
     wish: Option<EventType>,
     trace: Trace,
 ) -> Result<Delivery, ApiError> {
-    let webhook = webhooks::find(state, admin, id).await?;
+    let webhook = webhooks::find(caller, id).await?;
     let event_type = subscribed(wish, &webhook.events)?;
-    state.outbox.check().map_err(ApiError::BrokerAway)?;
-    let event = sample(event_type, admin.tenant, trace)?;
-    let begun = match state.ledger.test_create(admin, &event, id).await? {
+    caller.outbox.check().map_err(ApiError::BrokerAway)?;
+    let event = sample(event_type, caller.admin.tenant, trace)?;
+    let begun = match caller.ledger.test_create(&caller.admin, &event, id).await? {
         TestDelivery::NotFound => return Err(ApiError::NotFound),
         TestDelivery::Paused => return Err(ApiError::WebhookInactive),
         TestDelivery::Begun(begun) => begun,
     };
-    if let Err(error) = state.outbox.publish(&begun.batch).await
-        && state.ledger.test_undo(&begun).await?
+    if let Err(error) = caller.outbox.publish(&begun.batch).await
+        && caller.ledger.test_undo(&begun).await?
     {
         return Err(ApiError::BrokerAway(error));
     }
-    tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %admin.tenant, "a test is sent");
-    accepted(state, webhooks::known(state, admin, id).await?, begun.delivery).await
+    tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %caller.admin.tenant, "a test is sent");
+    accepted(caller, webhooks::known(caller, id).await?, begun.delivery).await
 }
 
 /// The requested type, else the webhook's first.

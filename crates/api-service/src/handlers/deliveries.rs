@@ -2,43 +2,36 @@
 
 mod view;
 
-use actix_web::{HttpResponse, http::header::LOCATION, web::Data};
+use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::{DeliveryId, WebhookId};
 use ledger::{Delivery, DeliveryFilter};
 
 use self::view::{DeliveryView, DetailView};
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::{deliveries, webhooks},
     problem::{Answer, ApiError},
     request::{Id, List, Query, cursor_after},
-    state::State,
 };
 
 /// The deliveries of a webhook, deleted or not, newest event first. An unknown webhook counts before a faulty query.
 pub(crate) async fn list(
-    state: Data<State>,
-    admin: Administrator,
+    caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Query<DeliveryId, DeliveryFilter>, ApiError>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, &admin, webhook).await?;
+    let webhook = webhooks::known(&caller, webhook).await?;
     let Query(page, filter) = query?;
-    let page = deliveries::list(&state, webhook, filter, page).await?;
+    let page = deliveries::list(&caller, webhook, filter, page).await?;
     let next_cursor = page.next.map(|last| cursor_after(last.as_uuid()));
     let data = page.deliveries.iter().map(|delivery| DeliveryView::of(webhook.id(), delivery)).collect();
     Ok(HttpResponse::Ok().json(List { data, next_cursor }))
 }
 
 /// One delivery, with its request and every attempt.
-pub(crate) async fn read(
-    state: Data<State>,
-    admin: Administrator,
-    Id(webhook): Id<WebhookId>,
-    Id(id): Id<DeliveryId>,
-) -> Answer {
-    let webhook = webhooks::known(&state, &admin, webhook).await?;
-    let found = deliveries::find(&state, &admin, webhook, id).await?;
+pub(crate) async fn read(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> Answer {
+    let webhook = webhooks::known(&caller, webhook).await?;
+    let found = deliveries::find(&caller, webhook, id).await?;
     Ok(HttpResponse::Ok().json(DetailView::of(webhook.id(), &found.delivery, &found.body, &found.attempts)))
 }
 

@@ -1,17 +1,16 @@
 //! `GET /api/v1/events/{event_id}/`: what became of an event, for each webhook.
 
-use actix_web::{HttpResponse, web::Data};
+use actix_web::HttpResponse;
 use domain::{DeliveryId, EventId, EventType, WebhookId};
 use ledger::{Absence, EventAtWebhook, EventDelivery, FoundEvent};
 use serde::Serialize;
 use time::{OffsetDateTime, serde::rfc3339};
 
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::events::{self, explanation},
     problem::Answer,
     request::Id,
-    state::State,
 };
 
 /// The newest events of an id.
@@ -56,8 +55,8 @@ struct DeliveryView {
 }
 
 /// The tenant's events of this id. Another tenant's are unknown.
-pub(crate) async fn read(state: Data<State>, admin: Administrator, Id(id): Id<EventId>) -> Answer {
-    let found = events::find(&state, &admin, id).await?;
+pub(crate) async fn read(caller: Caller, Id(id): Id<EventId>) -> Answer {
+    let found = events::find(&caller, id).await?;
     let data = found.events.iter().map(|event| EventView::of(id, event)).collect();
     Ok(HttpResponse::Ok().json(EventsView { data, is_complete: found.is_complete }))
 }

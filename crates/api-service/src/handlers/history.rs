@@ -1,6 +1,6 @@
 //! `/api/v1/webhooks/{id}/history/` and `…/notices/`: who changed what, and what administrators were told.
 
-use actix_web::{HttpResponse, web::Data};
+use actix_web::HttpResponse;
 use domain::WebhookId;
 use ledger::{HistoryEntry, Page};
 use serde::Serialize;
@@ -9,11 +9,10 @@ use time::{OffsetDateTime, serde::rfc3339};
 use uuid::Uuid;
 
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::{history, webhooks},
     problem::{Answer, ApiError},
     request::{Id, List, Query, cut},
-    state::State,
 };
 
 /// An entry of a webhook's history.
@@ -28,14 +27,9 @@ struct HistoryView {
 }
 
 /// What administrators did to a webhook, newest first. It is there for longer than the webhook's log.
-pub(crate) async fn list(
-    state: Data<State>,
-    admin: Administrator,
-    Id(webhook): Id<WebhookId>,
-    query: Result<Query<Uuid>, ApiError>,
-) -> Answer {
+pub(crate) async fn list(caller: Caller, Id(webhook): Id<WebhookId>, query: Result<Query<Uuid>, ApiError>) -> Answer {
     let page = query.as_ref().map_or(FIRST, |Query(page, ())| Page { limit: page.limit + 1, ..*page });
-    let entries = history::history(&state, &admin, webhook, page).await?;
+    let entries = history::history(&caller, webhook, page).await?;
     let Query(page, ()) = query?;
     let (entries, next_cursor) = cut(entries, page.limit, |entry| entry.id);
     Ok(HttpResponse::Ok().json(List { data: entries.into_iter().map(HistoryView::of).collect(), next_cursor }))
@@ -43,14 +37,13 @@ pub(crate) async fn list(
 
 /// What administrators were told of a webhook, newest first.
 pub(crate) async fn notices(
-    state: Data<State>,
-    admin: Administrator,
+    caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Query<Uuid>, ApiError>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, &admin, webhook).await?;
+    let webhook = webhooks::known(&caller, webhook).await?;
     let Query(page, ()) = query?;
-    let notices = history::notices(&state, webhook, Page { limit: page.limit + 1, ..page }).await?;
+    let notices = history::notices(&caller, webhook, Page { limit: page.limit + 1, ..page }).await?;
     let (data, next_cursor) = cut(notices, page.limit, |notice| notice.notice_id);
     Ok(HttpResponse::Ok().json(List { data, next_cursor }))
 }

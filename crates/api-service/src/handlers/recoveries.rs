@@ -1,7 +1,7 @@
 //! `/api/v1/webhooks/{id}/recover/`: recoveries. The outbox relay sends what was dropped or skipped in a span of time
 //! again.
 
-use actix_web::{HttpResponse, http::header::LOCATION, web::Data};
+use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::WebhookId;
 use ledger::{NewRecovery, Recovery};
 use serde::Serialize;
@@ -11,11 +11,11 @@ use uuid::Uuid;
 
 use super::body::{Body, FromBody};
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::{recoveries, webhooks},
     problem::Answer,
     request::{Checked, Id, Members, RecoveryRequest},
-    state::{Rules, State},
+    state::Rules,
 };
 
 impl FromBody for RecoveryRequest {
@@ -43,35 +43,25 @@ struct RecoveryView<'a> {
 }
 
 /// Begins a recovery, or answers with the one that is running, or only with how many deliveries one would send.
-pub(crate) async fn begin(
-    state: Data<State>,
-    admin: Administrator,
-    Id(webhook): Id<WebhookId>,
-    Body(request): Body<RecoveryRequest>,
-) -> Answer {
+pub(crate) async fn begin(caller: Caller, Id(webhook): Id<WebhookId>, Body(request): Body<RecoveryRequest>) -> Answer {
     let wanted = match request {
         RecoveryRequest::Recover(wanted) => wanted,
-        RecoveryRequest::Count(wanted) => return count(&state, &admin, webhook, &wanted).await,
+        RecoveryRequest::Count(wanted) => return count(&caller, webhook, &wanted).await,
     };
-    let recovery = recoveries::begin(&state, &admin, webhook, &wanted).await?;
+    let recovery = recoveries::begin(&caller, webhook, &wanted).await?;
     let location = format!("/api/v1/webhooks/{webhook}/recover/{}/", recovery.id);
     Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
 }
 
-async fn count(state: &State, admin: &Administrator, webhook: WebhookId, wanted: &NewRecovery) -> Answer {
-    let counted = recoveries::count(state, admin, webhook, wanted).await?;
+async fn count(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Answer {
+    let counted = recoveries::count(caller, webhook, wanted).await?;
     Ok(HttpResponse::Ok().json(json!({"count": counted.count, "is_exact": counted.is_exact})))
 }
 
 /// Answers with a recovery's progress.
-pub(crate) async fn read(
-    state: Data<State>,
-    admin: Administrator,
-    Id(webhook): Id<WebhookId>,
-    Id(id): Id<Uuid>,
-) -> Answer {
-    let webhook = webhooks::known(&state, &admin, webhook).await?;
-    let recovery = recoveries::find(&state, webhook, id).await?;
+pub(crate) async fn read(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>) -> Answer {
+    let webhook = webhooks::known(&caller, webhook).await?;
+    let recovery = recoveries::find(&caller, webhook, id).await?;
     Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
 }
 

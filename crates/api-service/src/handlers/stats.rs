@@ -1,20 +1,19 @@
 //! `/api/v1/webhooks/{id}/stats/`: how a webhook's attempts went, by hour or day.
 
-use actix_web::{HttpResponse, web::Data};
+use actix_web::HttpResponse;
 use domain::WebhookId;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use time::{OffsetDateTime, serde::rfc3339};
 
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::{
         stats::{self, Counts},
         webhooks,
     },
     problem::{Answer, ApiError},
     request::{Id, Parameters, StatsQuery},
-    state::State,
 };
 
 /// The answer: a span, and its steps without gaps.
@@ -59,18 +58,17 @@ struct Percentiles {
 /// Answers with the statistics of the span that is asked for: the last 24 hours by hour, or the last 30 days by day,
 /// unless asked otherwise. An unknown webhook counts before a faulty query.
 pub(crate) async fn read(
-    state: Data<State>,
-    admin: Administrator,
+    caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Parameters<StatsQuery>, ApiError>,
 ) -> Answer {
-    let webhook = webhooks::known(&state, &admin, webhook).await?;
+    let webhook = webhooks::known(&caller, webhook).await?;
     let Parameters(asked) = query?;
     let span = asked.span(OffsetDateTime::now_utc()).map_err(ApiError::Parameters)?;
-    let tallies = stats::of_webhook(&state, webhook, &span).await?;
-    let by_step = stats::by_step(&tallies, stats::steps(&span), state.attempt_timeout);
+    let tallies = stats::of_webhook(&caller, webhook, &span).await?;
+    let by_step = stats::by_step(&tallies, stats::steps(&span), caller.attempt_timeout);
     let data = by_step.into_iter().map(|(from, counts)| StepView { from, counts: CountsView::of(counts) }).collect();
-    let total = CountsView::of(Counts::of(&tallies, state.attempt_timeout));
+    let total = CountsView::of(Counts::of(&tallies, caller.attempt_timeout));
     let (from, to, step) = (span.from, span.until, span.step.as_str());
     Ok(HttpResponse::Ok().json(StatsView { from, to, step, total, data }))
 }

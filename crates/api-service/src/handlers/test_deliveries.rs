@@ -1,6 +1,5 @@
 //! `POST /api/v1/webhooks/{id}/test/`: test deliveries of a sample.
 
-use actix_web::web::Data;
 use domain::{EventType, WebhookId};
 
 use super::{
@@ -8,12 +7,12 @@ use super::{
     deliveries::accepted,
 };
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::test_deliveries,
     problem::Answer,
     request::{Checked, Fields, Id, Members, Need, event_type},
     span::Trace,
-    state::{Rules, State},
+    state::Rules,
 };
 
 /// The event type that is asked for, if any.
@@ -31,11 +30,10 @@ impl FromBody for Wish {
 
 /// Sends a sample of a subscribed event type.
 pub(crate) async fn create(
-    state: Data<State>,
-    admin: Administrator,
+    caller: Caller,
     Id(id): Id<WebhookId>,
     trace: Trace,
     Body(Wish(wish)): Body<Wish>,
 ) -> Answer {
-    Ok(accepted(id, &test_deliveries::send(&state, &admin, id, wish, trace).await?))
+    Ok(accepted(id, &test_deliveries::send(&caller, id, wish, trace).await?))
 }

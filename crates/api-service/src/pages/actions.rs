@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use actix_web::{HttpResponse, http::StatusCode, web::Data};
+use actix_web::{HttpResponse, http::StatusCode};
 use console::{Done, Fault, Frame, Paths, Registered, Settings, WebhookForm};
 use domain::{DeliveryId, EventType, WebhookId, visible};
 use ledger::{Actor, NewRecovery, Recovery, WebhookChange};
@@ -19,13 +19,12 @@ use super::{
     views::{faults, recover_page, recovery_request},
 };
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::{cancellations, deliveries, recoveries, test_deliveries, webhooks},
     docs::RECEIVERS,
     problem::{Answer, ApiError},
     request::{Id, Registration, event_type, read_change},
     span::Trace,
-    state::State,
 };
 
 /// How many characters of a field are shown again.
@@ -36,9 +35,9 @@ const LONGEST_TIME: usize = 64;
 const OPEN: Duration = Duration::days(2);
 
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
-pub(super) async fn register(state: Data<State>, admin: Administrator, asked: Asked, form: Form) -> Answer {
+pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer {
     let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
-    let registration = match Registration::read(&form.webhook(), &state.rules) {
+    let registration = match Registration::read(&form.webhook(), &caller.rules) {
         Ok(registration) => registration,
         Err(violations) => {
             let again = filled_in(&form, violations);
@@ -46,13 +45,13 @@ pub(super) async fn register(state: Data<State>, admin: Administrator, asked: As
         }
     };
     let wanted = (registration.name.clone(), registration.url.as_str().to_owned(), registration.events.clone());
-    let id = id_of_form(&admin, number);
-    match webhooks::register(&state, &admin, id, registration).await {
+    let id = id_of_form(&caller.admin, number);
+    match webhooks::register(&caller, id, registration).await {
         Ok((webhook, secret)) => {
             let page = Registered { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
-        Err(ApiError::RegisteredBefore) => match webhooks::find(&state, &admin, id).await {
+        Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
             Ok(webhook) if (&webhook.name, &webhook.url, &webhook.events) != (&wanted.0, &wanted.1, &wanted.2) => {
                 Ok(filled_in_anew(&asked.frame, &form, &webhook.name))
             }
@@ -120,61 +119,55 @@ fn beginning(text: &str, most: usize) -> String {
 }
 
 /// Changes name, URL and events.
-pub(super) async fn change(
-    state: Data<State>,
-    admin: Administrator,
-    Id(id): Id<WebhookId>,
-    asked: Asked,
-    form: Form,
-) -> Answer {
-    match read_change(&form.webhook_changes(), &state.rules) {
+pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
+    match read_change(&form.webhook_changes(), &caller.rules) {
         Ok(change) => {
-            webhooks::change(&state, &admin, id, &change).await?;
+            webhooks::change(&caller, id, &change).await?;
             Ok(done(&Paths::of_webhook(id, "settings"), Done::Changed))
         }
         Err(violations) => {
-            let webhook = webhooks::find(&state, &admin, id).await?;
+            let webhook = webhooks::find(&caller, id).await?;
             let (shown, form) = (fields(&form, "shown_"), filled_in(&form, violations));
-            let page = Settings { webhook, form, shown, kept_days: state.kept_days() };
+            let page = Settings { webhook, form, shown, kept_days: caller.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
     }
 }
 
 /// Pauses the webhook.
-pub(super) async fn pause(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, _: Form) -> Answer {
-    switch(&state, &admin, id, false).await?;
+pub(super) async fn pause(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> Answer {
+    switch(&caller, id, false).await?;
     Ok(done(&Paths::webhook(id), Done::Paused))
 }
 
 /// Activates it.
-pub(super) async fn activate(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, _: Form) -> Answer {
-    switch(&state, &admin, id, true).await?;
+pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> Answer {
+    switch(&caller, id, true).await?;
     Ok(done(&Paths::webhook(id), Done::Activated))
 }
 
-async fn switch(state: &State, admin: &Actor, id: WebhookId, is_active: bool) -> Result<(), ApiError> {
+async fn switch(caller: &Caller, id: WebhookId, is_active: bool) -> Result<(), ApiError> {
     let change = WebhookChange { is_active: Some(is_active), ..WebhookChange::default() };
-    webhooks::change(state, admin, id, &change).await.map(|_| ())
+    webhooks::change(caller, id, &change).await.map(|_| ())
 }
 
 /// Cancels what waits, once that is confirmed.
-pub(super) async fn cancel(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, form: Form) -> Answer {
+pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> Answer {
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
-    cancellations::cancel(&state, &admin, id).await?;
+    cancellations::cancel(&caller, id).await?;
     Ok(done(&Paths::webhook(id), Done::Cancelled))
 }
 
 /// Deletes the webhook, once that is confirmed. One that is deleted already stays so.
-pub(super) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, form: Form) -> Answer {
+pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> Answer {
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
-    let deleted = webhooks::delete(&state, &admin, id).await;
+    let deleted = webhooks::delete(&caller, id).await;
     if matches!(deleted, Err(ApiError::NotFound)) {
-        webhooks::known(&state, &admin, id).await?;
+        webhooks::known(&caller, id).await?;
     } else {
         deleted?;
     }
@@ -182,52 +175,34 @@ pub(super) async fn delete(state: Data<State>, admin: Administrator, Id(id): Id<
 }
 
 /// Sends a test, of the event type that was chosen, if one was.
-pub(super) async fn test(
-    state: Data<State>,
-    admin: Administrator,
-    Id(id): Id<WebhookId>,
-    trace: Trace,
-    form: Form,
-) -> Answer {
+pub(super) async fn test(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, form: Form) -> Answer {
     let wish = match form.first("event_type") {
         "" => None,
         name => Some(event_type("event_type", &Value::from(name)).map_err(ApiError::Fields)?),
     };
-    let delivery = test_deliveries::send(&state, &admin, id, wish, trace).await?;
+    let delivery = test_deliveries::send(&caller, id, wish, trace).await?;
     Ok(done(&Paths::delivery(id, delivery.id), Done::Tested))
 }
 
 /// Sends a delivery again.
-pub(super) async fn resend(
-    state: Data<State>,
-    admin: Administrator,
-    Id(webhook): Id<WebhookId>,
-    Id(id): Id<DeliveryId>,
-    _: Form,
-) -> Answer {
-    deliveries::resend(&state, &admin, webhook, id).await?;
+pub(super) async fn resend(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>, _: Form) -> Answer {
+    deliveries::resend(&caller, webhook, id).await?;
     Ok(done(&Paths::delivery(webhook, id), Done::Resent))
 }
 
 /// Begins a recovery.
-pub(super) async fn recover(
-    state: Data<State>,
-    admin: Administrator,
-    Id(id): Id<WebhookId>,
-    asked: Asked,
-    form: Form,
-) -> Answer {
+pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
     let states = form.all("states").map(str::to_owned).collect::<Vec<_>>();
     match recovery_request(form.first("since"), form.first("until"), &states) {
         Ok(wanted) => {
-            let recovery = recoveries::begin(&state, &admin, id, &wanted).await?;
+            let recovery = recoveries::begin(&caller, id, &wanted).await?;
             let page = Paths::recovery(id, recovery.id);
             if is_of(&recovery, &wanted) { Ok(see_other(&page)) } else { Ok(done(&page, Done::Another)) }
         }
         Err(violations) => {
             let given = |field| beginning(form.first(field), LONGEST_TIME);
             let given = (given("since"), given("until"), states);
-            let page = recover_page(&state, &admin, id, given, Err(violations)).await?;
+            let page = recover_page(&caller, id, given, Err(violations)).await?;
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
     }

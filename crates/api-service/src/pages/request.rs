@@ -2,13 +2,13 @@
 
 use std::{borrow::Cow, future};
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload, web::Data};
+use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use console::{Done, Frame};
 use time::OffsetDateTime;
 use url::form_urlencoded;
 
 use super::form::token;
-use crate::{authentication::Administrator, problem::ApiError, request::LONGEST_QUERY, state::State};
+use crate::{caller::Caller, problem::ApiError, request::LONGEST_QUERY};
 
 /// The frame of the page that is answered, and what its query string asks for.
 pub(super) struct Asked {
@@ -33,15 +33,15 @@ impl FromRequest for Asked {
     type Future = future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let admin = Administrator::from_request(request, payload).into_inner();
-        let logs_out = request.app_data::<Data<State>>().is_some_and(|state| state.console.login_url.is_none());
+        let caller = Caller::from_request(request, payload).into_inner();
         if request.query_string().len() > LONGEST_QUERY {
             return future::ready(Err(ApiError::QueryTooLong(LONGEST_QUERY)));
         }
-        future::ready(admin.map(|admin| {
+        future::ready(caller.map(|caller| {
             let query = request.query_string().to_owned();
-            let token = token(request).unwrap_or_default();
-            let frame = Frame { user: admin.user.clone(), token, now: OffsetDateTime::now_utc(), done: None, logs_out };
+            let (user, token) = (caller.admin.user.clone(), token(request).unwrap_or_default());
+            let logs_out = caller.console.login_url.is_none();
+            let frame = Frame { user, token, now: OffsetDateTime::now_utc(), done: None, logs_out };
             let mut asked = Self { frame, query };
             asked.frame.done = Done::read(&asked.first("done"));
             asked

@@ -10,14 +10,13 @@ use actix_web::{
         StatusCode,
         header::{CONTENT_DISPOSITION, CONTENT_TYPE},
     },
-    web::Data,
 };
 use console::{
     Bar, Deliveries, DeliveryPage, Fares, Fault, Find, Found, Health, History, Listed, LogQuery, Paths, Progress,
     Range, RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
 };
 use domain::{DeliveryId, WebhookId};
-use ledger::{Actor, DeliveryFilter, NewRecovery, OwnWebhook, Page, Recoverable, Webhook};
+use ledger::{DeliveryFilter, NewRecovery, OwnWebhook, Page, Recoverable, Webhook};
 use serde_json::{Value, json};
 use url::form_urlencoded;
 use uuid::Uuid;
@@ -28,11 +27,10 @@ use super::{
     see_other,
 };
 use crate::{
-    authentication::Administrator,
+    caller::Caller,
     calls::{self, events::explanation, recoveries, stats, webhooks as webhook_calls},
     problem::{Answer, ApiError},
     request::{Checked, Id, MAX_LIMIT, Members, Query, RecoveryRequest, cursor_after, cut},
-    state::State,
     violation::{LISTED, Violation},
 };
 
@@ -41,8 +39,8 @@ const ROWS: u16 = 40;
 const ENTRIES: u16 = 20;
 
 /// The list of webhooks, the worst first.
-pub(super) async fn webhooks(state: Data<State>, admin: Administrator, asked: Asked) -> Answer {
-    let mut found = all_webhooks(&state, &admin).await?;
+pub(super) async fn webhooks(caller: Caller, asked: Asked) -> Answer {
+    let mut found = all_webhooks(&caller).await?;
     let mut by_health: Vec<(Health, u64)> = Vec::new();
     found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.name.to_lowercase()));
     for health in found.iter().map(Health::of) {
@@ -61,15 +59,15 @@ pub(super) async fn webhooks(state: Data<State>, admin: Administrator, asked: As
     let pages = found.len().div_ceil(Webhooks::LISTED).max(1);
     let page = asked.first("page").parse().unwrap_or(0).min(pages - 1);
     let shown: Vec<Webhook> = found.into_iter().skip(page * Webhooks::LISTED).take(Webhooks::LISTED).collect();
-    let listed = with_hours(&state, &admin, shown, &asked).await?;
+    let listed = with_hours(&caller, shown, &asked).await?;
     let view = Webhooks { search, health, listed, by_health, page: (page, pages) };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
 }
 
-async fn all_webhooks(state: &State, admin: &Actor) -> Result<Vec<Webhook>, ApiError> {
+async fn all_webhooks(caller: &Caller) -> Result<Vec<Webhook>, ApiError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = webhook_calls::list(state, admin, Page { after, limit: MAX_LIMIT }).await?;
+        let page = webhook_calls::list(caller, Page { after, limit: MAX_LIMIT }).await?;
         let is_last = page.len() < usize::from(MAX_LIMIT);
         after = page.last().map(|webhook| webhook.id);
         all.extend(page);
@@ -79,10 +77,10 @@ async fn all_webhooks(state: &State, admin: &Actor) -> Result<Vec<Webhook>, ApiE
     }
 }
 
-async fn with_hours(state: &State, admin: &Actor, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {
+async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {
     let span = fares::span(Range::Day, asked.frame.now);
     let ids: Vec<_> = shown.iter().map(|webhook| webhook.id).collect();
-    let counts = stats::of_webhooks(state, admin, &ids, &span).await?;
+    let counts = stats::of_webhooks(caller, &ids, &span).await?;
     let number = |count: i64| u64::try_from(count).unwrap_or_default();
     let bars: HashMap<_, _> = counts
         .into_iter()
@@ -106,14 +104,14 @@ async fn with_hours(state: &State, admin: &Actor, shown: Vec<Webhook>, asked: &A
 }
 
 /// The form that registers a webhook.
-pub(super) async fn register(_: Administrator, asked: Asked) -> Answer {
+pub(super) async fn register(_: Caller, asked: Asked) -> Answer {
     Ok(html(StatusCode::OK, WebhookForm::default().registration(&asked.frame, Uuid::now_v7())))
 }
 
 /// The webhook, and whether it was deleted.
-async fn framed(state: &State, admin: &Actor, id: WebhookId) -> Result<(OwnWebhook, WebhookFrame), ApiError> {
-    let own = webhook_calls::known(state, admin, id).await?;
-    match webhook_calls::find(state, admin, id).await {
+async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook, WebhookFrame), ApiError> {
+    let own = webhook_calls::known(caller, id).await?;
+    match webhook_calls::find(caller, id).await {
         Ok(webhook) => Ok((own, WebhookFrame::Live(Box::new(webhook)))),
         Err(ApiError::NotFound) => Ok((own, WebhookFrame::Deleted(id))),
         Err(error) => Err(error),
@@ -121,11 +119,11 @@ async fn framed(state: &State, admin: &Actor, id: WebhookId) -> Result<(OwnWebho
 }
 
 /// A webhook: its health, how it fared, and its log.
-pub(super) async fn log(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
-    let (own, webhook) = framed(&state, &admin, id).await?;
+pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+    let (own, webhook) = framed(&caller, id).await?;
     let range = Range::read(&asked.first("range")).unwrap_or_default();
     let fares = match &webhook {
-        WebhookFrame::Live(_) => Some(fares::of(&state, own, range, asked.frame.now).await?),
+        WebhookFrame::Live(_) => Some(fares::of(&caller, own, range, asked.frame.now).await?),
         WebhookFrame::Deleted(_) => None::<Fares>,
     };
     let mut query = LogQuery {
@@ -139,7 +137,7 @@ pub(super) async fn log(state: Data<State>, admin: Administrator, Id(id): Id<Web
     };
     let (deliveries, next) = match read_log(&query) {
         Ok(Query(page, filter)) => {
-            let found = calls::deliveries::list(&state, own, filter, page).await?;
+            let found = calls::deliveries::list(&caller, own, filter, page).await?;
             (found.deliveries, found.next.map(|last| cursor_after(last.as_uuid())))
         }
         Err(violations) => {
@@ -180,28 +178,22 @@ pub(super) fn faults(violations: Vec<Violation>) -> Vec<Fault> {
 
 /// One delivery.
 pub(super) async fn delivery(
-    state: Data<State>,
-    admin: Administrator,
+    caller: Caller,
     Id(webhook): Id<WebhookId>,
     Id(id): Id<DeliveryId>,
     asked: Asked,
 ) -> Answer {
-    let (own, webhook) = framed(&state, &admin, webhook).await?;
-    let found = calls::deliveries::find(&state, &admin, own, id).await?;
+    let (own, webhook) = framed(&caller, webhook).await?;
+    let found = calls::deliveries::find(&caller, own, id).await?;
     let body = String::from_utf8_lossy(&found.body).into_owned();
     let page = DeliveryPage { webhook, delivery: found.delivery, body, attempts: found.attempts };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
 /// The body of a delivery, to download.
-pub(super) async fn body(
-    state: Data<State>,
-    admin: Administrator,
-    Id(webhook): Id<WebhookId>,
-    Id(id): Id<DeliveryId>,
-) -> Answer {
-    let own = webhook_calls::known(&state, &admin, webhook).await?;
-    let found = calls::deliveries::find(&state, &admin, own, id).await?;
+pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> Answer {
+    let own = webhook_calls::known(&caller, webhook).await?;
+    let found = calls::deliveries::find(&caller, own, id).await?;
     Ok(HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "application/json"))
         .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{id}.json\"")))
@@ -209,39 +201,39 @@ pub(super) async fn body(
 }
 
 /// A webhook's settings.
-pub(super) async fn settings(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
-    let webhook = webhook_calls::find(&state, &admin, id).await?;
+pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+    let webhook = webhook_calls::find(&caller, id).await?;
     let form = WebhookForm {
         name: webhook.name.clone(),
         url: webhook.url.clone(),
         events: webhook.events.iter().map(ToString::to_string).collect(),
         faults: Vec::new(),
     };
-    let page = Settings { webhook, shown: form.clone(), form, kept_days: state.kept_days() };
+    let page = Settings { webhook, shown: form.clone(), form, kept_days: caller.kept_days() };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
 /// Who did what, and what was told.
-pub(super) async fn history(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
-    let (own, webhook) = framed(&state, &admin, id).await?;
+pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+    let (own, webhook) = framed(&caller, id).await?;
     let page = |name: &str| Page { after: asked.first(name).parse().ok(), limit: ENTRIES + 1 };
-    let entries = calls::history::history(&state, &admin, id, page("cursor")).await?;
+    let entries = calls::history::history(&caller, id, page("cursor")).await?;
     let (entries, next) = cut(entries, ENTRIES, |entry| entry.id);
-    let notices = calls::history::notices(&state, own, page("notices")).await?;
+    let notices = calls::history::notices(&caller, own, page("notices")).await?;
     let (notices, next_notices) = cut(notices, ENTRIES, |notice| notice.notice_id);
     let view = History { webhook, entries, next, told: Told { notices, next: next_notices } };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
 }
 
 /// What a recovery would send, and how much that is.
-pub(super) async fn recover(state: Data<State>, admin: Administrator, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
     let (since, until) = (asked.first("since"), asked.first("until"));
     let states: Vec<String> = asked.all("states").map(Into::into).collect();
     let wanted = match &*since {
         "" => Ok(None),
         _ => recovery_request(&since, &until, &states).map(Some),
     };
-    let page = recover_page(&state, &admin, id, (since, until, states), wanted).await?;
+    let page = recover_page(&caller, id, (since, until, states), wanted).await?;
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
@@ -257,21 +249,20 @@ pub(super) fn recovery_request(since: &str, until: &str, states: &[String]) -> C
 
 /// The page of a recovery's form, with what was filled in, and how many deliveries that is.
 pub(super) async fn recover_page(
-    state: &State,
-    admin: &Actor,
+    caller: &Caller,
     id: WebhookId,
     (since, until, states): (String, String, Vec<String>),
     wanted: Checked<Option<NewRecovery>>,
 ) -> Result<RecoverForm, ApiError> {
-    let own = webhook_calls::known(state, admin, id).await?;
-    let webhook = webhook_calls::find(state, admin, id).await?;
-    let running = recoveries::running(state, own).await?;
+    let own = webhook_calls::known(caller, id).await?;
+    let webhook = webhook_calls::find(caller, id).await?;
+    let running = recoveries::running(caller, own).await?;
     let mut states: Vec<Recoverable> = states.iter().filter_map(|name| name.parse().ok()).collect();
     if since.is_empty() {
         states = Recoverable::ALL.to_vec();
     }
     let (count, faults) = match wanted {
-        Ok(Some(wanted)) => (Some(recoveries::count(state, admin, id, &wanted).await?), Vec::new()),
+        Ok(Some(wanted)) => (Some(recoveries::count(caller, id, &wanted).await?), Vec::new()),
         Ok(None) => (None, Vec::new()),
         Err(violations) => (None, faults(violations)),
     };
@@ -279,34 +270,28 @@ pub(super) async fn recover_page(
 }
 
 /// The progress of a recovery.
-pub(super) async fn recovery(
-    state: Data<State>,
-    admin: Administrator,
-    Id(webhook): Id<WebhookId>,
-    Id(id): Id<Uuid>,
-    asked: Asked,
-) -> Answer {
-    let (own, frame) = framed(&state, &admin, webhook).await?;
-    let recovery = recoveries::find(&state, own, id).await?;
+pub(super) async fn recovery(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>, asked: Asked) -> Answer {
+    let (own, frame) = framed(&caller, webhook).await?;
+    let recovery = recoveries::find(&caller, own, id).await?;
     let states = recovery.states.iter().filter_map(|name| name.parse().ok()).collect();
     // What it has passed, or what came after it was asked for, may be dropped again and is none of its work.
     let since = DeliveryId::from(recovery.reached).occurred_at().max(recovery.since);
     let until = recovery.until.map_or(recovery.created_at, |until| until.min(recovery.created_at));
     let rest = NewRecovery { since, until: Some(until), states };
     let left = match (&frame, recovery.finished_at) {
-        (WebhookFrame::Live(_), None) => Some(recoveries::count(&state, &admin, webhook, &rest).await?),
+        (WebhookFrame::Live(_), None) => Some(recoveries::count(&caller, webhook, &rest).await?),
         _ => None,
     };
     Ok(html(StatusCode::OK, Progress { webhook: frame, recovery, left }.render(&asked.frame)))
 }
 
 /// What became of an event, or the page of a delivery or a webhook.
-pub(super) async fn find(state: Data<State>, admin: Administrator, asked: Asked) -> Answer {
+pub(super) async fn find(caller: Caller, asked: Asked) -> Answer {
     let id = asked.first("id");
     let found = match Uuid::try_parse(&id) {
         _ if id.is_empty() => Found::Nothing,
         Err(_) => Found::NoId,
-        Ok(uuid) => match look_up(&state, &admin, uuid).await? {
+        Ok(uuid) => match look_up(&caller, uuid).await? {
             Ok(path) => return Ok(see_other(&path)),
             Err(found) => found,
         },
@@ -315,18 +300,18 @@ pub(super) async fn find(state: Data<State>, admin: Administrator, asked: Asked)
 }
 
 /// The page that an id leads to, or the events that have it.
-async fn look_up(state: &State, admin: &Actor, id: Uuid) -> Result<Result<String, Found>, ApiError> {
+async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, Found>, ApiError> {
     if let Ok(delivery) = id.to_string().parse()
-        && let Some(webhook) = calls::deliveries::webhook_of(state, admin, delivery).await?
+        && let Some(webhook) = calls::deliveries::webhook_of(caller, delivery).await?
     {
         return Ok(Ok(Paths::delivery(webhook.id(), delivery)));
     }
-    match webhook_calls::known(state, admin, id.into()).await {
+    match webhook_calls::known(caller, id.into()).await {
         Ok(_) => return Ok(Ok(Paths::webhook(id.into()))),
         Err(ApiError::NotFound) => {}
         Err(error) => return Err(error),
     }
-    match calls::events::find(state, admin, id.into()).await {
+    match calls::events::find(caller, id.into()).await {
         Ok(events) => Ok(Err(Found::Events(id.into(), events))),
         Err(unknown @ ApiError::UnknownEvent) => Ok(Err(Found::Unknown(unknown.to_string()))),
         Err(error) => Err(error),

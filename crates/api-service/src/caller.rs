@@ -1,0 +1,35 @@
+//! Who calls, and what every call works with.
+
+use std::{future, ops::Deref};
+
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web::Data};
+use ledger::Actor;
+
+use crate::{problem::ApiError, state::State};
+
+/// The administrator who calls, with the state that is shared by all workers. Handlers get the tenant and the user only
+/// from here.
+pub(crate) struct Caller {
+    pub(crate) admin: Actor,
+    state: Data<State>,
+}
+
+impl Deref for Caller {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+/// Behind `authentication::admit` there is always one.
+impl FromRequest for Caller {
+    type Error = ApiError;
+    type Future = future::Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let admin = request.extensions().get::<Actor>().cloned();
+        let caller = admin.zip(request.app_data::<Data<State>>().cloned()).map(|(admin, state)| Self { admin, state });
+        future::ready(caller.ok_or(ApiError::NotLoggedIn))
+    }
+}
