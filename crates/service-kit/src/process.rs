@@ -36,19 +36,11 @@ where
 {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match arguments.iter().map(|argument| argument.to_str()).collect::<Vec<_>>()[..] {
-        [] => start(name, service),
-        [Some("--version" | "-V")] => say(&format!("{name} {}", env!("CARGO_PKG_VERSION"))),
-        [Some("--help" | "-h")] => say(&help(name, about)),
-        _ => fail(UNUSABLE, &format!("{name}: takes no arguments but --help and --version")),
+        [] => {}
+        [Some("--version" | "-V")] => return say(&format!("{name} {}", env!("CARGO_PKG_VERSION"))),
+        [Some("--help" | "-h")] => return say(&help(name, about)),
+        _ => return fail(UNUSABLE, &format!("{name}: takes no arguments but --help and --version")),
     }
-}
-
-fn start<S, F, E>(name: &str, service: S) -> ExitCode
-where
-    S: FnOnce(Settings, CancellationToken) -> F,
-    F: Future<Output = Result<(), E>> + Send + 'static,
-    E: Into<BoxError> + Send + 'static,
-{
     let settings = match prepare() {
         Ok(settings) => settings,
         Err(error) => return fail(UNUSABLE, &report::line(name, &error)),
