@@ -32,6 +32,11 @@ pub(crate) async fn list(caller: &Caller, page: Page<WebhookId>) -> Result<Vec<W
     Ok(caller.ledger.webhook_list(caller.admin.tenant, page).await?)
 }
 
+/// All of them.
+pub(crate) async fn all(caller: &Caller) -> Result<Vec<Webhook>, ApiError> {
+    Ok(caller.ledger.webhooks_all(caller.admin.tenant).await?)
+}
+
 /// One of the tenant's webhooks. An unknown one and another tenant's are answered alike.
 pub(crate) async fn find(caller: &Caller, id: WebhookId) -> Result<Webhook, ApiError> {
     caller.ledger.webhook_find(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)

@@ -30,7 +30,7 @@ use crate::{
     caller::Caller,
     calls::{self, events::explanation, recoveries, stats, webhooks as webhook_calls},
     problem::{Answer, ApiError},
-    request::{Checked, Id, MAX_LIMIT, Members, Query, RecoveryRequest, cursor_after, cut},
+    request::{Checked, Id, Members, Query, RecoveryRequest, cursor_after, cut},
     violation::{LISTED, Violation},
 };
 
@@ -40,7 +40,7 @@ const ENTRIES: u16 = 20;
 
 /// The list of webhooks, the worst first.
 pub(super) async fn webhooks(caller: Caller, asked: Asked) -> Answer {
-    let mut found = all_webhooks(&caller).await?;
+    let mut found = webhook_calls::all(&caller).await?;
     let mut by_health: Vec<(Health, u64)> = Vec::new();
     found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.name.to_lowercase()));
     for health in found.iter().map(Health::of) {
@@ -62,19 +62,6 @@ pub(super) async fn webhooks(caller: Caller, asked: Asked) -> Answer {
     let listed = with_hours(&caller, shown, &asked).await?;
     let view = Webhooks { search, health, listed, by_health, page: (page, pages) };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
-}
-
-async fn all_webhooks(caller: &Caller) -> Result<Vec<Webhook>, ApiError> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let page = webhook_calls::list(caller, Page { after, limit: MAX_LIMIT }).await?;
-        let is_last = page.len() < usize::from(MAX_LIMIT);
-        after = page.last().map(|webhook| webhook.id);
-        all.extend(page);
-        if is_last {
-            return Ok(all);
-        }
-    }
 }
 
 async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {

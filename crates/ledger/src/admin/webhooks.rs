@@ -190,6 +190,23 @@ impl Ledger {
         rows.into_iter().map(|(row, health, backlog)| row.read(health, backlog)).collect()
     }
 
+    /// All of the tenant's webhooks, oldest first, read in pages.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn webhooks_all(&self, tenant: TenantId) -> Result<Vec<Webhook>, LedgerError> {
+        let (mut all, mut page) = (Vec::new(), Page { after: None, limit: 200 });
+        loop {
+            let listed = self.webhook_list(tenant, page).await?;
+            let is_last = listed.len() < usize::from(page.limit);
+            page.after = listed.last().map(|webhook| webhook.id);
+            all.extend(listed);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
     /// One of the tenant's webhooks.
     ///
     /// # Errors

@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use domain::{TenantId, WebhookId};
-use ledger::{Actor, Backlog, Ledger, Page, Task, Webhook};
+use domain::TenantId;
+use ledger::{Actor, Backlog, Ledger, Task, Webhook};
 use tokio::time::{Instant, sleep};
 
 use super::{BREATH, TELL, TRIES, sure::Sure};
 use crate::{away, output};
 
-/// Webhooks that are read at once.
-const PAGE: u16 = 100;
 /// How often it is looked whether somebody else has taken the last steps.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -20,7 +18,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: S
     let before = away::database(ledger.tenant_condition(tenant).await)?;
     ensure!(before.registered + before.deleted > 0, "the ledger knows no webhook of tenant {tenant}");
     if before.registered > 0 {
-        for webhook in webhooks(ledger, tenant).await? {
+        for webhook in away::database(ledger.webhooks_all(tenant).await)? {
             output::line(described(&webhook))?;
         }
         output::line(format_args!("{} webhook(s) of tenant {tenant} are to be deleted", before.registered))?;
@@ -38,7 +36,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: S
     let mut deleted = 0;
     // Until there is none: administrators may register others meanwhile.
     loop {
-        let webhooks = webhooks(ledger, tenant).await?;
+        let webhooks = away::database(ledger.webhooks_all(tenant).await)?;
         if webhooks.is_empty() {
             break;
         }
@@ -51,20 +49,6 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: S
     output::line(format_args!(
         "tenant {tenant} is stopped: {deleted} webhook(s) are deleted{earlier}, and nothing waits for them any more"
     ))
-}
-
-/// The tenant's webhooks that are not deleted.
-async fn webhooks(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<Vec<Webhook>> {
-    let (mut webhooks, mut after): (Vec<Webhook>, Option<WebhookId>) = (Vec::new(), None);
-    loop {
-        let page = away::database(ledger.webhook_list(tenant, Page { after, limit: PAGE }).await)?;
-        after = page.last().map(|webhook| webhook.id);
-        let is_last = page.len() < usize::from(PAGE);
-        webhooks.extend(page);
-        if is_last {
-            return Ok(webhooks);
-        }
-    }
 }
 
 fn described(Webhook { id, name, backlog, .. }: &Webhook) -> String {
