@@ -12,7 +12,7 @@ use crate::{
     admin::{
         history::{Action, Actor, add_history},
         tasks::begin_cancellation,
-        webhooks::END_RECOVERIES,
+        webhooks::{END_RECOVERIES, of},
     },
     clock::now,
     error::LedgerError,
@@ -36,12 +36,9 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.
     pub async fn webhook_cancel(&self, actor: &Actor, webhook: WebhookId) -> Result<Cancellation, LedgerError> {
-        let (tenant, id) = (actor.tenant.as_uuid(), webhook.as_uuid());
+        let id = webhook.as_uuid();
         // Resends and recoveries share this lock. So each of them sees the cancellation, or is seen by its steps.
-        let lock = webhooks::table
-            .filter(webhooks::id.eq(id).and(webhooks::tenant_id.eq(tenant)).and(webhooks::deleted_at.is_null()))
-            .select(webhooks::id)
-            .for_update();
+        let lock = webhooks::table.find(id).filter(of(actor.tenant)).select(webhooks::id).for_update();
         self.run(async |conn| {
             conn.transaction(async |conn| {
                 let locked: Option<Uuid> = lock.first(conn).await.optional()?;

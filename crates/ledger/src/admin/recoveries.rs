@@ -21,7 +21,7 @@ use crate::{
         outbox::add_to_outbox,
         resends::{begin, first_kept},
         tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
-        webhooks::{OwnWebhook, lock},
+        webhooks::{OwnWebhook, lock, of},
     },
     error::LedgerError,
     pool::Ledger,
@@ -201,12 +201,7 @@ impl Ledger {
         wanted: &NewRecovery,
         keep: Duration,
     ) -> Result<Option<RecoverableCount>, LedgerError> {
-        let own = webhooks::table.filter(
-            webhooks::id
-                .eq(webhook.as_uuid())
-                .and(webhooks::tenant_id.eq(tenant.as_uuid()))
-                .and(webhooks::deleted_at.is_null()),
-        );
+        let own = webhooks::table.find(webhook.as_uuid()).filter(of(tenant));
         let counted: Option<Counted> = self
             .run(async |conn| {
                 if !diesel::select(diesel::dsl::exists(own)).get_result::<bool>(conn).await? {
