@@ -1,7 +1,7 @@
 //! A lane: slots, of which nobody holds more than a share (a throttle for noisy neighbours), and the patience of a job
 //! that waits for one (crates/README.md, fairness).
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use domain::{TenantId, WebhookId};
 use tokio::{
@@ -102,12 +102,11 @@ pub(crate) struct Admission {
 type HeldShares = (Share<WebhookId>, Share<TenantId>);
 
 impl Admission {
-    /// Makes the attempt. It is starting for `starting_for` at most.
-    pub(crate) async fn spend<T>(mut self, attempt: impl Future<Output = T>) -> T {
+    /// Makes the attempt. It is starting for `starting_for` at most. The attempt's state is large, so it stays where it is.
+    pub(crate) async fn spend<T>(mut self, mut attempt: Pin<&mut impl Future<Output = T>>) -> T {
         self.begin();
         let Self { starting, starting_for, slot: _slot, _body } = self;
-        tokio::pin!(attempt);
-        if let Ok(made) = timeout(starting_for, &mut attempt).await {
+        if let Ok(made) = timeout(starting_for, attempt.as_mut()).await {
             return made;
         }
         drop(starting);

@@ -1,6 +1,6 @@
 //! The line: a job's way from its look-up to its attempt. Each step returns what the next one needs, or the job's end.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use domain::{Job, Traceparent, Verdict};
@@ -86,7 +86,8 @@ impl Line {
                     let after = OffsetDateTime::now_utc() - delivery.occurred_at;
                     self.shared.metrics.first_attempt(receipt.lane, after.as_seconds_f64());
                 }
-                Ok(admission.spend(self.sender.attempt(job, delivery, &secret, body)).await)
+                let attempt = pin!(self.sender.attempt(job, delivery, &secret, body));
+                Ok(admission.spend(attempt).await)
             }
             Err(error) => {
                 drop(admission);

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 use crate::{
     address::RefusedAddress,
@@ -103,6 +103,12 @@ impl WebhookUrl {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.written
+    }
+
+    /// What is asked for: the URL in its normal form, without its fragment.
+    #[must_use]
+    pub fn without_fragment(&self) -> &str {
+        &self.parsed[..Position::AfterQuery]
     }
 
     /// The URL in its normal form.

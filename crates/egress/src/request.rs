@@ -22,15 +22,17 @@ pub struct Post {
     pub body: Bytes,
 }
 
+/// How many headers are added to a POST's own.
+const ADDED: usize = 4;
+
 /// Builds the request. Its own headers replace those of the same name in `post`.
 pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
-    let mut url = post.url.as_url().clone();
-    url.set_fragment(None);
-    let uri = Uri::try_from(url.as_str()).map_err(|_| Failure::Unwritable("URL"))?;
+    let uri = Uri::try_from(post.url.without_fragment()).map_err(|_| Failure::Unwritable("URL"))?;
     let mut request = Request::new(Full::new(post.body.clone()));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     let headers = request.headers_mut();
+    headers.reserve(post.headers.len() + ADDED);
     for (name, value) in &post.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Failure::Unwritable("header"))?;
         let value = HeaderValue::from_str(value).map_err(|_| Failure::Unwritable("header"))?;

@@ -1,4 +1,4 @@
-use std::cell::Cell;
+use std::{cell::Cell, pin::pin};
 
 use futures_util::{FutureExt, future::join_all};
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ async fn begin(lane: &Lane, attempts: &mut JoinSet<()>, count: usize, attempt: D
     for _ in 0..count {
         let (webhook, tenant) = ids(1, 1);
         let admission = lane.patience(webhook, tenant).admit(None).await.ok().unwrap();
-        attempts.spawn(admission.spend(tokio::time::sleep(attempt)));
+        attempts.spawn(async move { admission.spend(pin!(tokio::time::sleep(attempt))).await });
         tokio::task::yield_now().await;
     }
     began.elapsed().as_millis()
@@ -134,7 +134,7 @@ async fn what_hung_together_does_not_begin_together_again() {
     let waiting = (0..256).map(|_| async {
         let admission = lane.patience(ids(1, 1).0, ids(1, 1).1).admit(None).await.ok().unwrap();
         last.set(Instant::now());
-        admission.spend(tokio::time::sleep(hangs)).await;
+        admission.spend(pin!(tokio::time::sleep(hangs))).await;
     });
     join_all(waiting).await;
     let took = (last.get() - began - hangs).as_millis();

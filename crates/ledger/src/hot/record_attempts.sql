@@ -1,17 +1,17 @@
 -- Records attempts, a row of `made` each. Returns the deliveries that expected them.
 --
--- Deliveries are locked first, then health, then statistics, each in the order of keys. So dispatchers that record at the same time wait
--- for one another and never deadlock. The rows that many attempts share, of statistics and of health, are best written
--- last, to be locked for little more than a commit. So they stand before `logged`: of CTEs that nothing reads, the server
--- runs the last one first (without a promise).
+-- Deliveries are locked first, then health, then statistics, each in the order of keys. So dispatchers that record at
+-- the same time wait for one another and never deadlock. The rows that many attempts share, of statistics and of health,
+-- are best written last, to be locked for little more than a commit. So they stand before `logged`: of CTEs that nothing
+-- reads, the server runs the last one first (without a promise).
 
 -- The statement "inserts" deliveries, and the conflict updates them. That finds each row's partition and place by its
 -- id alone, even with a plan made while the tables were empty. A delivery that is gone must not be created: its row
 -- would have an empty event type, which fails the statement in the end.
 --
--- A delivery that was cancelled during the attempt stays cancelled, unless the attempt succeeded. One that was resent during it keeps waiting for
--- its new run, which begins after this attempt. If a resend is taken back while its first attempt is under way, the
--- attempt is recorded as one of the resend's run.
+-- A delivery that was cancelled during the attempt stays cancelled, unless the attempt succeeded. One that was resent
+-- during it keeps waiting for its new run, which begins after this attempt. If a resend is taken back while its first
+-- attempt is under way, the attempt is recorded as one of the resend's run.
 , done AS (
     INSERT INTO deliveries AS d (
         id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, next_attempt_at
@@ -32,9 +32,12 @@
     RETURNING d.id, d.event_type, d.state, d.next_attempt_at
 )
 
--- Only attempts that the ledger expects count: the delivery's counter was one lower.
+-- Only attempts that the ledger expects count: the delivery's counter was one lower. While nothing is dropped, nobody
+-- looks for what is.
 , counted AS MATERIALIZED (
-    SELECT *, (delivery_id IN (SELECT id FROM done WHERE state = 'dropped')) IS TRUE AS is_dropped
+    SELECT
+        *,
+        new_state = 'dropped' AND (delivery_id IN (SELECT id FROM done WHERE state = 'dropped')) IS TRUE AS is_dropped
     FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE
 )
 
@@ -42,7 +45,7 @@
 , tallied AS (
     INSERT INTO webhook_stats AS s (webhook_id, hour, outcome, bucket, attempts, dropped)
     SELECT
-        webhook_id, date_trunc('hour', finished_at, 'UTC') AS hour, outcome, bucket,
+        webhook_id, date_bin('1 hour', finished_at, '2000-01-01Z') AS hour, outcome, bucket,
         count(*), count(*) FILTER (WHERE is_dropped)
     FROM counted GROUP BY webhook_id, hour, outcome, bucket ORDER BY webhook_id, hour, outcome, bucket
     ON CONFLICT (webhook_id, hour, outcome, bucket) DO UPDATE SET
@@ -74,12 +77,12 @@
         dropped, coalesce(cardinality(drops), 0) - dropped, first_dropped
     FROM health
     CROSS JOIN LATERAL (
-        SELECT array_agg(at) AS since, min(at) AS failing_since
-        FROM unnest(failures) AS at WHERE at > coalesce(success_at, '-infinity')
-    ) AS failed
-    CROSS JOIN LATERAL (
-        SELECT count(*)::integer AS dropped FROM unnest(drops) AS at WHERE at > coalesce(success_at, '-infinity')
-    ) AS lost
+        SELECT
+            array_agg(failed) FILTER (WHERE failed > coalesce(success_at, '-infinity')) AS since,
+            min(failed) FILTER (WHERE failed > coalesce(success_at, '-infinity')) AS failing_since,
+            (count(*) FILTER (WHERE lost > coalesce(success_at, '-infinity')))::integer AS dropped
+        FROM unnest(failures, drops) AS later(failed, lost)
+    ) AS later
     ON CONFLICT (webhook_id) DO UPDATE SET
         last_success_at = greatest(h.last_success_at, excluded.last_success_at),
         (failure_count, recent_failures, failing_since) = (
