@@ -16,7 +16,6 @@ use traces::{Exporter, Traces};
 use crate::{
     DatabaseWatch, ListenError, OpsServer, Readiness, Settings, SettingsError,
     connections::{self, Unusable},
-    exporting::Exporting,
     pool, usage,
 };
 
@@ -62,7 +61,7 @@ pub struct Running {
     pub finished: CancellationToken,
     finish: DropGuard,
     health: JoinHandle<()>,
-    exporting: Option<Exporting>,
+    exporting: Option<JoinHandle<()>>,
 }
 
 impl Foundation {
@@ -120,7 +119,8 @@ impl Foundation {
         pool::show(&ledger, &mut metrics);
         usage::show(&mut metrics);
         traces.register(&mut metrics);
-        let exporting = exporter.map(|exporter| Exporting::start(exporter, deadline, shutdown, &finished));
+        let export = exporter.map(|exporter| exporter.run(shutdown.clone(), deadline, finished.clone()));
+        let exporting = export.map(tokio::spawn);
         let database = DatabaseWatch::start(&ledger, &mut metrics, finished.clone());
         let publisher = broker.publisher(finished.clone());
         let readiness =
@@ -133,13 +133,13 @@ impl Foundation {
 
 impl Running {
     /// Ends what runs beside the work. Waits until the operations port is closed (a second for an answer that is under
-    /// way), and until the last spans are exported: to the shutdown's deadline, and a second at least.
+    /// way), and until the last spans are exported, for as long as the exporter goes on.
     pub async fn finish(self) {
         let Self { finish, health, exporting, .. } = self;
         drop(finish);
         let exported = async {
             if let Some(exporting) = exporting {
-                exporting.done().await;
+                let _ = exporting.await;
             }
         };
         let _ = tokio::join!(health, exported);

@@ -2,7 +2,6 @@
 
 pub mod connections;
 mod database_watch;
-mod exporting;
 mod foundation;
 mod listen;
 pub mod logs;

@@ -29,9 +29,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a batch is tried, since its first try. Then it makes way for the next, in case that it is the batch itself
 /// that the collector cannot take.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
-/// How long the exporter goes on after closing, with the export under way. A collector that never answers must not hold
-/// up the end of a process.
-const LAST: Duration = Duration::from_secs(3);
+/// How long the exporter goes on after closing at least, even if the work has taken the whole deadline, and at most: a
+/// collector that never answers must not hold up the end of a process.
+const SHORTEST_END: Duration = Duration::from_secs(1);
+const LONGEST_END: Duration = Duration::from_secs(3);
 
 /// Exports spans, one batch at a time. Nobody waits for it.
 pub struct Exporter {
@@ -55,17 +56,18 @@ enum Failure {
 }
 
 impl Exporter {
-    /// Exports until `closing`, and then what is left, for three seconds at most, and only until the collector is away.
-    /// Ends at once when told to `give_up`. What is left then is dropped.
-    pub async fn run(mut self, closing: CancellationToken, give_up: CancellationToken) {
-        let limit = async {
+    /// Exports until `closing`, and then what is left: only until the collector is away, and for what remains of
+    /// `deadline` since `shutdown`, but for one second at least and three at most. What is left then is dropped.
+    pub async fn run(mut self, shutdown: CancellationToken, deadline: Duration, closing: CancellationToken) {
+        let end = async {
+            closing.run_until_cancelled(shutdown.cancelled()).await;
+            let shut_down_at = Instant::now();
             closing.cancelled().await;
-            sleep(LAST).await;
+            sleep(deadline.saturating_sub(shut_down_at.elapsed()).clamp(SHORTEST_END, LONGEST_END)).await;
         };
         let is_all_done = tokio::select! {
             is_all_done = self.work(&closing) => is_all_done,
-            () = give_up.cancelled() => false,
-            () = limit => false,
+            () = end => false,
         };
         if !is_all_done {
             let waiting = std::iter::from_fn(|| self.ended.try_recv().ok()).count();
@@ -217,30 +219,32 @@ mod tests {
         exporter
     }
 
-    #[tokio::test]
-    async fn a_collector_that_is_silent_holds_up_no_end() {
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let exporter = exporter(silent.local_addr().unwrap(), BATCH + 88);
-        let stats = exporter.stats.clone();
-        let (closing, give_up) = (CancellationToken::new(), CancellationToken::new());
-        let running = tokio::spawn(exporter.run(closing.clone(), give_up.clone()));
-        let _under_way = silent.accept().await.unwrap();
-        closing.cancel();
-        give_up.cancel();
-        timeout(SOON, running).await.unwrap().unwrap();
-        assert_eq!(stats.dropped(), 600);
-    }
-
-    #[tokio::test]
-    async fn a_collector_that_is_silent_does_not_take_the_whole_deadline() {
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let exporter = exporter(silent.local_addr().unwrap(), BATCH + 88);
-        let (stats, closing) = (exporter.stats.clone(), CancellationToken::new());
-        let running = tokio::spawn(exporter.run(closing.clone(), CancellationToken::new()));
-        let _under_way = silent.accept().await.unwrap();
-        closing.cancel();
-        timeout(LAST * 2, running).await.unwrap().unwrap();
-        assert_eq!(stats.dropped(), 600);
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_collector_holds_up_no_end_longer_than_the_deadline_and_three_seconds() {
+        let seconds = Duration::from_secs;
+        for (deadline, worked, end) in [
+            (seconds(25), seconds(0), LONGEST_END),
+            (seconds(25), seconds(23), seconds(2)),
+            (seconds(25), seconds(25), SHORTEST_END),
+            (seconds(0), seconds(0), SHORTEST_END),
+            (Duration::MAX, seconds(25), LONGEST_END),
+        ] {
+            let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let exporter = exporter(silent.local_addr().unwrap(), BATCH + 88);
+            let stats = exporter.stats.clone();
+            let (shutdown, closing) = (CancellationToken::new(), CancellationToken::new());
+            let running = tokio::spawn(exporter.run(shutdown.clone(), deadline, closing.clone()));
+            let _under_way = silent.accept().await.unwrap();
+            shutdown.cancel();
+            sleep(worked).await;
+            assert!(!running.is_finished());
+            let closed_at = Instant::now();
+            closing.cancel();
+            running.await.unwrap();
+            let took = closed_at.elapsed();
+            assert!(took.abs_diff(end) < seconds(1) / 10, "{took:?} after {worked:?} of {deadline:?}");
+            assert_eq!(stats.dropped(), 600);
+        }
     }
 
     #[tokio::test]
@@ -249,10 +253,10 @@ mod tests {
         let exporter = exporter(listener.local_addr().unwrap(), BATCH + 88);
         let (stats, closing) = (exporter.stats.clone(), CancellationToken::new());
         closing.cancel();
-        let running = tokio::spawn(exporter.run(closing, CancellationToken::new()));
+        let running = tokio::spawn(exporter.run(CancellationToken::new(), SOON, closing));
         // It hangs up, the second time too.
         drop(listener.accept().await.unwrap());
-        assert!(timeout(LAST, listener.accept()).await.is_err(), "it was tried again");
+        assert!(timeout(LONGEST_END, listener.accept()).await.is_err(), "it was tried again");
         timeout(SOON, running).await.unwrap().unwrap();
         assert_eq!(stats.dropped(), 600);
     }
@@ -262,7 +266,7 @@ mod tests {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let exporter = exporter(nobody, BATCH + 88);
         let stats = exporter.stats.clone();
-        let running = tokio::spawn(exporter.run(CancellationToken::new(), CancellationToken::new()));
+        let running = tokio::spawn(exporter.run(CancellationToken::new(), SOON, CancellationToken::new()));
         sleep(PATIENCE - LONGEST_PAUSE).await;
         assert_eq!(stats.dropped(), 0);
         sleep(LONGEST_PAUSE * 3).await;
