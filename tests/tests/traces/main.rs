@@ -4,6 +4,7 @@
 
 mod collector;
 mod exported;
+mod stopping;
 
 use domain::EventType;
 use end_to_end::{
