@@ -92,6 +92,17 @@ impl Collector {
         look(&self.exports.lock().unwrap())
     }
 
+    /// Checks that no byte of what came shows one of these.
+    pub(crate) fn assert_untold(&self, secrets: &[&str]) {
+        self.with_exports(|exports| {
+            for export in exports {
+                let text = String::from_utf8_lossy(&export.body);
+                let shown: Vec<_> = secrets.iter().filter(|secret| text.contains(**secret)).collect();
+                assert!(shown.is_empty(), "{shown:?} in {text:?}");
+            }
+        });
+    }
+
     /// All spans so far, whatever it answered.
     pub(crate) fn spans(&self) -> Vec<Seen> {
         self.with_exports(|exports| exports.iter().flat_map(|export| read(&export.body)).collect())

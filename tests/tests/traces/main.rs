@@ -4,6 +4,7 @@
 
 mod collector;
 mod exported;
+mod failed;
 mod stopping;
 
 use domain::EventType;
