@@ -1,11 +1,6 @@
 //! Work that a request asks for and that is done afterwards, in steps: deletion and activation.
 
-use std::{
-    collections::HashSet,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use end_to_end::{
     api::Api,
@@ -304,16 +299,20 @@ async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
     .await;
 }
 
+/// A cancellation and a recovery, each with a delivery.
+async fn due_steps(system: &System) {
+    let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4());
+    history::made(system, tenant, &webhook.to_string(), 2, "CASE i WHEN 1 THEN 'pending' ELSE 'dropped' END").await;
+    system.sql(&format!("INSERT INTO webhook_tasks (webhook_id, task) VALUES ('{webhook}', 'cancel')")).await;
+    let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
+    system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
+}
+
 /// A step that waits in vain for a lock does not keep its lease, which lasts for 30 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_that_gives_up_a_lock_is_due_again_within_seconds() {
     System::prepared(Options::default(), async |system| {
-        let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4());
-        history::made(&system, tenant, &webhook.to_string(), 2, "CASE i WHEN 1 THEN 'pending' ELSE 'dropped' END")
-            .await;
-        system.sql(&format!("INSERT INTO webhook_tasks (webhook_id, task) VALUES ('{webhook}', 'cancel')")).await;
-        let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
-        system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
+        due_steps(&system).await;
         let ledger = system.ledger_as("steps", 1);
         let hold = system.database_session("BEGIN; SELECT FROM deliveries FOR UPDATE").await;
         let keep = Duration::from_secs(30 * 86_400);
@@ -329,26 +328,48 @@ async fn a_step_that_gives_up_a_lock_is_due_again_within_seconds() {
     .await;
 }
 
-/// A recovery whose row somebody keeps locked: the step that fails waits no longer for it than for any other lock.
+/// Has a step of `table` fail over a lock, and somebody else lock its row before it is made due again. Returns whether the
+/// step failed, without waiting for that row.
+async fn fails_while_its_row_is_locked(system: &System, table: &str) -> bool {
+    // The update that leases a step passes this gate. The next one, which makes it due again, waits.
+    let gate = format!(
+        "CREATE FUNCTION gate_of_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+           IF EXISTS (SELECT FROM {table} WHERE leased_until > now()) THEN PERFORM pg_advisory_xact_lock(1); END IF; \
+           RETURN NULL; END $$; \
+         CREATE TRIGGER gate BEFORE UPDATE ON {table} EXECUTE FUNCTION gate_of_{table}(); \
+         SELECT pg_advisory_lock(1)"
+    );
+    let (gate, ledger) = (system.database_session(&gate).await, system.ledger_as("steps", 1));
+    let step = async {
+        match table {
+            "recoveries" => ledger.recovery_step(10, Duration::ZERO, Duration::from_secs(30 * 86_400)).await,
+            _ => ledger.task_step(Task::Cancel, None, Duration::ZERO).await,
+        }
+    };
+    let lock = async {
+        let at_the_gate = "SELECT count(*) FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory'";
+        let has_failed = async || (system.count(at_the_gate).await == 1).then_some(());
+        eventually("the step has failed", SOON, has_failed).await;
+        let row = system.database_session(&format!("BEGIN; SELECT FROM {table} FOR UPDATE")).await;
+        gate.batch_execute("SELECT pg_advisory_unlock(1)").await.unwrap();
+        row
+    };
+    // A statement waits for 20 s.
+    let both = async { tokio::join!(step, lock) };
+    tokio::time::timeout(Duration::from_secs(10), both).await.is_ok_and(|(step, _row)| step.is_err())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_that_gives_up_a_lock_does_not_wait_to_be_due_again() {
     System::prepared(Options::default(), async |system| {
-        let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4());
-        history::made(&system, tenant, &webhook.to_string(), 1, "'dropped'").await;
-        let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
-        system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
-        let ledger = system.ledger_as("steps", 1);
+        due_steps(&system).await;
         let _deliveries = system.database_session("BEGIN; SELECT FROM deliveries FOR UPDATE").await;
-        let recovery = system.database_session("BEGIN").await;
-        let began = Instant::now();
-        let step = ledger.recovery_step(10, Duration::ZERO, Duration::from_secs(30 * 86_400));
-        // The step has locked the recovery, and waits for the delivery. When it gives up, the other has the recovery.
-        let lock = async {
-            system.wait_for_locked_out(1).await;
-            recovery.batch_execute("SELECT FROM recoveries FOR UPDATE").await.unwrap();
-        };
-        let (step, ()) = tokio::join!(step, lock);
-        assert!(step.is_err() && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        for table in ["webhook_tasks", "recoveries"] {
+            assert!(fails_while_its_row_is_locked(&system, table).await, "{table}: it waits for the row");
+            let leased = format!("SELECT count(*) FROM {table} WHERE leased_until > now() + interval '10 seconds'");
+            assert_eq!(system.count(&leased).await, 1, "{table}: the lease stays, as the row was locked");
+        }
     })
     .await;
 }
