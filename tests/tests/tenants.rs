@@ -19,16 +19,25 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use ledger::{Actor, Erased, Ledger, SETTLING};
-use tokio::{process::Command, time::Instant};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::Command,
+    time::Instant,
+};
 use uuid::Uuid;
 
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Runs `webhookctl tenant`. Returns the exit code, standard output and standard error.
-async fn tenant(system: &System, arguments: &[&str]) -> (i32, String, String) {
+fn command(system: &System, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("webhookctl"));
     command.arg("tenant").args(arguments).env_clear().envs(&system.variables).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").expect("it starts");
+    command
+}
+
+/// Runs `webhookctl tenant`. Returns the exit code, standard output and standard error.
+async fn tenant(system: &System, arguments: &[&str]) -> (i32, String, String) {
+    let output = command(system, arguments).output();
+    let output = tokio::time::timeout(SOON, output).await.expect("it ends").expect("it starts");
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
@@ -449,17 +458,20 @@ async fn erases_after_a_wait(
 ) -> (i32, String, Duration) {
     deleted_ago(system, SETTLING - Duration::from_secs(3)).await;
     let began = Instant::now();
-    let connected =
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'webhookctl'";
-    let meanwhile = async {
-        eventually("it has begun", SOON, || async { (system.count(connected).await > 0).then_some(()) }).await;
-        // It reads first how far the tenant has left.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut command = command(system, &["erase", id, "--yes"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let run = async {
+        let mut said = String::new();
+        while !said.contains("waiting for") && out.read_line(&mut said).await.unwrap() > 0 {}
         meanwhile.await;
+        out.read_to_string(&mut said).await.unwrap();
+        let output = child.wait_with_output().await.unwrap();
+        said.push_str(&String::from_utf8(output.stderr).unwrap());
+        (output.status.code().unwrap_or(-1), said)
     };
-    let arguments = ["erase", id, "--yes"];
-    let ((code, out, err), ()) = tokio::join!(tenant(system, &arguments), meanwhile);
-    (code, out + &err, began.elapsed())
+    let (code, said) = tokio::time::timeout(SOON, run).await.expect("it ends");
+    (code, said, began.elapsed())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
