@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Component, Path, PathBuf},
+    process::Command,
 };
 
 use crate::root;
@@ -148,6 +149,33 @@ fn every_link_of_every_page_leads_to_a_file_and_to_a_heading() {
     let (links, bad) = site.links();
     assert!(bad.is_empty(), "{bad:#?}");
     assert!(site.pages.len() > 30 && links > 200, "only {links} links of {} pages were read", site.pages.len());
+}
+
+#[test]
+fn every_link_of_the_debian_packages_pages_leads_to_what_it_has() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("package-pages-{}", std::process::id()));
+    let written = Command::new(root().join("deploy/local/lib/package_pages")).arg(root()).arg(&folder).status();
+    assert!(written.unwrap().success());
+    let site = Site::read(folder.clone());
+    let (links, bad) = site.links();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert!(links > 80, "only {links} links of {} pages were read", site.pages.len());
+    for page in
+        ["hosts.md", "webhookctl.md", "defaults.toml", "prometheus/alerts.yml", "grafana/dashboards/overview.json"]
+    {
+        assert!(folder.join(page).exists(), "{page}");
+    }
+    let security = &site.pages[Path::new("security.md")];
+    assert!(
+        security.contains("](webhookctl.md#rotating-the-keys)"),
+        "a link leads to where its target is in the package"
+    );
+    let readme = &site.pages[Path::new("README.md")];
+    assert!(
+        readme.contains("Kubernetes (`deploy/helm/README.md` in the repository)"),
+        "what the package has not is no link"
+    );
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
