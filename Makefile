@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz deploy-check bench bench-isolation volume openapi release-contracts run images images-check compose-check audit package package-check lint clean toolchain
+.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz deploy-check bench bench-isolation volume openapi release-contracts run watch images images-check compose-check audit package package-check lint clean toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -10,7 +10,7 @@ STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
 BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool deploy/local/package deploy/local/package-check deploy/local/deploy-check deploy/local/images deploy/local/compose deploy/local/audit deploy/images/base deploy/compose/prepare deploy/local/stand-ins/postgres deploy/local/stand-ins/rabbitmq .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/watch deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool deploy/local/package deploy/local/package-check deploy/local/deploy-check deploy/local/images deploy/local/compose deploy/local/audit deploy/images/base deploy/compose/prepare deploy/local/stand-ins/postgres deploy/local/stand-ins/rabbitmq .ci/run
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,8 +87,11 @@ openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
 release-contracts: ## Keep the messages' contracts as the released ones (proto-schemas/CHANGES.md)
 	@cp proto-schemas/*.schema.json proto-schemas/asyncapi.yaml proto-schemas/released/
 
-run: up build ## Run the three services in the foreground until Ctrl-C
+run: up build ## Run the three services in the foreground until Ctrl-C (DISPATCHERS=1)
 	@deploy/local/run
+
+watch: ## Watch them by Prometheus with the operators' alerts (installed if missing), until Ctrl-C
+	@deploy/local/watch
 
 package: toolchain ## Make a Debian package of the services, their systemd units and the documentation, in target/package
 	@deploy/local/package
