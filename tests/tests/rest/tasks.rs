@@ -352,7 +352,7 @@ async fn fails_while_its_row_is_locked(system: &System, table: &str) -> bool {
         let has_failed = async || (system.count(at_the_gate).await == 1).then_some(());
         eventually("the step has failed", SOON, has_failed).await;
         let row = system.database_session(&format!("BEGIN; SELECT FROM {table} FOR UPDATE")).await;
-        gate.batch_execute("SELECT pg_advisory_unlock(1)").await.unwrap();
+        gate.batch_execute("SELECT pg_advisory_unlock(1)").await.expect("the gate opens");
         row
     };
     // A statement waits for 20 s.
