@@ -98,6 +98,7 @@ async fn nothing_is_wrong_with_a_service_that_runs() {
         webhooks.create("https://example.com/hook", &["quote.closed"]).await;
         let report = until_well(&system).await;
         assert!(report.screen.contains("\nNothing is wrong"), "{}", report.screen);
+        assert!(report.screen.contains("current: the last migration is 20"), "{}", report.screen);
         let right: Vec<_> = report.of("ok").collect();
         let areas = [
             "settings",
@@ -239,6 +240,13 @@ async fn what_is_away_hides_nothing_else() {
         let report = doctor(&with(&system, "BROKER__URL", &both), &[]).await;
         assert_eq!((report.code, report.of("warning").any(|id| id == "broker.connection")), (0, true));
 
+        let mut unset = system.variables.clone();
+        unset.retain(|name, _| name != "WEBHOOKS__DATABASE__URL");
+        let report = doctor(&unset, &[]).await;
+        let (text, _) = report.only("settings.usable");
+        assert_eq!(text, "database.url (WEBHOOKS__DATABASE__URL) is not set");
+        assert!(report.of("ok").any(|id| id == "services.dispatchers"), "{}", report.screen);
+
         for (name, value, fault) in [
             ("DATABASE__URL", "nonsense", "database.url (WEBHOOKS__DATABASE__URL)"),
             ("EGRESS__EXTRA_CA_FILE", "/no/such/file", "egress.extra_ca_file"),
@@ -303,4 +311,22 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         assert!(report.of("ok").any(|id| id == "broker.version"), "{}", report.screen);
     })
     .await;
+}
+
+#[tokio::test]
+async fn all_settings_that_are_missing_are_named_at_once() {
+    let report = doctor(&HashMap::new(), &[]).await;
+    let errors = report.checks.iter().filter(|check| check["level"] == "error");
+    let told: Vec<_> = errors.map(|check| check["text"].as_str().unwrap()).collect();
+    let expected = [
+        "database.url (WEBHOOKS__DATABASE__URL) is not set",
+        "broker.url (WEBHOOKS__BROKER__URL) is not set",
+        "secrets.keys (WEBHOOKS__SECRETS__KEYS) is not set",
+    ];
+    assert_eq!(told, expected, "{}", report.screen);
+    assert_eq!((report.code, report.wrong()), (1, vec!["settings.usable"]));
+
+    let report = doctor(&HashMap::from([("WEBHOOKS__LOG__FORMAT".to_owned(), "xml".to_owned())]), &[]).await;
+    let faults: Vec<_> = ["broker.url", "database.url", "log.format"].map(|name| report.screen.contains(name)).into();
+    assert_eq!(faults, [true; 3], "{}", report.screen);
 }

@@ -3,6 +3,7 @@
 //! Environment variables `WEBHOOKS__SECTION__KEY` win over an optional TOML file, named by `WEBHOOKS_CONFIG`. The file
 //! wins over the built-in defaults. Unknown or unusable settings are refused, with the key in both spellings.
 
+mod draft;
 mod error;
 mod parse;
 mod sections;
@@ -16,6 +17,7 @@ use std::path::Path;
 use serde::Deserialize;
 use url::Url;
 
+pub use draft::Draft;
 pub use error::{Key, SettingsError};
 pub use sections::{
     Api, Broker, Console, Database, Dispatcher, Egress, Ingest, Limits, Log, LogFormat, Notices, Ops, Reconcile,
@@ -52,19 +54,17 @@ impl Settings {
     /// Reads the settings of this process from its environment and the file that `WEBHOOKS_CONFIG` names, if any.
     ///
     /// # Errors
-    /// The first [`SettingsError`] found.
+    /// All settings that are missing, or the first of other [`SettingsError`]s.
     pub fn load() -> Result<Self, SettingsError> {
-        let file = sources::file_of_process();
-        Self::from_sources(file.as_deref(), sources::variables_of_process()?)
+        Draft::load().complete()
     }
 
     /// The same from sources that the caller supplies. Ignores variables that do not begin with `WEBHOOKS__`.
     ///
     /// # Errors
-    /// The first [`SettingsError`] found.
+    /// All settings that are missing, or the first of other [`SettingsError`]s.
     pub fn from_sources(file: Option<&Path>, env: HashMap<String, String>) -> Result<Self, SettingsError> {
-        let merged = sources::merge(file, env)?;
-        Ok(Self::deserialize(tree::Node(merged))?)
+        Draft::from_sources(file, env).complete()
     }
 
     /// The keys that seal signing secrets, for the processes that need them.

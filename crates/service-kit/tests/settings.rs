@@ -363,6 +363,24 @@ fn a_required_setting_that_is_missing_is_named() {
 }
 
 #[test]
+fn all_required_settings_that_are_missing_are_named_at_once_before_other_faults() {
+    let of = |more: &[(&str, &str)]| {
+        let variables = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Settings::from_sources(None, variables.collect()).unwrap_err().to_string()
+    };
+    let both = "broker.url (WEBHOOKS__BROKER__URL) and database.url (WEBHOOKS__DATABASE__URL) are not set";
+    assert_eq!(of(&[]), both);
+    assert_eq!(of(&[("WEBHOOKS__LOG__FORMAT", "xml")]), both);
+    let keys = ["a.one", "a.two", "a.three"].map(SettingsError::missing);
+    let keys = keys.into_iter().flat_map(|error| match error {
+        SettingsError::Missing { keys } => keys,
+        other => panic!("{other}"),
+    });
+    let three = "a.one (WEBHOOKS__A__ONE), a.two (WEBHOOKS__A__TWO) and a.three (WEBHOOKS__A__THREE) are not set";
+    assert_eq!(SettingsError::Missing { keys: keys.collect() }.to_string(), three);
+}
+
+#[test]
 fn missing_secret_keys_are_named_when_a_process_needs_them() {
     for settings in [load(&[]), load(&[("WEBHOOKS__SECRETS__KEYS", "")])] {
         let error = settings.unwrap().secret_keys().unwrap_err();

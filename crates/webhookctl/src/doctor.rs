@@ -11,7 +11,8 @@ use finding::Level;
 /// Looks at settings, database, broker and services, and says what is wrong and how to mend it. It changes nothing, and
 /// ends within 20 seconds whatever is away.
 ///
-/// Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong, 2 arguments that cannot be used.
+/// Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong, settings included, 2 arguments that cannot
+/// be used.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Prints one JSON document: the worst `level` (`ok`, `note`, `warning` or `error`), and of each of the `checks` its
@@ -21,7 +22,7 @@ pub(crate) struct Arguments {
     /// A command that runs `rabbitmqctl` on a node of the broker. It adds what AMQP does not show: nodes, alarms,
     /// members, leaders and policies of queues, bindings. Its words are separated by blanks; no shell reads them.
     ///
-    /// Such as "sudo rabbitmqctl", or "kubectl exec rabbit-0 -- rabbitmqctl".
+    /// Such as "sudo rabbitmqctl", or "kubectl exec POD -- rabbitmqctl".
     #[arg(long, value_name = "COMMAND")]
     rabbitmqctl: Option<String>,
 }

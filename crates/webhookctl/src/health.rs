@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use bytes::Bytes;
-use egress::{EgressError, Internal, InternalConfig};
+use egress::{Internal, InternalConfig};
 use hyper::{HeaderMap, Method};
 
-use crate::{PROCESS, output};
+use crate::{PROCESS, arguments, output};
 
 /// The longest answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
-/// Asks a process whether it is well: the exit code is 0 if it answers 2xx in time, and 1 otherwise. For the health checks
-/// of containers, whose image has no other program. Needs no settings.
+/// Asks a process whether it is well. For the health checks of containers, whose image has no other program. Needs no
+/// settings.
+///
+/// Exit codes: 0 it answers 2xx in time, 1 it does not, 2 arguments that cannot be used.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// What to ask, such as http://127.0.0.1:9081/readyz.
+    #[arg(value_parser = arguments::url)]
     url: String,
     /// How long the whole answer may take.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
@@ -32,11 +35,8 @@ pub(crate) async fn run(Arguments { url, timeout }: Arguments) -> anyhow::Result
         user_agent: PROCESS.to_owned(),
         answer_limit: LONGEST_ANSWER,
     };
-    let process = Internal::new(config).map_err(|error| match error {
-        EgressError::Url => anyhow!("{url}: not an absolute URL of http or https"),
-        error => error.into(),
-    })?;
-    let answer = process.send(Method::GET, HeaderMap::new(), Bytes::new()).await.with_context(|| url.clone())?;
+    let answer =
+        Internal::new(config)?.send(Method::GET, HeaderMap::new(), Bytes::new()).await.with_context(|| url.clone())?;
     output::line(format_args!("{} {}", answer.status, String::from_utf8_lossy(&answer.body).trim_end()))?;
     Ok((200..300).contains(&answer.status))
 }

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use domain::{EventType, TenantId};
-use hyper::Uri;
+use hyper::http::uri::Authority as HostAndPort;
 use service_kit::{Settings, SettingsError, shutdown};
 use signing::SigningSecret;
 use tokio::{
@@ -25,6 +25,8 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::arguments::{self, Misuse};
 
 use self::{answers::Answers, certificate::Authority, registration::Registration, screen::Screen, server::Server};
 
@@ -37,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
     /// The host in the webhook's URL, which is also the certificate's name.
-    #[arg(long, default_value = "localhost")]
+    #[arg(long, default_value = "localhost", value_parser = host)]
     host: String,
     /// The folder of the authority that signs the certificate. What is missing there is made. `make up` makes one that
     /// `make run` trusts [default: webhookctl in the user's folder of data].
@@ -54,7 +56,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
     events: Vec<EventType>,
     /// The address of the API [default: the setting `api.listen`].
-    #[arg(long, value_name = "URL", requires = "register")]
+    #[arg(long, value_name = "URL", requires = "register", value_parser = arguments::url)]
     api: Option<String>,
     /// The signing secret of a webhook that exists already, as it was shown, or `-` to read it from standard input.
     /// `--register` needs none.
@@ -71,7 +73,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     delay: Duration,
     /// Hands each delivery to this URL as it came, and its answer back.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["status", "attempts"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["status", "attempts"], value_parser = arguments::url)]
     forward: Option<String>,
     /// Shows long bodies as a whole.
     #[arg(long)]
@@ -91,7 +93,6 @@ pub(crate) async fn run(settings: Result<Settings, SettingsError>, arguments: Ar
     })?;
     let port = listener.local_addr().context("the listener has no address")?.port();
     let url = format!("https://{}/", authority_of(&arguments.host, port));
-    ensure!(Uri::try_from(&url).is_ok(), "--host {}: not the name of a host", arguments.host);
 
     let screen = Screen::new(arguments.full);
     screen.listening(&url, arguments.forward.as_deref());
@@ -136,6 +137,14 @@ fn on_signals() -> io::Result<CancellationToken> {
     Ok(stop)
 }
 
+/// The name or the address of a host.
+fn host(text: &str) -> Result<String, &'static str> {
+    match authority_of(text, 443).parse::<HostAndPort>() {
+        Ok(parsed) if parsed.host().trim_matches(['[', ']']) == text => Ok(text.to_owned()),
+        _ => Err("not the name of a host"),
+    }
+}
+
 /// Host and port in a URL.
 fn authority_of(host: &str, port: u16) -> String {
     match host.parse::<IpAddr>() {
@@ -153,7 +162,7 @@ fn given(argument: Option<String>) -> anyhow::Result<Option<String>> {
         io::stdin().read_to_string(&mut secret).context("standard input cannot be read")?;
     }
     let secret = secret.trim();
-    ensure!(secret.starts_with("whsec_"), "--secret: a signing secret begins with whsec_");
+    ensure!(secret.starts_with("whsec_"), Misuse("--secret: a signing secret begins with whsec_".to_owned()));
     Ok(Some(secret.to_owned()))
 }
 

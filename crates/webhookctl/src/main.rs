@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod arguments;
 mod away;
 mod body;
 mod connect;
@@ -20,8 +21,10 @@ use clap::{Parser, Subcommand};
 use domain::TenantId;
 use service_kit::{Settings, SettingsError, connections, process};
 
+use self::arguments::{Misuse, ttl};
+
 const PROCESS: &str = "webhookctl";
-/// The exit code for unusable settings. clap uses the same for arguments.
+/// The exit code for unusable settings and arguments, as clap has it.
 const UNUSABLE: i32 = 2;
 /// The exit code that a shell reports for a process whose output nobody reads any more.
 const UNREAD: i32 = 141;
@@ -134,20 +137,12 @@ async fn main() {
         Err(error) if output::is_gone(&error) => UNREAD,
         Err(error) => {
             eprintln!("{}", process::line(PROCESS, error.as_ref()));
-            if error.is::<SettingsError>() { UNUSABLE } else { 1 }
+            if error.is::<SettingsError>() || error.is::<Misuse>() { UNUSABLE } else { 1 }
         }
     };
     // Does not drop the runtime: that would end the background work of a broker connection, which prints errors then.
     #[expect(clippy::disallowed_methods, reason = "the end of the runtime would wait for the broker connection")]
     std::process::exit(code);
-}
-
-fn ttl(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("a session lasts longer than zero".to_owned()),
-        Ok(ttl) => Ok(ttl),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// Returns whether all is well. Only the doctor and the health check find that it is not without failing themselves.

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Read, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use broker::{Outgoing, Publisher, Unconfirmed};
 use domain::{AcceptedPeriod, Event, EventType, TenantId, catalogue};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{away, connect, output};
+use crate::{arguments::Misuse, away, connect, output};
 
 /// The contract of `proto-schemas`.
 const SCHEMA: &str = include_str!("../../../proto-schemas/event.schema.json");
@@ -22,6 +22,8 @@ const MOST_AT_ONCE: u32 = 500;
 const TURNS_PER_SECOND: u32 = 20;
 
 /// Publishes events and waits until the broker has confirmed them, as an upstream service does.
+///
+/// Exit codes: 0 all are confirmed, or valid with `--dry-run`, 1 they are not, 2 arguments or settings that cannot be used.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The event type. Without a file, its sample is published.
@@ -152,7 +154,7 @@ impl Draft {
             (None, Some(event_type)) => {
                 ("the sample".to_owned(), format!("{{\"data\": {}}}", catalogue::sample(event_type)))
             }
-            (None, None) => return Err(anyhow!("say which event type")),
+            (None, None) => bail!(Misuse("say which event type".to_owned())),
         };
         let members: Map<String, Value> =
             serde_json::from_str(&text).with_context(|| format!("{name}: not a JSON object"))?;
@@ -160,13 +162,13 @@ impl Draft {
         let lacks = |member: &str| !members.contains_key(member);
         if let Some(given) = arguments.event_type {
             let same = members.get("event_type").is_none_or(|named| named == given.as_str());
-            ensure!(same, "{name}: event_type is {}, not {given}", members["event_type"]);
+            ensure!(same, Misuse(format!("{name}: event_type is {}, not {given}", members["event_type"])));
             if lacks("event_type") {
                 gaps.push(Gap::Fixed("event_type", given.to_string()));
             }
         }
         if lacks("tenant_id") {
-            let tenant = arguments.tenant.context("--tenant: say for which tenant")?;
+            let tenant = arguments.tenant.ok_or_else(|| Misuse("--tenant: say for which tenant".to_owned()))?;
             gaps.push(Gap::Fixed("tenant_id", tenant.to_string()));
         }
         if lacks("event_id") {
@@ -204,7 +206,7 @@ fn read(path: &PathBuf) -> anyhow::Result<String> {
         std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
         return Ok(text);
     }
-    fs::read_to_string(path).with_context(|| format!("--file {}: cannot be read", path.display()))
+    fs::read_to_string(path).with_context(|| Misuse(format!("--file {}: cannot be read", path.display())))
 }
 
 /// Checks an event by the schema, and by what a schema cannot say. Returns its type and its id.

@@ -6,12 +6,14 @@ use anyhow::{Context, ensure};
 use domain::TenantId;
 use ledger::{Ledger, NewSession, Session, SessionHash};
 use service_kit::{
-    Settings,
+    Settings, SettingsError,
     settings::{Console, SessionBackEnd},
 };
-use time::OffsetDateTime;
 
-use crate::{away, connect, output};
+use crate::{
+    arguments::{Misuse, expiry},
+    away, connect, output,
+};
 
 /// Creates a session and prints only its id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
 pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<()> {
@@ -21,20 +23,28 @@ pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> 
 /// Prints a link that logs an administrator in to the console, once.
 pub(crate) async fn link(settings: &Settings, tenant: TenantId, user: String, ttl: Duration) -> anyhow::Result<()> {
     let Console { enabled, login_url, public_url } = &settings.console;
-    ensure!(*enabled, "console.enabled is false: there is no console");
-    ensure!(login_url.is_none(), "console.login_url is set: the business application logs in");
-    let is_database = settings.api.sessions == SessionBackEnd::Database;
-    ensure!(is_database, "api.sessions is introspection: only the business application can make sessions");
+    ensure!(*enabled, SettingsError::invalid("console.enabled", "is false: there is no console"));
+    let logs_in = "is set: the business application logs in";
+    ensure!(login_url.is_none(), SettingsError::invalid("console.login_url", logs_in));
+    require_database(settings)?;
     let ledger = connect::ledger(settings)?;
     let code = stored(&ledger, Session { tenant, user, role: Session::LOGIN_CODE.to_owned() }, ttl).await?;
     let base = public_url.as_ref().map_or_else(|| format!("http://{}", settings.api.listen), ToString::to_string);
     output::line(format_args!("{}/console/login/?code={code}", base.trim_end_matches('/')))
 }
 
+/// Fails where sessions are not in the database.
+pub(crate) fn require_database(settings: &Settings) -> Result<(), SettingsError> {
+    let makes = "is introspection: only the business application can make sessions";
+    match settings.api.sessions {
+        SessionBackEnd::Database => Ok(()),
+        SessionBackEnd::Introspection => Err(SettingsError::invalid("api.sessions", makes)),
+    }
+}
+
 /// Stores a session, and returns its id.
 pub(crate) async fn stored(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<String> {
-    let ttl = time::Duration::try_from(ttl).ok();
-    let expires_at = ttl.and_then(|ttl| OffsetDateTime::now_utc().checked_add(ttl)).context("--ttl: too long")?;
+    let expires_at = expiry(ttl).context("the session would never end")?;
     connect::require_schema(ledger).await?;
     let (id, new) = NewSession::begin(session, expires_at)?;
     away::database(ledger.session_create(&new).await)?;
@@ -56,6 +66,6 @@ pub(crate) fn id_from(argument: String) -> anyhow::Result<String> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("standard input cannot be read")?;
     let id = line.trim();
-    ensure!(!id.is_empty(), "standard input holds no session id");
+    ensure!(!id.is_empty(), Misuse("standard input holds no session id".to_owned()));
     Ok(id.to_owned())
 }

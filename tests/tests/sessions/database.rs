@@ -91,7 +91,7 @@ async fn a_revoked_session_is_not_logged_in_from_then_on() {
             assert_eq!(said, (Some(1), "", "webhookctl: there is no such session\n"));
         }
         let nothing = session(&system, &["revoke", "-"], "\n");
-        assert_eq!(nothing.status.code(), Some(1));
+        assert_eq!(nothing.status.code(), Some(2));
         assert_eq!(text(&nothing.stderr), "webhookctl: standard input holds no session id\n");
     })
     .await;

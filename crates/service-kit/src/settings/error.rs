@@ -14,11 +14,11 @@ pub enum SettingsError {
         /// What could have been written there.
         known: &'static [&'static str],
     },
-    /// A setting without a default that no source sets.
-    #[error("{key} is not set")]
+    /// Settings without a default that no source sets.
+    #[error("{} {} not set", listed(keys), if keys.len() == 1 { "is" } else { "are" })]
     Missing {
-        /// The setting.
-        key: Key,
+        /// The settings: one at least.
+        keys: Vec<Key>,
     },
     /// A value that cannot be used.
     #[error("{key}: {reason}")]
@@ -64,7 +64,16 @@ impl SettingsError {
     /// A setting, written `section.key`, that this process needs.
     #[must_use]
     pub fn missing(key: &str) -> Self {
-        Self::Missing { key: Key::new(key) }
+        Self::Missing { keys: vec![Key::new(key)] }
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(keys: &[Key]) -> String {
+    let names: Vec<_> = keys.iter().map(Key::to_string).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -76,6 +85,12 @@ pub struct Key(String);
 impl Key {
     pub(crate) fn new(path: impl Into<String>) -> Self {
         Self(path.into())
+    }
+
+    /// As the file writes it: `section.key`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.0
     }
 
     fn is_section(&self) -> bool {

@@ -39,7 +39,7 @@ impl From<Fault> for SettingsError {
         let key = Key::new(path.join("."));
         match kind {
             Kind::Unknown(known) => Self::Unknown { key, known },
-            Kind::Missing => Self::Missing { key },
+            Kind::Missing => Self::Missing { keys: vec![key] },
             Kind::Invalid(reason) => Self::Invalid { key, reason },
         }
     }

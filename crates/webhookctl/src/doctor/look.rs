@@ -8,7 +8,7 @@ mod settings;
 
 use std::{error::Error, time::Duration};
 
-use service_kit::{Settings, process};
+use service_kit::{process, settings::Draft};
 
 use super::observed::{Database, Observed, SettingsSeen};
 
@@ -17,15 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Looks at everything at once: the database, the broker and, with a command for it, the broker's cluster.
 pub(super) async fn at_everything(rabbitmqctl: Option<&str>) -> Observed {
-    let settings = match Settings::load() {
+    let Draft { missing, settings } = Draft::load();
+    let settings = match settings {
         Ok(settings) => settings,
         Err(error) => {
-            let faults = vec![error_chain(&error)];
+            let faults = missing.iter().map(|key| format!("{key} is not set")).chain([error_chain(&error)]).collect();
             let settings = SettingsSeen { faults, ..SettingsSeen::default() };
             return Observed { settings, database: Database::Unknown, broker: None, cluster: None };
         }
     };
-    let settings::Usable { seen, ledger, keys, broker } = settings::look(&settings);
+    let settings::Usable { seen, ledger, keys, broker } = settings::look(&settings, &missing);
     let (database, (broker, cluster)) = tokio::join!(database::look(ledger.as_ref(), keys.as_ref()), async {
         match &broker {
             None => (None, None),

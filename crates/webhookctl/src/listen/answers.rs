@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use bytes::Bytes;
-use egress::{EgressError, Internal, InternalAnswer, InternalConfig};
+use egress::{Internal, InternalAnswer, InternalConfig};
 use hyper::{
     HeaderMap, Method,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
@@ -100,10 +100,7 @@ pub(super) fn client(url: &str) -> anyhow::Result<Internal> {
         user_agent: PROCESS.to_owned(),
         answer_limit: LONGEST_BODY,
     };
-    Internal::new(config).map_err(|error| match error {
-        EgressError::Url => anyhow!("not an absolute URL of http or https"),
-        error => error.into(),
-    })
+    Ok(Internal::new(config)?)
 }
 
 fn of_the_message(headers: &HeaderMap) -> HeaderMap {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use domain::{EventType, TenantId, WebhookId};
 use egress::{Internal, InternalAnswer};
@@ -12,7 +12,7 @@ use hyper::{
 };
 use ledger::{Ledger, Session, SessionHash};
 use serde_json::{Value, json};
-use service_kit::{Settings, settings::SessionBackEnd};
+use service_kit::Settings;
 
 use super::{answers::client, screen::Screen};
 use crate::{away, connect, session};
@@ -83,8 +83,7 @@ struct Api {
 
 impl Api {
     fn new(settings: &Settings, base: Option<&str>) -> anyhow::Result<Self> {
-        let is_database = settings.api.sessions == SessionBackEnd::Database;
-        ensure!(is_database, "api.sessions is introspection: only the business application can make sessions");
+        session::require_database(settings)?;
         let base = match base {
             Some(base) => base.trim_end_matches('/').to_owned(),
             None => {

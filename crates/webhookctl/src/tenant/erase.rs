@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::{BREATH, TELL, TRIES, sure::Sure};
 use crate::{away, output};
 
-/// The pause before a step is tried again that does not get its locks.
+/// The pause before a step is tried again that does not get its locks, or waits for notices.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Erases what the ledger holds of a stopped tenant.
@@ -100,6 +100,16 @@ async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow
         match ledger.erasure_step(&mut erasure).await {
             Ok(Erased::All) => return Ok(()),
             Ok(Erased::Rows(rows)) => gone.add(rows),
+            Ok(Erased::Unpublished) => {
+                tries += 1;
+                ensure!(
+                    tries < TRIES,
+                    "notices about what was changed meanwhile are not published yet: run it again once an api-service has \
+                     published them"
+                );
+                sleep(PATIENCE).await;
+                continue;
+            }
             Ok(Erased::Registered) => {
                 bail!("the tenant has registered a webhook meanwhile: stop it again, then erase the rest")
             }

@@ -108,7 +108,7 @@ fn standby(server: &ServerCondition) -> Finding {
         (true, ..) => Finding::warning(
             id,
             format!("{} connected, none synchronous: a failover loses the latest commits", many(standbys, "standby")),
-            "set synchronous_standby_names on the primary (deploy/README.md)",
+            "set synchronous_standby_names on the primary (operators' pages: In production)",
         ),
         (false, 1.., 0) if hidden > 0 => Finding::note(
             id,

@@ -37,10 +37,13 @@ pub(super) fn is_old(seen: &DatabaseSeen) -> bool {
     seen.migrations.as_ref().is_ok_and(|migrations| !migrations.missing.is_empty())
 }
 
-fn schema(MigrationsSeen { missing, unknown }: &MigrationsSeen) -> Finding {
+fn schema(MigrationsSeen { missing, unknown, last }: &MigrationsSeen) -> Finding {
     let id = "schema.version";
     match (missing.as_slice(), unknown.as_slice()) {
-        ([], []) => Finding::ok(id, "current"),
+        ([], []) => Finding::ok(
+            id,
+            last.as_ref().map_or_else(|| "current".to_owned(), |last| format!("current: the last migration is {last}")),
+        ),
         ([first, ..], _) => Finding::error(
             id,
             format!("too old: {} from {first} on: no service starts", many(count(missing), "missing migration")),
@@ -49,7 +52,7 @@ fn schema(MigrationsSeen { missing, unknown }: &MigrationsSeen) -> Finding {
         (_, [.., last]) => Finding::warning(
             id,
             format!("newer than this webhookctl: it has {last}"),
-            "use the webhookctl of the services' version; what follows may be judged wrongly",
+            "use the webhookctl of the services' version (webhookctl --version); what follows may be judged wrongly",
         ),
     }
 }

@@ -113,7 +113,7 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         _ => Finding::error(
             "queues.dead",
             format!("{}: their deliveries wait for you", many(ready, "dead letter")),
-            "webhookctl dead list says why (deploy/README.md, dead jobs); then webhookctl dead requeue, or discard",
+            "webhookctl dead list says why (operators' pages: Dead jobs); then webhookctl dead requeue, or discard",
         ),
     }));
     findings.extend(ready(&roles.unroutable).map(|ready| match ready {
@@ -121,7 +121,7 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         _ => Finding::error(
             "queues.unroutable",
             format!("{} found no queue: somebody deleted a queue or a binding", many(ready, "message")),
-            format!("webhookctl dead list declares what is missing; jobs come back from the ledger; then `rabbitmqctl purge_queue {}`, unless there are notices (deploy/README.md)", roles.unroutable),
+            format!("webhookctl dead list declares what is missing; jobs come back from the ledger; then `rabbitmqctl purge_queue {}`, unless there are notices (operators' pages: What to watch)", roles.unroutable),
         ),
     }));
     findings

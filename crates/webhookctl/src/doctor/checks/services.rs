@@ -40,7 +40,7 @@ fn api(observed: &Observed) -> Finding {
         _ => Finding::error(
             id,
             "no api-service is connected to the database: no REST API, no console, no outbox relay",
-            "start api-service; if it runs: what do its log and /readyz (port 9081 by default) say?",
+            "start api-service; if it runs: what do its log and its /readyz (on ops.listen) say?",
         ),
     }
 }
@@ -59,14 +59,14 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
         0 => Finding::error(
             id,
             format!("no event-ingest consumes {}: events wait there", roles.events),
-            "start event-ingest; if it runs: what do its log and /readyz (port 9082 by default) say?",
+            "start event-ingest; if it runs: what do its log and its /readyz (on ops.listen) say?",
         ),
         _ => Finding::ok(id, format!("{}{}", many(consumers, "event-ingest consumer"), from("event-ingest"))),
     }));
     let id = "services.dispatchers";
     let lanes = [&roles.deliveries, &roles.bulk, &roles.slow].map(|queue| consumers(queue));
     if let [Some(main), Some(bulk), Some(slow)] = lanes {
-        let remedy = "start a dispatcher; if one runs: what do its log and /readyz (port 9083 by default) say?";
+        let remedy = "start a dispatcher; if one runs: what do its log and its /readyz (on ops.listen) say?";
         let told = format!("main {main}, bulk {bulk}, slow {slow}");
         findings.push(match (main.min(bulk).min(slow), main.max(bulk).max(slow)) {
             (_, 0) => Finding::error(id, "no dispatcher consumes the lanes: no delivery is attempted", remedy),
@@ -106,7 +106,7 @@ fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {
             _ if generation.is_rebuilding => Finding::warning(
                 "leader.broker",
                 "the queues are being rebuilt from the ledger",
-                "wait: deliveries go on meanwhile, and nothing is to be done (deploy/README.md, lost brokers)",
+                "wait: deliveries go on meanwhile, and nothing is to be done (operators' pages: Lost brokers and queues)",
             ),
             Some((queue, Seen::Missing)) => Finding::error(
                 "leader.broker",

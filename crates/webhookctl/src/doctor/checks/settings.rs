@@ -2,12 +2,12 @@
 
 use super::super::{finding::Finding, observed::SettingsSeen};
 
+const REMEDY: &str = "set or correct it where the services get their settings: no service that needs it starts. If they do \
+                      have it, run the doctor with the same settings";
+
 pub(super) fn check(seen: &SettingsSeen) -> Vec<Finding> {
-    let mut findings: Vec<_> = seen
-        .faults
-        .iter()
-        .map(|fault| Finding::error("settings.usable", fault, "correct the setting; no service that needs it starts"))
-        .collect();
+    let mut findings: Vec<_> =
+        seen.faults.iter().map(|fault| Finding::error("settings.usable", fault, REMEDY)).collect();
     if findings.is_empty() {
         findings.push(Finding::ok("settings.usable", "every service can start with the settings that were read here"));
     }

@@ -171,11 +171,11 @@ fn what_is_in_the_database_is_judged() {
     use Level::{Error, Warning};
     only("schema.version", Error, "1 missing migration from m1", |seen| {
         let seen = database(seen);
-        seen.migrations = Ok(MigrationsSeen { missing: vec!["m1".to_owned()], unknown: Vec::new() });
+        seen.migrations = Ok(MigrationsSeen { missing: vec!["m1".to_owned()], ..Default::default() });
         (seen.work, seen.days) = (Err("no such table".to_owned()), Err("no such table".to_owned()));
     });
     only("schema.version", Warning, "newer", |seen| {
-        database(seen).migrations = Ok(MigrationsSeen { missing: Vec::new(), unknown: vec!["2027".to_owned()] });
+        database(seen).migrations = Ok(MigrationsSeen { unknown: vec!["2027".to_owned()], ..Default::default() });
     });
     let days = |seen: &mut Observed, keep: std::ops::RangeInclusive<i64>| {
         let days = database(seen).days.as_mut().unwrap();

@@ -3,7 +3,10 @@
 use broker::Broker;
 use egress::{Egress, EgressConfig};
 use ledger::{Ledger, SecretKeys};
-use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd};
+use service_kit::{
+    Settings, SettingsError, connections,
+    settings::{Key, SessionBackEnd},
+};
 
 use super::{super::observed::SettingsSeen, PATIENCE, error_chain};
 use crate::PROCESS;
@@ -19,14 +22,21 @@ pub(super) struct Usable {
     pub(super) broker: Option<Broker>,
 }
 
-/// Makes what the services make at their start, and keeps what each of them would complain of.
-pub(super) fn look(settings: &Settings) -> Usable {
+/// Makes what the services make at their start, and keeps what each of them would complain of. `missing` are required
+/// settings that nobody has set: what needs one is not made.
+pub(super) fn look(settings: &Settings, missing: &[Key]) -> Usable {
     let mut faults = Vec::new();
     let mut keep = |fault: SettingsError| faults.push(error_chain(&fault));
-    let ledger = connections::ledger_with(settings, PROCESS, CONNECTIONS)
+    let required = |key: &str| match missing.iter().any(|missing| missing.path() == key) {
+        true => Err(SettingsError::missing(key)),
+        false => Ok(()),
+    };
+    let ledger = required("database.url")
+        .and_then(|()| connections::ledger_with(settings, PROCESS, CONNECTIONS))
         .and_then(|ledger| connections::part_of_ledger(&ledger, CONNECTIONS, PATIENCE));
     let ledger = ledger.map_err(&mut keep).ok();
-    let broker = connections::broker(settings, PROCESS).map_err(&mut keep).ok();
+    let broker = required("broker.url").and_then(|()| connections::broker(settings, PROCESS));
+    let broker = broker.map_err(&mut keep).ok();
     let keys = connections::secret_keys(settings).map_err(&mut keep).ok();
     if settings.api.sessions == SessionBackEnd::Introspection {
         let _ = settings.introspection_url().map_err(&mut keep);

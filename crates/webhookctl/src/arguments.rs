@@ -1,0 +1,68 @@
+//! Arguments that cannot be used. clap finds most of them, and ends with the exit code 2.
+
+use std::{
+    error::Error,
+    fmt::{self, Display},
+    time::Duration,
+};
+
+use hyper::Uri;
+use time::OffsetDateTime;
+
+/// An argument that clap takes and that cannot be used all the same. The exit code is clap's.
+#[derive(Debug)]
+pub(crate) struct Misuse(pub(crate) String);
+
+impl Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Misuse {}
+
+/// An absolute URL of http or https, as `egress::Internal` takes it.
+pub(crate) fn url(text: &str) -> Result<String, &'static str> {
+    let uri = text.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+    match uri.as_ref().and_then(Uri::scheme_str) {
+        Some("http" | "https") => Ok(text.to_owned()),
+        _ => Err("not an absolute URL of http or https"),
+    }
+}
+
+/// How long a session lasts.
+pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if ttl.is_zero() {
+        return Err("a session lasts longer than zero".to_owned());
+    }
+    expiry(ttl).map(|_| ttl).ok_or_else(|| "too long".to_owned())
+}
+
+/// When a session ends that begins at this moment. `None` beyond the years that a time can have.
+pub(crate) fn expiry(ttl: Duration) -> Option<OffsetDateTime> {
+    OffsetDateTime::now_utc().checked_add(time::Duration::try_from(ttl).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_absolute_urls_of_http_and_https_are_taken() {
+        for good in ["http://127.0.0.1:9081/readyz", "https://app.example.com", "http://[::1]:8080/"] {
+            assert_eq!(url(good).as_deref(), Ok(good));
+        }
+        for bad in ["nonsense", "/readyz", "127.0.0.1:9081/readyz", "ftp://app/", "http:///readyz", ""] {
+            assert!(url(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_session_lasts_longer_than_zero_and_ends() {
+        assert_eq!(ttl("12h"), Ok(Duration::from_secs(43_200)));
+        for (bad, why) in [("soon", "expected number"), ("0s", "longer than zero"), ("9000y", "too long")] {
+            assert!(ttl(bad).is_err_and(|said| said.contains(why)), "{bad}");
+        }
+    }
+}
