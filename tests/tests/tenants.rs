@@ -375,9 +375,15 @@ async fn steps_are_bounded_take_only_what_is_theirs_and_end_when_a_webhook_is_re
         assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
         deleted(&ledger, tenant, &again).await;
         let mut gone = BTreeMap::from_iter(first);
-        while let Erased::Rows(rows) = ledger.erasure_step(&mut erasure).await.unwrap() {
-            assert!(rows.iter().all(|(_, rows)| *rows <= 5_000), "{rows:?}");
-            rows.into_iter().for_each(|(table, rows)| *gone.entry(table).or_default() += rows);
+        loop {
+            match ledger.erasure_step(&mut erasure).await.unwrap() {
+                Erased::Rows(rows) => {
+                    assert!(rows.iter().all(|(_, rows)| *rows <= 5_000), "{rows:?}");
+                    rows.into_iter().for_each(|(table, rows)| *gone.entry(table).or_default() += rows);
+                }
+                Erased::Unpublished => tokio::task::yield_now().await,
+                other => break assert_eq!(other, Erased::All),
+            }
         }
         assert_eq!((gone["deliveries"], gone["events"], gone["webhooks"]), (2_500, 2_500, 1));
         let count = async |what: &str| system.count(&format!("SELECT count(*) FROM {what}")).await;
@@ -390,6 +396,100 @@ async fn steps_are_bounded_take_only_what_is_theirs_and_end_when_a_webhook_is_re
         while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
         assert_eq!((count("deliveries").await, count("events").await, count("webhooks").await), (10, 2_510, 1));
         assert_eq!(count("erased_deliveries").await, 1, "the broker has no job of what succeeded at once, days ago");
+    })
+    .await;
+}
+
+/// Waits until every notice is published.
+async fn all_are_told(system: &System) {
+    let unpublished = "SELECT count(*) FROM notices WHERE leased_until IS NOT NULL";
+    let are_told = async || (system.count(unpublished).await == 0).then_some(());
+    eventually("the notices are published", SOON, are_told).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_that_is_registered_and_deleted_during_an_erasure_is_told_about_before_it_goes() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let ledger = system.ledger_as("eraser", 1);
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        history::made(&system, tenant, &webhook, 3, "'succeeded'").await;
+        deleted(&ledger, tenant, &webhook).await;
+        settled(&system).await;
+        all_are_told(&system).await;
+        let notices = system.names.notices();
+        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
+        assert!(matches!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Rows(_)));
+        let other = api.create("https://localhost/", &["quote.closed"]).await.id;
+        all_are_told(&system).await;
+        while system.upstream.take(&notices).await.is_some() {}
+        system.stop(Service::Api).await;
+        deleted(&ledger, tenant, &other).await;
+        let mut last = ledger.erasure_step(&mut erasure).await.unwrap();
+        while matches!(last, Erased::Rows(_)) {
+            last = ledger.erasure_step(&mut erasure).await.unwrap();
+        }
+        assert_eq!(last, Erased::Unpublished);
+        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Unpublished, "it stays there");
+        assert_eq!(system.count("SELECT count(*) FROM notices").await, 1);
+
+        system.start(Service::Api).await;
+        all_are_told(&system).await;
+        let told = eventually("the notice is published", SOON, || system.upstream.take(&notices)).await;
+        let told = String::from_utf8_lossy(&told.delivery.data).into_owned();
+        assert!(told.contains("webhook.deleted") && told.contains(&other), "{told}");
+        // However long the rest takes: what belongs to the other one may be where the erasure has been.
+        settled(&system).await;
+        while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
+        let rest = "SELECT id::text FROM webhooks";
+        assert_eq!(system.sql(rest).await.iter().map(|row| row.get(0)).collect::<Vec<String>>(), [other]);
+        assert_eq!(system.count("SELECT count(*) FROM notices").await, 0);
+        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
+        while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
+        assert_eq!(system.count("SELECT count(*) FROM webhooks").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_leaves_a_notice_that_nobody_publishes_and_says_so() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant_id = Uuid::new_v4();
+        let (id, ledger) = (tenant_id.to_string(), system.ledger_as("administrator", 1));
+        let webhook = system.admin(tenant_id).await.create("https://localhost/", &["quote.closed"]).await.id;
+        history::made(&system, tenant_id, &webhook, 1, "'succeeded'").await;
+        deleted(&ledger, tenant_id, &webhook).await;
+        all_are_told(&system).await;
+        let is_cancelled =
+            async || (ledger.tenant_condition(tenant_id.into()).await.unwrap().cancelling == 0).then_some(());
+        eventually("nothing waits", SOON, is_cancelled).await;
+        system.stop(Service::Api).await;
+        settled(&system).await;
+        // As if a webhook came and went right then.
+        let add = format!(
+            "INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details) \
+             VALUES (gen_random_uuid(), '{id}', 'other', 'webhook.deleted', '{{}}')"
+        );
+        system
+            .sql(&format!(
+                "CREATE FUNCTION adds() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {add}; RETURN NULL; END $$"
+            ))
+            .await;
+        system.sql("CREATE TRIGGER adds AFTER DELETE ON deliveries FOR EACH ROW EXECUTE FUNCTION adds()").await;
+        let (code, out, err) = tenant(&system, &["erase", &id, "--yes"]).await;
+        assert!(
+            code == 1 && out.contains("1 deliveries") && err.contains("not published yet: run it again"),
+            "{out}{err}"
+        );
+        assert_eq!(system.count("SELECT count(*) FROM notices").await, 1);
+        system.start(Service::Api).await;
+        all_are_told(&system).await;
+        let (code, _, err) = tenant(&system, &["erase", &id, "--yes"]).await;
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert_eq!(system.count("SELECT count(*) FROM notices").await, 0);
     })
     .await;
 }

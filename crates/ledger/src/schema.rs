@@ -50,6 +50,8 @@ pub struct MigrationsSeen {
     pub missing: Vec<String>,
     /// The versions of those that the database has and this program does not know: it is older.
     pub unknown: Vec<String>,
+    /// The version of the last one that the database has.
+    pub last: Option<String>,
 }
 
 impl Ledger {
@@ -114,6 +116,7 @@ impl Ledger {
         Ok(MigrationsSeen {
             missing: known.iter().filter(|name| !present.iter().any(|row| is(name, row))).cloned().collect(),
             unknown: present.iter().filter(|row| !is_known(row)).map(|row| row.version.clone()).collect(),
+            last: present.into_iter().map(|row| row.version).max(),
         })
     }
 }

@@ -39,11 +39,12 @@ const OF_WEBHOOKS: [&str; 6] =
     ["held_jobs", "unsuccessful_deliveries", "webhook_tasks", "slow_webhooks", "webhook_health", "webhook_stats"];
 /// What no index finds: each table is walked along its primary key. They are small, as only what people do adds to them.
 const WALKS: [Walk; 4] = [
-    Walk { table: "recoveries", key: "id", key_type: "uuid", first: NIL, of: "webhook_id" },
-    Walk { table: "admin_sessions", key: "id_sha256", key_type: "bytea", first: "\\x", of: "tenant_id" },
-    Walk { table: "notices", key: "id", key_type: "uuid", first: NIL, of: "tenant_id" },
+    Walk { table: "recoveries", key: "id", key_type: "uuid", first: NIL, of: "webhook_id", done: "true" },
+    Walk { table: "admin_sessions", key: "id_sha256", key_type: "bytea", first: "\\x", of: "tenant_id", done: "true" },
+    // One that is not published is still to be told: it may be of a webhook that was deleted a moment ago.
+    Walk { table: "notices", key: "id", key_type: "uuid", first: NIL, of: "tenant_id", done: "t.leased_until IS NULL" },
     // Of a webhook whose row retention has taken, nothing but the history tells whose it was: it comes after the rest.
-    Walk { table: "history", key: "id", key_type: "uuid", first: NIL, of: "tenant_id" },
+    Walk { table: "history", key: "id", key_type: "uuid", first: NIL, of: "tenant_id", done: "true" },
 ];
 /// The others. The rows of webhooks go last: they tell whose deliveries there are.
 const DELETED_ALONE: [&str; 3] = ["deliveries", "events", "webhooks"];
@@ -68,6 +69,8 @@ struct Walk {
     first: &'static str,
     /// The column that tells whose a row is: `tenant_id` or `webhook_id`.
     of: &'static str,
+    /// When a row `t` may go. The walk waits at one that may not.
+    done: &'static str,
 }
 
 /// An erasure, and how far it has come.
@@ -93,6 +96,8 @@ enum Place {
 pub enum Erased {
     /// So many rows of these tables are gone. There may be more.
     Rows(Vec<(&'static str, usize)>),
+    /// The rest has to wait for notices that are not published. Nothing was done; the step can be taken again.
+    Unpublished,
     /// Nothing is left to do.
     All,
     /// The tenant has registered a webhook: nothing was done.
@@ -121,9 +126,11 @@ const ERASE_DELIVERIES: &str = "DELETE FROM deliveries WHERE id = ANY ($1) AND i
 const ERASE_EVENTS: &str =
     "DELETE FROM events WHERE id = ANY ($1) AND tenant_id = $2 AND occurred_at BETWEEN $3 AND $4";
 // To one that was deleted a moment ago, an ingest may still store a delivery. Its row stays: without it, nothing would
-// tell whose the delivery is.
+// tell whose the delivery is. So does the row of one that was registered since the begin: what belongs to it may have come
+// where the erasure had been.
 const ERASE_WEBHOOKS: &str = "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
-       SELECT id FROM webhooks AS w WHERE tenant_id = $1 AND deleted_at <= now() - $3 * interval '1 second' \
+       SELECT id FROM webhooks AS w \
+       WHERE tenant_id = $1 AND id = ANY ($4) AND deleted_at <= now() - $3 * interval '1 second' \
          AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT $2))";
 const EVER: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id, tenant_id, webhook_id FROM history WHERE id > $1 ORDER BY id LIMIT $3 \
@@ -154,6 +161,8 @@ struct Walked {
     looked: i64,
     #[diesel(sql_type = BigInt)]
     gone: i64,
+    #[diesel(sql_type = BigInt)]
+    kept: i64,
 }
 
 impl Ledger {
@@ -197,9 +206,13 @@ impl Ledger {
             .await
         });
         let Some((gone, next)) = taken.await? else { return Ok(Erased::Registered) };
-        let is_over = matches!(erasure.place, Place::End);
-        erasure.place = next;
-        Ok(if is_over { Erased::All } else { Erased::Rows(gone) })
+        let (is_over, waits) = (matches!(erasure.place, Place::End), next.is_none());
+        erasure.place = next.unwrap_or_else(|| erasure.place.clone());
+        Ok(match gone.iter().any(|(_, rows)| *rows > 0) {
+            false if is_over => Erased::All,
+            false if waits => Erased::Unpublished,
+            _ => Erased::Rows(gone),
+        })
     }
 }
 
@@ -211,41 +224,46 @@ impl Erasure {
         self.webhooks.iter().copied().map(WebhookId::from)
     }
 
-    /// Erases the next rows. Returns how many, and where to go on.
-    async fn erase_some(&self, conn: &mut AsyncPgConnection) -> QueryResult<(Gone, Place)> {
-        match &self.place {
+    /// Erases the next rows. Returns how many, and where to go on: `None` is the same place, as something has to wait.
+    async fn erase_some(&self, conn: &mut AsyncPgConnection) -> QueryResult<(Gone, Option<Place>)> {
+        let (gone, next) = match &self.place {
             Place::Deliveries { webhook, after } => {
                 let Some(id) = self.webhooks.get(*webhook) else {
-                    return Ok((Vec::new(), Place::OfWebhooks { table: 0 }));
+                    return Ok((Vec::new(), Some(Place::OfWebhooks { table: 0 })));
                 };
                 let (gone, last) = self.erase_deliveries(conn, *id, *after).await?;
                 let next = Place::Deliveries { webhook: webhook + 1, after: Uuid::nil() };
-                Ok((gone, last.map_or(next, |after| Place::Deliveries { webhook: *webhook, after })))
+                (gone, last.map_or(next, |after| Place::Deliveries { webhook: *webhook, after }))
             }
             Place::OfWebhooks { table: number } => {
-                let Some(table) = OF_WEBHOOKS.get(*number) else { return Ok((Vec::new(), Place::walk(0))) };
+                let Some(table) = OF_WEBHOOKS.get(*number) else { return Ok((Vec::new(), Some(Place::walk(0)))) };
                 let erase = diesel::sql_query(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
                        SELECT ctid FROM {table} WHERE webhook_id = ANY ($1) LIMIT {ROWS}))"
                 ));
                 let gone = erase.bind::<Array<SqlUuid>, _>(&self.webhooks).execute(conn).await?;
-                Ok((vec![(*table, gone)], Place::OfWebhooks { table: number + usize::from(gone < ROWS) }))
+                (vec![(*table, gone)], Place::OfWebhooks { table: number + usize::from(gone < ROWS) })
             }
             Place::Walk { walk: number, after } => {
-                let Some(walk) = WALKS.get(*number) else { return Ok((Vec::new(), Place::Webhooks)) };
-                let Walked { last, looked, gone } = self.walk(conn, walk, after).await?;
+                let Some(walk) = WALKS.get(*number) else { return Ok((Vec::new(), Some(Place::Webhooks))) };
+                let Walked { last, looked, gone, kept } = self.walk(conn, walk, after).await?;
+                let gone = vec![(walk.table, usize::try_from(gone).unwrap_or_default())];
+                if kept > 0 {
+                    return Ok((gone, None));
+                }
                 let next = last.filter(|_| looked == rows(ROWS));
                 let next = next.map_or(Place::walk(number + 1), |after| Place::Walk { walk: *number, after });
-                Ok((vec![(walk.table, usize::try_from(gone).unwrap_or_default())], next))
+                (gone, next)
             }
             Place::Webhooks => {
                 let erase = diesel::sql_query(ERASE_WEBHOOKS).bind::<SqlUuid, _>(self.tenant.as_uuid());
                 let erase = erase.bind::<BigInt, _>(WEBHOOKS).bind::<Double, _>(SETTLING.as_secs_f64());
-                let gone = erase.execute(conn).await?;
-                Ok((vec![("webhooks", gone)], if rows(gone) < WEBHOOKS { Place::End } else { Place::Webhooks }))
+                let gone = erase.bind::<Array<SqlUuid>, _>(&self.webhooks).execute(conn).await?;
+                (vec![("webhooks", gone)], if rows(gone) < WEBHOOKS { Place::End } else { Place::Webhooks })
             }
-            Place::End => Ok((Vec::new(), Place::End)),
-        }
+            Place::End => (Vec::new(), Place::End),
+        };
+        Ok((gone, Some(next)))
     }
 
     /// Erases deliveries of one webhook and one day, with what belongs to them. Returns the last one, if there are any.
@@ -289,9 +307,16 @@ impl Erasure {
 
     /// Reads the next rows of a table, and deletes the tenant's.
     async fn walk(&self, conn: &mut AsyncPgConnection, walk: &Walk, after: &str) -> QueryResult<Walked> {
-        let Walk { table, key, key_type, of, .. } = walk;
+        let Walk { table, key, key_type, of, done, .. } = walk;
         let theirs = if *of == "tenant_id" { vec![self.tenant.as_uuid()] } else { self.webhooks.clone() };
-        let erase = format!(include_str!("erase_walk.sql"), table = table, key = key, key_type = key_type, of = of);
+        let erase = format!(
+            include_str!("erase_walk.sql"),
+            table = table,
+            key = key,
+            key_type = key_type,
+            of = of,
+            done = done
+        );
         let erase = diesel::sql_query(erase).bind::<Text, _>(after).bind::<Array<SqlUuid>, _>(theirs);
         erase.bind::<BigInt, _>(rows(ROWS)).get_result(conn).await
     }
