@@ -1,6 +1,13 @@
 //! The whole service for one test. Its environment has its own database and queue prefix on the shared servers.
 
-use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use broker::{Names, Topology};
 use domain::TenantId;
@@ -379,7 +386,15 @@ impl System {
 /// Waits until `/readyz` answers 200.
 pub async fn wait_ready(ops: SocketAddr) {
     let ops = Api { address: ops, session: None };
-    eventually("the service is ready", SOON, || async { (ops.get("/readyz").await.status == 200).then_some(()) }).await;
+    let end = Instant::now() + SOON;
+    loop {
+        let answer = ops.get("/readyz").await;
+        if answer.status == 200 {
+            return;
+        }
+        assert!(Instant::now() < end, "not ready within {SOON:?}: {}", answer.text);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// One metric of `/metrics`: the sum over all lines that begin with `name`.

@@ -66,11 +66,17 @@ port_is_taken() {
 }
 
 # The remembered port of that name, or a new one if there is none or a stranger has taken it.
-# Below the ephemeral range: no outgoing connection can sit on it.
+# Below the ephemeral range: no outgoing connection can sit on it. A server that was killed may still be listening for a
+# moment after it counts as gone, as its threads end one by one. So a remembered port has five seconds to become free.
 settle_port() {
   local name=$1 port attempt
   port=$(recall "$name.port")
-  if [ -n "$port" ] && ! port_is_taken "$port"; then return 0; fi
+  if [ -n "$port" ]; then
+    for attempt in {1..50}; do
+      if ! port_is_taken "$port"; then return 0; fi
+      sleep 0.1
+    done
+  fi
   for attempt in {1..200}; do
     port=$((20000 + 0x$(random_hex 4) % 12000))
     if ! port_is_taken "$port" && ! grep -qsx "$port" "$stack_dir"/keep/*.port; then
