@@ -1,13 +1,6 @@
 //! The whole service for one test. Its environment has its own database and queue prefix on the shared servers.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    panic::AssertUnwindSafe,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use broker::{Names, Topology};
 use domain::TenantId;
@@ -24,7 +17,7 @@ use crate::{
     outsider::{Outsider, sql},
     receiver::TestCa,
     servers::Servers,
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, eventually_ok},
 };
 
 /// The options of a test's system.
@@ -386,15 +379,11 @@ impl System {
 /// Waits until `/readyz` answers 200.
 pub async fn wait_ready(ops: SocketAddr) {
     let ops = Api { address: ops, session: None };
-    let end = Instant::now() + SOON;
-    loop {
+    eventually_ok(SOON, || async {
         let answer = ops.get("/readyz").await;
-        if answer.status == 200 {
-            return;
-        }
-        assert!(Instant::now() < end, "not ready within {SOON:?}: {}", answer.text);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        if answer.status == 200 { Ok(()) } else { Err(format!("the service is ready: {}", answer.text)) }
+    })
+    .await;
 }
 
 /// One metric of `/metrics`: the sum over all lines that begin with `name`.
