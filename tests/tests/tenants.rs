@@ -408,6 +408,27 @@ async fn all_are_told(system: &System) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_row_of_a_webhook_that_was_deleted_right_before_an_erasure_stays_until_it_has_settled() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let ledger = system.ledger_as("eraser", 1);
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+        history::made(&system, tenant, &webhook, 3, "'succeeded'").await;
+        deleted(&ledger, tenant, &webhook).await;
+        all_are_told(&system).await;
+        for (deliveries, rows) in [(3, 1), (0, 0)] {
+            assert_eq!(system.count("SELECT count(*) FROM deliveries").await, deliveries);
+            let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
+            while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
+            assert_eq!(system.count("SELECT count(*) FROM webhooks").await, rows);
+            settled(&system).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_that_is_registered_and_deleted_during_an_erasure_is_told_about_before_it_goes() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
