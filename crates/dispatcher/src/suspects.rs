@@ -76,7 +76,8 @@ impl Suspects {
 
     /// Notes in the ledger that a job begins, if it was handed out several times before. It was begun `tries` times
     /// already. Deletes the note when the job ends, a suspect's after [`HARMLESS_AFTER`] if that is sooner, and gives
-    /// its turn back then.
+    /// its turn back then. If the process dies before, after the outcome is recorded, the note stays for a day and is
+    /// not asked for.
     ///
     /// # Errors
     /// [`DeadReason::Poison`] when it was begun too often.
