@@ -35,6 +35,15 @@ const BROKER_AWAY: [&str; 4] = [
 ];
 const BROKER_BACK: [&str; 1] = ["WebhooksDeliveriesLate"];
 
+/// The same for the database.
+const DATABASE_AWAY: [&str; 4] = [
+    "WebhooksNoneReady api-service",
+    "WebhooksNoneReady event-ingest",
+    "WebhooksNoneReady dispatcher",
+    "WebhooksNoLeader",
+];
+const DATABASE_BACK: [&str; 1] = ["WebhooksDeliveriesLate"];
+
 /// The same for the end of all dispatchers. The end of one of them is nobody's business.
 const DISPATCHERS_AWAY: [&str; 3] =
     ["WebhooksMetricsAbsent dispatcher", "WebhooksNothingAttempted", "WebhooksOldestDueGrowing"];
@@ -131,7 +140,7 @@ fn options(settings: &[(&'static str, &str)]) -> Options {
     Options { schedule: "60s,5m,15m,1h,4h,12h", settings, ..Options::default() }
 }
 
-async fn the_broker_stops() {
+async fn a_server_stops() {
     let servers = PrivateServers::start();
     let hurried = options(&[("RECONCILE__INTERVAL", "500ms")]);
     let options = Options { servers: Some(servers.servers().clone()), ..hurried };
@@ -139,14 +148,17 @@ async fn the_broker_stops() {
         let Some(mut watched) = Watched::start(&system, 1).await else { return };
         let (_receiver, tenant) = well(&system).await;
         let _load = Upstream::of(&system).publish_steadily(vec![tenant]);
-        watched.begin().await;
-
-        servers.kill(Server::Rabbitmq);
-        watched.fires(&BROKER_AWAY).await;
-        servers.restart(Server::Rabbitmq);
-        watched.fires(&BROKER_BACK).await;
-        watched.resolves().await;
-        watched.assert_fired(&[&BROKER_AWAY[..], &BROKER_BACK].concat(), &[]).await;
+        for (server, away, back) in
+            [(Server::Rabbitmq, &BROKER_AWAY[..], &BROKER_BACK[..]), (Server::Postgres, &DATABASE_AWAY, &DATABASE_BACK)]
+        {
+            watched.begin().await;
+            servers.kill(server);
+            watched.fires(away).await;
+            servers.restart(server);
+            watched.fires(back).await;
+            watched.resolves().await;
+            watched.assert_fired(&[away, back].concat(), &[]).await;
+        }
     })
     .await;
 }
@@ -201,7 +213,7 @@ fn the_right_alerts_fire_and_no_others() {
         Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(scenario());
     }
     thread::scope(|scope| {
-        scope.spawn(|| run(the_broker_stops));
+        scope.spawn(|| run(a_server_stops));
         scope.spawn(|| run(dispatchers_die));
         scope.spawn(|| run(a_receiver_hangs));
     });
