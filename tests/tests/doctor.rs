@@ -11,7 +11,7 @@ use end_to_end::{
     processes::binary,
     servers::{PrivateServers, Server},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{eventually, eventually_ok},
 };
 use lapin::{
     Connection, ConnectionProperties,
@@ -24,6 +24,8 @@ use uuid::Uuid;
 
 /// What the doctor promises, and what a loaded machine may take to start it.
 const LONGEST: Duration = Duration::from_secs(20 + 10);
+/// The deadline for what the doctor is asked about several times.
+const LONG: Duration = Duration::from_secs(90);
 
 struct Report {
     code: i32,
@@ -32,7 +34,12 @@ struct Report {
     screen: String,
 }
 
+/// Asks for both forms at once. What they look at may change in between: then it asks again.
 async fn doctor(variables: &HashMap<String, String>, arguments: &[&str]) -> Report {
+    eventually("both forms say the same", LONG, || ask(variables, arguments)).await
+}
+
+async fn ask(variables: &HashMap<String, String>, arguments: &[&str]) -> Option<Report> {
     let run = async |more: &[&str]| {
         let mut command = Command::new(binary("webhookctl"));
         command.arg("doctor").args(arguments).args(more).env_clear().envs(variables);
@@ -46,9 +53,9 @@ async fn doctor(variables: &HashMap<String, String>, arguments: &[&str]) -> Repo
     let document: Value = serde_json::from_str(&document).unwrap();
     let checks = document["checks"].as_array().unwrap().clone();
     let is_wrong = checks.iter().any(|check| check["level"] == "error");
-    assert_eq!((code, code_of_screen), (i32::from(is_wrong), code), "{screen}");
-    assert_eq!(document["level"] == "error", is_wrong);
-    Report { code, checks, screen }
+    assert_eq!((code, document["level"] == "error"), (i32::from(is_wrong), is_wrong), "{document}");
+    assert_eq!(code_of_screen, i32::from(!screen.contains("\nNothing is wrong")), "{screen}");
+    (code == code_of_screen).then_some(Report { code, checks, screen })
 }
 
 impl Report {
@@ -78,7 +85,7 @@ impl Report {
 
 /// Waits until nothing is wrong: an ingest leads and every lane has its consumer.
 async fn until_well(system: &System) -> Report {
-    eventually("nothing is wrong", SOON, || async {
+    eventually("nothing is wrong", LONG, || async {
         let report = doctor(&system.variables, &[]).await;
         (report.code == 0).then_some(report)
     })
@@ -270,15 +277,18 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         variables.extend(std::env::vars().filter(|(name, _)| matches!(name.as_str(), "PATH" | "HOME")));
         let with_nodes = async || doctor(&variables, &["--rabbitmqctl", &command]).await;
 
-        let report = with_nodes().await;
-        assert_eq!(report.code, 0, "{}", report.screen);
-        for id in ["cluster.members", "cluster.policies", "cluster.bindings"] {
-            assert!(report.of("ok").any(|right| right == id), "{id}: {}", report.screen);
-        }
+        // On a busy machine a call of rabbitmqctl may take longer than the doctor waits, and that is no fault of a cluster.
+        eventually_ok(LONG, || async {
+            let report = with_nodes().await;
+            let is_well = |id: &&str| report.of("ok").any(|right| right == *id);
+            let all = ["cluster.members", "cluster.policies", "cluster.bindings"].iter().all(is_well);
+            if report.code == 0 && all { Ok(()) } else { Err(report.screen) }
+        })
+        .await;
 
         let of_ours = format!("^{}", system.names.exchange());
         servers.rabbitmqctl(&["set_policy", "-p", "/", "short", &of_ours, r#"{"message-ttl":3600000}"#]);
-        let report = eventually("the policy is seen", SOON, || async {
+        let report = eventually("the policy is seen", LONG, || async {
             let report = with_nodes().await;
             (report.code == 1).then_some(report)
         });
@@ -290,7 +300,7 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         servers.rabbitmqctl(&["clear_policy", "-p", "/", "short"]);
 
         servers.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]);
-        let report = eventually("the alarm is seen", SOON, || async {
+        let report = eventually("the alarm is seen", LONG, || async {
             let report = with_nodes().await;
             report.wrong().contains(&"broker.blocked").then_some(report)
         });

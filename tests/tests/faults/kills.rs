@@ -31,7 +31,7 @@ async fn killing_the_dispatcher_loses_nothing_and_repeats_only_what_was_in_fligh
             assert!(storm.unfinished().await > 0, "it was killed in the middle");
             processes.dispatcher = processes.again(DISPATCHER).await;
         }
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("dispatcher killed", &[&processes.dispatcher]).await;
         assert!(tally.repeated <= kills.len() * IN_FLIGHT, "{tally:?}");
     })
@@ -53,7 +53,7 @@ async fn killing_ingest_loses_nothing_and_repeats_nothing() {
             assert!(made < storm.expected(), "it was killed in the middle");
             processes.ingest = processes.again(INGEST).await;
         }
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("ingest killed", &[&processes.dispatcher]).await;
         assert_eq!(tally.repeated, 0, "a job that is published twice is attempted once");
     })
@@ -75,7 +75,7 @@ async fn killing_the_api_loses_no_webhook_that_it_had_confirmed_and_no_delivery(
             processes.api.kill();
             processes.api = processes.again(API).await;
         }
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("api killed", &[&processes.dispatcher]).await;
         assert_eq!(tally.repeated, 0);
         let last = storm.event(EventType::ReturnNoteCreated).with_data(r#"{"last":true}"#);

@@ -30,7 +30,7 @@ async fn a_rolling_restart_of_dispatchers_loses_nothing_and_repeats_nothing() {
             assert_eq!(oldest.terminate().await.code(), Some(0));
         }
         storm.answer_after(Duration::from_millis(10));
-        publishing.await.unwrap();
+        publishing.rest().await;
         let running: Vec<_> = running.iter().collect();
         let tally = storm.settle("rolling restart", &running).await;
         assert_eq!(tally.repeated, 0);

@@ -47,7 +47,7 @@ async fn killing_the_broker_loses_nothing_and_every_process_comes_back_by_itself
             assert!(reconnects(process).await >= 1.0, "reconnects are counted");
         }
         println!("ready {:.1} s after the broker", back.elapsed().as_secs_f64());
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("broker killed", &[&processes.dispatcher]).await;
         assert_eq!(tally.repeated, 0, "what was in flight is not attempted again");
     })
@@ -75,7 +75,7 @@ async fn killing_the_database_loses_nothing_and_every_process_comes_back_by_itse
             println!("ready {:.1} s after the database", back.elapsed().as_secs_f64());
             assert!(storm.unfinished().await > 0, "it was killed in the middle");
         }
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("database killed", &[&processes.dispatcher]).await;
         assert_eq!(tally.repeated, 0, "what was in flight is recorded when the database is back");
     })
@@ -102,7 +102,7 @@ async fn a_broker_that_is_frozen_for_longer_than_a_confirm_may_take_loses_nothin
         for process in processes.all() {
             wait_ready(process.ops).await;
         }
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("broker frozen", &[&processes.dispatcher]).await;
         assert_eq!(tally.repeated, 0);
     })
@@ -123,7 +123,7 @@ async fn connections_that_the_broker_closes_are_built_again() {
             (ingest >= 2.0 && dispatcher >= 2.0).then_some(())
         })
         .await;
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("connections closed", &[&processes.dispatcher]).await;
         assert_eq!(tally.repeated, 0);
     })
@@ -152,7 +152,8 @@ async fn while_the_broker_is_out_of_memory_publishing_waits_and_nothing_is_lost(
     System::prepared(options(&servers), async |system| {
         let processes = Processes::start(&system).await;
         let storm = Storm::prepare(&system).await;
-        storm.answer_after(Duration::from_millis(300));
+        // Far more attempts than are made until a slow machine has raised the alarm.
+        storm.answer_after(Duration::from_secs(3));
         let publishing = storm.publish();
         storm.steady.wait_for(1, LONG).await;
         let alarm = MemoryAlarm::raise(&servers);
@@ -179,7 +180,7 @@ async fn while_the_broker_is_out_of_memory_publishing_waits_and_nothing_is_lost(
         for process in processes.all() {
             wait_ready(process.ops).await;
         }
-        publishing.await.unwrap();
+        publishing.rest().await;
         let tally = storm.settle("broker out of memory", &[&processes.dispatcher]).await;
         assert_eq!(tally.repeated, 0);
     })

@@ -40,6 +40,25 @@ pub(crate) struct Storm {
     ledger: Mutex<Option<Client>>,
 }
 
+/// How many events are published before the last ones: more than [`points`] reach.
+const MOST: usize = EVENTS * 8 / 10;
+
+/// The events that are being published. The last ones wait until something has gone wrong, so it does in the middle,
+/// however slow the test is beside the service.
+pub(crate) struct Publishing {
+    most: JoinHandle<()>,
+    upstream: Upstream,
+    events: Arc<Vec<Event>>,
+}
+
+impl Publishing {
+    /// Publishes the last events after the others.
+    pub(crate) async fn rest(self) {
+        self.most.await.unwrap();
+        self.upstream.publish(&self.events[MOST..]).await;
+    }
+}
+
 const SHAKY: [EventType; 2] = [EventType::QuoteClosed, EventType::DeliveryNoteCreated];
 
 /// What the receivers saw beyond what the ledger records.
@@ -70,10 +89,11 @@ impl Storm {
         Self { system, admin, steady, shaky, webhooks, events, began: Instant::now(), ledger: Mutex::default() }
     }
 
-    /// Begins to publish all events.
-    pub(crate) fn publish(&self) -> JoinHandle<()> {
+    /// Begins to publish all events but the last ones.
+    pub(crate) fn publish(&self) -> Publishing {
         let (upstream, events) = (self.upstream(), Arc::clone(&self.events));
-        tokio::spawn(async move { upstream.publish(&events).await })
+        let most = tokio::spawn(async move { upstream.publish(&events[..MOST]).await });
+        Publishing { most, upstream: self.upstream(), events: Arc::clone(&self.events) }
     }
 
     /// Begins to publish `few` events at a time, `pause` apart: a steady load.
