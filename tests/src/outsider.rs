@@ -1,9 +1,9 @@
 //! The outside of the service: an upstream publisher, and a look into queues and tables.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Queue,
     message::BasicGetMessage,
     options::{
         BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions,
@@ -13,6 +13,11 @@ use lapin::{
 };
 
 use crate::{events::Event, wait::eventually};
+
+/// How long the broker waits for a queue's leader before it says that the queue is empty, and how often such an answer
+/// is asked for again.
+const SILENCE: Duration = Duration::from_millis(250);
+const TRIES: usize = 3;
 
 /// A connection to the broker that no service uses.
 pub struct Outsider {
@@ -114,12 +119,23 @@ impl Outsider {
     /// # Panics
     /// When there is no such queue.
     pub async fn ready(&self, queue: &str) -> u32 {
+        self.look(queue).await.message_count()
+    }
+
+    /// A leader that is silent for a quarter of a second looks like an empty queue without consumers: such an answer is
+    /// asked for again a few times.
+    async fn look(&self, queue: &str) -> Queue {
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        self.channel
-            .queue_declare(queue.into(), passive, FieldTable::default())
-            .await
-            .expect("it exists")
-            .message_count()
+        let mut tries = 0..TRIES;
+        loop {
+            let asked = Instant::now();
+            let seen = self.channel.queue_declare(queue.into(), passive, FieldTable::default()).await;
+            let seen = seen.expect("it exists");
+            let is_silent = seen.message_count() + seen.consumer_count() == 0 && asked.elapsed() >= SILENCE;
+            if !is_silent || tries.next().is_none() {
+                return seen;
+            }
+        }
     }
 
     /// Waits until this number of messages is ready in a queue.
@@ -136,12 +152,7 @@ impl Outsider {
     /// # Panics
     /// When there is no such queue.
     pub async fn consumers(&self, queue: &str) -> u32 {
-        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        self.channel
-            .queue_declare(queue.into(), passive, FieldTable::default())
-            .await
-            .expect("it exists")
-            .consumer_count()
+        self.look(queue).await.consumer_count()
     }
 
     /// Declares a queue of this connection's own, and binds it to an exchange.

@@ -295,12 +295,17 @@ impl System {
         client
     }
 
-    /// Waits until `count` sessions wait for a lock.
-    pub async fn wait_for_locked_out(&self, count: i64) {
+    /// How many sessions wait for a lock.
+    pub async fn locked_out(&self) -> i64 {
         let waiting =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        self.count(waiting).await
+    }
+
+    /// Waits until `count` sessions wait for a lock.
+    pub async fn wait_for_locked_out(&self, count: i64) {
         let what = format!("{count} sessions wait for a lock");
-        eventually(&what, SOON, || async { (self.count(waiting).await == count).then_some(()) }).await;
+        eventually(&what, SOON, || async { (self.locked_out().await == count).then_some(()) }).await;
     }
 
     /// Every queue of the service but that of notices, which nobody consumes.

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use end_to_end::{
-    processes::binary,
+    processes::{binary, free_address},
     receiver::{Receiver, always, verify},
     system::{Options, System},
     wait::SOON,
@@ -196,16 +196,18 @@ async fn what_a_killed_run_has_left_is_removed_by_the_next_one_and_nothing_else(
     System::run(Options::default(), async |system| {
         let tenant = Uuid::new_v4();
         let other = system.admin(tenant).await.create("https://localhost:1/", &["quote.closed"]).await;
-        let mut killed = Listening::registered(&system, tenant, &[]).await;
-        let port = killed.url.trim_end_matches('/').rsplit_once(':').unwrap().1.to_owned();
-        killed.child.kill().await.unwrap();
-        assert_eq!(webhooks(&system, tenant).await.len(), 2);
-
-        let address = format!("127.0.0.1:{port}");
+        // A port that no outgoing connection takes meanwhile.
+        let address = free_address().to_string();
         let (api, tenant_text, folder) = (api(&system).await, tenant.to_string(), authority(&system));
         let arguments =
             ["listen", "--listen", &address, "--authority", &folder, "--register", "--tenant", &tenant_text];
-        let mut again = Listening::spawn(command(&system, &[&arguments[..], &["--api", &api]].concat())).await;
+        let arguments = [&arguments[..], &["--api", &api]].concat();
+        let mut killed = Listening::spawn(command(&system, &arguments)).await;
+        killed.line("registered webhook ").await;
+        killed.child.kill().await.unwrap();
+        assert_eq!(webhooks(&system, tenant).await.len(), 2);
+
+        let mut again = Listening::spawn(command(&system, &arguments)).await;
         again.line("which an earlier run had left").await;
         again.line("registered webhook ").await;
         assert_eq!(webhooks(&system, tenant).await.len(), 2);

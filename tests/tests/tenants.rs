@@ -24,6 +24,7 @@ use tokio::{
     process::Command,
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
@@ -322,12 +323,14 @@ async fn deleted(ledger: &Ledger, tenant: Uuid, webhook: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_whose_delivery_is_erased_meanwhile_leaves_nothing() {
-    System::prepared(Options::default(), async |system| {
+    System::prepared(Options { timeout: "15s", ..Options::default() }, async |system| {
+        let gate = CancellationToken::new();
+        let opened = gate.clone();
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let dispatcher = system.start(Service::Dispatcher).await;
         let tenant = Uuid::new_v4();
-        let slow = behaviour(|_, _| Reply::status(500).after(Duration::from_secs(1)));
+        let slow = behaviour(move |_, _| Reply::status(500).once(&opened));
         let receiver = Receiver::start(&system.ca, slow);
         let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
@@ -337,6 +340,7 @@ async fn an_attempt_whose_delivery_is_erased_meanwhile_leaves_nothing() {
         settled(&system).await;
         let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
         while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
+        gate.cancel();
         let is_skipped = async || (skipped(dispatcher, "erased").await == 1.0).then_some(());
         eventually("its job is skipped", SOON, is_skipped).await;
         assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);

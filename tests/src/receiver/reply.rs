@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 use super::Received;
 
@@ -13,6 +14,8 @@ pub struct Reply {
     pub status: u16,
     /// How long to wait before answering.
     pub delay: Duration,
+    /// What to wait for before answering.
+    pub gate: Option<CancellationToken>,
     /// Further headers.
     pub headers: Vec<(String, String)>,
     /// The body.
@@ -33,7 +36,15 @@ impl Reply {
     /// This status at once, without a body.
     #[must_use]
     pub fn status(status: u16) -> Self {
-        Self { status, delay: Duration::ZERO, headers: Vec::new(), body: Bytes::new(), hang: false, close: false }
+        Self {
+            status,
+            delay: Duration::ZERO,
+            gate: None,
+            headers: Vec::new(),
+            body: Bytes::new(),
+            hang: false,
+            close: false,
+        }
     }
 
     /// No answer, ever. The connection stays open.
@@ -52,6 +63,12 @@ impl Reply {
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// Holds the answer back until this is cancelled.
+    #[must_use]
+    pub fn once(self, gate: &CancellationToken) -> Self {
+        Self { gate: Some(gate.clone()), ..self }
     }
 
     /// Adds a header, such as the `location` of a redirect.

@@ -67,6 +67,9 @@ impl Shared {
         if !reply.delay.is_zero() {
             tokio::time::sleep(reply.delay).await;
         }
+        if let Some(gate) = reply.gate {
+            gate.cancelled().await;
+        }
         // An error here makes hyper close the connection without an answer.
         anyhow::ensure!(!reply.close, "closed");
         let mut response = Response::builder().status(reply.status);

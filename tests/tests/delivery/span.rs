@@ -31,7 +31,7 @@ async fn an_event_from_within_what_is_kept_arrives_and_another_is_parked_with_th
         system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
         let good = [now - DAY * 30 + MINUTE, now - DAY * 12, now, now + DAY - MINUTE];
         let far = "9999-12-31T23:59:59Z".parse::<domain::Timestamp>().unwrap().as_datetime();
-        let bad = [now - DAY * 30 - MINUTE, now + DAY + MINUTE, now - DAY * 40, far, OffsetDateTime::UNIX_EPOCH];
+        let bad = [now - DAY * 30 - MINUTE, now + DAY + MINUTE * 60, now - DAY * 40, far, OffsetDateTime::UNIX_EPOCH];
         let events: Vec<_> = good.iter().chain(&bad).map(|at| fired(tenant, *at)).collect();
         system.upstream.publish(&events).await;
         settled(&system, ingest, 9).await;
@@ -39,6 +39,7 @@ async fn an_event_from_within_what_is_kept_arrives_and_another_is_parked_with_th
         assert_eq!(receiver.received().len(), 4);
 
         let rejected = system.names.rejected();
+        system.upstream.wait_ready(&rejected, 5, SOON).await;
         let parked = system.upstream.take(&rejected).await.unwrap();
         let headers = parked.properties.headers().clone().unwrap();
         let text = |name: &str| match headers.inner().get(name) {

@@ -7,6 +7,7 @@ use end_to_end::{
     events::Event,
     processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
+    servers::PrivateServers,
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
@@ -40,6 +41,12 @@ async fn wait_for(system: &System, state: &str, deliveries: usize) {
     eventually(&what, LONG, || async { (system.count(&count).await == deliveries as i64).then_some(()) }).await;
 }
 
+/// Waits until the broker has taken the acknowledgements. The ledger shows outcomes before these are even sent.
+async fn all_acknowledged_but_one(servers: &PrivateServers, system: &System) {
+    let main = system.names.main();
+    eventually("one message is left", LONG, || async { (servers.messages(&main) == 1).then_some(()) }).await;
+}
+
 /// Registers `WEBHOOKS` webhooks for each tenant and publishes events for them. Their jobs wait, eight to a message.
 async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u32) {
     system.start(Service::Api).await;
@@ -64,7 +71,9 @@ async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_repeats_only_that_one() {
-    System::prepared(options(128), async |system| {
+    let servers = PrivateServers::borrow().await;
+    let options = Options { servers: Some(servers.servers().clone()), ..options(128) };
+    System::prepared(options, async |system| {
         let hangs = |path: &str| path == "/7";
         let receiver = Receiver::start(
             &system.ca,
@@ -74,6 +83,7 @@ async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_re
         let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
         receiver.wait_for(WEBHOOKS, SOON).await;
         wait_for(&system, "succeeded", WEBHOOKS - 1).await;
+        all_acknowledged_but_one(&servers, &system).await;
         dispatcher.kill();
         system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
 
@@ -126,7 +136,9 @@ async fn a_dispatcher_that_is_told_to_stop_in_the_middle_of_messages_leaves_one_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each_delivery() {
-    System::prepared(options(128), async |system| {
+    let servers = PrivateServers::borrow().await;
+    let options = Options { servers: Some(servers.servers().clone()), ..options(128) };
+    System::prepared(options, async |system| {
         let receiver = Receiver::start(
             &system.ca,
             behaviour(|request, _| if request.path == "/7" { Reply::hang() } else { Reply::status(500) }),
@@ -136,6 +148,7 @@ async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each
         receiver.wait_for(WEBHOOKS, SOON).await;
         wait_for(&system, "retrying", WEBHOOKS - 1).await;
         system.upstream.wait_ready(&system.names.retry(GAP), 32, LONG).await;
+        all_acknowledged_but_one(&servers, &system).await;
         dispatcher.kill();
         system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
         receiver.behave(always(500));

@@ -25,7 +25,8 @@ async fn killing_the_dispatcher_loses_nothing_and_repeats_only_what_was_in_fligh
         for point in &kills {
             storm.steady.wait_for(*point, LONG).await;
             processes.dispatcher.kill();
-            let unrecorded = storm.posts() - storm.recorded().await - lost;
+            // The database may still commit what the process had sent, after it is counted here.
+            let unrecorded = storm.posts().saturating_sub(storm.recorded().await + lost);
             println!("killed after {} POSTs; {unrecorded} were in flight", storm.posts());
             lost += unrecorded;
             assert!(storm.unfinished().await > 0, "it was killed in the middle");

@@ -46,7 +46,7 @@ async fn a_rolling_restart_of_ingests_and_dispatchers_under_steady_load_loses_no
         let (_api, ingest, other_ingest) = tokio::join!(start(API), start(INGEST), start(INGEST));
         let (dispatcher, other_dispatcher) = tokio::join!(start(DISPATCHER), start(DISPATCHER));
         let storm = Storm::prepare(&system).await;
-        let publishing = storm.publish_steadily(10, Duration::from_millis(50));
+        let publishing = storm.publish_steadily(10, Duration::from_millis(100));
         let mut running = VecDeque::from([
             (INGEST, ingest),
             (DISPATCHER, dispatcher),

@@ -25,7 +25,7 @@ use uuid::Uuid;
 const LONG: Duration = Duration::from_secs(90);
 
 fn options() -> Options {
-    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", "1s".to_owned())];
+    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", "3s".to_owned())];
     Options { settings: settings.to_vec(), ..Options::default() }
 }
 

@@ -71,7 +71,8 @@ async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_cancels_what_waits_and_leaves_the_history() {
-    System::prepared(Options::default(), async |system| {
+    // The retry comes long after the deletion's last step.
+    System::prepared(Options { schedule: "4s,8s", ..Options::default() }, async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let dispatcher = system.start(Service::Dispatcher).await;

@@ -28,7 +28,8 @@ async fn held(system: &System, count: i64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
-    System::run(Options::default(), async |system| {
+    // The retry comes long after the pause.
+    System::run(Options { schedule: "5s,10s", ..Options::default() }, async |system| {
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let (receiver, other) =

@@ -107,12 +107,14 @@ async fn twenty_at_once_make_one_run() {
 /// attempts in the log.
 async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
     let mut numbers = Vec::new();
-    System::run(Options { dispatchers, ..Options::default() }, async |system| {
+    System::run(Options { dispatchers, timeout: "15s", ..Options::default() }, async |system| {
+        let gate = CancellationToken::new();
+        let opened = gate.clone();
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
-        let slow = behaviour(|_, nth| match nth {
+        let slow = behaviour(move |_, nth| match nth {
             1 => Reply::status(500),
-            2 => Reply::status(500).after(Duration::from_millis(1500)),
+            2 => Reply::status(500).once(&opened),
             _ => Reply::ok(),
         });
         let receiver = Receiver::start(&system.ca, slow);
@@ -122,6 +124,7 @@ async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
         let during = api.log(&webhook, "").await["data"][0].clone();
         assert_eq!(during["attempts"], 1, "the second attempt is under way");
         assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        gate.cancel();
         let sent = api.newest_in(&webhook, "succeeded").await;
         let log = api.delivery(&webhook, sent["id"].as_str().expect("the log shows it")).await["attempt_log"]
             .as_array()
@@ -149,16 +152,19 @@ async fn a_resend_during_an_attempt_may_begin_beside_it_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_during_the_very_first_attempt_joins_it() {
-    System::run(Options::default(), async |system| {
+    System::run(Options { timeout: "15s", ..Options::default() }, async |system| {
+        let gate = CancellationToken::new();
+        let opened = gate.clone();
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
-        let slow = behaviour(|_, _| Reply::ok().after(Duration::from_millis(700)));
+        let slow = behaviour(move |_, _| Reply::ok().once(&opened));
         let receiver = Receiver::start(&system.ca, slow);
         let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         receiver.wait_for(1, SOON).await;
         let during = api.newest_in(&webhook, "pending").await;
         assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        gate.cancel();
         let sent = api.newest_in(&webhook, "succeeded").await;
         assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(1), 1));
     })

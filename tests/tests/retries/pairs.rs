@@ -116,12 +116,12 @@ async fn both_attempt(delays: [u64; 2]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_first() {
-    both_attempt([4, 8]).await;
+    both_attempt([12, 16]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_last() {
-    both_attempt([8, 1]).await;
+    both_attempt([12, 1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

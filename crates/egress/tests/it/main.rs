@@ -28,7 +28,7 @@ use tokio::time::timeout;
 /// Long enough for anything that is not meant to time out, even on a busy machine.
 const LONG: Duration = Duration::from_secs(5);
 /// The deadline of what is meant to time out.
-const SHORT: Duration = Duration::from_millis(400);
+const SHORT: Duration = Duration::from_secs(2);
 
 fn config(authority: &Authority, timeout: Duration) -> EgressConfig {
     EgressConfig {
