@@ -18,6 +18,10 @@ pub(crate) use kind::{LaneKind, Refusal};
 /// An attempt that takes this long shows that its webhook or its tenant is slow.
 const SLOW: Duration = Duration::from_secs(1);
 
+/// If a job of the main lane would wait for longer, its patience is not extended. Jobs that wait hold places, and the
+/// main lane's are what others wait for: the first failures of a flood come back over it all at once.
+const LONG_WAIT: Duration = Duration::from_millis(500);
+
 /// How many slots a lane has, and what fraction one webhook or tenant may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots {
@@ -257,7 +261,7 @@ impl Patience<'_> {
     }
 
     /// Waits until the deadline. Extends it, up to the latest one, while no attempt of the webhook or the tenant takes
-    /// long.
+    /// long, and in the main lane while not too many wait for them.
     async fn wait_for<T>(&mut self, refusal: Refusal, thing: impl Future<Output = T>) -> Result<T, Refusal> {
         tokio::pin!(thing);
         loop {
@@ -266,7 +270,9 @@ impl Patience<'_> {
             }
             let Limits { of_webhooks, of_tenants } = &self.lane.slot_shares;
             let longest = of_webhooks.longest(self.webhook).max(of_tenants.longest(self.tenant));
-            if self.deadline >= self.latest_deadline || longest >= SLOW {
+            let wait = of_webhooks.expected_wait(self.webhook).max(of_tenants.expected_wait(self.tenant));
+            let is_crowded = self.lane.kind == LaneKind::Main && wait >= LONG_WAIT;
+            if self.deadline >= self.latest_deadline || longest >= SLOW || is_crowded {
                 return Err(refusal);
             }
             self.deadline = self.latest_deadline.min(self.deadline + self.lane.kind.patience());

@@ -78,6 +78,17 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         self.keys.lock().get(&key).filter(crowded).map(|seats| seats.longest().max(seats.last)).unwrap_or_default()
     }
 
+    /// How long one that begins to wait now will wait, about, if all take as long as the last one that ended. Whole
+    /// rounds count: while fewer wait than the share has parts, it is zero.
+    pub(crate) fn expected_wait(&self, key: K) -> Duration {
+        let keys = self.keys.lock();
+        let Some(seats) = keys.get(&key) else { return Duration::ZERO };
+        let free = u32::try_from(seats.free.available_permits()).unwrap_or(u32::MAX);
+        let users = u32::try_from(seats.users).unwrap_or(u32::MAX);
+        let waiting = users.saturating_sub(self.limit.saturating_sub(free));
+        seats.last * (waiting / self.limit)
+    }
+
     fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
         let mut keys = self.keys.lock();
         let seats = keys.entry(key).or_insert_with(|| Seats {

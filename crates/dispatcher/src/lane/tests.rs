@@ -101,6 +101,34 @@ async fn a_burst_waits_while_attempts_are_short_and_is_moved_once_one_takes_long
 }
 
 #[tokio::test(start_paused = true)]
+async fn in_the_main_lane_a_job_does_not_wait_at_the_end_of_a_long_line_and_in_the_bulk_lane_it_does() {
+    for (attempt, moved_after) in [(200, Some(100..=200)), (50, None)] {
+        let main = Lane::new(LaneKind::Main, Slots { slots: 64, webhook_share: 0.125, tenant_share: 1.0 });
+        let (bulk, attempt) = (Lane::bulk_of(&main), Duration::from_millis(attempt));
+        let (webhook, tenant) = ids(1, 1);
+        // Ten rounds of eight attempts. None is refused.
+        let line = join_all((0..80).map(|_| async {
+            let admission = bulk.patience(webhook, tenant).admit(None).await.ok().unwrap();
+            admission.spend(pin!(tokio::time::sleep(attempt))).await;
+        }));
+        let last = async {
+            tokio::time::sleep(attempt * 3 / 2).await;
+            let began = Instant::now();
+            let refused = admit(&main, (webhook, tenant), None).await.err();
+            (refused, began.elapsed().as_millis())
+        };
+        let (_, (refused, waited)) = tokio::join!(line, last);
+        match moved_after {
+            Some(moved_after) => {
+                assert_eq!(refused, Some(Refusal::Webhook));
+                assert!(moved_after.contains(&waited), "it would wait for over a second: {waited} ms");
+            }
+            None => assert_eq!(refused, None, "the line is soon through"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
     let lane = Lane::new(LaneKind::Main, Slots { slots: 1000, webhook_share: 0.5, tenant_share: 1.0 });
     let mut attempts = JoinSet::new();
