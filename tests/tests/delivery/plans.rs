@@ -8,7 +8,7 @@ use end_to_end::{
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
-use ledger::{Attempted, DeliveryFilter, Ledger, LoadedDelivery, Page};
+use ledger::{Attempted, DeliveryFilter, Ledger, LoadedDelivery, NewRecovery, Page, Recoverable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -45,6 +45,28 @@ async fn read(system: &System) -> i64 {
     let all = "SELECT coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint \
                FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|webhook_health|events|deliveries|attempts|unsuccessful)'";
     system.count(all).await
+}
+
+/// How many pages of the indexes of deliveries were read so far. An index is read even where no row of it is fetched.
+async fn index_pages(system: &System) -> i64 {
+    let all = "SELECT coalesce(sum(idx_blks_read + idx_blks_hit), 0)::bigint FROM pg_statio_user_indexes \
+               WHERE relname ~ '^(deliveries|unsuccessful)'";
+    system.count(all).await
+}
+
+/// What a call reads on a connection of its own: rows, and pages of indexes.
+async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (i64, i64) {
+    let before = (read(system).await, index_pages(system).await);
+    let name: &'static str = Box::leak(format!("reads-{}", Uuid::new_v4().simple()).into_boxed_str());
+    let ledger = system.ledger_as(name, 1);
+    call(&ledger).await;
+    drop(ledger);
+    let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
+    eventually("its connection has ended, and counted", SOON, || async {
+        (system.count(&gone).await == 0).then_some(())
+    })
+    .await;
+    (read(system).await - before.0, index_pages(system).await - before.1)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,22 +191,77 @@ async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_
             (large, dropped, 500),
             (quiet, dropped, 50),
         ] {
-            let before = read(&system).await;
-            let name = format!("log-{}", Uuid::new_v4().simple());
-            let name: &'static str = Box::leak(name.into_boxed_str());
-            let ledger = system.ledger_as(name, 1);
-            let own =
-                ledger.webhook_known(tenant.into(), webhook.parse::<Uuid>().unwrap().into()).await.unwrap().unwrap();
-            let page = Page { after: None, limit: 50 };
-            ledger.delivery_list(own, filter, page, Duration::ZERO).await.unwrap();
-            drop(ledger);
-            let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
-            eventually("its connection has ended, and counted", SOON, || async {
-                (system.count(&gone).await == 0).then_some(())
+            let id = webhook.parse::<Uuid>().unwrap().into();
+            let (read, pages) = reads(&system, async |ledger| {
+                let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
+                let page = Page { after: None, limit: 50 };
+                ledger.delivery_list(own, filter, page, Duration::ZERO).await.unwrap();
             })
             .await;
-            let read = read(&system).await - before;
+            println!("{read} rows and {pages} pages of indexes were read for {filter:?} of {webhook}");
             assert!(read <= most, "{read} rows were read for {filter:?} of {webhook}");
+            assert!(pages <= 200, "{pages} pages of indexes were read for {filter:?} of {webhook}");
+        }
+    })
+    .await;
+}
+
+/// In an outage, nearly all unsuccessful deliveries are of a few webhooks. The others are looked at as fast as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_few_failing_webhooks_have_in_great_numbers_is_not_read_for_others() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        let failing = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        made(&system, tenant, failing, 3, "'dropped'").await;
+        let retrying = format!(
+            "INSERT INTO unsuccessful_deliveries (delivery_id, webhook_id, state, next_attempt_at) \
+             SELECT (lpad(to_hex(1767225600000 + i), 12, '0') || '8000' || '8000' || lpad(to_hex(i), 12, '0'))::uuid, \
+                    CASE i % 3 WHEN 0 THEN '{failing}'::uuid ELSE md5((i % 3)::text)::uuid END, 'retrying', now() \
+             FROM generate_series(1, 150000) AS i"
+        );
+        system.sql(&retrying).await;
+        for table in ["unsuccessful_deliveries", "deliveries"] {
+            system.sql(&format!("VACUUM ANALYZE {table}")).await;
+        }
+        let look_up = async |id: &str| {
+            let id = id.parse::<Uuid>().unwrap().into();
+            reads(&system, async |ledger| {
+                ledger.webhook_find(tenant.into(), id).await.unwrap().unwrap();
+            })
+            .await
+        };
+        let count = async |id: &str| {
+            let (id, day) = (id.parse::<Uuid>().unwrap().into(), Duration::from_secs(86_400));
+            let since = OffsetDateTime::now_utc() - day;
+            let wanted = NewRecovery { since, until: None, states: vec![Recoverable::Dropped] };
+            reads(&system, async |ledger| {
+                ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
+            })
+            .await
+        };
+        let log = async |id: &str, state: DeliveryState| {
+            let id = id.parse::<Uuid>().unwrap().into();
+            let filter = DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
+            reads(&system, async |ledger| {
+                let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
+                let page = Page { after: None, limit: 50 };
+                ledger.delivery_list(own, filter, page, Duration::ZERO).await.unwrap();
+            })
+            .await
+        };
+        for (what, (rows, pages)) in [
+            ("one that does not fail", look_up(quiet).await),
+            ("its recoverable ones", count(quiet).await),
+            ("its retrying ones", log(quiet, DeliveryState::Retrying).await),
+            ("its dropped ones", log(quiet, DeliveryState::Dropped).await),
+            ("a failing one's dropped ones", log(failing, DeliveryState::Dropped).await),
+            ("a failing one's recoverable ones", count(failing).await),
+        ] {
+            println!("{rows} rows and {pages} pages of indexes were read for {what}");
+            assert!(rows <= 50 && pages <= 100, "{rows} rows and {pages} pages of indexes were read for {what}");
         }
     })
     .await;

@@ -280,8 +280,7 @@ impl Ledger {
     }
 }
 
-// Ordering by both columns and bounding both leaves the planner only the index on both. It can neither walk the primary
-// key, along which it would read every webhook's rows, nor read all of a webhook's rows at once.
+// A webhook's log is read as the README says of it.
 impl Source {
     /// Selects the rows from `$3` to before `$2`, newest first.
     fn rows(self) -> String {
@@ -289,13 +288,14 @@ impl Source {
             "id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at";
         match self {
             Self::Log => format!(
-                "SELECT {columns} FROM deliveries WHERE (webhook_id, id) < ($1, $2) AND (webhook_id, id) >= ($1, $3) \
+                "SELECT {columns} FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id < $2 AND id >= $3 \
                  ORDER BY webhook_id DESC, id DESC"
             ),
             Self::Unsuccessful(state) => format!(
                 "SELECT d.* FROM ( \
-                   SELECT delivery_id FROM unsuccessful_deliveries WHERE webhook_id = $1 AND state = '{state}' \
-                   AND delivery_id < $2 AND delivery_id >= $3 ORDER BY delivery_id DESC LIMIT {LOOKED_UP} \
+                   SELECT delivery_id FROM unsuccessful_deliveries \
+                   WHERE webhook_id = ANY (ARRAY[$1]) AND state = '{state}' AND delivery_id < $2 AND delivery_id >= $3 \
+                   ORDER BY webhook_id DESC, delivery_id DESC LIMIT {LOOKED_UP} \
                  ) AS u CROSS JOIN LATERAL (SELECT {columns} FROM deliveries WHERE id = u.delivery_id LIMIT 1) AS d"
             ),
         }
@@ -305,15 +305,15 @@ impl Source {
     fn end(self) -> (String, i64) {
         match self {
             Self::Log => {
-                let end = "SELECT id FROM deliveries WHERE (webhook_id, id) < ($1, $2) \
-                     AND (webhook_id, id) >= ($1, '00000000-0000-0000-0000-000000000000') \
+                let end = "SELECT id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id < $2 \
                      ORDER BY webhook_id DESC, id DESC OFFSET $3 LIMIT 1";
                 (end.to_owned(), LOOKED_AT)
             }
             Self::Unsuccessful(state) => {
                 let end = format!(
-                    "SELECT delivery_id AS id FROM unsuccessful_deliveries WHERE webhook_id = $1 AND state = '{state}' \
-                     AND delivery_id < $2 ORDER BY delivery_id DESC OFFSET $3 LIMIT 1"
+                    "SELECT delivery_id AS id FROM unsuccessful_deliveries \
+                     WHERE webhook_id = ANY (ARRAY[$1]) AND state = '{state}' AND delivery_id < $2 \
+                     ORDER BY webhook_id DESC, delivery_id DESC OFFSET $3 LIMIT 1"
                 );
                 (end, LOOKED_UP)
             }

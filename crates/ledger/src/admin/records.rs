@@ -50,7 +50,10 @@ impl Ledger {
         let (tenant, webhook) = (tenant.as_uuid(), webhook.as_uuid());
         let before = page.after.unwrap_or(Uuid::max());
         let entries = history::table
-            .filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)).and(history::id.lt(before)))
+            // Along one index (README, a webhook's log).
+            .filter(
+                history::webhook_id.eq_any([webhook]).and(history::tenant_id.eq(tenant)).and(history::id.lt(before)),
+            )
             .order((history::webhook_id.desc(), history::id.desc()))
             .limit(page.limit.into())
             .select(HistoryEntry::as_select());
@@ -73,7 +76,9 @@ impl Ledger {
     pub async fn notice_list(&self, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, LedgerError> {
         let query = notices::table
             .filter(
-                notices::webhook_id.eq(webhook.id().as_uuid()).and(notices::id.lt(page.after.unwrap_or(Uuid::max()))),
+                notices::webhook_id
+                    .eq_any([webhook.id().as_uuid()])
+                    .and(notices::id.lt(page.after.unwrap_or(Uuid::max()))),
             )
             .filter(notices::notice_type.eq_any(NoticeType::ALL.map(NoticeType::as_str)))
             .order((notices::webhook_id.desc(), notices::id.desc()))

@@ -24,6 +24,7 @@ use crate::{
         webhooks::{OwnWebhook, lock, of},
     },
     error::LedgerError,
+    hot::waiting::is_one_of,
     pool::Ledger,
     tables::{deliveries, recoveries, webhooks},
 };
@@ -327,7 +328,7 @@ impl Leased {
         most: u16,
     ) -> QueryResult<Vec<(Uuid, i16)>> {
         deliveries::table
-            .filter(deliveries::id.eq_any(ids))
+            .filter(is_one_of(ids))
             .filter(deliveries::state.eq_any(&self.states))
             .filter(deliveries::created_at.le(self.created_at))
             .order(deliveries::id)

@@ -21,6 +21,7 @@ use crate::{
     },
     clock::now,
     error::LedgerError,
+    hot::waiting::is_one_of,
     pool::Ledger,
     tables::deliveries,
 };
@@ -155,7 +156,7 @@ fn first_kept_at(now: OffsetDateTime, keep: Duration) -> Uuid {
 /// Begins a fresh run of the schedule. The run counts its attempts from here. It is due now, so that lost-job detection
 /// does not take it for overdue since its event fired.
 pub(crate) async fn begin(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
-    diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids.to_vec())))
+    diesel::update(deliveries::table.filter(is_one_of(ids)))
         .set((
             deliveries::state.eq(DeliveryState::Pending.as_str()),
             deliveries::run_base.eq(deliveries::attempts),

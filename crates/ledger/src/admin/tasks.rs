@@ -98,11 +98,9 @@ struct RunningRow {
     recover: i64,
 }
 
-// The order and the ranges over both columns leave the planner only the index over both. Along the primary key it would
-// read the deliveries of all webhooks.
+// A webhook's log is read as the README says of it.
 const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
-     FROM deliveries WHERE (webhook_id, id) > ($1, $2) AND (webhook_id, id) <= ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
-     ORDER BY webhook_id, id LIMIT $3";
+     FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
 const TAKE_HELD: &str = "DELETE FROM held_jobs AS h USING ( \
        SELECT webhook_id, delivery_id FROM held_jobs WHERE webhook_id = $1 ORDER BY delivery_id LIMIT $2 FOR UPDATE SKIP LOCKED \
      ) AS taken WHERE h.webhook_id = taken.webhook_id AND h.delivery_id = taken.delivery_id RETURNING h.delivery_id";

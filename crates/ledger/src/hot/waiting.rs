@@ -16,6 +16,20 @@ fn waiting() -> impl Iterator<Item = &'static str> {
     DeliveryState::ALL.into_iter().filter(|state| state.is_waiting()).map(DeliveryState::as_str)
 }
 
+/// That a delivery is one of these. The range keeps the partitions of other days closed.
+#[diesel::dsl::auto_type(no_type_alias)]
+pub(crate) fn is_one_of(ids: &[Uuid]) -> _ {
+    let (first, last): (Uuid, Uuid) = ends(ids);
+    let ids: Vec<Uuid> = ids.to_vec();
+    deliveries::id.eq_any(ids).and(deliveries::id.between(first, last))
+}
+
+/// The smallest and the largest id. Nothing is between them if there is none.
+fn ends(ids: &[Uuid]) -> (Uuid, Uuid) {
+    let first = ids.iter().min().copied().unwrap_or(Uuid::max());
+    (first, ids.iter().max().copied().unwrap_or(Uuid::nil()))
+}
+
 impl Ledger {
     /// Makes the next attempt of a delivery due later. `attempts` is the number of those made so far. Returns `false`
     /// when the delivery does not wait, or was attempted meanwhile.
@@ -48,7 +62,7 @@ impl Ledger {
 /// Locks the waiting ones of the deliveries in the order of ids, as recording attempts does, so that neither deadlocks.
 async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
     deliveries::table
-        .filter(deliveries::id.eq_any(ids).and(deliveries::state.eq_any(waiting())))
+        .filter(is_one_of(ids).and(deliveries::state.eq_any(waiting())))
         .order(deliveries::id)
         .select((deliveries::id, deliveries::attempts))
         .for_update()
@@ -63,7 +77,7 @@ pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> Query
     let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
     let now = diesel::dsl::now.into_sql::<Nullable<Timestamptz>>();
     let is_due = deliveries::next_attempt_at.is_null().or(deliveries::next_attempt_at.lt(now));
-    diesel::update(deliveries::table.filter(deliveries::id.eq_any(ids).and(is_due)))
+    diesel::update(deliveries::table.filter(is_one_of(&ids).and(is_due)))
         .set(deliveries::next_attempt_at.eq(now))
         .execute(conn)
         .await?;
@@ -73,7 +87,7 @@ pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> Query
 /// Cancels those of the deliveries that wait. Returns how many.
 pub(crate) async fn cancel_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
     let waiting: Vec<Uuid> = lock_waiting(conn, ids).await?.into_iter().map(|(id, _)| id).collect();
-    diesel::update(deliveries::table.filter(deliveries::id.eq_any(waiting)))
+    diesel::update(deliveries::table.filter(is_one_of(&waiting)))
         .set((deliveries::state.eq("cancelled"), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)))
         .execute(conn)
         .await

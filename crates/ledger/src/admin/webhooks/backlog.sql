@@ -1,5 +1,5 @@
 -- How many deliveries of each webhook in $1 wait, were dropped and were skipped, each up to $2. One that waits for its
--- retry may also be held, and counts once. The order and the range leave the planner only the index on all three columns.
+-- retry may also be held, and counts once. A webhook's rows are read along one index (README, a webhook's log).
 -- Of the held ones twice as many are read: if more than half of these wait for their retry, that count is full anyway.
 SELECT
     w.id AS webhook_id, least(retrying.count + held.count, $2) AS waiting,
@@ -9,7 +9,7 @@ FROM unnest($1) AS w(id)
 CROSS JOIN LATERAL (
     SELECT count(*), min(next_attempt_at) AS next_attempt_at FROM (
         SELECT next_attempt_at FROM unsuccessful_deliveries
-        WHERE webhook_id = w.id AND state = 'retrying' ORDER BY webhook_id, state, delivery_id LIMIT $2
+        WHERE webhook_id = ANY (ARRAY[w.id]) AND state = 'retrying' ORDER BY webhook_id, delivery_id LIMIT $2
     ) AS u
 ) AS retrying
 CROSS JOIN LATERAL (
@@ -24,12 +24,12 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) FROM (
         SELECT FROM unsuccessful_deliveries
-        WHERE webhook_id = w.id AND state = 'dropped' ORDER BY webhook_id, state, delivery_id LIMIT $2
+        WHERE webhook_id = ANY (ARRAY[w.id]) AND state = 'dropped' ORDER BY webhook_id, delivery_id LIMIT $2
     ) AS u
 ) AS dropped
 CROSS JOIN LATERAL (
     SELECT count(*) FROM (
         SELECT FROM unsuccessful_deliveries
-        WHERE webhook_id = w.id AND state = 'skipped' ORDER BY webhook_id, state, delivery_id LIMIT $2
+        WHERE webhook_id = ANY (ARRAY[w.id]) AND state = 'skipped' ORDER BY webhook_id, delivery_id LIMIT $2
     ) AS u
 ) AS skipped
