@@ -10,7 +10,7 @@ use super::{Call, Calls, TIMES};
 use crate::volume::Volume;
 
 /// The paths that need no id.
-const PLAIN: [&str; 4] = ["/event-types/", "/openapi.json", "/docs/", "/docs/style.css"];
+const PLAIN: [&str; 5] = ["/event-types/", "/openapi.json", "/asyncapi.yaml", "/docs/", "/docs/style.css"];
 
 /// Asks for all of them. `recovery` is a recovery of the long history.
 pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &str) {
@@ -42,6 +42,8 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
         let read = repeat_with(|| Call::get(template, format!("/api/v1{template}")));
         calls.repeat(("plain", template), admin, read).await;
     }
+    let schema = repeat_with(|| Call::get("/schemas/{file}", "/api/v1/schemas/envelope.schema.json".to_owned()));
+    calls.repeat(("plain", "schema"), admin, schema).await;
 }
 
 fn path_of_page(webhook: Uuid, part: &str) -> String {
