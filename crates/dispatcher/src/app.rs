@@ -10,13 +10,16 @@ use prometheus_client::registry::Registry;
 use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, connections};
 use tokio_util::sync::CancellationToken;
 
-use crate::{depths, intake::Intake, lane::LaneKind, metrics::Metrics, pipeline::Pipeline};
+use crate::{
+    depths,
+    intake::Intake,
+    lane::{LaneKind, bulk_places},
+    metrics::Metrics,
+    pipeline::Pipeline,
+};
 
 const PROCESS: &str = "dispatcher";
 const OPS_PORT: u16 = 9083;
-/// Main-lane slots for each message of the bulk lane's prefetch. A message holds up to eight jobs: enough for a busy
-/// lane, and not too many wait here instead of on the queue.
-const MESSAGES_OF_BULK: u16 = 4;
 
 /// Why the service cannot start, or why it failed.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +87,8 @@ impl App {
         let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
             let prefetch = Prefetch::of(match kind {
                 LaneKind::Main => settings.dispatcher.max_in_flight,
-                LaneKind::Bulk => settings.dispatcher.max_in_flight.div_ceil(MESSAGES_OF_BULK),
+                // A message may hold one job that hangs. Fewer messages than places would be those of one tenant.
+                LaneKind::Bulk => bulk_places(settings.dispatcher.max_in_flight),
                 LaneKind::Slow => settings.dispatcher.slow_in_flight,
             });
             let subscription = running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment);

@@ -18,8 +18,8 @@ pub(crate) use kind::{LaneKind, Refusal};
 /// An attempt that takes this long shows that its webhook or its tenant is slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// If a job of the main lane would wait for longer, its patience is not extended. Jobs that wait hold places, and the
-/// main lane's are what others wait for: the first failures of a flood come back over it all at once.
+/// If a job of the main lane would wait for longer while places are scarce, its patience is not extended. Jobs that wait
+/// hold places, and the main lane's are what others wait for: the first failures of a flood come back over it all at once.
 const LONG_WAIT: Duration = Duration::from_millis(500);
 
 /// How many slots a lane has, and what fraction one webhook or tenant may hold.
@@ -42,8 +42,10 @@ const MOST_STARTING: u32 = 16;
 /// (`Lane::starting_for`).
 const STARTING_FOR: Duration = Duration::from_millis(5);
 
-/// The fraction of the main lane's places that the bulk lane's jobs may hold. The rest is always there for others.
-const BULK: f64 = 0.75;
+/// How many of the main lane's places the bulk lane's jobs may hold. The rest is always there for others.
+pub(crate) const fn bulk_places(all: u16) -> u16 {
+    all - all / 4
+}
 
 /// All lanes of this process.
 pub(crate) struct Lanes {
@@ -73,6 +75,8 @@ pub(crate) struct Lane {
     started: Instant,
     /// As many as slots, so they bound the attempts at a time. A job holds one until it is done.
     places: Arc<Semaphore>,
+    /// Places are scarce while fewer are free.
+    scarce_places: usize,
     /// The places that jobs of this lane may hold, if not all.
     own_places: Option<Arc<Semaphore>>,
     slot_shares: Limits,
@@ -136,6 +140,7 @@ impl Lane {
             kind,
             started: Instant::now(),
             places: Arc::new(Semaphore::new(slots.slots.into())),
+            scarce_places: usize::from(slots.slots / 4).max(1),
             own_places: None,
             slot_shares: limits(slots.slots.into()),
             starting: Shares::new(MOST_STARTING),
@@ -147,12 +152,13 @@ impl Lane {
 
     /// The bulk lane beside a main lane. It shares all with it, but may hold only a part of the places.
     fn bulk_of(main: &Self) -> Self {
-        let own_places = part(u32::try_from(main.places.available_permits()).unwrap_or(u32::MAX), BULK);
+        let all = u16::try_from(main.places.available_permits()).unwrap_or(u16::MAX);
         Self {
             kind: LaneKind::Bulk,
             started: main.started,
             places: Arc::clone(&main.places),
-            own_places: Some(Arc::new(Semaphore::new(usize::try_from(own_places).unwrap_or(usize::MAX)))),
+            scarce_places: main.scarce_places,
+            own_places: Some(Arc::new(Semaphore::new(bulk_places(all).into()))),
             slot_shares: main.slot_shares.clone(),
             starting: Arc::clone(&main.starting),
             body_shares: main.body_shares.clone(),
@@ -229,54 +235,68 @@ impl Patience<'_> {
         self.deadline
     }
 
-    /// Waits for a slot within the shares, for a start, and for room if the body is long. The patience does not limit
-    /// the wait for the start: a tenant at its share begins its attempts at its own pace.
+    /// Waits for a slot within the shares, for room if the body is long, and for a start. The patience does not limit
+    /// the wait for the start: a tenant at its share begins its attempts at its own pace. It comes last, as the tenant's
+    /// other jobs wait for it.
     ///
     /// # Errors
     /// What the job did not get in time.
     pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Refusal> {
         let slot = self.acquire_shares(&self.lane.slot_shares, 1).await?;
-        let starting = self.lane.starting.acquire(self.tenant, 1).await;
         let body = match long_body {
             Some(bytes) => Some(self.room(bytes).await?),
             None => None,
         };
+        let starting = self.lane.starting.acquire(self.tenant, 1).await;
         Ok(Admission { starting, starting_for: self.lane.starting_for(self.tenant), slot, _body: body })
     }
 
     async fn room(&mut self, bytes: usize) -> Result<(HeldShares, OwnedSemaphorePermit), Refusal> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
-        let share = self.acquire_shares(&self.lane.body_shares, kib).await?;
+        let shares = &self.lane.body_shares;
+        let share = self.acquire_shares(shares, kib).await?;
         let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
-        match self.wait_for(Refusal::Bodies, room).await? {
+        match self.wait_for(Refusal::Bodies, shares, room).await? {
             Ok(room) => Ok((share, room)),
             Err(_) => unreachable!("the room is never closed"),
         }
     }
 
     async fn acquire_shares(&mut self, limits: &Limits, amount: u32) -> Result<HeldShares, Refusal> {
-        let webhook = self.wait_for(Refusal::Webhook, limits.of_webhooks.acquire(self.webhook, amount)).await?;
-        let tenant = self.wait_for(Refusal::Tenant, limits.of_tenants.acquire(self.tenant, amount)).await?;
+        let webhook = limits.of_webhooks.acquire(self.webhook, amount);
+        let webhook = self.wait_for(Refusal::Webhook, limits, webhook).await?;
+        let tenant = limits.of_tenants.acquire(self.tenant, amount);
+        let tenant = self.wait_for(Refusal::Tenant, limits, tenant).await?;
         Ok((webhook, tenant))
     }
 
     /// Waits until the deadline. Extends it, up to the latest one, while no attempt of the webhook or the tenant takes
-    /// long, and in the main lane while not too many wait for them.
-    async fn wait_for<T>(&mut self, refusal: Refusal, thing: impl Future<Output = T>) -> Result<T, Refusal> {
+    /// long, and in the main lane while it would not hold a scarce place for long.
+    async fn wait_for<T>(
+        &mut self,
+        refusal: Refusal,
+        limits: &Limits,
+        thing: impl Future<Output = T>,
+    ) -> Result<T, Refusal> {
         tokio::pin!(thing);
         loop {
             if let Ok(had) = timeout_at(self.deadline, &mut thing).await {
                 return Ok(had);
             }
-            let Limits { of_webhooks, of_tenants } = &self.lane.slot_shares;
-            let longest = of_webhooks.longest(self.webhook).max(of_tenants.longest(self.tenant));
-            let wait = of_webhooks.expected_wait(self.webhook).max(of_tenants.expected_wait(self.tenant));
-            let is_crowded = self.lane.kind == LaneKind::Main && wait >= LONG_WAIT;
-            if self.deadline >= self.latest_deadline || longest >= SLOW || is_crowded {
+            let slots = &self.lane.slot_shares;
+            let longest = slots.of_webhooks.longest(self.webhook).max(slots.of_tenants.longest(self.tenant));
+            if self.deadline >= self.latest_deadline || longest >= SLOW || self.blocks_others(limits) {
                 return Err(refusal);
             }
             self.deadline = self.latest_deadline.min(self.deadline + self.lane.kind.patience());
         }
+    }
+
+    /// Whether the job holds a scarce place of the main lane and would wait for long.
+    fn blocks_others(&self, limits: &Limits) -> bool {
+        let wait = limits.of_webhooks.expected_wait(self.webhook).max(limits.of_tenants.expected_wait(self.tenant));
+        let lane = self.lane;
+        lane.kind == LaneKind::Main && lane.places.available_permits() < lane.scarce_places && wait >= LONG_WAIT
     }
 }
 

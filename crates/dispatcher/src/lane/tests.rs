@@ -101,11 +101,12 @@ async fn a_burst_waits_while_attempts_are_short_and_is_moved_once_one_takes_long
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_main_lane_a_job_does_not_wait_at_the_end_of_a_long_line_and_in_the_bulk_lane_it_does() {
-    for (attempt, moved_after) in [(200, Some(100..=200)), (50, None)] {
+async fn while_places_are_scarce_a_job_of_the_main_lane_does_not_wait_at_the_end_of_a_long_line() {
+    for (attempt, taken, moved_after) in [(200, 49, Some(100..=200)), (200, 48, None), (50, 49, None)] {
         let main = Lane::new(LaneKind::Main, Slots { slots: 64, webhook_share: 0.125, tenant_share: 1.0 });
         let (bulk, attempt) = (Lane::bulk_of(&main), Duration::from_millis(attempt));
         let (webhook, tenant) = ids(1, 1);
+        let _taken = main.places(taken).await;
         // Ten rounds of eight attempts. None is refused.
         let line = join_all((0..80).map(|_| async {
             let admission = bulk.patience(webhook, tenant).admit(None).await.ok().unwrap();
@@ -123,9 +124,23 @@ async fn in_the_main_lane_a_job_does_not_wait_at_the_end_of_a_long_line_and_in_t
                 assert_eq!(refused, Some(Refusal::Webhook));
                 assert!(moved_after.contains(&waited), "it would wait for over a second: {waited} ms");
             }
-            None => assert_eq!(refused, None, "the line is soon through"),
+            None => assert_eq!(refused, None, "places are free, or the line is soon through"),
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_room_holds_up_no_start_of_its_tenant() {
+    let lane = Lane::new(LaneKind::Main, Slots { slots: 1000, webhook_share: 0.125, tenant_share: 1.0 });
+    let full = admit(&lane, ids(1, 1), Some(usize::MAX)).await.ok().unwrap();
+    let waiting = (0..MOST_STARTING).map(|_| admit(&lane, ids(1, 1), Some(1024 * 1024)));
+    let waiting = join_all(waiting);
+    tokio::pin!(waiting);
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let began = Instant::now();
+    let other = timeout(Duration::from_secs(60), admit(&lane, ids(2, 1), None)).await;
+    assert_eq!(began, Instant::now(), "another webhook of the tenant does not wait");
+    drop((other, full));
 }
 
 #[tokio::test(start_paused = true)]
