@@ -72,9 +72,14 @@ impl StatsStep {
     }
 }
 
-const LIST: &str = "SELECT date_trunc($4, hour, 'UTC') AS step, outcome, bucket, \
-            sum(attempts)::bigint AS attempts, sum(dropped)::bigint AS dropped \
-     FROM webhook_stats WHERE webhook_id = $1 AND hour >= $2 AND hour < $3 GROUP BY step, outcome, bucket ORDER BY step";
+// Step by step: to compute the step of each row would take three times as long.
+const LIST: &str = "SELECT step, found.* \
+     FROM generate_series(date_trunc($4, $2, 'UTC'), $3, ('1 ' || $4)::interval) AS step \
+     CROSS JOIN LATERAL ( \
+       SELECT outcome, bucket, sum(attempts)::bigint AS attempts, sum(dropped)::bigint AS dropped FROM webhook_stats \
+       WHERE webhook_id = $1 AND hour >= greatest(step, $2) AND hour < least(step + ('1 ' || $4)::interval, $3) \
+       GROUP BY outcome, bucket \
+     ) AS found ORDER BY step";
 
 const BY_WEBHOOK: &str = "SELECT webhook_id AS webhook, hour, \
             coalesce(sum(attempts) FILTER (WHERE outcome = 'success'), 0)::bigint AS succeeded, \
