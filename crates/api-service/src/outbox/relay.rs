@@ -19,7 +19,7 @@ const BATCH: u16 = 200;
 const STEPS_PER_SECOND: u16 = 4;
 const PER_STEP: u16 = 1_000;
 /// The pause between two steps of one cancellation, which leaves the database to other work.
-const BREATH: Duration = Duration::from_millis(20);
+const BREATH: Duration = Duration::from_millis(50);
 
 pub(crate) struct Relay {
     pub(crate) ledger: Ledger,
