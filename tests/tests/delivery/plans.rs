@@ -162,6 +162,13 @@ async fn filled(system: &System, days_ago: u8, webhook: &str) {
     system.sql(&fill).await;
 }
 
+/// Reads the first page of a webhook's log, in one step.
+async fn first_page(ledger: &Ledger, tenant: Uuid, webhook: &str, filter: DeliveryFilter) {
+    let id = webhook.parse::<Uuid>().unwrap().into();
+    let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
+    ledger.delivery_list(own, filter, Page { after: None, limit: 50 }, Duration::ZERO).await.unwrap();
+}
+
 /// The index of webhooks finds a webhook's log, whatever else the ledger holds and whatever the planner believes of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_one() {
@@ -191,13 +198,7 @@ async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_
             (large, dropped, 500),
             (quiet, dropped, 50),
         ] {
-            let id = webhook.parse::<Uuid>().unwrap().into();
-            let (read, pages) = reads(&system, async |ledger| {
-                let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
-                let page = Page { after: None, limit: 50 };
-                ledger.delivery_list(own, filter, page, Duration::ZERO).await.unwrap();
-            })
-            .await;
+            let (read, pages) = reads(&system, async |ledger| first_page(ledger, tenant, webhook, filter).await).await;
             println!("{read} rows and {pages} pages of indexes were read for {filter:?} of {webhook}");
             assert!(read <= most, "{read} rows were read for {filter:?} of {webhook}");
             assert!(pages <= 200, "{pages} pages of indexes were read for {filter:?} of {webhook}");
@@ -243,14 +244,8 @@ async fn what_a_few_failing_webhooks_have_in_great_numbers_is_not_read_for_other
             .await
         };
         let log = async |id: &str, state: DeliveryState| {
-            let id = id.parse::<Uuid>().unwrap().into();
             let filter = DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
-            reads(&system, async |ledger| {
-                let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
-                let page = Page { after: None, limit: 50 };
-                ledger.delivery_list(own, filter, page, Duration::ZERO).await.unwrap();
-            })
-            .await
+            reads(&system, async |ledger| first_page(ledger, tenant, id, filter).await).await
         };
         for (what, (rows, pages)) in [
             ("one that does not fail", look_up(quiet).await),

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     clock::now,
     error::LedgerError,
-    hot::look_up::read_state,
+    hot::{look_up::read_state, waiting::is_one_of},
     pool::Ledger,
     tables::{deliveries, webhooks},
 };
@@ -231,12 +231,11 @@ impl EventRow {
             let without = |row: &WebhookRow| DeliveryId::derive_without_type(row.id.into(), id, timestamp).as_uuid();
             ids.extend(webhooks.iter().map(without));
         }
-        let (Some(first), Some(last)) = (ids.iter().min().copied(), ids.iter().max().copied()) else {
+        if ids.is_empty() {
             return Ok(HashMap::new());
-        };
-        // The range keeps other days' partitions closed.
-        let these = deliveries::id.between(first, last).and(deliveries::id.eq_any(ids));
-        let query = deliveries::table.filter(these.and(deliveries::event_type.eq(self.event_type.as_str())));
+        }
+        let of_type = deliveries::event_type.eq(self.event_type.as_str());
+        let query = deliveries::table.filter(is_one_of(&ids).and(of_type));
         let rows: Vec<DeliveryRow> = query.select(DeliveryRow::as_select()).load(conn).await?;
         Ok(rows.into_iter().map(|row| (row.webhook_id, row)).collect())
     }

@@ -75,6 +75,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn notice_list(&self, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, LedgerError> {
         let query = notices::table
+            // Along one index (README, a webhook's log).
             .filter(
                 notices::webhook_id
                     .eq_any([webhook.id().as_uuid()])
