@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use crate::{message::Outgoing, topology::Names};
 
 /// The most jobs in one message. More would save little, and would wait where no other dispatcher can take them.
-const JOBS_PER_MESSAGE: usize = 8;
+pub const JOBS_PER_MESSAGE: usize = 8;
 
 /// With at least this many jobs at once, several share each message.
 const MANY: usize = 100;
@@ -54,8 +54,20 @@ impl Names {
     /// by the shortest gap at most, whatever is ahead of it in the queue.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
+        self.jobs_at(&[job], due, now, schedule)
+    }
+
+    /// The same for `jobs` that are `due` together. As many as [`JOBS_PER_MESSAGE`] may share a message.
+    #[must_use]
+    pub fn jobs_at(
+        &self,
+        jobs: &[Job],
+        due: OffsetDateTime,
+        now: OffsetDateTime,
+        schedule: &RetrySchedule,
+    ) -> Outgoing {
         let wait = wait(due, now);
-        self.delayed(job, wait, gap_in_any_order(wait, &schedule.gaps()))
+        self.delayed(jobs, wait, gap_in_any_order(wait, &schedule.gaps()))
     }
 
     /// The same for a publisher of many jobs on empty queues, in the order in which they are due. No job then waits
@@ -69,14 +81,15 @@ impl Names {
         schedule: &RetrySchedule,
     ) -> Outgoing {
         let wait = wait(due, now);
-        self.delayed(job, wait, schedule.gap_in_order(wait))
+        self.delayed(&[job], wait, schedule.gap_in_order(wait))
     }
 
-    fn delayed(&self, job: Job, wait: Duration, gap: Duration) -> Outgoing {
+    fn delayed(&self, jobs: &[Job], wait: Duration, gap: Duration) -> Outgoing {
+        let body = Job::many_to_bytes(jobs);
         if wait.is_zero() {
-            return self.job(job);
+            return Outgoing { queue: self.main(), body, ..Default::default() };
         }
-        Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), ..self.job(job) }
+        Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), body, ..Default::default() }
     }
 }
 

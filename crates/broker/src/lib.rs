@@ -29,6 +29,7 @@ pub use broker::{Broker, BrokerConfig};
 pub use consumer::{Attachment, BatchLimit, Closing, Subscription};
 pub use error::{BrokerError, PublishError, Unconfirmed};
 pub use examine::{Examiner, NodeSeen, Seen};
+pub use jobs::JOBS_PER_MESSAGE;
 pub use message::{Acker, Outgoing, Received};
 pub use parking::Parked;
 pub use prefetch::Prefetch;

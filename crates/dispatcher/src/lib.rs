@@ -20,6 +20,7 @@ mod settle;
 mod shared;
 mod shared_ack;
 mod shares;
+mod sharing;
 mod spans;
 mod stamps;
 mod suspects;

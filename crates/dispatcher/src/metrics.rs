@@ -94,7 +94,7 @@ impl Metrics {
             ),
             queue_depth: registry.shown(
                 "webhooks_queue_depth",
-                "Messages that wait on a queue, as every dispatcher sees them",
+                "Messages that wait on a queue, as every dispatcher sees them; one may hold up to eight retries",
                 Family::default(),
             ),
             slots: ByLane::shown(

@@ -1,10 +1,10 @@
 //! What jobs pass through, put together.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use egress::Egress;
 use ledger::{Attempted, SecretKeys};
-use service_kit::{Running, Settings};
+use service_kit::{HighLoad, Running, Settings};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -71,7 +71,8 @@ impl Pipeline {
         }
         let lanes = Arc::new(Lanes::new(slots(dispatcher.max_in_flight), slots(dispatcher.slow_in_flight)));
         let stamps = Arc::new(Stamps::new(Arc::clone(&shared)));
-        let settler = Arc::new(Settler { publisher: publisher.clone(), shared: Arc::clone(&shared) });
+        let retries = HighLoad::above(dispatcher.rush, Instant::now());
+        let settler = Arc::new(Settler { publisher: publisher.clone(), retries, shared: Arc::clone(&shared) });
         let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
         let mover = Mover { shared: Arc::clone(&shared), stamps: Arc::clone(&stamps), settler: Arc::clone(&settler) };
         let line = Line {

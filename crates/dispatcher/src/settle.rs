@@ -1,10 +1,18 @@
 //! The end of every job: publishes its follow-up, waits for the confirm, acknowledges its messages.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use broker::{Acker, Outgoing, Publisher};
 use domain::{DeliveryId, Job};
-use service_kit::publishing::{Publication, Publishing};
+use service_kit::{
+    HighLoad,
+    publishing::{Publication, Publishing},
+};
 use time::OffsetDateTime;
 
 use crate::{
@@ -13,11 +21,14 @@ use crate::{
     in_flight::Receipt,
     shared::Shared,
     shared_ack::{FollowUp, Origin, SharedAck},
+    sharing::{Content, publications},
 };
 
 /// Acts on the ends of jobs.
 pub(crate) struct Settler {
     pub(crate) publisher: Publisher,
+    /// Whether retries are many.
+    pub(crate) retries: HighLoad,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -115,29 +126,40 @@ impl Settler {
                 continue;
             }
             let source = Arc::new(acker);
-            let of_source = |left| Publication { sources: vec![Arc::clone(&source)], content: (left, origin) };
-            follow_ups.extend(left.into_iter().map(of_source));
+            follow_ups.extend(left.into_iter().map(|one| (Arc::clone(&source), origin, one)));
         }
-        let Self { publisher, shared } = self;
+        let retries = follow_ups.iter().filter(|(_, _, follow_up)| follow_up.due_retry().is_some()).count();
+        let publications = publications(follow_ups, self.retries.count(retries, Instant::now()));
+        let Self { publisher, shared, .. } = self;
         let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
-        let if_wanted = |sources: &[Arc<Acker>], content: &(FollowUp, Origin)| {
-            let is_wanted = sources.iter().all(|acker| acker.is_usable());
-            is_wanted.then(|| Cow::Owned(self.message_of(content, OffsetDateTime::now_utc())))
-        };
-        publishing.until_confirmed(follow_ups, ready, |one| if_wanted(&one.sources, &one.content), Acker::ack_all).await
+        publishing
+            .until_confirmed(publications, ready, |one| self.message_of(one).map(Cow::Owned), Acker::ack_all)
+            .await
     }
 
-    fn message_of(&self, (follow_up, origin): &(FollowUp, Origin), now: OffsetDateTime) -> Outgoing {
-        let job_at = |job: &Job, due: &OffsetDateTime| self.shared.names.job_at(*job, *due, now, &self.shared.schedule);
-        let message = match follow_up {
-            FollowUp::Retry(job, due) => job_at(job, due),
-            FollowUp::Republish(job, due, handed_out_before) => job_at(job, due).carrying(*handed_out_before),
-            FollowUp::Message(message) => message.clone(),
-        };
-        match origin {
+    /// The message of those follow-ups whose source's connection is not lost, if there are any.
+    fn message_of(&self, Publication { sources, content }: &Publication<Acker, Content>) -> Option<Outgoing> {
+        let Shared { names, schedule, .. } = &*self.shared;
+        let now = OffsetDateTime::now_utc();
+        let (mut retries, mut last_due, mut other) = (Vec::new(), now, None);
+        let of_sources = sources.iter().zip(&content.follow_ups);
+        for (_, follow_up) in of_sources.filter(|(source, _)| source.is_usable()) {
+            match follow_up {
+                FollowUp::Retry(job, due) => {
+                    retries.push(*job);
+                    last_due = last_due.max(*due);
+                }
+                FollowUp::Republish(job, due, handed_out_before) => {
+                    other = Some(names.job_at(*job, *due, now, schedule).carrying(*handed_out_before));
+                }
+                FollowUp::Message(message) => other = Some(message.clone()),
+            }
+        }
+        let message = if retries.is_empty() { other? } else { names.jobs_at(&retries, last_due, now, schedule) };
+        Some(match content.origin {
             Origin::Bulk => message.of_bulk(),
             Origin::Other => message,
-        }
+        })
     }
 }
 

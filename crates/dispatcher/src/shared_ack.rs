@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 pub(crate) struct SharedAck(Arc<Mutex<OfMessage>>);
 
 /// Whether the jobs of a message belong to the bulk lane. What they leave is marked then, so that retries take it, too.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     Bulk,
     Other,
@@ -38,6 +38,16 @@ pub(crate) enum FollowUp {
     Republish(Job, OffsetDateTime, u32),
     /// A message as it is.
     Message(Outgoing),
+}
+
+impl FollowUp {
+    /// When it is due, if it is a retry.
+    pub(crate) const fn due_retry(&self) -> Option<OffsetDateTime> {
+        match self {
+            Self::Retry(_, due) => Some(*due),
+            _ => None,
+        }
+    }
 }
 
 impl SharedAck {

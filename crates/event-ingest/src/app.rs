@@ -10,15 +10,12 @@ use std::{
 use broker::{Attachment, BatchLimit, Prefetch, Subscription};
 use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
-use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections, settings::Notices};
+use service_kit::{Foundation, HighLoad, Readiness, Running, Settings, StartError, connections, settings::Notices};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
 
-use crate::{
-    ack_batch::AckBatch, flood::Flood, high_load::HighLoad, intake::Intake, metrics::Metrics, spans::Spans,
-    turns::Turns,
-};
+use crate::{ack_batch::AckBatch, flood::Flood, intake::Intake, metrics::Metrics, spans::Spans, turns::Turns};
 
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
 /// together, so that it need not wait for more itself.

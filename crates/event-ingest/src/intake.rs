@@ -13,7 +13,7 @@ use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
-    DatabaseWatch,
+    DatabaseWatch, HighLoad,
     publishing::{Publication, Publishing},
     until_done,
 };
@@ -25,7 +25,6 @@ use tracing::{Instrument, Span};
 use crate::{
     ack_batch::AckBatch,
     flood::Flood,
-    high_load::HighLoad,
     metrics::Metrics,
     plan::{Plan, Usable, rejected},
     spans::{self, Spans},

@@ -3,7 +3,6 @@
 mod ack_batch;
 mod app;
 mod flood;
-mod high_load;
 mod intake;
 mod metrics;
 mod plan;

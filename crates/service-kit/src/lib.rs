@@ -3,6 +3,7 @@
 pub mod connections;
 mod database_watch;
 mod foundation;
+mod high_load;
 mod listen;
 pub mod logs;
 pub mod metrics;
@@ -18,6 +19,7 @@ mod usage;
 
 pub use database_watch::DatabaseWatch;
 pub use foundation::{Foundation, Running, StartError};
+pub use high_load::HighLoad;
 pub use listen::{ListenError, listen};
 pub use ops::OpsServer;
 pub use readiness::Readiness;

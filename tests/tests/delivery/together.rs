@@ -1,8 +1,8 @@
 //! Several jobs in one message: the outcome of one does not affect the others.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use domain::EventType;
+use domain::{EventType, Job};
 use end_to_end::{
     events::Event,
     processes::Process,
@@ -32,6 +32,13 @@ fn options(slots: usize) -> Options {
     ];
     let schedule = "60s,5m,15m,1h,4h,12h";
     Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }
+}
+
+/// The same. Retries share messages as well, without many of them.
+fn retries_share(slots: usize) -> Options {
+    let mut options = options(slots);
+    options.settings.push(("DISPATCHER__RUSH", "0".to_owned()));
+    options
 }
 
 /// Waits until exactly `deliveries` deliveries are in `state`.
@@ -118,7 +125,7 @@ async fn no_more_attempts_are_under_way_than_there_are_slots_whatever_a_message_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dispatcher_that_is_told_to_stop_in_the_middle_of_messages_leaves_one_retry_of_each_delivery() {
     const EVENTS: u32 = 10;
-    System::prepared(options(20), async |system| {
+    System::prepared(retries_share(20), async |system| {
         let receiver =
             Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
         jobs_wait(&system, &receiver, 1, EVENTS).await;
@@ -164,5 +171,55 @@ async fn one_retry_each(system: &System, receiver: &Receiver, all: usize, posts:
     system.stop(Service::Dispatcher).await;
     assert_eq!(receiver.received().len(), posts);
     assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
-    assert_eq!(system.upstream.ready(&system.names.retry(GAP)).await as usize, all);
+    let retries = waiting_retries(system).await.concat();
+    let deliveries: HashSet<_> = retries.iter().filter(|job| job.attempt == 2).map(|job| job.delivery).collect();
+    assert_eq!((retries.len(), deliveries.len()), (all, all));
+}
+
+/// Takes the retries that wait, message by message.
+async fn waiting_retries(system: &System) -> Vec<Vec<Job>> {
+    let mut messages = Vec::new();
+    while let Some(message) = system.upstream.take(&system.names.retry(GAP)).await {
+        messages.push(Job::parse(&message.delivery.data).unwrap());
+    }
+    messages
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_retries_share_messages_and_few_do_not() {
+    for (options, share) in [(retries_share(128), true), (options(128), false)] {
+        System::prepared(options, async |system| {
+            let receiver = Receiver::start(&system.ca, always(500));
+            jobs_wait(&system, &receiver, 1, 1).await;
+            system.start(Service::Dispatcher).await;
+            wait_for(&system, "retrying", WEBHOOKS).await;
+            system.stop(Service::Dispatcher).await;
+            let messages = waiting_retries(&system).await;
+            assert_eq!(messages.concat().len(), WEBHOOKS);
+            assert!(messages.iter().all(|jobs| jobs.len() <= 8));
+            assert_eq!(messages.len() < WEBHOOKS, share, "{} messages", messages.len());
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retries_that_share_a_message_are_made_when_they_are_due() {
+    const AFTER: Duration = Duration::from_secs(4);
+    let options = Options { schedule: "4s,1h", ..retries_share(128) };
+    System::prepared(options, async |system| {
+        let receiver = Receiver::start(&system.ca, always(500));
+        jobs_wait(&system, &receiver, 1, 1).await;
+        system.start(Service::Dispatcher).await;
+        receiver.wait_for(WEBHOOKS, SOON).await;
+        let both = receiver.wait_for(2 * WEBHOOKS, LONG).await;
+        for number in 0..WEBHOOKS {
+            let posts: Vec<_> = both.iter().filter(|one| one.path == format!("/{number}")).collect();
+            let [first, second] = posts[..] else { panic!("{} posts to /{number}", posts.len()) };
+            assert!(second.at - first.at >= AFTER, "/{number} after {:?}", second.at - first.at);
+        }
+        wait_for(&system, "retrying", WEBHOOKS).await;
+        assert_eq!(receiver.received().len(), 2 * WEBHOOKS);
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! Whether the load is high: many jobs a second (`ingest.rush`).
+//! Whether the load is high: many jobs a second.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,24 +6,27 @@ use parking_lot::Mutex;
 
 /// A level that rises with every job and falls by `per_second` a second. The load is high while the level is
 /// `per_second` or more. A burst of fewer jobs is not high load; a rate that stays above `per_second` soon is.
-#[derive(Clone)]
-pub(crate) struct HighLoad {
+#[derive(Clone, Debug)]
+pub struct HighLoad {
     per_second: f64,
     level: Arc<Mutex<Level>>,
 }
 
+#[derive(Debug)]
 struct Level {
     jobs: f64,
     at: Instant,
 }
 
 impl HighLoad {
-    pub(crate) fn above(per_second: u32, now: Instant) -> Self {
+    /// High load is `per_second` jobs and more. It always is, if that is 0.
+    #[must_use]
+    pub fn above(per_second: u32, now: Instant) -> Self {
         Self { per_second: per_second.into(), level: Arc::new(Mutex::new(Level { jobs: 0.0, at: now })) }
     }
 
     /// Counts jobs. Returns whether the load is high. High load ends about a second after the last job at the latest.
-    pub(crate) fn count(&self, jobs: usize, now: Instant) -> bool {
+    pub fn count(&self, jobs: usize, now: Instant) -> bool {
         let mut level = self.level.lock();
         let fallen = self.per_second * now.saturating_duration_since(level.at).as_secs_f64();
         let risen = (level.jobs - fallen).max(0.0) + f64::from(u32::try_from(jobs).unwrap_or(u32::MAX));
@@ -31,7 +34,9 @@ impl HighLoad {
         risen >= self.per_second
     }
 
-    pub(crate) fn is_on(&self, now: Instant) -> bool {
+    /// Whether the load is high.
+    #[must_use]
+    pub fn is_on(&self, now: Instant) -> bool {
         self.count(0, now)
     }
 }

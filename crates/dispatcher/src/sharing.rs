@@ -1,0 +1,106 @@
+//! Which follow-ups share a message. While retries are many, up to eight do: the broker writes each message to its log
+//! three times until the retry is taken (published, due, acknowledged).
+
+use std::{sync::Arc, time::Duration};
+
+use broker::JOBS_PER_MESSAGE;
+use service_kit::publishing::Publication;
+
+use crate::shared_ack::{FollowUp, Origin};
+
+/// The retries of a message are due within this time, and come when the last one is due.
+const APART: Duration = Duration::from_millis(100);
+
+/// What a message is made of: one follow-up, or several retries. Each belongs to the source in the same place.
+pub(crate) struct Content {
+    pub(crate) follow_ups: Vec<FollowUp>,
+    pub(crate) origin: Origin,
+}
+
+/// Puts each follow-up into a publication, or several retries into one.
+pub(crate) fn publications<S>(
+    follow_ups: Vec<(Arc<S>, Origin, FollowUp)>,
+    retries_share: bool,
+) -> Vec<Publication<S, Content>> {
+    let (mut sharing, alone): (Vec<_>, Vec<_>) =
+        follow_ups.into_iter().partition(|(_, _, follow_up)| retries_share && follow_up.due_retry().is_some());
+    sharing.sort_by_key(|(_, origin, follow_up)| (*origin, follow_up.due_retry()));
+    let mut publications: Vec<Publication<S, Content>> = Vec::new();
+    for (source, origin, follow_up) in sharing {
+        match publications.last_mut() {
+            Some(last) if last.content.takes(origin, &follow_up) => {
+                last.sources.push(source);
+                last.content.follow_ups.push(follow_up);
+            }
+            _ => publications.push(publication(source, origin, follow_up)),
+        }
+    }
+    publications.extend(alone.into_iter().map(|(source, origin, follow_up)| publication(source, origin, follow_up)));
+    publications
+}
+
+fn publication<S>(source: Arc<S>, origin: Origin, follow_up: FollowUp) -> Publication<S, Content> {
+    Publication { sources: vec![source], content: Content { follow_ups: vec![follow_up], origin } }
+}
+
+impl Content {
+    /// Whether there is room for a retry that is due no earlier than these.
+    fn takes(&self, origin: Origin, retry: &FollowUp) -> bool {
+        let first = self.follow_ups.first().and_then(FollowUp::due_retry);
+        let is_near = first.zip(retry.due_retry()).is_some_and(|(first, due)| due - first <= APART);
+        is_near && self.origin == origin && self.follow_ups.len() < JOBS_PER_MESSAGE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::Outgoing;
+    use domain::Job;
+    use time::{OffsetDateTime, macros::datetime};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
+
+    fn retry(number: u128, after: u64) -> FollowUp {
+        let job = Job { delivery: Uuid::from_u128(number).into(), attempt: 2 };
+        FollowUp::Retry(job, NOW + Duration::from_millis(after))
+    }
+
+    /// The sources of each publication.
+    fn shared(follow_ups: Vec<(Origin, FollowUp)>, retries_share: bool) -> Vec<Vec<usize>> {
+        let sources = follow_ups.into_iter().enumerate();
+        let follow_ups = sources.map(|(place, (origin, one))| (Arc::new(place), origin, one)).collect();
+        let publications = publications(follow_ups, retries_share);
+        let sources = publications.into_iter().map(|one| {
+            assert_eq!(one.sources.len(), one.content.follow_ups.len());
+            one.sources.into_iter().map(|source| *source).collect()
+        });
+        sources.collect()
+    }
+
+    #[test]
+    fn at_most_eight_retries_of_one_lane_that_are_due_together_share_a_message() {
+        let of = |origin, dues: &[u64]| -> Vec<_> { dues.iter().map(|due| (origin, retry(1, *due))).collect() };
+        assert_eq!(shared(of(Origin::Other, &[0; 20]), true).iter().map(Vec::len).collect::<Vec<_>>(), [8, 8, 4]);
+        assert_eq!(shared(of(Origin::Other, &[0; 20]), false).len(), 20, "while they are few");
+        assert_eq!(shared(of(Origin::Other, &[150, 0, 100, 101, 50]), true), [vec![1, 4, 2], vec![3, 0]]);
+        let mut lanes = of(Origin::Other, &[0, 0]);
+        lanes.extend(of(Origin::Bulk, &[0, 0]));
+        assert_eq!(shared(lanes, true).len(), 2);
+    }
+
+    #[test]
+    fn nothing_else_shares_a_message() {
+        let job = Job { delivery: Uuid::from_u128(1).into(), attempt: 1 };
+        let others = vec![
+            (Origin::Other, retry(2, 0)),
+            (Origin::Other, FollowUp::Message(Outgoing::default())),
+            (Origin::Other, FollowUp::Republish(job, NOW, 1)),
+            (Origin::Other, retry(3, 0)),
+            (Origin::Other, FollowUp::Message(Outgoing::default())),
+        ];
+        assert_eq!(shared(others, true), [vec![0, 3], vec![1], vec![2], vec![4]]);
+    }
+}
