@@ -200,5 +200,8 @@ mod tests {
         let overdue = names.job_at(job, NOW, NOW, &schedule);
         assert_eq!((overdue.queue.as_str(), overdue.expires_in), ("webhooks.deliveries", None));
         assert_eq!(overdue.body, job.to_bytes());
+        let both = names.jobs_at(&[job, job.next()], NOW + Duration::from_secs(235), NOW, &schedule);
+        assert_eq!((both.queue, both.expires_in), (parked.queue, parked.expires_in));
+        assert_eq!(Job::parse(&both.body).unwrap(), [job, job.next()]);
     }
 }

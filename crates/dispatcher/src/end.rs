@@ -13,8 +13,8 @@ use crate::{
 pub(crate) enum End {
     /// Nothing is left to do. Its duplicates are done with it.
     Done,
-    /// The job of the next attempt is published, due then. Its duplicates are done with it.
-    Retry(OffsetDateTime),
+    /// The job of the next attempt is published. Its duplicates are done with it.
+    Retry(Retry),
     /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was
     /// read.
     NotNeeded,
@@ -35,6 +35,14 @@ impl From<Abandoned> for End {
     fn from(_: Abandoned) -> Self {
         Self::Abandoned
     }
+}
+
+/// When the next attempt is due.
+#[derive(Clone, Copy)]
+pub(crate) struct Retry {
+    pub(crate) due: OffsetDateTime,
+    /// Whether its job may share a message with others: these wait for each other.
+    pub(crate) may_share: bool,
 }
 
 /// A job that was refused admission.

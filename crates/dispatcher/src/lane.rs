@@ -16,7 +16,7 @@ mod kind;
 pub(crate) use kind::{LaneKind, Refusal};
 
 /// An attempt that takes this long shows that its webhook or its tenant is slow.
-const SLOW: Duration = Duration::from_secs(1);
+pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
 /// If a job of the main lane would wait for longer while places are scarce, its patience is not extended. Jobs that wait
 /// hold places, and the main lane's are what others wait for: the first failures of a flood come back over it all at once.

@@ -12,7 +12,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{
     abandoned::Abandoned,
     attempt::Sender,
-    end::{DeadReason, End, Move, NotAttempted},
+    end::{DeadReason, End, Move, NotAttempted, Retry},
     in_flight::Receipt,
     lane::{Admission, Lanes},
     look_up::{Found, LookUp},
@@ -107,7 +107,9 @@ impl Line {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
             Verdict::Early(at) => return Err(self.counted(NotAttempted::Early, End::Later(at))),
-            Verdict::PublishRetry(at) => return Err(self.counted(NotAttempted::PublishRetry, End::Retry(at))),
+            Verdict::PublishRetry(due) => {
+                return Err(self.counted(NotAttempted::PublishRetry, End::Retry(Retry { due, may_share: false })));
+            }
         }
         match delivery.destination.state {
             WebhookState::Active => Ok(delivery),

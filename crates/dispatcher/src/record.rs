@@ -11,7 +11,14 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{abandoned::Abandoned, end::End, metrics::size, settle::Settler, shared::Shared};
+use crate::{
+    abandoned::Abandoned,
+    end::{End, Retry},
+    lane::SLOW,
+    metrics::size,
+    settle::Settler,
+    shared::Shared,
+};
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
 /// result that is lost with the process meanwhile costs another attempt.
@@ -71,7 +78,8 @@ impl Recorder {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
-                End::Retry(next_attempt_at.unwrap_or(now))
+                let may_share = took(job, batch) < SLOW;
+                End::Retry(Retry { due: next_attempt_at.unwrap_or(now), may_share })
             }
             Record::Taken { state, .. } => {
                 self.count(job, state, batch);
@@ -80,7 +88,7 @@ impl Recorder {
             Record::Superseded(progress) => {
                 tracing::debug!(delivery = %id, attempt, "another dispatcher recorded this attempt");
                 match progress.judge(job, self.shared.in_flight.redelivered(job), now, &self.shared.schedule) {
-                    Verdict::PublishRetry(due) => End::Retry(due),
+                    Verdict::PublishRetry(due) => End::Retry(Retry { due, may_share: false }),
                     _ => End::Done,
                 }
             }
@@ -96,6 +104,11 @@ impl Recorder {
         }
         self.shared.metrics.finished(state);
     }
+}
+
+/// How long the attempt of a job took.
+fn took(job: Job, batch: &[Attempted]) -> Duration {
+    batch.iter().find(|one| one.id == job.delivery).map_or(Duration::MAX, |one| one.answer.elapsed)
 }
 
 /// Jobs of unknown deliveries come last, one by one: each may wait for the ledger.

@@ -65,7 +65,7 @@ impl Settler {
         let handed_out_before = || self.shared.in_flight.handed_out_before(job);
         Ok(match end {
             End::Done | End::NotNeeded => None,
-            End::Retry(due) => Some(FollowUp::Retry(job.next(), *due)),
+            End::Retry(retry) => Some(FollowUp::Retry(job.next(), *retry)),
             End::Later(due) => Some(FollowUp::Republish(job, *due, handed_out_before())),
             End::ToSlowLane(_) => {
                 let there = Outgoing { queue: self.shared.names.slow(), ..self.shared.names.job(job) };
@@ -128,7 +128,7 @@ impl Settler {
             let source = Arc::new(acker);
             follow_ups.extend(left.into_iter().map(|one| (Arc::clone(&source), origin, one)));
         }
-        let retries = follow_ups.iter().filter(|(_, _, follow_up)| follow_up.due_retry().is_some()).count();
+        let retries = follow_ups.iter().filter(|(_, _, follow_up)| matches!(follow_up, FollowUp::Retry(..))).count();
         let publications = publications(follow_ups, self.retries.count(retries, Instant::now()));
         let Self { publisher, shared, .. } = self;
         let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
@@ -137,17 +137,19 @@ impl Settler {
             .await
     }
 
-    /// The message of those follow-ups whose source's connection is not lost, if there are any.
+    /// The message of those follow-ups whose source's connection is not lost, if there are any. A lost one stays lost, so
+    /// its source cannot be acknowledged by mistake, and is redelivered.
+    /// Retries are due with the last of them, but one that is overdue takes the others along.
     fn message_of(&self, Publication { sources, content }: &Publication<Acker, Content>) -> Option<Outgoing> {
         let Shared { names, schedule, .. } = &*self.shared;
         let now = OffsetDateTime::now_utc();
-        let (mut retries, mut last_due, mut other) = (Vec::new(), now, None);
+        let (mut retries, mut dues, mut other) = (Vec::new(), Vec::new(), None);
         let of_sources = sources.iter().zip(&content.follow_ups);
         for (_, follow_up) in of_sources.filter(|(source, _)| source.is_usable()) {
             match follow_up {
-                FollowUp::Retry(job, due) => {
+                FollowUp::Retry(job, retry) => {
                     retries.push(*job);
-                    last_due = last_due.max(*due);
+                    dues.push(retry.due);
                 }
                 FollowUp::Republish(job, due, handed_out_before) => {
                     other = Some(names.job_at(*job, *due, now, schedule).carrying(*handed_out_before));
@@ -155,7 +157,12 @@ impl Settler {
                 FollowUp::Message(message) => other = Some(message.clone()),
             }
         }
-        let message = if retries.is_empty() { other? } else { names.jobs_at(&retries, last_due, now, schedule) };
+        let message = match (dues.iter().min(), dues.iter().max()) {
+            (Some(first), Some(last)) => {
+                names.jobs_at(&retries, if *first <= now { now } else { *last }, now, schedule)
+            }
+            _ => other?,
+        };
         Some(match content.origin {
             Origin::Bulk => message.of_bulk(),
             Origin::Other => message,

@@ -1,7 +1,7 @@
 //! The shared acknowledgement of a message that holds several jobs. The message is acknowledged when all its jobs are
 //! done. Their follow-ups are published just before that. If this process dies earlier, the message is redelivered
 //! unchanged, and no follow-up exists twice. A retry waits for the slowest job of its message before it is published,
-//! and is due on time all the same while that is less than the schedule's shortest gap.
+//! and can be late by that, as others are ahead of it on its retry queue by then.
 
 use std::sync::Arc;
 
@@ -9,6 +9,8 @@ use broker::{Acker, Outgoing};
 use domain::Job;
 use parking_lot::Mutex;
 use time::OffsetDateTime;
+
+use crate::end::Retry;
 
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<OfMessage>>);
@@ -30,24 +32,14 @@ struct OfMessage {
 
 /// A message that a job leaves behind.
 pub(crate) enum FollowUp {
-    /// The job of the next attempt, due at a time.
-    Retry(Job, OffsetDateTime),
+    /// The job of the next attempt.
+    Retry(Job, Retry),
     /// The same job in a new message, due at a time, with how often it was handed out: the broker would count from 0.
     /// Whoever takes it needs the count: another dispatcher may be making this attempt, and rely on the message for the
     /// retry.
     Republish(Job, OffsetDateTime, u32),
     /// A message as it is.
     Message(Outgoing),
-}
-
-impl FollowUp {
-    /// When it is due, if it is a retry.
-    pub(crate) const fn due_retry(&self) -> Option<OffsetDateTime> {
-        match self {
-            Self::Retry(_, due) => Some(*due),
-            _ => None,
-        }
-    }
 }
 
 impl SharedAck {

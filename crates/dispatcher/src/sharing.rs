@@ -1,12 +1,17 @@
 //! Which follow-ups share a message. While retries are many, up to eight do: the broker writes each message to its log
-//! three times until the retry is taken (published, due, acknowledged).
+//! three times until the retry is taken (published, due, acknowledged). A retry whose last attempt was slow has a
+//! message of its own: what the others of a message leave behind waits for the slowest.
 
 use std::{sync::Arc, time::Duration};
 
 use broker::JOBS_PER_MESSAGE;
 use service_kit::publishing::Publication;
+use time::OffsetDateTime;
 
-use crate::shared_ack::{FollowUp, Origin};
+use crate::{
+    end::Retry,
+    shared_ack::{FollowUp, Origin},
+};
 
 /// The retries of a message are due within this time, and come when the last one is due.
 const APART: Duration = Duration::from_millis(100);
@@ -23,8 +28,8 @@ pub(crate) fn publications<S>(
     retries_share: bool,
 ) -> Vec<Publication<S, Content>> {
     let (mut sharing, alone): (Vec<_>, Vec<_>) =
-        follow_ups.into_iter().partition(|(_, _, follow_up)| retries_share && follow_up.due_retry().is_some());
-    sharing.sort_by_key(|(_, origin, follow_up)| (*origin, follow_up.due_retry()));
+        follow_ups.into_iter().partition(|(_, _, follow_up)| retries_share && shared_due(follow_up).is_some());
+    sharing.sort_by_key(|(_, origin, follow_up)| (*origin, shared_due(follow_up)));
     let mut publications: Vec<Publication<S, Content>> = Vec::new();
     for (source, origin, follow_up) in sharing {
         match publications.last_mut() {
@@ -39,6 +44,14 @@ pub(crate) fn publications<S>(
     publications
 }
 
+/// When a follow-up is due, if it is a retry that may share a message.
+const fn shared_due(follow_up: &FollowUp) -> Option<OffsetDateTime> {
+    match follow_up {
+        FollowUp::Retry(_, Retry { due, may_share: true }) => Some(*due),
+        _ => None,
+    }
+}
+
 fn publication<S>(source: Arc<S>, origin: Origin, follow_up: FollowUp) -> Publication<S, Content> {
     Publication { sources: vec![source], content: Content { follow_ups: vec![follow_up], origin } }
 }
@@ -46,8 +59,8 @@ fn publication<S>(source: Arc<S>, origin: Origin, follow_up: FollowUp) -> Public
 impl Content {
     /// Whether there is room for a retry that is due no earlier than these.
     fn takes(&self, origin: Origin, retry: &FollowUp) -> bool {
-        let first = self.follow_ups.first().and_then(FollowUp::due_retry);
-        let is_near = first.zip(retry.due_retry()).is_some_and(|(first, due)| due - first <= APART);
+        let first = self.follow_ups.first().and_then(shared_due);
+        let is_near = first.zip(shared_due(retry)).is_some_and(|(first, due)| due - first <= APART);
         is_near && self.origin == origin && self.follow_ups.len() < JOBS_PER_MESSAGE
     }
 }
@@ -56,7 +69,7 @@ impl Content {
 mod tests {
     use broker::Outgoing;
     use domain::Job;
-    use time::{OffsetDateTime, macros::datetime};
+    use time::macros::datetime;
     use uuid::Uuid;
 
     use super::*;
@@ -65,7 +78,7 @@ mod tests {
 
     fn retry(number: u128, after: u64) -> FollowUp {
         let job = Job { delivery: Uuid::from_u128(number).into(), attempt: 2 };
-        FollowUp::Retry(job, NOW + Duration::from_millis(after))
+        FollowUp::Retry(job, Retry { due: NOW + Duration::from_millis(after), may_share: true })
     }
 
     /// The sources of each publication.
@@ -99,7 +112,7 @@ mod tests {
             (Origin::Other, FollowUp::Message(Outgoing::default())),
             (Origin::Other, FollowUp::Republish(job, NOW, 1)),
             (Origin::Other, retry(3, 0)),
-            (Origin::Other, FollowUp::Message(Outgoing::default())),
+            (Origin::Other, FollowUp::Retry(job, Retry { due: NOW, may_share: false })),
         ];
         assert_eq!(shared(others, true), [vec![0, 3], vec![1], vec![2], vec![4]]);
     }

@@ -186,10 +186,15 @@ async fn waiting_retries(system: &System) -> Vec<Vec<Job>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_retries_share_messages_and_few_do_not() {
-    for (options, share) in [(retries_share(128), true), (options(128), false)] {
+async fn many_retries_share_messages_but_few_or_slow_ones_do_not() {
+    let slow = Duration::from_millis(1_100);
+    for (options, answer_after, share) in [
+        (retries_share(128), Duration::ZERO, true),
+        (options(128), Duration::ZERO, false),
+        (retries_share(128), slow, false),
+    ] {
         System::prepared(options, async |system| {
-            let receiver = Receiver::start(&system.ca, always(500));
+            let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).after(answer_after)));
             jobs_wait(&system, &receiver, 1, 1).await;
             system.start(Service::Dispatcher).await;
             wait_for(&system, "retrying", WEBHOOKS).await;
