@@ -85,11 +85,11 @@ impl Names {
     }
 
     fn delayed(&self, jobs: &[Job], wait: Duration, gap: Duration) -> Outgoing {
-        let body = Job::many_to_bytes(jobs);
+        let due_now = Outgoing { queue: self.main(), body: Job::many_to_bytes(jobs), ..Default::default() };
         if wait.is_zero() {
-            return Outgoing { queue: self.main(), body, ..Default::default() };
+            return due_now;
         }
-        Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), body, ..Default::default() }
+        Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), ..due_now }
     }
 }
 

@@ -78,7 +78,7 @@ impl Recorder {
         let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
-                let may_share = took(job, batch) < SLOW;
+                let may_share = attempted(job, batch).is_some_and(|one| one.answer.elapsed < SLOW);
                 End::Retry(Retry { due: next_attempt_at.unwrap_or(now), may_share })
             }
             Record::Taken { state, .. } => {
@@ -99,16 +99,16 @@ impl Recorder {
 
     fn count(&self, job: Job, state: DeliveryState, batch: &[Attempted]) {
         if state == DeliveryState::Dropped {
-            let trace = batch.iter().find(|one| one.id == job.delivery).and_then(|one| one.traceparent.as_ref());
+            let trace = attempted(job, batch).and_then(|one| one.traceparent.as_ref());
             tracing::info!(delivery = %job.delivery, traceparent = trace.map(Traceparent::as_str), "dropped");
         }
         self.shared.metrics.finished(state);
     }
 }
 
-/// How long the attempt of a job took.
-fn took(job: Job, batch: &[Attempted]) -> Duration {
-    batch.iter().find(|one| one.id == job.delivery).map_or(Duration::MAX, |one| one.answer.elapsed)
+/// The attempt of a job.
+fn attempted(job: Job, batch: &[Attempted]) -> Option<&Attempted> {
+    batch.iter().find(|one| one.id == job.delivery)
 }
 
 /// Jobs of unknown deliveries come last, one by one: each may wait for the ledger.
