@@ -20,7 +20,7 @@ use crate::{
     end::{DeadReason, End, NotAttempted},
     in_flight::Receipt,
     shared::Shared,
-    shared_ack::{FollowUp, Origin, SharedAck},
+    shared_ack::{FollowUp, SharedAck},
     sharing::{Content, publications},
 };
 
@@ -139,34 +139,9 @@ impl Settler {
 
     /// The message of those follow-ups whose source's connection is not lost, if there are any. A lost one stays lost, so
     /// its source cannot be acknowledged by mistake, and is redelivered.
-    /// Retries are due with the last of them, but one that is overdue takes the others along.
     fn message_of(&self, Publication { sources, content }: &Publication<Acker, Content>) -> Option<Outgoing> {
         let Shared { names, schedule, .. } = &*self.shared;
-        let now = OffsetDateTime::now_utc();
-        let (mut retries, mut dues, mut other) = (Vec::new(), Vec::new(), None);
-        let of_sources = sources.iter().zip(&content.follow_ups);
-        for (_, follow_up) in of_sources.filter(|(source, _)| source.is_usable()) {
-            match follow_up {
-                FollowUp::Retry(job, retry) => {
-                    retries.push(*job);
-                    dues.push(retry.due);
-                }
-                FollowUp::Republish(job, due, handed_out_before) => {
-                    other = Some(names.job_at(*job, *due, now, schedule).carrying(*handed_out_before));
-                }
-                FollowUp::Message(message) => other = Some(message.clone()),
-            }
-        }
-        let message = match (dues.iter().min(), dues.iter().max()) {
-            (Some(first), Some(last)) => {
-                names.jobs_at(&retries, if *first <= now { now } else { *last }, now, schedule)
-            }
-            _ => other?,
-        };
-        Some(match content.origin {
-            Origin::Bulk => message.of_bulk(),
-            Origin::Other => message,
-        })
+        content.message(|place| sources[place].is_usable(), names, schedule, OffsetDateTime::now_utc())
     }
 }
 

@@ -1,10 +1,11 @@
-//! Which follow-ups share a message. While retries are many, up to eight do: the broker writes each message to its log
+//! Which follow-ups share a message, and what it says. While retries are many, up to eight do: the broker writes each message to its log
 //! three times until the retry is taken (published, due, acknowledged). A retry whose last attempt was slow has a
 //! message of its own: what the others of a message leave behind waits for the slowest.
 
 use std::{sync::Arc, time::Duration};
 
-use broker::JOBS_PER_MESSAGE;
+use broker::{JOBS_PER_MESSAGE, Names, Outgoing};
+use domain::RetrySchedule;
 use service_kit::publishing::Publication;
 use time::OffsetDateTime;
 
@@ -63,11 +64,45 @@ impl Content {
         let is_near = first.zip(shared_due(retry)).is_some_and(|(first, due)| due - first <= APART);
         is_near && self.origin == origin && self.follow_ups.len() < JOBS_PER_MESSAGE
     }
+
+    /// The message of those follow-ups whose places are wanted, if there are any. Retries are due with the last of them,
+    /// but one that is overdue takes the others along.
+    pub(crate) fn message(
+        &self,
+        is_wanted: impl Fn(usize) -> bool,
+        names: &Names,
+        schedule: &RetrySchedule,
+        now: OffsetDateTime,
+    ) -> Option<Outgoing> {
+        let (mut retries, mut dues, mut other) = (Vec::new(), Vec::new(), None);
+        let follow_ups = self.follow_ups.iter().enumerate();
+        for (_, follow_up) in follow_ups.filter(|(place, _)| is_wanted(*place)) {
+            match follow_up {
+                FollowUp::Retry(job, retry) => {
+                    retries.push(*job);
+                    dues.push(retry.due);
+                }
+                FollowUp::Republish(job, due, handed_out_before) => {
+                    other = Some(names.job_at(*job, *due, now, schedule).carrying(*handed_out_before));
+                }
+                FollowUp::Message(message) => other = Some(message.clone()),
+            }
+        }
+        let message = match (dues.iter().min(), dues.iter().max()) {
+            (Some(first), Some(last)) => {
+                names.jobs_at(&retries, if *first <= now { now } else { *last }, now, schedule)
+            }
+            _ => other?,
+        };
+        Some(match self.origin {
+            Origin::Bulk => message.of_bulk(),
+            Origin::Other => message,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use broker::Outgoing;
     use domain::Job;
     use time::macros::datetime;
     use uuid::Uuid;
@@ -115,5 +150,35 @@ mod tests {
             (Origin::Other, FollowUp::Retry(job, Retry { due: NOW, may_share: false })),
         ];
         assert_eq!(shared(others, true), [vec![0, 3], vec![1], vec![2], vec![4]]);
+    }
+
+    /// The body of the message that three retries leave, and how long it waits, in milliseconds.
+    fn message(dues: [u64; 3], is_wanted: impl Fn(usize) -> bool, after: u64) -> Option<(Vec<u8>, u128)> {
+        let follow_ups = (1..).zip(dues).map(|(number, due)| retry(number, due)).collect();
+        let content = Content { follow_ups, origin: Origin::Other };
+        let (names, schedule) = (Names::new("webhooks", "events"), "60s,5m".parse().unwrap());
+        let message = content.message(is_wanted, &names, &schedule, NOW + Duration::from_millis(after))?;
+        Some((message.body, message.expires_in.unwrap_or_default().as_millis()))
+    }
+
+    fn body(numbers: &[u128]) -> Vec<u8> {
+        let job = |number: &u128| Job { delivery: Uuid::from_u128(*number).into(), attempt: 2 };
+        Job::many_to_bytes(&numbers.iter().map(job).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn retries_come_with_the_last_of_them_unless_one_is_overdue() {
+        let dues = [40_000, 40_050, 40_100];
+        assert_eq!(message(dues, |_| true, 0), Some((body(&[1, 2, 3]), 40_100)));
+        assert_eq!(message(dues, |_| true, 39_999), Some((body(&[1, 2, 3]), 101)));
+        assert_eq!(message(dues, |_| true, 40_000), Some((body(&[1, 2, 3]), 0)));
+    }
+
+    #[test]
+    fn a_retry_whose_source_is_lost_is_left_out_with_its_due_time() {
+        let dues = [40_000, 40_050, 40_100];
+        assert_eq!(message(dues, |place| place != 2, 0), Some((body(&[1, 2]), 40_050)));
+        assert_eq!(message(dues, |place| place != 0, 40_010), Some((body(&[2, 3]), 90)));
+        assert_eq!(message(dues, |_| false, 0), None);
     }
 }
