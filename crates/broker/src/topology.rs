@@ -111,7 +111,7 @@ impl Names {
         format!("{}.deliveries.bulk", self.prefix)
     }
 
-    /// Jobs of webhooks over their share.
+    /// Jobs that were refused admission in another lane.
     #[must_use]
     pub fn slow(&self) -> String {
         format!("{}.deliveries.slow", self.prefix)

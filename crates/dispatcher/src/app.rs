@@ -28,7 +28,7 @@ pub enum AppError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A task that all jobs need panicked: another process has to take them.
-    #[error("recording or moving panicked: no job can come to its end")]
+    #[error("recording, moving or settling panicked: no job can come to its end")]
     Broken,
 }
 
@@ -87,7 +87,7 @@ impl App {
         let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
             let prefetch = Prefetch::of(match kind {
                 LaneKind::Main => settings.dispatcher.max_in_flight,
-                // A message may hold one job that hangs. Fewer messages than places would be those of one tenant.
+                // A message may be held by one job that hangs. With fewer messages than places, those of one tenant could be all.
                 LaneKind::Bulk => bulk_places(settings.dispatcher.max_in_flight),
                 LaneKind::Slow => settings.dispatcher.slow_in_flight,
             });

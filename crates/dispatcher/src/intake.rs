@@ -108,8 +108,8 @@ impl Intake {
     }
 
     /// Publishes other messages in place of each, then acknowledges it. If its connection is lost, publishes nothing:
-    /// the broker redelivers it. Runs in a task of its own, as a queue may refuse. Counts `to_bulk` of them as handed
-    /// on.
+    /// the broker redelivers it. Runs in a task of its own, as a queue may refuse. Counts `to_bulk` jobs as handed on
+    /// once they are.
     fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>, to_bulk: u64) {
         if replaced.is_empty() {
             return;

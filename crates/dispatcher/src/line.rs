@@ -135,7 +135,7 @@ impl Line {
         Ok(self.counted(NotAttempted::Cancelled, End::Done))
     }
 
-    /// Waits for a suspect's turn, a slot, a start and room for a long body.
+    /// Waits for a suspect's turn, a slot, room for a long body and a start.
     async fn admit(
         &self,
         job: Job,

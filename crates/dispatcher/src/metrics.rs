@@ -83,7 +83,7 @@ impl Metrics {
             ),
             moved_to_bulk: registry.shown(
                 "webhooks_jobs_moved_to_bulk_lane",
-                "Messages that were handed on from the main lane to the bulk one, whose jobs left them",
+                "Retries that were handed on from the main lane to the bulk one, whose jobs left them",
                 Counter::default(),
             ),
             in_flight: ByLane::shown(registry, "webhooks_attempts_in_flight", "Jobs under way, by lane"),

@@ -71,8 +71,8 @@ impl Pipeline {
         }
         let lanes = Arc::new(Lanes::new(slots(dispatcher.max_in_flight), slots(dispatcher.slow_in_flight)));
         let stamps = Arc::new(Stamps::new(Arc::clone(&shared)));
-        let retries = HighLoad::above(dispatcher.rush, Instant::now());
-        let settler = Arc::new(Settler { publisher: publisher.clone(), retries, shared: Arc::clone(&shared) });
+        let rush = HighLoad::above(dispatcher.rush, Instant::now());
+        let settler = Arc::new(Settler { publisher: publisher.clone(), rush, shared: Arc::clone(&shared) });
         let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
         let mover = Mover { shared: Arc::clone(&shared), stamps: Arc::clone(&stamps), settler: Arc::clone(&settler) };
         let line = Line {

@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct Settler {
     pub(crate) publisher: Publisher,
     /// Whether retries are many.
-    pub(crate) retries: HighLoad,
+    pub(crate) rush: HighLoad,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -129,7 +129,7 @@ impl Settler {
             follow_ups.extend(left.into_iter().map(|one| (Arc::clone(&source), origin, one)));
         }
         let retries = follow_ups.iter().filter(|(_, _, follow_up)| matches!(follow_up, FollowUp::Retry(..))).count();
-        let publications = publications(follow_ups, self.retries.count(retries, Instant::now()));
+        let publications = publications(follow_ups, self.rush.count(retries, Instant::now()));
         let Self { publisher, shared, .. } = self;
         let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
         publishing

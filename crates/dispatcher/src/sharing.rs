@@ -1,6 +1,6 @@
-//! Which follow-ups share a message, and what it says. While retries are many, up to eight do: the broker writes each message to its log
-//! three times until the retry is taken (published, due, acknowledged). A retry whose last attempt was slow has a
-//! message of its own: what the others of a message leave behind waits for the slowest.
+//! Which follow-ups share a message, and what it says. While retries are many, up to eight do: the broker writes each
+//! message to its log three times until the retry is taken (published, due, acknowledged). A retry whose last attempt was
+//! slow has a message of its own: what the others of a message leave behind waits for the slowest.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     shared_ack::{FollowUp, Origin},
 };
 
-/// The retries of a message are due within this time, and come when the last one is due.
+/// The retries of a message are due within this time of the first.
 const APART: Duration = Duration::from_millis(100);
 
 /// What a message is made of: one follow-up, or several retries. Each belongs to the source in the same place.

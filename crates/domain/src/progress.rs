@@ -63,7 +63,7 @@ pub enum Verdict {
     Attempt,
     /// The ledger does not expect this attempt, as with a duplicate. Acknowledge and count it, send nothing.
     Stale,
-    /// The ledger expects this attempt later. Publish it as a retry that is due then.
+    /// The ledger expects this attempt later. Publish the same job once more, due then.
     Early(OffsetDateTime),
     /// This attempt is recorded as failed, but its retry may not have been published. Publish the retry, due then.
     PublishRetry(OffsetDateTime),

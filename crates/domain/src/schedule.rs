@@ -98,7 +98,7 @@ impl RetrySchedule {
 
     /// Of jobs published in the order in which they are due, the gap whose queue takes one that is due in `wait`: the
     /// shortest gap that is long enough, or else the longest. So the messages of a queue expire in about the order in
-    /// which they came. (A retry's queue: `broker::Names::job_at`.)
+    /// which they came. (A retry's queue: `broker::Names::jobs_at`.)
     #[must_use]
     pub fn gap_in_order(&self, wait: Duration) -> Duration {
         let gaps = self.gaps();

@@ -98,7 +98,7 @@ impl Intake {
         }
     }
 
-    /// Stores usable events and publishes their jobs. Releases the store permit once they are stored. There is one under
+    /// Stores usable events and publishes their jobs. Releases the store permit once their jobs are known. There is one under
     /// high load only.
     ///
     /// A batch that cannot be stored is halved, and neither half waits for the other. So what is too much for one

@@ -25,7 +25,7 @@ impl Metrics {
             batch_size: registry.shown("webhooks_ingest_batch_size", "Events taken at a time", batch_sizes()),
             batch_seconds: registry.shown(
                 "webhooks_ingest_batch_seconds",
-                "From taking a batch until all that it publishes is confirmed",
+                "From taking a batch until all that it publishes is confirmed, but for queues that refuse",
                 seconds(),
             ),
         }
