@@ -91,7 +91,8 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
         (Some(0), _) => "start a dispatcher",
         (_, Some(FEW..)) => "the dispatchers are behind: start another one, or look whether they wait for the database",
         _ => {
-            "their jobs are lost, and handed out again within minutes if somebody leads; if it stays: the dispatchers' logs"
+            "the dispatchers hold their jobs (are their slots full?), or these are lost, and handed out again within \
+             minutes if somebody leads; if it stays: the dispatchers' logs"
         }
     };
     if late > LONG { Finding::error(id, text, remedy) } else { Finding::warning(id, text, remedy) }
