@@ -13,7 +13,7 @@ pub(crate) async fn fill(environment: &Environment<'_>, rows: u32) {
         "CREATE TEMPORARY TABLE past AS \
          SELECT n, (extract(epoch FROM CASE n % 2 \
                       WHEN 0 THEN date_trunc('day', now(), 'UTC') + (now() - date_trunc('day', now(), 'UTC')) * n / {rows} \
-                      ELSE date_trunc('day', now(), 'UTC') - interval '2 days' * n / {rows} - interval '1 second' END) * 1000)::bigint AS ms, \
+                      ELSE date_trunc('day', now(), 'UTC') - interval '1 second' - interval '47 hours' * n / {rows} END) * 1000)::bigint AS ms, \
                 md5(n::text) AS hash, md5((n / {FAN_OUT})::text)::uuid AS event \
          FROM generate_series(1, {rows}) n; \
          CREATE TEMPORARY TABLE owners AS SELECT id AS webhook, tenant_id AS tenant, row_number() OVER () - 1 AS number FROM webhooks; \
