@@ -16,6 +16,10 @@ impl Latencies {
         Self::new([self.0, other.0].concat())
     }
 
+    pub(crate) const fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Counts each missing one of `expected` as this slow: what never came must not look fast.
     #[must_use]
     pub(crate) fn with_missing(mut self, expected: u64, milliseconds: f64) -> Self {
