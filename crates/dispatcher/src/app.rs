@@ -87,7 +87,8 @@ impl App {
         let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
             let prefetch = Prefetch::of(match kind {
                 LaneKind::Main => settings.dispatcher.max_in_flight,
-                // A message may be held by one job that hangs. With fewer messages than places, those of one tenant could be all.
+                // A message may be held by one job that hangs. With fewer messages than places, those of one tenant
+                // could be all.
                 LaneKind::Bulk => bulk_places(settings.dispatcher.max_in_flight),
                 LaneKind::Slow => settings.dispatcher.slow_in_flight,
             });

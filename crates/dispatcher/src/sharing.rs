@@ -111,9 +111,12 @@ mod tests {
 
     const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
+    fn job(number: u128) -> Job {
+        Job { delivery: Uuid::from_u128(number).into(), attempt: 2 }
+    }
+
     fn retry(number: u128, after: u64) -> FollowUp {
-        let job = Job { delivery: Uuid::from_u128(number).into(), attempt: 2 };
-        FollowUp::Retry(job, Retry { due: NOW + Duration::from_millis(after), may_share: true })
+        FollowUp::Retry(job(number), Retry { due: NOW + Duration::from_millis(after), may_share: true })
     }
 
     /// The sources of each publication.
@@ -162,8 +165,7 @@ mod tests {
     }
 
     fn body(numbers: &[u128]) -> Vec<u8> {
-        let job = |number: &u128| Job { delivery: Uuid::from_u128(*number).into(), attempt: 2 };
-        Job::many_to_bytes(&numbers.iter().map(job).collect::<Vec<_>>())
+        Job::many_to_bytes(&numbers.iter().copied().map(job).collect::<Vec<_>>())
     }
 
     #[test]

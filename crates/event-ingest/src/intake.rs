@@ -98,8 +98,8 @@ impl Intake {
         }
     }
 
-    /// Stores usable events and publishes their jobs. Releases the store permit once their jobs are known. There is one under
-    /// high load only.
+    /// Stores usable events and publishes their jobs. Releases the store permit once their jobs are known. There is
+    /// one under high load only.
     ///
     /// A batch that cannot be stored is halved, and neither half waits for the other. So what is too much for one
     /// statement is stored in several, and an event that cannot be stored at all holds up no other. The halves hold no

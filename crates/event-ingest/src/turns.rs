@@ -26,7 +26,8 @@ pub(crate) struct Turns {
 pub(crate) struct Turn {
     /// Held until nothing is left to do but to acknowledge.
     pub(crate) under_way: OwnedSemaphorePermit,
-    /// The store permit, held until the batch is stored and its jobs are known. Extra batches have none, and others have one under high load only.
+    /// The store permit, held until the batch is stored and its jobs are known. Extra batches have none, and others have
+    /// one under high load only.
     pub(crate) storing: Option<OwnedSemaphorePermit>,
 }
 

@@ -10,10 +10,15 @@ impl Latencies {
         Self(milliseconds)
     }
 
+    /// The latencies of all parts together.
+    pub(crate) fn together(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::new(parts.into_iter().flat_map(|one| one.0).collect())
+    }
+
     /// The latencies of both together.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
-        Self::new([self.0, other.0].concat())
+        Self::together([self, other])
     }
 
     pub(crate) const fn count(&self) -> usize {
