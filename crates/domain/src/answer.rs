@@ -30,3 +30,23 @@ impl Answer {
         self.started_at + self.elapsed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn an_attempt_ends_when_its_time_has_passed_since_its_beginning() {
+        let answer = Answer {
+            class: OutcomeClass::Timeout,
+            status: None,
+            head: Vec::new(),
+            error: None,
+            started_at: datetime!(2026-03-01 09:30 UTC),
+            elapsed: Duration::from_millis(10_250),
+        };
+        assert_eq!(answer.finished_at(), datetime!(2026-03-01 09:30:10.25 UTC));
+    }
+}

@@ -76,3 +76,44 @@ pub const fn sample(event_type: EventType) -> &'static str {
     }
     .trim_ascii()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use serde_json::{Map, Value};
+
+    use super::*;
+
+    fn object(json: &str) -> Map<String, Value> {
+        serde_json::from_str(json).unwrap_or_else(|fault| panic!("{fault}: {json}"))
+    }
+
+    #[test]
+    fn each_event_type_has_a_description_of_its_own_in_whole_sentences() {
+        let descriptions: HashSet<_> = EventType::ALL.into_iter().map(description).collect();
+        assert_eq!(descriptions.len(), EventType::ALL.len());
+        for text in descriptions {
+            assert!(text.starts_with("A ") && text.ends_with('.') && !text.contains("  "), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_event_type_has_a_schema_of_its_own_that_allows_further_members() {
+        for event_type in EventType::ALL {
+            let schema = object(schema(event_type));
+            assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+            assert_eq!(schema["title"], format!("Data of {event_type}"));
+            assert_eq!(schema["additionalProperties"], true, "{event_type}");
+        }
+    }
+
+    #[test]
+    fn each_sample_shows_exactly_the_members_that_its_schema_describes() {
+        for event_type in EventType::ALL {
+            let (schema, sample) = (object(schema(event_type)), object(sample(event_type)));
+            let described: HashSet<_> = schema["properties"].as_object().unwrap().keys().collect();
+            assert_eq!(sample.keys().collect::<HashSet<_>>(), described, "{event_type}");
+        }
+    }
+}

@@ -194,4 +194,12 @@ mod tests {
             assert!(HostSuffixes::from_str(bad).is_err(), "{bad}");
         }
     }
+
+    #[test]
+    fn an_allowed_network_is_open_beside_the_public_addresses() {
+        let destinations = Destinations::allowing(vec!["10.0.0.0/8".parse().unwrap()]);
+        for (address, allowed) in [("10.1.2.3", true), ("8.8.8.8", true), ("192.168.1.1", false)] {
+            assert_eq!(destinations.check_address(address.parse().unwrap()).is_ok(), allowed, "{address}");
+        }
+    }
 }

@@ -104,4 +104,17 @@ mod tests {
         durations.add(200, 1);
         assert!(durations.percentile(0.5).unwrap() >= Duration::from_secs(16));
     }
+
+    #[test]
+    fn a_percentile_is_the_part_of_its_bucket_that_lies_below_it() {
+        let mut durations = Durations::default();
+        durations.add(0, 2); // below 1 ms
+        durations.add(3, 2); // from 4 to 8 ms
+        durations.add(5, 4); // from 16 to 32 ms
+        for (part, micros) in
+            [(0.0, 0), (0.125, 500), (0.25, 1_000), (0.375, 6_000), (0.5, 8_000), (0.75, 24_000), (1.0, 32_000)]
+        {
+            assert_eq!(durations.percentile(part), Some(Duration::from_micros(micros)), "{part}");
+        }
+    }
 }

@@ -156,4 +156,15 @@ mod tests {
         assert_eq!(DeliveryId::bound_at(time), DeliveryId::bound_at_millis(id.unix_millis()));
         assert_eq!(DeliveryId::bound_at(OffsetDateTime::UNIX_EPOCH - time::Duration::DAY), Uuid::nil());
     }
+
+    /// From the shell: `printf %s 11111111222243338444555555555555 0192f0c1000070008000000000000001 | xxd -r -p |
+    /// sha256sum`.
+    #[test]
+    fn an_id_from_before_the_event_type_counted_is_found_again() {
+        let (webhook, event) = ("11111111-2222-4333-8444-555555555555", "0192f0c1-0000-7000-8000-000000000001");
+        let timestamp = "2026-03-01T09:30:00.123Z".parse().unwrap();
+        let id = DeliveryId::derive_without_type(webhook.parse().unwrap(), event.parse().unwrap(), timestamp);
+
+        assert_eq!(id.to_string(), "019ca8bb-b63b-81e0-9e67-8295475fb864");
+    }
 }

@@ -148,4 +148,17 @@ mod tests {
             assert!(matches!(Job::parse(garbage.as_bytes()), Err(JobError::Malformed(_))), "{garbage}");
         }
     }
+
+    #[test]
+    fn the_next_job_is_the_next_attempt_of_the_same_delivery() {
+        let delivery = uuid::Uuid::from_u128(7).into();
+        assert_eq!(Job { delivery, attempt: 3 }.next(), Job { delivery, attempt: 4 });
+    }
+
+    #[test]
+    fn a_message_of_another_version_and_garbage_have_a_reason_each() {
+        for (message, reason) in [(r#"{"v":3}"#, "unknown_version"), ("{}", "malformed_job")] {
+            assert_eq!(Job::parse(message.as_bytes()).unwrap_err().reason(), reason, "{message}");
+        }
+    }
 }

@@ -246,4 +246,20 @@ mod tests {
             assert_eq!(notice(notice_type, details).summary, words);
         }
     }
+
+    #[test]
+    fn a_message_is_the_notice_as_json() {
+        let message = notice(NoticeType::Paused, notice_by("u-1", &[])).to_bytes();
+        let expected = json!({
+            "notice_id": "00000000-0000-0000-0000-000000000001",
+            "type": "webhook.paused",
+            "created_at": "2026-03-01T09:30:00Z",
+            "tenant_id": "00000000-0000-0000-0000-000000000002",
+            "webhook_id": "00000000-0000-0000-0000-000000000003",
+            "webhook_name": "orders",
+            "summary": "u-1 paused the webhook \"orders\".",
+            "details": {"user": "u-1"},
+        });
+        assert_eq!(serde_json::from_slice::<Value>(&message).unwrap(), expected);
+    }
 }

@@ -55,3 +55,38 @@ impl OutcomeClass {
         matches!(self, Self::Success)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_from_200_to_299_is_a_success_and_any_other_is_none() {
+        for (status, class) in [
+            (0, OutcomeClass::Status),
+            (100, OutcomeClass::Status),
+            (199, OutcomeClass::Status),
+            (200, OutcomeClass::Success),
+            (204, OutcomeClass::Success),
+            (299, OutcomeClass::Success),
+            (300, OutcomeClass::Status),
+            (404, OutcomeClass::Status),
+            (500, OutcomeClass::Status),
+            (u16::MAX, OutcomeClass::Status),
+        ] {
+            assert_eq!(OutcomeClass::of_status(status), class, "{status}");
+        }
+    }
+
+    #[test]
+    fn each_class_has_a_fixed_name_and_only_success_is_one() {
+        let names = OutcomeClass::ALL.map(OutcomeClass::as_str);
+        assert_eq!(
+            names,
+            ["success", "status", "timeout", "connect", "dns", "tls", "refused_address", "protocol"],
+            "the ledger and the metrics have these names"
+        );
+        let good: Vec<_> = OutcomeClass::ALL.into_iter().filter(|class| class.is_success()).collect();
+        assert_eq!(good, [OutcomeClass::Success]);
+    }
+}

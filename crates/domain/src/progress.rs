@@ -201,4 +201,34 @@ mod tests {
         assert_eq!(progress.judge(job(3), Redelivered::No, early, &quick), Verdict::Early(due));
         assert_eq!(progress.judge(job(3), Redelivered::No, early + Duration::from_millis(1), &quick), Verdict::Attempt);
     }
+
+    #[test]
+    fn each_state_has_a_fixed_name_that_is_read_back() {
+        let names = DeliveryState::ALL.map(DeliveryState::as_str);
+        assert_eq!(names, ["pending", "retrying", "succeeded", "dropped", "cancelled", "skipped"]);
+        assert_eq!(names.map(|name| name.parse().ok()), DeliveryState::ALL.map(Some));
+    }
+
+    #[test]
+    fn a_failure_sets_when_the_next_attempt_is_due_and_a_success_clears_it() {
+        let (schedule, ended) = (RetrySchedule::default(), NOW + Duration::from_secs(2));
+        let failed = Progress::NEW.after_attempt(OutcomeClass::Timeout, NOW, ended, &schedule);
+        assert_eq!(failed.first_failed_at, Some(ended), "the schedule begins at the end of the first attempt");
+        assert_eq!(failed.next_attempt_at, Some(ended + Duration::from_secs(60)));
+        let succeeded = failed.after_attempt(OutcomeClass::Success, NOW, ended, &schedule);
+        assert_eq!((succeeded.state, succeeded.next_attempt_at), (DeliveryState::Succeeded, None));
+    }
+
+    #[test]
+    fn a_resend_begins_the_schedule_anew_and_goes_on_counting_attempts() {
+        let schedule: RetrySchedule = "1m,5m".parse().unwrap();
+        let mut progress = Progress { attempts: 3, run_base: 3, ..Progress::NEW };
+        for (attempts, minutes) in [(4, 1), (5, 5)] {
+            progress = progress.after_attempt(OutcomeClass::Connect, NOW, NOW, &schedule);
+            assert_eq!((progress.state, progress.attempts), (DeliveryState::Retrying, attempts));
+            assert_eq!(progress.next_attempt_at, Some(NOW + Duration::from_secs(minutes * 60)));
+        }
+        progress = progress.after_attempt(OutcomeClass::Connect, NOW, NOW, &schedule);
+        assert_eq!((progress.state, progress.attempts, progress.next_attempt_at), (DeliveryState::Dropped, 6, None));
+    }
 }

@@ -207,6 +207,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_schedule_is_written_as_it_can_be_read() {
+        let schedule: RetrySchedule = " 90s, 500s,1h".parse().unwrap();
+        assert_eq!(schedule.steps(), [90, 500, 3600].map(Duration::from_secs));
+        assert_eq!(schedule.to_string(), "1m 30s,8m 20s,1h");
+        assert_eq!(schedule.to_string().parse(), Ok(schedule));
+    }
+
+    #[test]
+    fn a_gap_is_at_most_the_longest_time_for_which_a_queue_can_hold_a_message() {
+        for (text, good) in [
+            ("4294967295ms", true),
+            ("4294967296ms", false),
+            ("4294967295ms,8589934590ms", true),
+            ("4294967295ms,8589934591ms", false),
+        ] {
+            assert_eq!(text.parse::<RetrySchedule>().is_ok(), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_has_32_steps_at_most() {
+        let with_steps = |count: u32| {
+            let steps: Vec<_> = (1..=count).map(|minute| format!("{minute}m")).collect();
+            steps.join(",").parse::<RetrySchedule>()
+        };
+        assert_eq!(with_steps(32).unwrap().steps().len(), 32);
+        assert_eq!(with_steps(33), Err(ScheduleError::TooMany));
+    }
+
     proptest! {
         #[test]
         fn an_attempt_on_time_is_never_followed_early_or_by_drift(steps in prop::collection::btree_set(1_000_u64..1_000_000, 1..8), late in 0_u64..400) {

@@ -28,3 +28,35 @@ impl Write for Limited {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_text_over_the_limit_ends_with_an_ellipsis_within_it() {
+        for (text, short) in [("", ""), ("abc", "abc"), ("äöüß", "äöüß"), ("abcde", "abc…"), ("äöüßé", "äöü…")]
+        {
+            assert_eq!(shortened(text, 4), short, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_long_text_is_never_made() {
+        struct Long<'a>(&'a Cell<u32>);
+        impl fmt::Display for Long<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                for part in 1..=1000 {
+                    self.0.set(part);
+                    f.write_str("ab")?;
+                }
+                Ok(())
+            }
+        }
+        let made = Cell::new(0);
+        assert_eq!(shortened(Long(&made), 5), "abab…");
+        assert_eq!(made.get(), 3, "parts of two characters");
+    }
+}

@@ -47,7 +47,8 @@ pub fn indented(json: &str) -> Option<String> {
     let mut rest = json.chars().peekable();
     while let Some(c) = rest.next() {
         match c {
-            '\\' if in_string => {
+            // JSON has it in strings only.
+            '\\' => {
                 shown.push(c);
                 shown.extend(rest.next());
             }
@@ -98,6 +99,7 @@ mod tests {
     #[test]
     fn what_cannot_be_seen_is_shown() {
         assert_eq!(visible("a\0b\x1b[31m\u{202e}gpj\r\n\tc"), "a␀b␛[31m⟨U+202E⟩gpj\n\tc");
+        assert_eq!(visible("a\u{1}\u{1f}b\u{7f}c\u{80}\u{9f}d"), "a␁␟b␡c\u{fffd}\u{fffd}d");
         assert_eq!(
             visible("\u{200b}\u{2060}\u{feff}\u{3164}\u{2028}\u{e0041}"),
             "⟨U+200B⟩⟨U+2060⟩⟨U+FEFF⟩⟨U+3164⟩⟨U+2028⟩⟨U+E0041⟩"

@@ -184,13 +184,35 @@ mod tests {
         ] {
             assert_eq!(fault(text), expected, "{text}");
         }
-        assert_eq!(fault(&format!("https://example.com/{}", "a".repeat(81))), "too_long");
+        assert_eq!(fault(&format!("https://example.com/{}", "é".repeat(80))), "good", "100 characters");
+        assert_eq!(fault(&format!("https://example.com/{}", "é".repeat(81))), "too_long");
+    }
+
+    #[test]
+    fn white_space_and_control_characters_are_refused_in_words_that_name_them() {
+        for (text, odd) in [
+            ("https://example.com/a b", r"' '"),
+            (" https://example.com/", r"' '"),
+            ("https://example.com/\u{3000}", r"'\u{3000}'"),
+            ("https://example.com/\u{1}", r"'\u{1}'"),
+            ("https://example.com/a\n", r"'\n'"),
+        ] {
+            let fault = WebhookUrl::parse(text, 100, &Destinations::default()).unwrap_err();
+            assert_eq!(fault, UrlFault::Malformed(format!("it contains the character {odd}")), "{text:?}");
+        }
     }
 
     #[test]
     fn it_reads_back_as_it_was_written() {
         let url = WebhookUrl::parse("https://example.com", 100, &Destinations::default()).unwrap();
-        assert_eq!(url.as_str(), "https://example.com");
+        assert_eq!((url.as_str(), url.to_string().as_str()), ("https://example.com", "https://example.com"));
         assert_eq!(url.as_url().as_str(), "https://example.com/");
+    }
+
+    #[test]
+    fn a_fragment_is_not_asked_for() {
+        let url = WebhookUrl::parse("https://EXAMPLE.com/in?x=1#part", 100, &Destinations::default()).unwrap();
+        assert_eq!(url.without_fragment(), "https://example.com/in?x=1");
+        assert_eq!(url.as_str(), "https://EXAMPLE.com/in?x=1#part");
     }
 }
