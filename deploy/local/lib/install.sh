@@ -3,8 +3,9 @@
 
 # Runs as root. A package's own start-up of its service is refused by policy-rc.d, which is
 # created only if there is none and removed again whatever happens.
+# root_script installs packages; root_start is its part before the installation.
 # shellcheck disable=SC2016
-root_script='
+root_start='
 set -eu
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
@@ -15,6 +16,9 @@ if [ ! -e "$policy" ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q -o DPkg::Lock::Timeout=300 update
+'
+# shellcheck disable=SC2016
+root_script=$root_start'
 apt-get -q -y -o DPkg::Lock::Timeout=300 --no-install-recommends install "$@"
 '
 
