@@ -1,10 +1,6 @@
 //! A real browser: Chromium through its driver, without a window.
 
-use std::{
-    net::SocketAddr,
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::{net::SocketAddr, path::Path, process::Stdio};
 
 use fantoccini::{Client, ClientBuilder, Locator, elements::Element, wd::WebDriverCompatibleCommand};
 use serde_json::{Value, json};
@@ -28,20 +24,6 @@ pub struct Browser {
 pub struct Kind {
     /// It runs no script.
     pub is_without_script: bool,
-}
-
-/// Whether Debian's Chromium and its driver are here. If not, says so.
-#[must_use]
-pub fn is_here() -> bool {
-    let has = |program: &str| {
-        let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        asked.and_then(|mut child: Child| child.wait()).is_ok_and(|status| status.success())
-    };
-    let is_here = has("chromedriver") && has("chromium");
-    if !is_here {
-        println!("chromium or chromedriver is missing: the console is NOT tested in a browser");
-    }
-    is_here
 }
 
 impl Browser {

@@ -122,6 +122,12 @@ impl Outsider {
         self.look(queue).await.message_count()
     }
 
+    /// The number of ready messages in a queue, if there is such a queue. If there is none, the channel is closed.
+    pub(crate) async fn try_ready(&self, queue: &str) -> Option<u32> {
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        Some(self.channel.queue_declare(queue.into(), passive, FieldTable::default()).await.ok()?.message_count())
+    }
+
     /// A leader that is silent for a quarter of a second looks like an empty queue without consumers: such an answer is
     /// asked for again a few times.
     async fn look(&self, queue: &str) -> Queue {

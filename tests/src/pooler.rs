@@ -12,6 +12,7 @@ use url::Url;
 
 use crate::{
     processes::free_address,
+    tools::{Tool, find},
     wait::{SOON, eventually},
 };
 
@@ -25,16 +26,16 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one before a database, with further lines of its configuration, and waits until it answers. `None` where
-    /// PgBouncer is not installed: the test says so and passes.
+    /// Starts one before a database, with further lines of its configuration, and waits until it answers. `None` if
+    /// `SKIP` leaves PgBouncer out.
     ///
     /// # Panics
-    /// When it does not start.
+    /// When it is missing or does not start.
     pub async fn before(database_url: &str, mode: &str, lines: &str) -> Option<Self> {
-        let Some(program) = program() else {
-            println!("PgBouncer is not installed: nothing was tested");
+        if !Tool::Pgbouncer.is_used() {
             return None;
-        };
+        }
+        let program = find(Path::new("pgbouncer"))?;
         let mut url = Url::parse(database_url).expect("the database has a URL");
         let listen = free_address();
         let fixed = format!(
@@ -92,13 +93,4 @@ fn configure(folder: &Path, fixed: &str, mode: &str) {
     writeln!(file, "{fixed}pool_mode = {mode}").expect("it can be written");
     // Only root can, and only root needs to.
     let _ = Command::new("chown").arg("nobody").arg(&path).stderr(Stdio::null()).status();
-}
-
-fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Ordinary users often have no /usr/sbin.
-    std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
-        .map(|folder| folder.join("pgbouncer"))
-        .find(|program| program.exists())
 }

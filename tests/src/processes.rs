@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fs::File,
     net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU16, Ordering},
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     proxy::Proxy,
+    servers::repository,
     system::{System, wait_ready},
     wait::eventually,
 };
@@ -19,7 +20,7 @@ use crate::{
 /// The path of a binary of this build.
 ///
 /// # Panics
-/// When it is not built: `cargo build --workspace --bins`.
+/// When it is not built: `make build`.
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     let mut folder = std::env::current_exe().expect("this program has a path");
@@ -28,7 +29,7 @@ pub fn binary(name: &str) -> PathBuf {
         folder.pop();
     }
     let path = folder.join(name);
-    assert!(path.exists(), "{} is not built: run `cargo build --workspace --bins`", path.display());
+    assert!(path.exists(), "{} is not built: run `make build`", path.display());
     path
 }
 
@@ -205,7 +206,7 @@ impl Drop for Process {
             let lines: Vec<_> = log.lines().collect();
             eprintln!("the end of {}:\n{}", self.log.display(), lines[lines.len().saturating_sub(SHOWN)..].join("\n"));
         }
-        if !self.log_stays {
+        if !self.log_stays && !std::thread::panicking() {
             let _ = std::fs::remove_file(&self.log);
         }
     }
@@ -238,6 +239,7 @@ pub async fn with_api_address(system: &System) -> HashMap<String, String> {
 }
 
 fn log_file(name: &str, ops: SocketAddr) -> PathBuf {
-    let folder: &Path = &std::env::temp_dir();
-    folder.join(format!("e2e-{name}-{}.log", ops.port()))
+    let folder = repository().join("target/tests");
+    std::fs::create_dir_all(&folder).expect("target/tests can be made");
+    folder.join(format!("{name}-{}.log", ops.port()))
 }

@@ -17,6 +17,7 @@ use crate::{
     api::Api,
     processes::free_address,
     servers::repository,
+    tools::Tool,
     wait::{SOON, eventually},
 };
 
@@ -47,14 +48,12 @@ pub struct Prometheus {
 pub type Sample = (BTreeMap<String, String>, f64);
 
 impl Prometheus {
-    /// Starts one and waits until it answers. `None` where Prometheus is not installed: the test says so and passes.
+    /// Starts one and waits until it answers. `None` if `SKIP` leaves Prometheus out.
     ///
     /// # Panics
     /// When it does not start.
     pub async fn start() -> Option<Self> {
-        let found = Command::new("prometheus").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if found.is_err() {
-            println!("Prometheus is not installed: nothing was watched");
+        if !Tool::Prometheus.is_used() {
             return None;
         }
         let listen = free_address();

@@ -216,11 +216,14 @@ impl Drop for PrivateServers {
     }
 }
 
-/// A process that removes the servers when its standard input ends: with this program at the latest.
+/// A process that removes the servers when its standard input ends: with this program at the latest. Their logs stay in
+/// `target/tests`.
 pub(crate) fn guardian(script: &str, folder: &Path) -> Child {
+    let logs = repository().join("target/tests").join(folder.file_name().expect("it has a name"));
+    let wait = "read -r _; mkdir -p \"$1\" && cp -r \"$STACK_DIR\"/log/. \"$1\" 2>/dev/null; exec \"$0\" destroy";
     Command::new("sh")
-        .args(["-c", "read -r _; exec \"$0\" destroy"])
-        .arg(repository().join("deploy/local").join(script))
+        .args(["-c", wait])
+        .args([repository().join("deploy/local").join(script), logs])
         .env("STACK_DIR", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -1,19 +1,28 @@
-//! The whole service for one test. Its environment has its own database and queue prefix on the shared servers.
+//! The whole service for one test, or for many that share it. Its environment has its own database and queue prefix on
+//! the shared servers.
+
+mod shared;
 
 use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use broker::{Names, Topology};
 use domain::TenantId;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join_all};
 use ledger::{Ledger, LedgerConfig, NewSession, Session, SessionHash};
 use service_kit::Settings;
 use time::OffsetDateTime;
-use tokio::{sync::Mutex, task::JoinHandle};
+use tokio::{
+    runtime::Handle,
+    sync::Mutex,
+    task::{JoinError, JoinHandle},
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
     api::Api,
+    database::{self, Sessions, with_database},
+    failure,
     outsider::{Outsider, sql},
     receiver::TestCa,
     servers::Servers,
@@ -65,7 +74,10 @@ pub struct System {
     pub database_url: String,
     /// The URL of the broker, or of each node.
     pub amqp_url: String,
+    sessions: Arc<Sessions>,
     ledger: Ledger,
+    /// Where connections live. The shared system outlives the runtimes of its tests.
+    home: Handle,
     schedule: String,
     admin_url: String,
     database: String,
@@ -113,17 +125,44 @@ impl System {
             system.check_unsuccessful().await;
         };
         let outcome = AssertUnwindSafe(test).catch_unwind().await;
+        if outcome.is_err() {
+            failure::explain(&system).await;
+        }
         system.clean_up().await;
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }
     }
 
+    /// Runs a test in the system that such tests of one program share: it has the default options, and all services run.
+    /// Tenants are walls: the test has a tenant of its own, and names it in whatever it looks for or counts.
+    pub async fn shared<F: Future<Output = ()>>(test: impl FnOnce(Arc<Self>) -> F) {
+        let system = shared::system().await;
+        let outcome = AssertUnwindSafe(test(Arc::clone(&system))).catch_unwind().await;
+        if let Err(panic) = outcome {
+            failure::explain(&system).await;
+            std::panic::resume_unwind(panic);
+        }
+        system.check_unsuccessful().await;
+    }
+
     async fn prepare(options: Options) -> Self {
-        let Servers { database_url: admin_url, amqp_url } = options.servers.unwrap_or_else(Servers::shared);
         let tag = Uuid::new_v4().simple().to_string()[..12].to_owned();
+        Self::prepare_as(&tag, options).await
+    }
+
+    /// Like [`System::prepare`]. `tag` is in the names of database, queues and exchanges.
+    async fn prepare_as(tag: &str, options: Options) -> Self {
+        failure::show_logs();
+        let system = Self::named(tag, options).await;
+        database::create(&system.admin_url, &system.database).await;
+        system
+    }
+
+    /// The system of that tag, without its database.
+    async fn named(tag: &str, options: Options) -> Self {
+        let Servers { database_url: admin_url, amqp_url } = options.servers.unwrap_or_else(Servers::shared);
         let (database, prefix) = (format!("e2e_{tag}"), format!("e2e-{tag}"));
-        sql(&admin_url, &format!("CREATE DATABASE {database}")).await;
         let database_url = with_database(&admin_url, &database);
         let config = LedgerConfig {
             url: database_url.clone(),
@@ -132,7 +171,6 @@ impl System {
             patience: ledger::PATIENCE,
         };
         let ledger = Ledger::new(&config).expect("the URL is good");
-        ledger.migrate().await.expect("the database can be migrated");
         let names = Names::new(&prefix, &format!("{prefix}.business"));
         let folder = std::env::temp_dir().join(&prefix);
         let ca = TestCa::new();
@@ -158,6 +196,8 @@ impl System {
             variables,
             ca,
             names,
+            sessions: Arc::new(Sessions::of(database_url.clone())),
+            home: Handle::current(),
             database_url,
             amqp_url,
             ledger,
@@ -248,7 +288,9 @@ impl System {
         let id = Uuid::new_v4().simple().to_string();
         let session = Session { tenant: TenantId::from(tenant), user: user.to_owned(), role: role.to_owned() };
         let new = NewSession { hash: SessionHash::of(&id), session, expires_at: OffsetDateTime::now_utc() + ttl };
-        self.ledger.session_create(&new).await.expect("a session can be stored");
+        let ledger = self.ledger.clone();
+        unwound(self.home.spawn(async move { ledger.session_create(&new).await }).await)
+            .expect("a session can be stored");
         Api { session: Some(id), ..self.anonymous().await }
     }
 
@@ -278,7 +320,8 @@ impl System {
 
     /// Runs a statement on the test's database.
     pub async fn sql(&self, statement: &str) -> Vec<tokio_postgres::Row> {
-        sql(&self.database_url, statement).await
+        let (sessions, statement) = (Arc::clone(&self.sessions), statement.to_owned());
+        unwound(self.home.spawn(async move { sessions.rows(&statement).await }).await)
     }
 
     /// Queries one number from the test's database.
@@ -361,24 +404,31 @@ impl System {
         for running in services {
             let _ = tokio::time::timeout(SOON, running.task).await;
         }
+        self.remove().await;
+    }
+
+    /// Deletes queues, exchanges, database and files.
+    async fn remove(&self) {
         if let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await {
             let schedule: domain::RetrySchedule = self.schedule.parse().expect("the schedule is good");
             let topology = Topology::new(&self.names, &schedule.gaps());
-            for queue in topology.queues {
-                broker.delete_queue(&queue.name).await;
-            }
-            for generation in self.generations().await {
-                broker.delete_queue(&self.names.generation(generation)).await;
-            }
-            for exchange in topology.exchanges {
-                broker.delete_exchange(&exchange.name).await;
-            }
+            let generations = self.generations().await;
+            let queues = topology.queues.into_iter().map(|queue| queue.name);
+            let sentinels = generations.into_iter().map(|generation| self.names.generation(generation));
+            let queues: Vec<_> = queues.chain(sentinels).collect();
+            join_all(queues.iter().map(|queue| broker.delete_queue(queue))).await;
+            join_all(topology.exchanges.iter().map(|exchange| broker.delete_exchange(&exchange.name))).await;
             broker.close().await;
         }
         let (url, drop) = (self.admin_url.clone(), format!("DROP DATABASE {} WITH (FORCE)", self.database));
         let _ = tokio::spawn(async move { sql(&url, &drop).await }).await;
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Returns the value of a task. A panic of the task continues in the test that waits for the task.
+fn unwound<T>(joined: Result<T, JoinError>) -> T {
+    joined.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 /// Waits until `/readyz` answers 200.
@@ -396,10 +446,4 @@ pub async fn metric(ops: SocketAddr, name: &str) -> f64 {
     let text = Api { address: ops, session: None }.get("/metrics").await.text;
     let lines = text.lines().filter(|line| line.starts_with(name));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-}
-
-fn with_database(url: &str, database: &str) -> String {
-    let (url, parameters) = url.split_once('?').map_or((url, String::new()), |(url, rest)| (url, format!("?{rest}")));
-    let (server, _) = url.rsplit_once('/').expect("the URL names a database");
-    format!("{server}/{database}{parameters}")
 }

@@ -1,0 +1,86 @@
+//! The database's clock.
+
+use end_to_end::{
+    api::Api,
+    processes::Process,
+    proxy::{Mode, Reserved, redirected, target},
+    system::{Options, System, metric},
+    wait::{SOON, eventually},
+};
+use ledger::{Ledger, LedgerConfig};
+use prometheus_client::registry::Registry;
+use service_kit::DatabaseWatch;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::database::ALL;
+
+const OFFSET: &str = "webhooks_database_clock_offset_seconds";
+
+/// Puts the database's clock back by an hour, for sessions that begin later.
+async fn put_an_hour_back(system: &System) {
+    system
+        .sql(
+            "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql \
+             AS $$ SELECT pg_catalog.clock_timestamp() - interval '1 hour' $$",
+        )
+        .await;
+    system
+        .sql(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', current_database()); \
+             END $$",
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_databases_time_is_known_from_the_first_reading_on_and_while_the_database_is_away() {
+    System::prepared(Options::default(), async |system| {
+        put_an_hour_back(&system).await;
+        let reserved = Reserved::take();
+        let config = LedgerConfig {
+            url: redirected(&system.database_url, reserved.address()),
+            max_connections: 1,
+            patience: ledger::PATIENCE,
+            application_name: "tests",
+        };
+        let stop = CancellationToken::new();
+        let watch = DatabaseWatch::start(&Ledger::new(&config).unwrap(), &mut Registry::default(), stop.clone());
+        let _stop = stop.drop_guard();
+        assert_eq!(watch.now(), None, "nobody listens there");
+        let proxy = reserved.forward_to(target(&system.database_url));
+        let hour = time::Duration::HOUR;
+        let is_right = |now: OffsetDateTime| (OffsetDateTime::now_utc() - hour - now).abs() < time::Duration::MINUTE;
+        let first = eventually("the clock is read", SOON, || async { watch.now() }).await;
+        assert!(is_right(first), "{first}");
+        proxy.set(Mode::Refuse);
+        let later = watch.now().unwrap();
+        assert!(is_right(later) && later >= first, "{later} after {first}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_off_is_shown_and_logged_once_and_the_service_stays_ready() {
+    System::prepared(Options::default(), async |system| {
+        put_an_hour_back(&system).await;
+        for name in ALL {
+            let process = Process::start(name, &system.variables).await;
+            let warnings =
+                || process.logged().lines().filter(|line| line.contains("clock is not the database")).count();
+            eventually("the clock was read and the warning logged", SOON, || async {
+                ((metric(process.ops, OFFSET).await - 3600.0).abs() < 60.0 && warnings() > 0).then_some(())
+            })
+            .await;
+            // A second reading changes the figure, if only by a microsecond.
+            let first = metric(process.ops, OFFSET).await;
+            eventually("it was read again", SOON, || async {
+                (metric(process.ops, OFFSET).await != first).then_some(())
+            })
+            .await;
+            assert_eq!(warnings(), 1, "{}", process.log.display());
+            assert_eq!(Api { address: process.ops, session: None }.get("/readyz").await.status, 200);
+        }
+    })
+    .await;
+}

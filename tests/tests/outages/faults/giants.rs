@@ -1,0 +1,97 @@
+//! Events that are too large to be usable.
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    processes::Process,
+    proxy::Mode,
+    receiver::{Receiver, always},
+    servers::PrivateServers,
+    system::{Options, Service, System, metric},
+    wait::SOON,
+};
+use lapin::{
+    BasicProperties, Connection, ConnectionProperties, ErrorKind,
+    options::{BasicPublishOptions, ConfirmSelectOptions},
+    protocol::{AMQPErrorKind, AMQPSoftError},
+    types::AMQPValue,
+};
+use uuid::Uuid;
+
+use crate::faults::{INGEST, LONG};
+
+const MIB: usize = 1024 * 1024;
+/// The local stack's `max_message_size`.
+const LIMIT: usize = MIB;
+/// How many giants wait.
+const GIANTS: u32 = 24;
+/// How many of them ingest takes at a time.
+const FEW: u32 = 4;
+const GIANT: usize = 16 * MIB;
+/// The most memory that ingest may take, whatever waits.
+const MOST_MEMORY: usize = 200_000_000;
+
+fn set_limit(servers: &PrivateServers, bytes: usize) {
+    // RabbitMQ 3.10 reads the first, 4.0 the second.
+    let set = format!(
+        "application:set_env(rabbit, max_message_size, {bytes}), persistent_term:put(max_message_size, {bytes})."
+    );
+    servers.rabbitmqctl(&["eval", &set]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is_delivered() {
+    let servers = PrivateServers::borrow().await;
+    // A channel reads the limit when it is opened.
+    set_limit(&servers, 2 * GIANT);
+    System::prepared(Options { servers: Some(servers.servers().clone()), ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let (receiver, tenant) = (Receiver::start(&system.ca, always(200)), Uuid::new_v4());
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let (proxy, ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
+        let idle = ingest.peak_memory();
+        // Ingest cannot finish what it takes.
+        proxy.set(Mode::HoldRequests("(publish)"));
+        let filler = format!(r#"{{"filler":"{}"}}"#, "x".repeat(GIANT));
+        let giant = Event::now(EventType::QuoteClosed, tenant).with_data(filler).to_message();
+        for number in 0..GIANTS {
+            system.upstream.publish_raw("quote.closed", &giant).await;
+            if number == GIANTS / 2 {
+                system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            }
+        }
+        system.upstream.wait_ready(&system.names.events(), GIANTS + 1 - FEW, LONG).await;
+        proxy.set(Mode::Pass);
+        system.upstream.wait_ready(&system.names.rejected(), GIANTS, LONG).await;
+        receiver.wait_for(1, SOON).await;
+        let peak = ingest.peak_memory();
+        println!("{GIANTS} giants: peak {} MB, idle {} MB", peak / 1_000_000, idle / 1_000_000);
+        assert!(peak < MOST_MEMORY, "{peak} bytes");
+        assert_eq!(metric(ingest.ops, r#"webhooks_ingest_events_total{outcome="rejected"}"#).await, f64::from(GIANTS));
+        let parked = system.upstream.take(&system.names.rejected()).await.unwrap();
+        let headers = parked.delivery.properties.headers().clone().unwrap();
+        let reason = &headers.inner()["x-rejected-reason"];
+        assert_eq!(*reason, AMQPValue::LongString("data_too_large".into()));
+        assert!(parked.delivery.data == giant, "the body is untouched");
+    })
+    .await;
+    set_limit(&servers, LIMIT);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_local_stacks_broker_refuses_a_message_of_more_than_a_mebibyte() {
+    let servers = PrivateServers::borrow().await;
+    let publish = async |size: usize| {
+        let url = &servers.servers().amqp_url;
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        let (body, options) = (vec![b'x'; size], BasicPublishOptions::default());
+        channel.basic_publish("".into(), "nowhere".into(), options, &body, BasicProperties::default()).await?.await
+    };
+    assert!(publish(LIMIT).await.unwrap().is_ack());
+    let error = publish(LIMIT + 1).await.unwrap_err();
+    let refused = AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED);
+    assert!(matches!(error.kind(), ErrorKind::ProtocolError(error) if *error.kind() == refused), "{error}");
+}

@@ -1,0 +1,194 @@
+//! SIGTERM with work in flight.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    processes::{Process, with_api_address},
+    proxy::{Mode, Proxy},
+    receiver::{Behaviour, Receiver, Reply, always, behaviour},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::faults::{API, DISPATCHER, INGEST, LONG, wait_unready};
+
+/// `shutdown.deadline` in the tests in which it passes.
+const DEADLINE: Duration = Duration::from_secs(4);
+/// How long a process may take beyond the deadline. It takes about three seconds; a busy machine adds to that.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Answers all requests once `gate` is cancelled, so that the acknowledgements come together, just before the end.
+fn all_once(gate: &CancellationToken) -> Behaviour {
+    let gate = gate.clone();
+    behaviour(move |_, _| Reply::ok().once(&gate))
+}
+
+/// A receiver of one event type, and events for it.
+async fn subscriber(system: &System, behaviour: Behaviour, events: usize) -> (Receiver, Vec<Event>) {
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, behaviour);
+    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    (receiver, (0..events).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect())
+}
+
+/// No attempt fails because the gate opens late.
+fn options() -> Options {
+    Options { timeout: "40s", ..Options::default() }
+}
+
+fn with(system: &System, settings: &[(&str, &str)]) -> HashMap<String, String> {
+    let mut variables = system.variables.clone();
+    variables.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
+    variables
+}
+
+/// Tells a process that cannot finish to stop, then opens `gate`. It must end in time, with exit code 0.
+async fn stops_in_time(mut process: Process, gate: &CancellationToken) {
+    let began = Instant::now();
+    process.ask_to_stop();
+    gate.cancel();
+    let status = process.wait().await;
+    let took = began.elapsed();
+    assert!(took < DEADLINE + GRACE, "it took {took:?}");
+    assert_eq!(status.code(), Some(0), "{}", process.logged());
+}
+
+async fn all_succeed(system: &System, deliveries: i64) {
+    eventually("every delivery has succeeded", LONG, || async {
+        let done = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
+        (done == deliveries).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves_the_rest() {
+    System::prepared(options(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let gate = CancellationToken::new();
+        let (receiver, events) = subscriber(&system, all_once(&gate), 300).await;
+        system.upstream.publish(&events).await;
+        system.upstream.wait_ready(&system.names.main(), 300, LONG).await;
+        let shares = [("DISPATCHER__WEBHOOK_SHARE", "1"), ("DISPATCHER__TENANT_SHARE", "1")];
+        let variables = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200"), shares[0], shares[1]]);
+        let mut dispatcher = Process::start(DISPATCHER, &variables).await;
+        receiver.wait_for(200, SOON).await;
+        dispatcher.ask_to_stop();
+        assert_eq!(wait_unready(&dispatcher, "process").await, "shutting down");
+        gate.cancel();
+        assert_eq!(dispatcher.wait().await.code(), Some(0));
+        assert_eq!(receiver.received().len(), 200, "nothing was begun after the signal");
+        assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 200);
+        system.upstream.wait_ready(&system.names.main(), 100, LONG).await;
+        let _next = Process::start(DISPATCHER, &variables).await;
+        all_succeed(&system, 300).await;
+        assert_eq!(receiver.received().len(), 300, "nothing was sent twice");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_rest() {
+    const EVENTS: u32 = 3_000;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (_receiver, events) = subscriber(&system, always(200), EVENTS.try_into().unwrap()).await;
+        system.upstream.publish(&events).await;
+        // A message for each job, so that they can be counted.
+        let many = "1000000";
+        let settings = [("INGEST__BATCH", "4"), ("INGEST__RUSH", many), ("INGEST__FLOOD", many)];
+        let variables = with(&system, &settings);
+        let ingest = Process::start(INGEST, &variables).await;
+        let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
+        eventually("ingest is in the middle", SOON, || async { (stored().await > 100).then_some(()) }).await;
+        assert_eq!(ingest.terminate().await.code(), Some(0));
+        let done = stored().await;
+        println!("{done} of {EVENTS} events were ingested");
+        assert!(done < EVENTS, "it was stopped in the middle");
+        system.upstream.wait_ready(&system.names.events(), EVENTS - done, LONG).await;
+        assert_eq!(system.upstream.ready(&system.names.main()).await, done, "each has its job");
+        let _next = Process::start(INGEST, &variables).await;
+        system.upstream.wait_ready(&system.names.main(), EVENTS, LONG).await;
+        assert_eq!((stored().await, system.upstream.ready(&system.names.events()).await), (EVENTS, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_without_its_database_stops_in_time_and_acknowledges_nothing() {
+    System::prepared(options(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let gate = CancellationToken::new();
+        let (receiver, events) = subscriber(&system, all_once(&gate), 20).await;
+        let (proxy, url) = Proxy::before(&system.database_url);
+        let variables = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let dispatcher = Process::start(DISPATCHER, &variables).await;
+        system.upstream.publish(&events).await;
+        receiver.wait_for(20, SOON).await;
+        proxy.set(Mode::Refuse);
+        stops_in_time(dispatcher, &gate).await;
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 0);
+        system.upstream.wait_ready(&system.names.main(), 20, LONG).await;
+        receiver.behave(always(200));
+        let _next = Process::start(DISPATCHER, &system.variables).await;
+        all_succeed(&system, 20).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ingest_and_an_api_without_their_database_stop_in_time_and_acknowledge_nothing() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (_receiver, events) = subscriber(&system, always(200), 50).await;
+        let (proxy, url) = Proxy::before(&system.database_url);
+        let mut variables = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let ingest = Process::start(INGEST, &variables).await;
+        variables.extend(with_api_address(&system).await.remove_entry("WEBHOOKS__API__LISTEN"));
+        let api = Process::start(API, &variables).await;
+        proxy.set(Mode::Refuse);
+        system.upstream.publish(&events).await;
+        system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
+        let gate = CancellationToken::new();
+        tokio::join!(stops_in_time(ingest, &gate), stops_in_time(api, &gate));
+        system.upstream.wait_ready(&system.names.events(), 50, LONG).await;
+        assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 0);
+        let _next = Process::start(INGEST, &system.variables).await;
+        system.upstream.wait_ready(&system.names.main(), 50, LONG).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_whose_broker_is_frozen_stops_in_time_and_what_it_recorded_is_not_sent_again() {
+    System::prepared(options(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let gate = CancellationToken::new();
+        let (receiver, events) = subscriber(&system, all_once(&gate), 20).await;
+        let (proxy, url) = Proxy::before(&system.amqp_url);
+        let variables = with(&system, &[("BROKER__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+        let dispatcher = Process::start(DISPATCHER, &variables).await;
+        system.upstream.publish(&events).await;
+        receiver.wait_for(20, SOON).await;
+        proxy.set(Mode::Stall);
+        stops_in_time(dispatcher, &gate).await;
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 20);
+        proxy.set(Mode::Refuse);
+        system.upstream.wait_ready(&system.names.main(), 20, LONG).await;
+        let _next = Process::start(DISPATCHER, &system.variables).await;
+        system.upstream.wait_ready(&system.names.main(), 0, LONG).await;
+        all_succeed(&system, 20).await;
+        assert_eq!(receiver.received().len(), 20, "nothing was sent twice");
+    })
+    .await;
+}

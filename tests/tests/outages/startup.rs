@@ -1,0 +1,8 @@
+//! What the real binaries say and do when something is wrong at their start.
+mod encrypted;
+mod refused;
+mod tls_servers;
+mod unencrypted;
+mod waiting;
+
+const ALL: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];

@@ -1,0 +1,267 @@
+//! TLS to the database and to the broker, with real servers and real certificates.
+
+use std::{error::Error, fs, time::Duration};
+
+use broker::{Broker, BrokerConfig, Names};
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    events::Event,
+    outsider::sql,
+    processes::{Process, with_api_address},
+    receiver::{Receiver, TestCa, Validity, always},
+    system::{Options, System, wait_ready},
+    wait::{SOON, eventually},
+};
+use ledger::{Ledger, LedgerConfig};
+use service_kit::Settings;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use uuid::Uuid;
+
+use crate::startup::{ALL, tls_servers::TlsServers, waiting::logs};
+
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", with_causes(cause)),
+        None => error.to_string(),
+    }
+}
+
+fn ledger(url: &str) -> Result<Ledger, String> {
+    let url = url.to_owned();
+    let config =
+        LedgerConfig { url, max_connections: 1, application_name: "encrypted", patience: Duration::from_secs(10) };
+    Ledger::new(&config).map_err(|error| with_causes(&error))
+}
+
+async fn reaches_database(url: &str) -> Result<(), String> {
+    ledger(url)?.clock().await.map(drop).map_err(|error| with_causes(&error))
+}
+
+/// Asserts that a client certificate is refused. The server judges it after the handshake (TLS 1.3), and closes: its reset may
+/// overtake what it says.
+fn assert_refused_or_reset(what: &str, outcome: Result<(), String>, words: &[&str]) {
+    let said = outcome.expect_err(what);
+    let is_reset = ["reset by peer", "Broken pipe", "connection aborted"].iter().any(|reset| said.contains(reset));
+    assert!(is_reset || words.iter().all(|word| said.contains(word)), "{what}: {said}");
+}
+
+/// Connects as a service does, with these settings of TLS.
+async fn reaches_broker(url: &str, files: &[(&str, String)]) -> Result<(), String> {
+    let mut variables = std::collections::HashMap::from([
+        ("WEBHOOKS__DATABASE__URL".to_owned(), "postgres://localhost/none".to_owned()),
+        ("WEBHOOKS__BROKER__URL".to_owned(), url.to_owned()),
+    ]);
+    variables.extend(files.iter().map(|(name, file)| (format!("WEBHOOKS__BROKER__{name}"), file.clone())));
+    let settings = Settings::from_sources(None, variables).unwrap();
+    let names = Names::new("encrypted", "encrypted.business");
+    let config = BrokerConfig {
+        uri: url.to_owned(),
+        tls: settings.broker.tls_files().unwrap(),
+        names: names.clone(),
+        gaps: Vec::new(),
+        confirm_timeout: SOON,
+        process: "encrypted",
+    };
+    let broker = Broker::new(&config).map_err(|error| with_causes(&error))?;
+    let reached = broker.depth(&names.dead()).await.map(drop).map_err(|error| with_causes(&error));
+    broker.depths_close().await;
+    reached
+}
+
+fn assert_refused(what: &str, outcome: Result<(), String>, words: &[&str]) {
+    let said = outcome.expect_err(what);
+    for word in words {
+        assert!(said.contains(word), "{what}: {word:?} is missing in: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_database_is_reached_over_tls_as_its_certificate_and_ours_allow() {
+    let pair = TlsServers::borrow().await;
+    let plain = &pair.servers.servers().database_url;
+    let good = pair.options("authority.pem", "client");
+    let url = |hosts: &[&str], options: &str| pair.database(plain, hosts, options);
+
+    let kept = ledger(&url(&["localhost"], &good)).unwrap();
+    kept.clock().await.unwrap();
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+         WHERE application_name = 'encrypted'";
+    assert!(sql(plain, encrypted).await[0].get::<_, bool>(0), "the connection is encrypted");
+    reaches_database(&url(&["localhost"], &format!("{good}&channel_binding=require"))).await.unwrap();
+    reaches_database(&url(&["127.0.0.1", "localhost"], &good)).await.expect("each host's name is verified by itself");
+    let password = plain.split(['@', ':']).nth(2).unwrap();
+    let port = end_to_end::proxy::target(plain).port();
+    let words = format!("user=webhooks password='{password}' dbname=webhooks port={port} {}", good.replace('&', " "));
+    reaches_database(&format!("host=localhost {words}")).await.expect("words are as good as a URL");
+    reaches_database(&format!("host=localhost hostaddr=127.0.0.1 {words}")).await.expect("the name is verified");
+
+    let name = ["TLS with the database failed", "not for the name 127.0.0.1"];
+    assert_refused("a wrong name", reaches_database(&url(&["127.0.0.1"], &good)).await, &name);
+    let mozilla = good.replace(&pair.file("authority.pem"), "system");
+    let unknown = ["TLS with the database failed", "signed by an unknown authority"];
+    assert_refused("Mozilla's authorities", reaches_database(&url(&["localhost"], &mozilla)).await, &unknown);
+    let stranger = TestCa::new();
+    pair.client_file("strange.authority.pem", stranger.pem());
+    let strange = pair.options("strange.authority.pem", "client");
+    assert_refused("another authority", reaches_database(&url(&["localhost"], &strange)).await, &unknown);
+    let nameless = format!("sslmode=require&sslrootcert={}", pair.file("authority.pem"));
+    let wanted = ["connection requires a valid client certificate"];
+    assert_refused("no certificate", reaches_database(&url(&["localhost"], &nameless)).await, &wanted);
+    let (certificate, key) = stranger.issue(&["client"], Validity::Valid);
+    pair.client_file("strange.pem", &certificate);
+    pair.client_file("strange.key", &key);
+    let strange = pair.options("authority.pem", "strange");
+    let refused = ["the server refuses our client certificate", "UnknownCA"];
+    assert_refused("a stranger's", reaches_database(&url(&["localhost"], &strange)).await, &refused);
+
+    pair.show(Validity::Expired).await;
+    let expired = ["TLS with the database failed", "certificate expired on 2021-01-01"];
+    assert_refused("an expired one", reaches_database(&url(&["localhost"], &good)).await, &expired);
+    kept.clock().await.expect("a connection that is open stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_ours_that_is_replaced_counts_from_the_next_connection_on() {
+    let pair = TlsServers::borrow().await;
+    let plain = &pair.servers.servers().database_url;
+    let [certificate, key] = ["client.pem", "client.key"].map(|name| fs::read_to_string(pair.file(name)).unwrap());
+    pair.client_file("moving.pem", &certificate);
+    let moving = pair.client_file("moving.key", &key);
+    let url = pair.database(plain, &["localhost"], &pair.options("authority.pem", "moving"));
+    let ledger = ledger(&url).unwrap();
+    fs::remove_file(&moving).unwrap();
+    let said = with_causes(&ledger.clock().await.unwrap_err());
+    assert!(said.contains(&format!("sslkey: {moving} cannot be read")), "{said}");
+    pair.client_file("moving.key", &key);
+    ledger.clock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_does_not_speak_tls_is_not_spoken_to_without() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("postgres://webhooks:correct-horse@{}/none?sslmode=require", listener.local_addr().unwrap());
+    let server = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heard = [0; 8];
+        stream.read_exact(&mut heard).await.unwrap();
+        stream.write_all(b"N").await.unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.unwrap();
+        rest
+    };
+    let both = async { tokio::join!(reaches_database(&url), server) };
+    let (outcome, rest) = tokio::time::timeout(SOON, both).await.expect("the connection is given up");
+    assert_refused("a server without TLS", outcome, &["server does not support TLS"]);
+    assert!(rest.is_empty(), "nothing follows in the clear");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
+    let pair = TlsServers::borrow().await;
+    let authority = ("CA_FILE", pair.file("authority.pem"));
+    let client = |name: &str| {
+        [("CLIENT_CERTIFICATE", pair.file(&format!("{name}.pem"))), ("CLIENT_KEY", pair.file(&format!("{name}.key")))]
+    };
+    let [certificate, key] = client("client");
+    let good = [authority.clone(), certificate.clone(), key.clone()];
+    let localhost = pair.broker("localhost");
+    reaches_broker(&localhost, &good).await.unwrap();
+    let list = format!("{},{localhost}", pair.broker("127.0.0.1"));
+    reaches_broker(&list, &good).await.expect("the files are for all addresses");
+
+    let name = ["TLS with the broker failed", "not for the name 127.0.0.1"];
+    assert_refused("a wrong name", reaches_broker(&pair.broker("127.0.0.1"), &good).await, &name);
+    let unknown = ["TLS with the broker failed", "signed by an unknown authority"];
+    assert_refused("Mozilla's authorities", reaches_broker(&localhost, &[certificate, key]).await, &unknown);
+    let wanted = ["the server wants a client certificate, and none is set"];
+    assert_refused_or_reset("none", reaches_broker(&localhost, std::slice::from_ref(&authority)).await, &wanted);
+    let stranger = TestCa::new();
+    let (certificate, key) = stranger.issue(&["client"], Validity::Valid);
+    pair.client_file("strange.pem", &certificate);
+    pair.client_file("strange.key", &key);
+    let [certificate, key] = client("strange");
+    let strange = [authority, certificate, key];
+    let refused = ["the server refuses our client certificate", "UnknownCA"];
+    assert_refused_or_reset("a stranger's", reaches_broker(&localhost, &strange).await, &refused);
+    let plain_port = pair.servers.servers().amqp_url.replace("amqp://", "amqps://");
+    let deaf = ["the server does not speak TLS on this port"];
+    assert_refused("a port without TLS", reaches_broker(&plain_port, &good).await, &deaf);
+
+    pair.show(Validity::Expired).await;
+    let expired = ["TLS with the broker failed", "certificate expired on 2021-01-01"];
+    assert_refused("an expired one", reaches_broker(&localhost, &good).await, &expired);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_silent_in_the_handshake_leaves_no_threads_behind() {
+    System::prepared(Options::default(), async |system| {
+        // Accepted by the system, and by nobody else.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("amqps://{}", silent.local_addr().unwrap());
+        let mut variables = system.variables.clone();
+        // Each gets a tenth of the time.
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), vec![address; 10].join(","));
+        let process = Process::spawn("dispatcher", &variables);
+        logs(&process, 20, &["WARN", "this node of the broker cannot be used"]).await;
+        let threads = process.threads("lapin");
+        assert!(threads <= 10, "{threads} threads");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_whose_servers_certificates_have_expired_say_so_and_deliver_once_they_are_replaced() {
+    let pair = TlsServers::borrow().await;
+    let options = Options { servers: Some(pair.servers.servers().clone()), ..Options::default() };
+    System::prepared(options, async |system| {
+        let mut variables = with_api_address(&system).await;
+        let good = pair.options("authority.pem", "client");
+        for (name, value) in [
+            ("DATABASE__URL", pair.database(&system.database_url, &["localhost"], &good)),
+            ("BROKER__URL", pair.broker("localhost")),
+            ("BROKER__CA_FILE", pair.file("authority.pem")),
+            ("BROKER__CLIENT_CERTIFICATE", pair.file("client.pem")),
+            ("BROKER__CLIENT_KEY", pair.file("client.key")),
+        ] {
+            variables.insert(format!("WEBHOOKS__{name}"), value);
+        }
+        pair.show(Validity::Expired).await;
+        let processes = ALL.map(|name| Process::spawn(name, &variables));
+        for process in &processes {
+            let expired = "the server's certificate expired on 2021-01-01";
+            for server in ["database", "broker"] {
+                logs(process, 2, &["WARN", &format!("TLS with the {server} failed: {expired}")]).await;
+            }
+            let ops = Api { address: process.ops, session: None };
+            eventually("/readyz says why", SOON, || async {
+                let answer = ops.get("/readyz").await;
+                let checks = &answer.json()["checks"];
+                let says = |check: &str| checks[check].as_str().is_some_and(|fault| fault.contains(expired));
+                (answer.status == 503 && says("database") && says("broker")).then_some(())
+            })
+            .await;
+        }
+
+        pair.show(Validity::Valid).await;
+        for process in &processes {
+            wait_ready(process.ops).await;
+        }
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(1, SOON).await;
+        let in_the_clear = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+             WHERE datname = current_database() AND NOT ssl \
+             AND application_name IN ('api-service', 'event-ingest', 'dispatcher')";
+        assert_eq!(system.count(in_the_clear).await, 0);
+        for process in processes {
+            assert!(!process.logged().contains("is not encrypted"), "{}", process.logged());
+            assert_eq!(process.terminate().await.code(), Some(0));
+        }
+    })
+    .await;
+}

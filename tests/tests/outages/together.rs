@@ -1,0 +1,231 @@
+//! Several jobs in one message: the outcome of one does not affect the others.
+
+use std::{collections::HashSet, time::Duration};
+
+use domain::{EventType, Job};
+use end_to_end::{
+    events::Event,
+    processes::Process,
+    receiver::{Receiver, Reply, always, behaviour},
+    servers::PrivateServers,
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+/// The deadline for work that keeps the machine busy.
+const LONG: Duration = Duration::from_secs(90);
+
+/// The time to the first retry.
+const GAP: Duration = Duration::from_secs(60);
+const DISPATCHER: &str = "dispatcher";
+const WEBHOOKS: usize = 40;
+/// Messages per event, of eight jobs each.
+const MESSAGES: u32 = 5;
+
+/// So many slots, all of which one tenant may fill. Jobs share messages without high load, too.
+fn options(slots: usize) -> Options {
+    let settings = [
+        ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),
+        ("DISPATCHER__WEBHOOK_SHARE", "1".to_owned()),
+        ("DISPATCHER__TENANT_SHARE", "1".to_owned()),
+        ("INGEST__RUSH", "0".to_owned()),
+    ];
+    let schedule = "60s,5m,15m,1h,4h,12h";
+    Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }
+}
+
+/// The same. Retries share messages as well, without many of them.
+fn retries_share(slots: usize) -> Options {
+    let mut options = options(slots);
+    options.settings.push(("DISPATCHER__RUSH", "0".to_owned()));
+    options
+}
+
+/// Waits until exactly `deliveries` deliveries are in `state`.
+async fn wait_for(system: &System, state: &str, deliveries: usize) {
+    let count = format!("SELECT count(*) FROM deliveries WHERE state = '{state}'");
+    let what = format!("{deliveries} deliveries are {state}");
+    eventually(&what, LONG, || async { (system.count(&count).await == deliveries as i64).then_some(()) }).await;
+}
+
+/// Waits until the broker has taken the acknowledgements. The ledger shows outcomes before these are even sent.
+async fn all_acknowledged_but_one(servers: &PrivateServers, system: &System) {
+    let main = system.names.main();
+    eventually("one message is left", LONG, || async { (servers.messages(&main) == 1).then_some(()) }).await;
+}
+
+/// Registers `WEBHOOKS` webhooks for each tenant and publishes events for them. Their jobs wait, eight to a message.
+async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u32) {
+    system.start(Service::Api).await;
+    // The dispatcher declares the queues.
+    system.start(Service::Dispatcher).await;
+    system.stop(Service::Dispatcher).await;
+    system.start(Service::Ingest).await;
+    let mut messages = 0;
+    for _ in 0..tenants {
+        let tenant = Uuid::new_v4();
+        let admin = system.admin(tenant).await;
+        for number in 0..WEBHOOKS {
+            admin.create(&receiver.url(&format!("/{number}")), &["quote.closed"]).await;
+        }
+        for _ in 0..events {
+            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            messages += MESSAGES;
+            system.upstream.wait_ready(&system.names.main(), messages, LONG).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_repeats_only_that_one() {
+    let servers = PrivateServers::borrow().await;
+    let options = Options { servers: Some(servers.servers().clone()), ..options(128) };
+    System::prepared(options, async |system| {
+        let hangs = |path: &str| path == "/7";
+        let receiver = Receiver::start(
+            &system.ca,
+            behaviour(move |request, _| if hangs(&request.path) { Reply::hang() } else { Reply::ok() }),
+        );
+        jobs_wait(&system, &receiver, 1, 1).await;
+        let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
+        receiver.wait_for(WEBHOOKS, SOON).await;
+        wait_for(&system, "succeeded", WEBHOOKS - 1).await;
+        all_acknowledged_but_one(&servers, &system).await;
+        dispatcher.kill();
+        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
+
+        receiver.behave(always(200));
+        let _next = Process::start(DISPATCHER, &system.variables).await;
+        wait_for(&system, "succeeded", WEBHOOKS).await;
+        let repeated = receiver.received().iter().filter(|one| hangs(&one.path)).count();
+        assert_eq!((receiver.received().len(), repeated), (WEBHOOKS + 1, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_attempts_are_under_way_than_there_are_slots_whatever_a_message_holds() {
+    const ATTEMPT: Duration = Duration::from_millis(150);
+    for slots in [4, 32] {
+        System::prepared(options(slots), async |system| {
+            let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(ATTEMPT)));
+            // Two tenants, each of which may fill all slots.
+            jobs_wait(&system, &receiver, 2, 1).await;
+            system.start(Service::Dispatcher).await;
+            let mut received = receiver.wait_for(2 * WEBHOOKS, LONG).await;
+            received.sort_by_key(|one| one.at);
+            for (before, one) in received.iter().zip(&received[slots..]) {
+                assert!(one.at - before.at >= ATTEMPT, "{slots} slots: {} to {}", before.at, one.at);
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_that_is_told_to_stop_in_the_middle_of_messages_leaves_one_retry_of_each_delivery() {
+    const EVENTS: u32 = 10;
+    System::prepared(retries_share(20), async |system| {
+        let receiver =
+            Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
+        jobs_wait(&system, &receiver, 1, EVENTS).await;
+        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
+        receiver.wait_for(50, SOON).await;
+        assert_eq!(dispatcher.terminate().await.code(), Some(0));
+        let all = WEBHOOKS * EVENTS as usize;
+        let done = system.count("SELECT count(*) FROM attempts").await;
+        println!("{done} of {all} attempts were made");
+        assert!(done < all as i64, "it was stopped in the middle");
+        one_retry_each(&system, &receiver, all, all).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each_delivery() {
+    let servers = PrivateServers::borrow().await;
+    let options = Options { servers: Some(servers.servers().clone()), ..options(128) };
+    System::prepared(options, async |system| {
+        let receiver = Receiver::start(
+            &system.ca,
+            behaviour(|request, _| if request.path == "/7" { Reply::hang() } else { Reply::status(500) }),
+        );
+        jobs_wait(&system, &receiver, 1, 1).await;
+        let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
+        receiver.wait_for(WEBHOOKS, SOON).await;
+        wait_for(&system, "retrying", WEBHOOKS - 1).await;
+        system.upstream.wait_ready(&system.names.retry(GAP), 32, LONG).await;
+        all_acknowledged_but_one(&servers, &system).await;
+        dispatcher.kill();
+        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
+        receiver.behave(always(500));
+        one_retry_each(&system, &receiver, WEBHOOKS, WEBHOOKS + 1).await;
+    })
+    .await;
+}
+
+/// Runs another dispatcher until `all` deliveries have failed once. Asserts that each of them has exactly one retry.
+async fn one_retry_each(system: &System, receiver: &Receiver, all: usize, posts: usize) {
+    system.start(Service::Dispatcher).await;
+    wait_for(system, "retrying", all).await;
+    system.stop(Service::Dispatcher).await;
+    assert_eq!(receiver.received().len(), posts);
+    assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
+    let retries = waiting_retries(system).await.concat();
+    let deliveries: HashSet<_> = retries.iter().filter(|job| job.attempt == 2).map(|job| job.delivery).collect();
+    assert_eq!((retries.len(), deliveries.len()), (all, all));
+}
+
+/// Takes the retries that wait, message by message.
+async fn waiting_retries(system: &System) -> Vec<Vec<Job>> {
+    let mut messages = Vec::new();
+    while let Some(message) = system.upstream.take(&system.names.retry(GAP)).await {
+        messages.push(Job::parse(&message.delivery.data).unwrap());
+    }
+    messages
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_retries_share_messages_but_few_or_slow_ones_do_not() {
+    let slow = Duration::from_millis(1_100);
+    for (options, answer_after, share) in [
+        (retries_share(128), Duration::ZERO, true),
+        (options(128), Duration::ZERO, false),
+        (retries_share(128), slow, false),
+    ] {
+        System::prepared(options, async |system| {
+            let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).after(answer_after)));
+            jobs_wait(&system, &receiver, 1, 1).await;
+            system.start(Service::Dispatcher).await;
+            wait_for(&system, "retrying", WEBHOOKS).await;
+            system.stop(Service::Dispatcher).await;
+            let messages = waiting_retries(&system).await;
+            assert_eq!(messages.concat().len(), WEBHOOKS);
+            assert!(messages.iter().all(|jobs| jobs.len() <= 8));
+            assert_eq!(messages.len() < WEBHOOKS, share, "{} messages", messages.len());
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retries_that_share_a_message_are_made_when_they_are_due() {
+    const AFTER: Duration = Duration::from_secs(4);
+    let options = Options { schedule: "4s,1h", ..retries_share(128) };
+    System::prepared(options, async |system| {
+        let receiver = Receiver::start(&system.ca, always(500));
+        jobs_wait(&system, &receiver, 1, 1).await;
+        system.start(Service::Dispatcher).await;
+        receiver.wait_for(WEBHOOKS, SOON).await;
+        let both = receiver.wait_for(2 * WEBHOOKS, LONG).await;
+        for number in 0..WEBHOOKS {
+            let posts: Vec<_> = both.iter().filter(|one| one.path == format!("/{number}")).collect();
+            let [first, second] = posts[..] else { panic!("{} posts to /{number}", posts.len()) };
+            assert!(second.at - first.at >= AFTER, "/{number} after {:?}", second.at - first.at);
+        }
+        wait_for(&system, "retrying", WEBHOOKS).await;
+        assert_eq!(receiver.received().len(), 2 * WEBHOOKS);
+    })
+    .await;
+}

@@ -1,0 +1,132 @@
+//! From the event to the receiver.
+mod body;
+mod large;
+mod plans;
+mod routing;
+mod span;
+mod twice;
+mod wire;
+
+use std::{net::SocketAddr, time::Duration};
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    receiver::{Receiver, always, verify},
+    system::{Service, System, metric},
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+/// The deadline for work that keeps the machine busy.
+const LONG: Duration = Duration::from_secs(90);
+
+/// Starts every service. Returns ingest's operations address.
+async fn start_all(system: &System) -> SocketAddr {
+    system.start(Service::Api).await;
+    system.start(Service::Dispatcher).await;
+    system.start(Service::Ingest).await
+}
+
+/// Waits until ingest has judged `events` events and no delivery is pending or retrying. Nothing can arrive after that.
+async fn settled(system: &System, ingest: SocketAddr, events: u32) {
+    let what = format!("{events} events are judged and their deliveries ended");
+    eventually(&what, LONG, || async {
+        let judged = metric(ingest, "webhooks_ingest_events_total").await;
+        let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
+        (judged >= f64::from(events) && system.count(waiting).await == 0).then_some(())
+    })
+    .await;
+}
+
+/// Waits until exactly `events` events of these tenants are stored and none of their deliveries is pending or retrying.
+/// Nothing can arrive after that, if each event is wanted.
+async fn ended(system: &System, tenants: &[Uuid], events: i64) {
+    let tenants: Vec<_> = tenants.iter().map(Uuid::to_string).collect();
+    let theirs = format!("tenant_id = ANY ('{{{}}}')", tenants.join(","));
+    // One statement: an event and its deliveries are stored together.
+    let counts = format!(
+        "SELECT (SELECT count(*) FROM events WHERE {theirs}), \
+                (SELECT count(*) FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
+                 WHERE w.{theirs} AND d.state IN ('pending', 'retrying'))"
+    );
+    eventually(&format!("{events} events are stored and their deliveries ended"), LONG, || async {
+        let row = &system.sql(&counts).await[0];
+        let (stored, waiting): (i64, i64) = (row.get(0), row.get(1));
+        assert!(stored <= events, "{stored} events are stored instead of {events}");
+        (stored == events && waiting == 0).then_some(())
+    })
+    .await;
+}
+
+/// How many events ingest judged with this outcome.
+async fn judged(ingest: SocketAddr, outcome: &str) -> f64 {
+    metric(ingest, &format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_the_seven_event_types_reaches_its_subscriber_signed() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let all = EventType::ALL.map(EventType::as_str);
+        let webhook = api.create(&receiver.url("/hook?x=1"), &all).await;
+        let events = EventType::ALL.map(|event_type| Event::now(event_type, tenant));
+        system.upstream.publish(&events).await;
+        let received = receiver.wait_for(7, SOON).await;
+        for one in &received {
+            verify(one, &webhook.secret).unwrap();
+            assert_eq!(one.path, "/hook?x=1");
+        }
+        let mut types: Vec<_> = received.iter().map(|one| one.header("x-service-event").unwrap().to_owned()).collect();
+        types.sort();
+        let mut expected = all.to_vec();
+        expected.sort_unstable();
+        assert_eq!(types, expected);
+        let health = eventually("health is recorded", SOON, || async {
+            let health = api.webhook(&webhook.id).await;
+            (!health["last_success_at"].is_null()).then_some(health)
+        })
+        .await;
+        assert_eq!(health["failure_count"], 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_a_thousand_events_over_five_webhooks_arrives_once_each() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let types = &EventType::ALL[..5];
+        let mut secrets = Vec::new();
+        for event_type in types {
+            let url = receiver.url(&format!("/{event_type}"));
+            secrets.push(api.create(&url, &[event_type.as_str()]).await.secret);
+        }
+        let event = |number: usize| Event::now(types[number % 5], tenant).with_data(format!("{{\"number\":{number}}}"));
+        let events: Vec<_> = (0..1_000).map(event).collect();
+        system.upstream.publish(&events).await;
+        ended(&system, &[tenant], 1_000).await;
+        let received = receiver.received();
+        assert_eq!(received.len(), 1_000);
+        let mut numbers = Vec::new();
+        for one in received {
+            let body: serde_json::Value = serde_json::from_slice(&one.body).unwrap();
+            let number = usize::try_from(body["data"]["number"].as_u64().unwrap()).unwrap();
+            assert_eq!(one.path, format!("/{}", types[number % 5]));
+            verify(&one, &secrets[number % 5]).unwrap();
+            numbers.push(number);
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
+        let succeeded = format!(
+            "SELECT count(*) FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
+             JOIN webhooks AS w ON w.id = d.webhook_id WHERE w.tenant_id = '{tenant}' AND a.outcome = 'success'"
+        );
+        assert_eq!(system.count(&succeeded).await, 1_000);
+    })
+    .await;
+}

@@ -1,0 +1,263 @@
+//! The cost of a batch does not depend on what the ledger held when its statements were planned.
+
+use std::time::Duration;
+
+use domain::{Answer, DeliveryId, DeliveryState, EventType, OutcomeClass, Progress};
+use end_to_end::{
+    history::made,
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use ledger::{Attempted, DeliveryFilter, Ledger, LoadedDelivery, NewRecovery, Page, Recoverable};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::delivery::twice::new_event;
+
+const DELIVERIES: usize = 5_000;
+const BATCH: u32 = 10;
+
+fn succeeded(delivery: LoadedDelivery) -> Attempted {
+    Attempted {
+        id: delivery.id,
+        webhook: delivery.destination.webhook,
+        progress: Progress {
+            state: DeliveryState::Succeeded,
+            attempts: delivery.progress.attempts + 1,
+            ..delivery.progress
+        },
+        url: delivery.destination.url,
+        signed_at: OffsetDateTime::UNIX_EPOCH,
+        answer: Answer {
+            class: OutcomeClass::Success,
+            status: Some(200),
+            head: Vec::new(),
+            error: None,
+            started_at: OffsetDateTime::now_utc(),
+            elapsed: Duration::from_millis(1),
+        },
+        traceparent: delivery.traceparent,
+    }
+}
+
+/// How many rows were read so far, by table and by index scans, in all tables of the hot path.
+async fn read(system: &System) -> i64 {
+    let all = "SELECT coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint \
+               FROM pg_stat_user_tables WHERE relname ~ '^(webhooks|webhook_health|events|deliveries|attempts|unsuccessful)'";
+    system.count(all).await
+}
+
+/// How many pages of the indexes of deliveries were read so far. An index is read even where no row of it is fetched.
+async fn index_pages(system: &System) -> i64 {
+    let all = "SELECT coalesce(sum(idx_blks_read + idx_blks_hit), 0)::bigint FROM pg_statio_user_indexes \
+               WHERE relname ~ '^(deliveries|unsuccessful)'";
+    system.count(all).await
+}
+
+/// What a call reads on a connection of its own: rows, and pages of indexes.
+async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (i64, i64) {
+    let before = (read(system).await, index_pages(system).await);
+    let name: &'static str = Box::leak(format!("reads-{}", Uuid::new_v4().simple()).into_boxed_str());
+    let ledger = system.ledger_as(name, 1);
+    call(&ledger).await;
+    drop(ledger);
+    let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
+    eventually("its connection has ended, and counted", SOON, || async {
+        (system.count(&gone).await == 0).then_some(())
+    })
+    .await;
+    (read(system).await - before.0, index_pages(system).await - before.1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        let ledger = system.ledger_as("plans", 1);
+        let event = || [new_event(tenant)];
+        system.sql("ANALYZE webhooks").await;
+        // These statements are planned here, once for this connection.
+        ledger.deliveries_load(&[DeliveryId::from(Uuid::now_v7())]).await.unwrap();
+        ledger.events_store(&event()).await.unwrap();
+        made(&system, tenant, &webhook.id, 1, "'pending'").await;
+        let one = ids(&system, 1).await;
+        ledger.attempts_record(&[succeeded(load(&ledger, &one).await.remove(0))]).await.unwrap();
+
+        made(&system, tenant, &webhook.id, DELIVERIES, "'pending'").await;
+        let others = "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed) \
+                      SELECT gen_random_uuid(), gen_random_uuid(), name, url, events, secret_key_id, secret_sealed \
+                      FROM webhooks CROSS JOIN generate_series(1, 5000)";
+        system.sql(others).await;
+        let ids = ids(&system, BATCH).await;
+        let before = read(&system).await;
+        assert_eq!(ledger.events_store(&event()).await.unwrap().deliveries.len(), 1);
+        let batch: Vec<_> = load(&ledger, &ids).await.into_iter().map(succeeded).collect();
+        assert_eq!(ledger.attempts_record(&batch).await.unwrap().len(), ids.len());
+        drop(ledger);
+        let gone =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plans' AND datname = current_database()";
+        eventually("its connection has ended, and counted", SOON, || async {
+            (system.count(gone).await == 0).then_some(())
+        })
+        .await;
+        let read = read(&system).await - before;
+        println!("{read} rows were read for a batch of {BATCH} among {DELIVERIES}");
+        assert!(read >= 3 * i64::from(BATCH), "{read} rows were read: deliveries, webhooks and events at least");
+        assert!(read < i64::try_from(DELIVERIES).unwrap() / 10, "{read} rows were read");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        let ledger = system.ledger_as("plans", 1);
+        made(&system, tenant, &webhook.id, 512, "'pending'").await;
+        let ids = ids(&system, 512).await;
+        let batch: Vec<_> = load(&ledger, &ids).await.into_iter().map(succeeded).collect();
+        assert_eq!(ledger.attempts_record(&batch).await.unwrap().len(), ids.len());
+        drop(ledger);
+        let updated = async |column: &str| {
+            let sum = "SELECT coalesce(sum({}), 0)::bigint FROM pg_stat_user_tables WHERE relname ~ '^deliveries'";
+            system.count(&sum.replace("{}", column)).await
+        };
+        eventually("the updates are counted", SOON, || async { (updated("n_tup_upd").await == 512).then_some(()) })
+            .await;
+        let in_place = updated("n_tup_hot_upd").await;
+        assert!(
+            in_place > 450,
+            "{in_place} of 512 rows stayed in their pages: the others have new entries in every index"
+        );
+    })
+    .await;
+}
+
+async fn load(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<LoadedDelivery> {
+    let loaded = ledger.deliveries_load(ids).await.unwrap();
+    assert_eq!(loaded.deliveries.len(), ids.len());
+    loaded.deliveries
+}
+
+/// The ids of the latest deliveries.
+async fn ids(system: &System, count: u32) -> Vec<DeliveryId> {
+    let some = format!("SELECT id::text FROM deliveries ORDER BY id DESC LIMIT {count}");
+    system.sql(&some).await.iter().map(|row| row.get::<_, &str>(0).parse::<Uuid>().unwrap().into()).collect()
+}
+
+/// A day of 25,000 deliveries in the order of their ids. `webhook` is an SQL expression of the row's number `i`.
+async fn filled(system: &System, days_ago: u8, webhook: &str) {
+    let fill = format!(
+        "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts) \
+         SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '8' || substr(md5(i::text), 1, 3) || \
+                 '8' || substr(md5(i::text), 4, 15))::uuid, {webhook}, gen_random_uuid(), 'quote.closed', \
+                CASE i % 4 WHEN 0 THEN 'dropped' ELSE 'succeeded' END, 1 \
+         FROM (SELECT i, date_trunc('day', now(), 'UTC') + i * interval '3 seconds' - interval '{days_ago} days' AS at \
+               FROM generate_series(1, 25000) AS i) AS past ORDER BY i"
+    );
+    system.sql(&fill).await;
+}
+
+/// Reads the first page of a webhook's log, in one step.
+async fn first_page(ledger: &Ledger, tenant: Uuid, webhook: &str, filter: DeliveryFilter) {
+    let id = webhook.parse::<Uuid>().unwrap().into();
+    let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
+    ledger.delivery_list(own, filter, Page { after: None, limit: 50 }, Duration::ZERO).await.unwrap();
+}
+
+/// The index of webhooks finds a webhook's log, whatever else the ledger holds and whatever the planner believes of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_one() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        let small = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        made(&system, tenant, small, 3, "'dropped'").await;
+        // Yesterday: ten webhooks with equal shares. The day before: one with four fifths, 200 with the rest.
+        let of_ten = "md5((i % 10)::text)::uuid".to_owned();
+        let of_many = format!("CASE WHEN i % 5 = 0 THEN md5((i % 1000)::text)::uuid ELSE '{large}' END");
+        for (days, webhook) in [(1, of_ten), (2, of_many)] {
+            filled(&system, days, &webhook).await;
+        }
+        system.sql("ANALYZE deliveries").await;
+        system.sql("ANALYZE unsuccessful_deliveries").await;
+        let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
+        let dropped = DeliveryFilter { state: Some(DeliveryState::Dropped), ..DeliveryFilter::default() };
+        for (webhook, filter, most) in [
+            (quiet, DeliveryFilter::default(), 50),
+            (small, DeliveryFilter::default(), 50),
+            (large, DeliveryFilter::default(), 500),
+            (large, accepted, 5_000),
+            (large, dropped, 500),
+            (quiet, dropped, 50),
+        ] {
+            let (read, pages) = reads(&system, async |ledger| first_page(ledger, tenant, webhook, filter).await).await;
+            println!("{read} rows and {pages} pages of indexes were read for {filter:?} of {webhook}");
+            assert!(read <= most, "{read} rows were read for {filter:?} of {webhook}");
+            assert!(pages <= 200, "{pages} pages of indexes were read for {filter:?} of {webhook}");
+        }
+    })
+    .await;
+}
+
+/// In an outage, nearly all unsuccessful deliveries are of a few webhooks. The others are looked at as fast as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_few_failing_webhooks_have_in_great_numbers_is_not_read_for_others() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        let failing = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        made(&system, tenant, failing, 3, "'dropped'").await;
+        let retrying = format!(
+            "INSERT INTO unsuccessful_deliveries (delivery_id, webhook_id, state, next_attempt_at) \
+             SELECT (lpad(to_hex(1767225600000 + i), 12, '0') || '8000' || '8000' || lpad(to_hex(i), 12, '0'))::uuid, \
+                    CASE i % 3 WHEN 0 THEN '{failing}'::uuid ELSE md5((i % 3)::text)::uuid END, 'retrying', now() \
+             FROM generate_series(1, 150000) AS i"
+        );
+        system.sql(&retrying).await;
+        for table in ["unsuccessful_deliveries", "deliveries"] {
+            system.sql(&format!("VACUUM ANALYZE {table}")).await;
+        }
+        let look_up = async |id: &str| {
+            let id = id.parse::<Uuid>().unwrap().into();
+            reads(&system, async |ledger| {
+                ledger.webhook_find(tenant.into(), id).await.unwrap().unwrap();
+            })
+            .await
+        };
+        let count = async |id: &str| {
+            let (id, day) = (id.parse::<Uuid>().unwrap().into(), Duration::from_secs(86_400));
+            let since = OffsetDateTime::now_utc() - day;
+            let wanted = NewRecovery { since, until: None, states: vec![Recoverable::Dropped] };
+            reads(&system, async |ledger| {
+                ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
+            })
+            .await
+        };
+        let log = async |id: &str, state: DeliveryState| {
+            let filter = DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
+            reads(&system, async |ledger| first_page(ledger, tenant, id, filter).await).await
+        };
+        for (what, (rows, pages)) in [
+            ("one that does not fail", look_up(quiet).await),
+            ("its recoverable ones", count(quiet).await),
+            ("its retrying ones", log(quiet, DeliveryState::Retrying).await),
+            ("its dropped ones", log(quiet, DeliveryState::Dropped).await),
+            ("a failing one's dropped ones", log(failing, DeliveryState::Dropped).await),
+            ("a failing one's recoverable ones", count(failing).await),
+        ] {
+            println!("{rows} rows and {pages} pages of indexes were read for {what}");
+            assert!(rows <= 50 && pages <= 100, "{rows} rows and {pages} pages of indexes were read for {what}");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,184 @@
+//! The same event more than once (crates/README.md, invariant 2).
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use domain::{DeliveryId, EventType, WebhookId};
+use end_to_end::{
+    events::Event,
+    receiver::{Receiver, always},
+    system::{Options, Service, System, metric},
+    wait::eventually,
+};
+use ledger::{NewEvent, Stored};
+use uuid::Uuid;
+
+use crate::delivery::{LONG, judged, settled, start_all};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_with_the_same_events_in_opposite_orders_wait_for_one_another() {
+    const EVENTS: usize = 2_000;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (ledger, tenant) = (system.ledger_as("orders", 2), Uuid::new_v4());
+        let api = system.admin(tenant).await;
+        api.create("https://localhost/", &["quote.closed"]).await;
+        let other = api.create("https://localhost/", &["quote.closed"]).await.id;
+        system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{other}'")).await;
+        let store = async |events: &[NewEvent]| {
+            let stored = ledger.events_store(events).await.unwrap();
+            stored.deliveries.len() + stored.skipped.len()
+        };
+        let mut reported = 0;
+        for round in 1..=20 {
+            let events: Vec<_> = (0..EVENTS).map(|_| new_event(tenant)).collect();
+            let back: Vec<_> = events.iter().rev().cloned().collect();
+            // In even rounds the second batch goes to another webhook: the change comes once the first one has begun.
+            let later = async {
+                if round % 2 == 0 {
+                    system.sql("UPDATE webhooks SET is_active = NOT is_active").await;
+                }
+                store(&back).await
+            };
+            let (one, other) = tokio::join!(store(&events), later);
+            reported += one + other;
+            assert_eq!(system.count("SELECT count(*) FROM events").await, i64::try_from(round * EVENTS).unwrap());
+            let stored = system.count("SELECT count(*) FROM deliveries").await;
+            assert_eq!(stored, i64::try_from(reported).unwrap(), "each is reported once");
+        }
+    })
+    .await;
+}
+
+pub(crate) fn new_event(tenant: Uuid) -> NewEvent {
+    NewEvent {
+        id: Uuid::now_v7().into(),
+        timestamp: "2026-03-01T09:30:00Z".parse().unwrap(),
+        tenant: tenant.into(),
+        event_type: EventType::QuoteClosed,
+        body: Bytes::from_static(b"{}"),
+        traceparent: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_nobody_wants() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (ledger, tenant) = (system.ledger_as("ids", 1), Uuid::new_v4());
+        let api = system.admin(tenant).await;
+        let mut webhooks = Vec::new();
+        for _ in 0..5 {
+            let id: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
+            webhooks.push(WebhookId::from(id));
+        }
+        let times = ["1970-01-01T00:00:00Z", "2026-03-01T09:30:00.123999Z", "9999-12-31T23:59:59.999999Z"];
+        let events = (0..300).map(|number| NewEvent {
+            id: Uuid::new_v4().into(),
+            timestamp: times[number % 3].parse().unwrap(),
+            ..new_event(if number % 7 == 0 { Uuid::new_v4() } else { tenant })
+        });
+        let events: Vec<_> = events.collect();
+        let mut stored = ledger.events_store(&events).await.unwrap();
+        let wanted = |number: &usize| events[*number].tenant == tenant.into();
+        let (wanted, unwanted): (Vec<_>, Vec<_>) = (0..events.len()).partition(wanted);
+        let derived = wanted.iter().map(|number| &events[*number]).flat_map(|event| {
+            let derived = |webhook| DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
+            webhooks.iter().map(move |webhook| (event.id, derived(*webhook)))
+        });
+        let mut derived: Vec<_> = derived.collect();
+        derived.sort_unstable();
+        stored.deliveries.sort_unstable();
+        stored.unwanted.sort_unstable();
+        assert_eq!(stored, Stored { deliveries: derived, skipped: Vec::new(), unwanted: unwanted.clone() });
+        let mut again = ledger.events_store(&events).await.unwrap();
+        again.unwanted.sort_unstable();
+        assert_eq!(again, Stored { unwanted, ..Stored::default() });
+    })
+    .await;
+}
+
+struct Twice {
+    tenant: Uuid,
+    ingest: SocketAddr,
+    receiver: Receiver,
+}
+
+async fn with_two_webhooks(system: &System) -> Twice {
+    let ingest = start_all(system).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let api = system.admin(tenant).await;
+    api.create(&receiver.url("/one"), &["quote.closed"]).await;
+    api.create(&receiver.url("/two"), &["quote.closed"]).await;
+    Twice { tenant, ingest, receiver }
+}
+
+impl Twice {
+    /// Asserts one POST to each of the two webhooks, and that no job is left that could become another.
+    async fn arrived_once(&self, system: &System) {
+        // Jobs that the dispatcher has not finished return to their queue.
+        system.stop(Service::Ingest).await;
+        system.stop(Service::Dispatcher).await;
+        assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
+        let mut paths: Vec<_> = self.receiver.received().into_iter().map(|one| one.path).collect();
+        paths.sort();
+        assert_eq!(paths, ["/one", "/two"]);
+        assert_eq!(system.count("SELECT count(*) FROM events").await, 1);
+        assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 2);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_published_again_later_makes_no_second_delivery() {
+    System::prepared(Options::default(), async |system| {
+        let twice = with_two_webhooks(&system).await;
+        let event = Event::now(EventType::QuoteClosed, twice.tenant);
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        settled(&system, twice.ingest, 1).await;
+        // The same moment with another offset, and other data: neither makes it another event.
+        let again = Event { timestamp: event.timestamp.replace('Z', "+00:00"), ..event.with_data("{\"other\":1}") };
+        system.upstream.publish(&[again]).await;
+        settled(&system, twice.ingest, 2).await;
+        assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 1.0));
+        twice.arrived_once(&system).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_copies_of_an_event_at_once_make_one_delivery() {
+    System::prepared(Options::default(), async |system| {
+        let twice = with_two_webhooks(&system).await;
+        let event = Event::now(EventType::QuoteClosed, twice.tenant);
+        system.upstream.publish(&vec![event; 20]).await;
+        settled(&system, twice.ingest, 20).await;
+        assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 19.0));
+        twice.arrived_once(&system).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_ingests_that_get_copies_of_the_same_events_make_one_delivery_of_each() {
+    System::prepared(Options::default(), async |system| {
+        let twice = with_two_webhooks(&system).await;
+        let second = system.start(Service::Ingest).await;
+        let events: Vec<_> = (0..100).map(|_| Event::now(EventType::QuoteClosed, twice.tenant)).collect();
+        let copies: Vec<_> = events.iter().flat_map(|event| [event.clone(), event.clone(), event.clone()]).collect();
+        system.upstream.publish(&copies).await;
+        eventually("every copy is judged", LONG, || async {
+            let name = "webhooks_ingest_events_total";
+            let copies = metric(twice.ingest, name).await + metric(second, name).await;
+            (copies >= 300.0).then_some(())
+        })
+        .await;
+        settled(&system, twice.ingest, 1).await;
+        assert_eq!(twice.receiver.received().len(), 200);
+        assert_eq!(system.count("SELECT count(*) FROM events").await, 100);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 200);
+        assert_eq!(judged(twice.ingest, "accepted").await + judged(second, "accepted").await, 100.0);
+    })
+    .await;
+}

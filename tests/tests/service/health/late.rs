@@ -1,0 +1,280 @@
+//! Outcomes that are recorded in another order than they happened. These tests call the ledger directly.
+
+use std::time::Duration;
+
+use domain::{
+    Answer, DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, Progress, TenantId, Timestamp, WebhookId,
+};
+use end_to_end::{
+    api::Api,
+    system::{Service, System},
+};
+use ledger::{Attempted, Ledger, NewEvent, Record, Recorded};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::health::{Health, health, once};
+
+pub(crate) const NOON: &str = "2026-03-01T12:00:00Z";
+
+pub(crate) struct Records {
+    pub(crate) api: Api,
+    pub(crate) ledger: Ledger,
+    tenant: TenantId,
+    pub(crate) webhook: WebhookId,
+}
+
+impl Records {
+    pub(crate) async fn of(system: &System) -> Self {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
+        Self { api, ledger: system.ledger_as("late", 2), tenant: tenant.into(), webhook: webhook.into() }
+    }
+
+    /// The same for another webhook of the tenant.
+    pub(crate) async fn of_another_webhook(&self) -> Self {
+        let webhook: Uuid = self.api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
+        Self { api: self.api.clone(), ledger: self.ledger.clone(), tenant: self.tenant, webhook: webhook.into() }
+    }
+
+    /// Stores a delivery. Returns its first attempt, which ended `second` seconds after noon and is not recorded yet.
+    pub(crate) async fn attempt(&self, class: OutcomeClass, second: i64) -> Attempted {
+        self.attempt_of(Uuid::now_v7().into(), class, second).await
+    }
+
+    pub(crate) async fn attempt_of(&self, id: EventId, class: OutcomeClass, second: i64) -> Attempted {
+        let (timestamp, event_type): (Timestamp, _) = (NOON.parse().unwrap(), EventType::QuoteClosed);
+        let event =
+            NewEvent { id, timestamp, tenant: self.tenant, event_type, body: b"{}"[..].into(), traceparent: None };
+        let delivery = DeliveryId::derive(self.webhook, id, event_type, timestamp);
+        assert!(self.ledger.events_store(&[event]).await.unwrap().deliveries.contains(&(id, delivery)));
+        let elapsed = Duration::from_millis(250);
+        let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
+        Attempted {
+            id: delivery,
+            webhook: self.webhook,
+            progress: Progress { state, attempts: 1, ..Progress::NEW },
+            url: "https://localhost/".to_owned(),
+            signed_at: OffsetDateTime::UNIX_EPOCH,
+            answer: Answer {
+                class,
+                status: None,
+                head: Vec::new(),
+                error: None,
+                started_at: at(second) - elapsed,
+                elapsed,
+            },
+            traceparent: None,
+        }
+    }
+
+    async fn record(&self, attempts: &[Attempted]) -> Health {
+        let recorded = self.ledger.attempts_record(attempts).await.unwrap();
+        let is_taken = |outcome: &Recorded| matches!(outcome.record, Record::Taken { .. });
+        assert!(recorded.len() == attempts.len() && recorded.iter().all(is_taken), "each of them was expected");
+        self.health().await
+    }
+
+    async fn health(&self) -> Health {
+        health(&self.api, &self.webhook.to_string()).await
+    }
+}
+
+fn at(second: i64) -> OffsetDateTime {
+    NOON.parse::<Timestamp>().unwrap().as_datetime() + time::Duration::seconds(second)
+}
+
+fn is(failures: u64, second: i64) -> Health {
+    Health { failures, succeeded_at: Some(at(second)) }
+}
+
+use OutcomeClass::{Status as Failure, Success};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_recorded_late_that_is_older_than_the_last_success_does_not_count() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let success = records.attempt(Success, 10).await;
+        assert_eq!(records.record(&[success]).await, is(0, 10));
+        let older = records.attempt(Failure, 5).await;
+        assert_eq!(records.record(&[older]).await, is(0, 10));
+        let later = records.attempt(Failure, 11).await;
+        assert_eq!(records.record(&[later]).await, is(1, 10));
+        let both = [records.attempt(Failure, 9).await, records.attempt(Failure, 12).await];
+        assert_eq!(records.record(&both).await, is(2, 10));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_recorded_late_that_is_older_than_the_last_one_changes_nothing() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let success = records.attempt(Success, 10).await;
+        assert_eq!(records.record(&[success]).await, is(0, 10));
+        let older = records.attempt(Success, 3).await;
+        assert_eq!(records.record(&[older]).await, is(0, 10));
+        let later = records.attempt(Failure, 11).await;
+        assert_eq!(records.record(&[later]).await, is(1, 10));
+        let mixed =
+            [records.attempt(Success, 4).await, records.attempt(Failure, 5).await, records.attempt(Failure, 12).await];
+        assert_eq!(records.record(&mixed).await, is(2, 10), "what failed since the last success still counts");
+        let newer = records.attempt(Success, 13).await;
+        assert_eq!(records.record(&[newer]).await, is(0, 13));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_recorded_after_younger_failures_takes_back_only_the_older_ones() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let success = records.attempt(Success, 10).await;
+        assert_eq!(records.record(&[success]).await, is(0, 10));
+        let failures = [records.attempt(Failure, 12).await, records.attempt(Failure, 14).await];
+        assert_eq!(records.record(&failures).await, is(2, 10));
+        let between = records.attempt(Success, 13).await;
+        assert_eq!(records.record(&[between]).await, is(1, 13));
+        let newest = records.attempt(Failure, 15).await;
+        assert_eq!(records.record(&[newest]).await, is(2, 13));
+        let last = records.attempt(Success, 16).await;
+        assert_eq!(records.record(&[last]).await, is(0, 16));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_one_batch_the_failures_after_its_last_success_count() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let failures = [records.attempt(Failure, 1).await, records.attempt(Failure, 2).await];
+        assert_eq!(records.record(&failures).await, Health { failures: 2, succeeded_at: None });
+        let mut batch = Vec::new();
+        for (class, second) in [(Failure, 13), (Success, 8), (Failure, 5), (Success, 10), (Failure, 9), (Failure, 12)] {
+            batch.push(records.attempt(class, second).await);
+        }
+        assert_eq!(records.record(&batch).await, is(2, 10));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_first_batch_of_all_the_failures_after_its_last_success_count() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let mut batch = Vec::new();
+        for (class, second) in [(Failure, 5), (Success, 10), (Failure, 12), (Success, 7)] {
+            batch.push(records.attempt(class, second).await);
+        }
+        assert_eq!(records.record(&batch).await, is(1, 10));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_is_recorded_again_counts_once() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let failure = [records.attempt(Failure, 1).await];
+        records.record(&failure).await;
+        let again = records.ledger.attempts_record(&failure).await.unwrap();
+        let progress = failure[0].progress;
+        let record = Record::Taken { state: progress.state, next_attempt_at: progress.next_attempt_at };
+        assert_eq!(again, [Recorded { id: failure[0].id, attempt: 1, record }], "as the first time");
+        assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_that_record_the_same_attempt_the_second_learns_that_it_was_not_taken() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let first = records.attempt(Failure, 1).await;
+        let mut second = first.clone();
+        second.answer.started_at += Duration::from_micros(1);
+        records.record(std::slice::from_ref(&first)).await;
+        let outcomes = records.ledger.attempts_record(std::slice::from_ref(&second)).await.unwrap();
+        let record = Record::Superseded(first.progress);
+        assert_eq!(outcomes, [Recorded { id: first.id, attempt: 1, record }]);
+        assert_eq!(records.health().await.failures, 1);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_attempts_at_one_delivery_recorded_together_count_in_their_order() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let mut first = records.attempt(Failure, 1).await;
+        first.progress.state = DeliveryState::Retrying;
+        let progress = Progress { state: DeliveryState::Succeeded, attempts: 2, ..first.progress };
+        let answer = Answer { class: Success, started_at: at(5), ..first.answer.clone() };
+        let second = Attempted { progress, answer, ..first.clone() };
+        let outcomes = records.ledger.attempts_record(&[second, first]).await.unwrap();
+        let state = |outcome: &Recorded| match outcome.record {
+            Record::Taken { state, .. } => state,
+            other => panic!("{other:?}"),
+        };
+        let states: Vec<_> = outcomes.iter().map(state).collect();
+        assert_eq!(states, [DeliveryState::Retrying, DeliveryState::Succeeded]);
+        assert_eq!(records.health().await.failures, 0);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_at_a_delivery_that_is_gone_leaves_no_trace_and_stops_no_other() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
+        system.sql(&format!("DELETE FROM deliveries WHERE id = '{}'", batch[0].id)).await;
+        let outcomes = records.ledger.attempts_record(&batch).await.unwrap();
+        let unknown = outcomes.iter().filter(|outcome| outcome.record == Record::Unknown);
+        assert_eq!(unknown.map(|outcome| outcome.id).collect::<Vec<_>>(), [batch[0].id]);
+        assert_eq!(records.health().await, is(0, 2));
+        assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 1, "it did not come into being again");
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_ids_are_ids_like_others() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt_of(Uuid::nil().into(), Success, 1).await, records.attempt(Success, 2).await];
+        let ids = [batch[0].id, DeliveryId::from(Uuid::max()), batch[1].id, DeliveryId::from(Uuid::nil())];
+        assert_eq!(records.ledger.deliveries_load(&ids).await.unwrap().deliveries.len(), 2, "the others are unknown");
+        assert_eq!(records.record(&batch).await, is(0, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_of_a_day_that_was_dropped_meanwhile_are_told_to_be_of_unknown_deliveries() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
+        system.database_session("DROP TABLE attempts_20260301, deliveries_20260301, events_20260301").await;
+        let outcomes = records.ledger.attempts_record(&batch).await.unwrap();
+        assert!(outcomes.iter().all(|outcome| outcome.record == Record::Unknown), "{outcomes:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_of_a_day_that_was_made_in_part_are_recorded() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
+        system.database_session("DROP TABLE attempts_20260301").await;
+        records.record(&batch).await;
+    })
+    .await;
+}

@@ -1,0 +1,106 @@
+//! A tenant with very many events, beside one with few.
+
+use end_to_end::{
+    receiver::{Receiver, always},
+    system::{Options, Service, System, metric},
+    wait::eventually,
+};
+use uuid::Uuid;
+
+use crate::isolation::{LONG, events, options};
+
+/// About so many jobs a second make a flood.
+const FLOOD: u32 = 50;
+const MANY: usize = 600;
+const FEW: usize = 5;
+
+fn flooded() -> Options {
+    let mut options = options(16, 8);
+    options.settings.push(("INGEST__FLOOD", FLOOD.to_string()));
+    options
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_waits_behind_itself_and_another_tenants_jobs_do_not() {
+    System::prepared(flooded(), async |system| {
+        system.start(Service::Api).await;
+        // The dispatcher declares the queues.
+        system.start(Service::Dispatcher).await;
+        system.stop(Service::Dispatcher).await;
+        system.start(Service::Ingest).await;
+        let (many, few) = (Uuid::new_v4(), Uuid::new_v4());
+        let receiver = Receiver::start(&system.ca, always(200));
+        for (tenant, path) in [(many, "/many"), (few, "/few")] {
+            system.admin(tenant).await.create(&receiver.url(path), &["quote.closed"]).await;
+        }
+        let stored = async |deliveries: usize| {
+            let count = "SELECT count(*) FROM deliveries";
+            let are_stored = || async { (system.count(count).await == deliveries as i64).then_some(()) };
+            eventually("all events are stored", LONG, are_stored).await;
+            system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
+        };
+        system.upstream.publish(&events(many, MANY)).await;
+        stored(MANY).await;
+        system.upstream.publish(&events(few, FEW)).await;
+        stored(MANY + FEW).await;
+        let bulk = system.names.bulk();
+        eventually("most wait in bulk", LONG, || async { (system.upstream.ready(&bulk).await > 30).then_some(()) })
+            .await;
+
+        system.start(Service::Dispatcher).await;
+        let received = receiver.wait_for(MANY + FEW, LONG).await;
+        let last = received.iter().rposition(|one| one.path == "/few").unwrap();
+        println!("the last of {FEW} came as number {last} of {}", received.len());
+        assert!(last < MANY * 3 / 4, "the last of {FEW} came as number {last} of {}", received.len());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_retries_of_a_flood_take_its_lane_and_are_made_once() {
+    // The only retry is the last attempt, so that each delivery ends with it.
+    let options = Options { schedule: "1s", ..flooded() };
+    System::prepared(options, async |system| {
+        for service in [Service::Api, Service::Ingest] {
+            system.start(service).await;
+        }
+        let ops = system.start(Service::Dispatcher).await;
+        let tenant = Uuid::new_v4();
+        let failing = Receiver::start(&system.ca, always(500));
+        system.admin(tenant).await.create(&failing.url("/"), &["quote.closed"]).await;
+        system.upstream.publish(&events(tenant, MANY)).await;
+        let dropped = r#"webhooks_deliveries_finished_total{state="dropped"}"#;
+        eventually("all are dropped", LONG, || async { (metric(ops, dropped).await == MANY as f64).then_some(()) })
+            .await;
+        assert_eq!(failing.received().len(), 2 * MANY);
+        let moved = metric(ops, "webhooks_jobs_moved_to_bulk_lane_total").await;
+        println!("{moved} of {MANY} retries were moved");
+        assert!((MANY as f64 / 2.0..=MANY as f64).contains(&moved), "{moved} of {MANY} retries were moved");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_reaches_all_webhooks_of_its_tenant_alike() {
+    const EVENTS: usize = 300;
+    System::prepared(flooded(), async |system| {
+        for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
+            system.start(service).await;
+        }
+        let (tenant, paths) = (Uuid::new_v4(), ["/one", "/two", "/three"]);
+        let (receiver, admin) = (Receiver::start(&system.ca, always(200)), system.admin(tenant).await);
+        for path in paths {
+            admin.create(&receiver.url(path), &["quote.closed"]).await;
+        }
+        system.upstream.publish(&events(tenant, EVENTS)).await;
+        let received = receiver.wait_for(paths.len() * EVENTS, LONG).await;
+        let first = paths.map(|path| received.iter().rposition(|one| one.path == path).unwrap()).into_iter().min();
+        let until_then = &received[..=first.unwrap()];
+        for path in paths {
+            let count = until_then.iter().filter(|one| one.path == path).count();
+            println!("{path}: {count} of {EVENTS} when the first webhook had all");
+            assert!(count >= EVENTS / 4, "{path} had {count} of {EVENTS} when another had all");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,53 @@
+//! `kill -9` of a dispatcher while it moves jobs.
+
+use std::collections::HashMap;
+
+use end_to_end::{
+    processes::Process,
+    system::{Service, System, metric},
+    wait::eventually,
+};
+use uuid::Uuid;
+
+use crate::isolation::{LONG, events, now_and_then_slow, options};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
+    const EVENTS: usize = 300;
+    System::prepared(options(32, 8), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let tenant = Uuid::new_v4();
+        let receiver = now_and_then_slow(&system);
+        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let mut dispatcher = Process::start("dispatcher", &system.variables).await;
+        system.upstream.publish(&events(tenant, EVENTS)).await;
+        for killed in 1..=3 {
+            eventually("jobs are being moved", LONG, || async {
+                (metric(dispatcher.ops, "webhooks_jobs_moved_to_slow_lane_total").await > 20.0).then_some(())
+            })
+            .await;
+            dispatcher.kill();
+            let recorded = system.count("SELECT count(*) FROM attempts").await;
+            println!("kill {killed}: {recorded} attempts are recorded");
+            assert!(recorded < i64::try_from(EVENTS).unwrap(), "it was killed in the middle");
+            dispatcher = Process::start("dispatcher", &system.variables).await;
+        }
+        let done =
+            format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);
+        eventually("all have succeeded", LONG, || async {
+            (system.count(&done).await == i64::try_from(EVENTS).unwrap()).then_some(())
+        })
+        .await;
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, i64::try_from(EVENTS).unwrap());
+        let mut posts = HashMap::new();
+        for one in receiver.received() {
+            *posts.entry(one.header("x-service-webhook-id").unwrap().to_owned()).or_insert(0) += 1;
+        }
+        assert_eq!(posts.len(), EVENTS);
+        let repeated: usize = posts.values().map(|times| times - 1).sum();
+        assert!(repeated <= 3 * (32 / 8 + 8 / 8 + 32), "{repeated} POSTs were repeated");
+        assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
+    })
+    .await;
+}

@@ -1,0 +1,23 @@
+//! Tests of the service on servers that it shares with other tests: one folder a subject.
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
+
+mod catalogue;
+mod contracts;
+mod delivery;
+mod egress;
+mod health;
+mod isolation;
+mod keys;
+mod listen;
+mod messages;
+mod openapi;
+mod operations;
+mod poison;
+mod rest;
+mod retention;
+mod retries;
+mod secrecy;
+mod sessions;
+mod tenants;
+mod traces;
+mod upgrade;

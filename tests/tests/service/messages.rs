@@ -1,0 +1,321 @@
+//! Every message against its contract in `proto-schemas/`, and messages that are no events.
+use std::collections::BTreeMap;
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    outsider::Outsider,
+    receiver::{Receiver, always, verify},
+    servers::repository,
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use jsonschema::Validator;
+use lapin::message::BasicGetMessage;
+use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
+use uuid::Uuid;
+
+fn schema(name: &str) -> Validator {
+    let path = repository().join(format!("proto-schemas/{name}.schema.json"));
+    let schema: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    jsonschema::draft202012::options().should_validate_formats(true).build(&schema).unwrap()
+}
+
+fn assert_fits(schema: &Validator, message: &[u8]) -> Value {
+    let message: Value = serde_json::from_slice(message).unwrap();
+    let violations: Vec<_> = schema.iter_errors(&message).map(|violation| violation.to_string()).collect();
+    assert!(violations.is_empty(), "{violations:?} in {message}");
+    message
+}
+
+/// Waits until a queue holds messages and takes them. There must be exactly `count`.
+async fn take_all(broker: &Outsider, queue: &str, count: usize) -> Vec<BasicGetMessage> {
+    let what = format!("{count} messages are on {queue}");
+    eventually(&what, SOON, || async { (broker.ready(queue).await as usize >= count).then_some(()) }).await;
+    let mut taken = Vec::new();
+    while let Some(message) = broker.take(queue).await {
+        taken.push(message);
+    }
+    assert_eq!(taken.len(), count, "on {queue}");
+    taken
+}
+
+/// The message's headers, without the broker's own delivery count.
+fn headers(message: &BasicGetMessage) -> BTreeMap<String, String> {
+    let table = message.properties.headers().clone().unwrap_or_default();
+    let own = table.inner().iter().filter(|(name, _)| name.as_str() != "x-delivery-count");
+    own.map(|(name, value)| (name.to_string(), value.as_long_string().expect("a text header").to_string())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_jobs_retries_and_envelopes_of_all_seven_types_fit_their_schemas() {
+    let options = Options { schedule: "1h,2h,3h,4h,5h,6h", ..Options::default() };
+    System::prepared(options, async |system| {
+        let (tenant, broker, names) = (Uuid::new_v4(), &system.upstream, &system.names);
+        system.start(Service::Api).await;
+        let receiver = Receiver::start(&system.ca, always(503));
+        let types = EventType::ALL.map(EventType::as_str);
+        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &types).await;
+        let events = EventType::ALL.map(|event_type| Event::now(event_type, tenant));
+        broker.publish(&events).await;
+        for (event, message) in events.iter().zip(take_all(broker, &names.events(), 7).await) {
+            assert_fits(&schema("event"), &message.data);
+            assert_eq!(message.data, event.to_message());
+        }
+
+        system.start(Service::Ingest).await;
+        broker.publish(&events).await;
+        let jobs = take_all(broker, &names.main(), 7).await;
+        for job in &jobs {
+            assert_eq!(assert_fits(&schema("job"), &job.data)["attempt"], 1);
+            assert_eq!(*job.properties.delivery_mode(), Some(2), "a job survives a restart of the broker");
+            assert_eq!(job.properties.content_type().as_ref().unwrap().as_str(), "application/json");
+            assert!(headers(job).is_empty() && job.properties.expiration().is_none());
+            broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
+        }
+
+        system.start(Service::Dispatcher).await;
+        let received = receiver.wait_for(7, SOON).await;
+        for one in &received {
+            verify(one, &webhook.secret).unwrap();
+            let envelope = assert_fits(&schema("envelope"), &one.body);
+            let event = events.iter().find(|event| envelope["event_type"] == event.event_type.as_str()).unwrap();
+            assert_eq!(envelope["tenant_id"], tenant.to_string());
+            assert!(String::from_utf8_lossy(&one.body).contains(&event.data), "data passes through byte for byte");
+        }
+        for retry in take_all(broker, &system.retry_queues()[0], 7).await {
+            let fields = assert_fits(&schema("job"), &retry.data);
+            assert_eq!(fields["attempt"], 2);
+            let id = fields["delivery_id"].as_str();
+            assert!(received.iter().any(|one| one.header("x-service-webhook-id") == id), "the retry keeps the id");
+            let expiration: u64 = retry.properties.expiration().as_ref().unwrap().as_str().parse().unwrap();
+            assert!((3_500_000..=3_600_000).contains(&expiration), "{expiration} ms");
+            assert!(headers(&retry).is_empty());
+        }
+    })
+    .await;
+}
+
+/// A message that is no usable event, the reason of its rejection, and a part of the detail.
+struct Garbage {
+    body: Vec<u8>,
+    reason: &'static str,
+    detail: &'static str,
+}
+
+const MALFORMED: &str = "malformed_json";
+const INVALID: &str = "invalid_member";
+const TOO_LARGE: &str = "data_too_large";
+
+fn garbage(body: impl Into<Vec<u8>>, reason: &'static str, detail: &'static str) -> Garbage {
+    Garbage { body: body.into(), reason, detail }
+}
+
+fn good() -> Value {
+    serde_json::from_slice(&Event::now(EventType::QuoteClosed, Uuid::new_v4()).to_message()).unwrap()
+}
+
+fn with(member: &str, value: Value) -> String {
+    let mut event = good();
+    event[member] = value;
+    event.to_string()
+}
+
+fn without(member: &str) -> String {
+    let mut event = good();
+    event.as_object_mut().unwrap().remove(member);
+    event.to_string()
+}
+
+/// An event whose `data` has exactly `bytes` bytes.
+fn with_data_of(bytes: usize) -> Event {
+    let text = "x".repeat(bytes - r#"{"a":""}"#.len());
+    Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(format!(r#"{{"a":"{text}"}}"#))
+}
+
+fn no_json() -> Vec<Garbage> {
+    let event = good().to_string();
+    vec![
+        garbage("", MALFORMED, "EOF"),
+        garbage("not JSON", MALFORMED, "line 1"),
+        garbage("null", MALFORMED, "null"),
+        garbage("[]", MALFORMED, ""),
+        garbage(r#""text""#, MALFORMED, "string"),
+        garbage(&event[..event.len() - 1], MALFORMED, "EOF"),
+        garbage(format!("{event}{event}"), MALFORMED, "trailing"),
+        garbage(format!("\u{feff}{event}"), MALFORMED, ""),
+        garbage(event.replacen('{', r#"{"tenant_id":null,"#, 1), MALFORMED, "duplicate"),
+        garbage((0..=255).collect::<Vec<u8>>(), MALFORMED, ""),
+        garbage(vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3], MALFORMED, ""),
+        garbage([br#"{"data":{"a":""#, &[0xff, 0xfe][..], b"\"}}"].concat(), MALFORMED, "unicode"),
+        garbage(format!(r#""{}""#, "text".repeat(50_000)), MALFORMED, "string"),
+        garbage("[".repeat(1_000_000), MALFORMED, ""),
+        // The values of a good event as an array, in order.
+        garbage(json!(five_values()).to_string(), MALFORMED, "array"),
+        garbage(format!(r#"{{"data":{}"#, "[".repeat(1_000_000)), MALFORMED, ""),
+        garbage(format!(r#"{{"data":{}}}"#, r#"{"a":"#.repeat(200_000)), MALFORMED, ""),
+    ]
+}
+
+fn five_values() -> Vec<Value> {
+    let event = good();
+    ["event_id", "event_type", "tenant_id", "timestamp", "data"].map(|member| event[member].clone()).to_vec()
+}
+
+fn no_event() -> Vec<Garbage> {
+    let long = "quote.".repeat(50_000);
+    vec![
+        garbage("{}", INVALID, "missing"),
+        garbage(without("event_id"), INVALID, "event_id: missing"),
+        garbage(without("event_type"), INVALID, "event_type: missing"),
+        garbage(without("tenant_id"), INVALID, "tenant_id: missing"),
+        garbage(without("timestamp"), INVALID, "timestamp: missing"),
+        garbage(without("data"), INVALID, "data: missing"),
+        garbage(with("event_id", json!(7)), INVALID, "event_id: not a string"),
+        garbage(with("event_id", json!("7")), INVALID, "event_id: "),
+        garbage(with("event_type", json!(["quote.closed"])), INVALID, "event_type: not a string"),
+        garbage(with("event_type", json!("quote.reopened")), INVALID, "quote.reopened"),
+        garbage(with("event_type", json!("QUOTE.CLOSED")), INVALID, "event_type: "),
+        garbage(with("event_type", json!(long)), INVALID, "event_type: "),
+        garbage(with("tenant_id", json!({})), INVALID, "tenant_id: not a string"),
+        garbage(with("tenant_id", json!("acme")), INVALID, "tenant_id: "),
+        garbage(with("timestamp", json!(1_772_357_400)), INVALID, "timestamp: not a string"),
+        garbage(with("timestamp", json!("yesterday")), INVALID, "timestamp: "),
+        garbage(with("timestamp", json!("2026-03-01T09:30:00")), INVALID, "timestamp: "),
+        garbage(with("timestamp", json!("2026-02-30T09:30:00Z")), INVALID, "timestamp: "),
+        garbage(with("data", json!([1])), INVALID, "data: not an object"),
+        garbage(with("data", json!("{}")), INVALID, "data: not an object"),
+        garbage(with("data", json!(null)), INVALID, "data: "),
+    ]
+}
+
+fn too_large() -> Vec<Garbage> {
+    let nested = format!("{}{}", r#"{"a":"#.repeat(170_000), format_args!("1{}", "}".repeat(170_000)));
+    let nested = Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(nested);
+    vec![
+        garbage(with_data_of(256 * 1024 + 1).to_message(), TOO_LARGE, "262145 bytes, the limit is 262144"),
+        garbage(nested.to_message(), TOO_LARGE, "limit"),
+    ]
+}
+
+#[test]
+fn ingest_and_the_schema_agree_on_what_is_an_event() {
+    let schema = schema("event");
+    for good in [
+        good().to_string(),
+        with("timestamp", json!("2026-03-01T09:30:00.123456789+05:45")),
+        with("timestamp", json!("2026-03-01t09:30:00z")),
+        with("timestamp", json!("2024-02-29T23:59:59-12:00")),
+        with("event_id", json!(Uuid::new_v4().to_string().to_uppercase())),
+        with("event_id", json!(Uuid::nil())),
+        with("data", json!({})),
+        with("more", json!([null])),
+    ] {
+        assert_fits(&schema, good.as_bytes());
+        assert!(domain::Event::parse(good.as_bytes(), 1000).is_ok(), "{good}");
+    }
+    for Garbage { body, .. } in no_event() {
+        let message: Value = serde_json::from_slice(&body).unwrap();
+        assert!(!schema.is_valid(&message), "{message}");
+    }
+}
+
+#[test]
+fn jobs_and_envelopes_have_no_further_members() {
+    let job = json!({"v": 1, "delivery_id": Uuid::new_v4(), "attempt": 1});
+    let envelope = json!({"event_type": "quote.closed", "tenant_id": Uuid::new_v4(), "timestamp": "2026-03-01T09:30:00Z", "data": {}});
+    for (schema, good) in [(schema("job"), job), (schema("envelope"), envelope)] {
+        assert!(schema.is_valid(&good), "{good}");
+        for member in good.as_object().unwrap().keys() {
+            let mut bad = good.clone();
+            bad.as_object_mut().unwrap().remove(member);
+            assert!(!schema.is_valid(&bad), "without {member}");
+            bad[member] = json!([]);
+            assert!(!schema.is_valid(&bad), "{bad}");
+        }
+        let mut more = good.clone();
+        more["secret"] = json!("whsec_");
+        assert!(!schema.is_valid(&more));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_among_good_events_is_parked_with_its_reason_and_the_good_ones_arrive_once() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, broker) = (Uuid::new_v4(), &system.upstream);
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let mut garbage: Vec<_> = [no_json(), no_event(), too_large()].into_iter().flatten().collect();
+        let mut good = Vec::new();
+        for Garbage { body, .. } in &garbage {
+            broker.publish_raw("quote.accepted", body).await;
+            let event = Event::now(EventType::QuoteClosed, tenant);
+            broker.publish(std::slice::from_ref(&event)).await;
+            good.push(event);
+        }
+        let largest = Event { tenant, ..with_data_of(256 * 1024) };
+        broker.publish(std::slice::from_ref(&largest)).await;
+        good.push(largest);
+
+        let ops = system.start(Service::Ingest).await;
+        let (parked_count, good_count) = (garbage.len(), good.len());
+        receiver.wait_for(good_count, SOON).await;
+        for message in take_all(broker, &system.names.rejected(), parked_count).await {
+            let fits = garbage.iter().position(|garbage| garbage.body == message.data);
+            let Garbage { reason, detail, .. } = garbage.swap_remove(fits.expect("the body is untouched"));
+            assert_parked(&message, reason, detail);
+        }
+        eventually("nothing is under way", SOON, || async {
+            let open = "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'";
+            let waiting = broker.ready(&system.names.events()).await + broker.ready(&system.names.main()).await;
+            (waiting == 0 && system.count(open).await == 0).then_some(())
+        })
+        .await;
+
+        let count = |what| async move { metric(ops, what).await as usize };
+        assert_eq!(count(r#"webhooks_ingest_events_total{outcome="rejected"}"#).await, parked_count);
+        assert_eq!(count(r#"webhooks_ingest_events_total{outcome="accepted"}"#).await, good_count);
+        assert_eq!(count("webhooks_ingest_batch_size_sum").await, parked_count + good_count);
+        let batches = count("webhooks_ingest_batch_size_count").await;
+        assert!(batches < good_count, "good and bad ones shared {batches} batches");
+        let bodies: Vec<_> = receiver.received().into_iter().map(|one| one.body).collect();
+        assert_eq!(bodies.len(), good_count, "each once");
+        for event in &good {
+            let time = OffsetDateTime::parse(&event.timestamp, &Rfc3339).unwrap().format(&Rfc3339).unwrap();
+            let carries = |body: &bytes::Bytes| String::from_utf8_lossy(body).contains(&format!(r#""{time}""#));
+            assert!(bodies.iter().any(carries), "{} of {time}", event.id);
+        }
+    })
+    .await;
+}
+
+fn assert_parked(message: &BasicGetMessage, reason: &str, detail: &str) {
+    let headers = headers(message);
+    let names: Vec<_> = headers.keys().map(String::as_str).collect();
+    assert_eq!(names, ["x-rejected-at", "x-rejected-detail", "x-rejected-reason", "x-rejected-routing-key"]);
+    assert_eq!(headers["x-rejected-reason"], reason, "{headers:?}");
+    assert!(headers["x-rejected-detail"].contains(detail), "{detail:?} in {headers:?}");
+    assert!(headers["x-rejected-detail"].len() <= 1_000, "a detail is for a person");
+    assert_eq!(headers["x-rejected-routing-key"], "quote.accepted");
+    let age = OffsetDateTime::now_utc() - OffsetDateTime::parse(&headers["x-rejected-at"], &Rfc3339).unwrap();
+    assert!((Duration::ZERO..Duration::minutes(5)).contains(&age), "{age}");
+    assert_eq!(*message.properties.delivery_mode(), Some(2), "it survives a restart of the broker");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deeply_nested_data_within_the_limit_arrives_as_it_came() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let data = format!("{}1{}", r#"{"a":"#.repeat(40_000), "}".repeat(40_000));
+        let event = Event::now(EventType::QuoteClosed, tenant).with_data(data.clone());
+        system.upstream.publish(&[event]).await;
+        let body = receiver.wait_for(1, SOON).await.remove(0).body;
+        assert!(String::from_utf8_lossy(&body).ends_with(&format!(r#""data":{data}}}"#)));
+    })
+    .await;
+}

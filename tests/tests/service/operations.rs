@@ -1,0 +1,443 @@
+//! `webhookctl`, as operators run it.
+use std::{collections::HashMap, process::Stdio};
+
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    events::Event,
+    processes::binary,
+    receiver::{Receiver, always, verify},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use lapin::types::AMQPValue;
+use serde_json::Value;
+use service_kit::Settings;
+use tokio::process::Command;
+use uuid::Uuid;
+
+type Environment = HashMap<String, String>;
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+async fn webhookctl(variables: &Environment, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(binary("webhookctl"));
+    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// Runs `webhookctl`, which must succeed and say nothing else. Returns its standard output.
+async fn done(variables: &Environment, arguments: &[&str]) -> String {
+    let Ran { code, out, err } = webhookctl(variables, arguments).await;
+    assert_eq!((code, err.as_str()), (0, ""), "{arguments:?}");
+    out
+}
+
+async fn make_blank(system: &System) {
+    system.sql("DROP SCHEMA public CASCADE").await;
+    system.sql("CREATE SCHEMA public").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_migration_says_that_there_is_nothing_to_do() {
+    System::prepared(Options::default(), async |system| {
+        make_blank(&system).await;
+        let tenant = Uuid::new_v4().to_string();
+        let create = ["session", "create", "--tenant", &tenant];
+        let early = webhookctl(&system.variables, &create).await;
+        assert_eq!((early.code, early.out.as_str()), (1, ""));
+        assert!(early.err.contains("webhookctl migrate") && early.err.contains("too old"), "{}", early.err);
+
+        let first = done(&system.variables, &["migrate"]).await;
+        assert!(first.starts_with("applied ") && first.contains("migration(s): "), "{first}");
+        assert_eq!(done(&system.variables, &["migrate"]).await, "the schema is current\n");
+        done(&system.variables, &create).await;
+        system.start(Service::Ingest).await;
+    })
+    .await;
+}
+
+/// Locks the list of migrations: nobody reads it until the returned session is dropped.
+async fn hold_the_list_of_migrations(system: &System) -> tokio_postgres::Client {
+    let table = "CREATE TABLE __diesel_schema_migrations (version varchar(50) PRIMARY KEY, run_on timestamp NOT NULL DEFAULT now())";
+    system.database_session(&format!("{table}; BEGIN; LOCK TABLE __diesel_schema_migrations")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrations_at_the_same_time_apply_once() {
+    System::prepared(Options::default(), async |system| {
+        make_blank(&system).await;
+        let hold = hold_the_list_of_migrations(&system).await;
+        let migrate = || done(&system.variables, &["migrate"]);
+        let release = async {
+            system.wait_for_locked_out(1).await;
+            let all = "SELECT count(*) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND application_name = 'webhookctl'";
+            eventually("all four are there", SOON, || async { (system.count(all).await == 4).then_some(()) }).await;
+            drop(hold);
+        };
+        let (one, two, three, four, ()) = tokio::join!(migrate(), migrate(), migrate(), migrate(), release);
+        let said = [one, two, three, four];
+        assert_eq!(said.iter().filter(|said| said.starts_with("applied ")).count(), 1, "{said:?}");
+        assert_eq!(said.iter().filter(|said| *said == "the schema is current\n").count(), 3, "{said:?}");
+        let days = "SELECT count(*) FROM pg_class WHERE relname ~ '^(events|deliveries|attempts)_2[0-9]{7}$'";
+        assert_eq!(system.count(days).await, 30, "ten days' partitions of three tables");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_health_check_needs_no_settings_and_tells_by_its_exit_code() {
+    System::prepared(Options::default(), async |system| {
+        let ops = system.start(Service::Ingest).await;
+        let health = async |path: &str| {
+            let url = format!("http://{ops}{path}");
+            webhookctl(&Environment::new(), &["health", &url, "--timeout", "2s"]).await
+        };
+        let well = health("/readyz").await;
+        assert_eq!((well.code, well.err.as_str()), (0, ""));
+        assert!(well.out.starts_with("200 {") && well.out.ends_with("}\n"), "{}", well.out);
+        let wrong = health("/nothing").await;
+        assert_eq!((wrong.code, wrong.out.as_str(), wrong.err.as_str()), (1, "404 not found\n", ""));
+
+        system.stop(Service::Ingest).await;
+        let away = health("/readyz").await;
+        assert_eq!((away.code, away.out.as_str()), (1, ""));
+        assert!(away.err.contains(&format!("webhookctl: http://{ops}/readyz: the request failed")), "{}", away.err);
+    })
+    .await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/readyz", silent.local_addr().unwrap());
+    let late = webhookctl(&Environment::new(), &["health", &url, "--timeout", "50ms"]).await;
+    assert_eq!((late.code, late.err.lines().count()), (1, 1), "{}", late.err);
+    assert!(late.err.contains("no answer within 50ms"), "{}", late.err);
+}
+
+#[tokio::test]
+async fn arguments_that_cannot_be_used_end_every_command_with_the_code_of_usage() {
+    let tenant = Uuid::nil().to_string();
+    let listen = ["listen", "--listen", "127.0.0.1:0", "--authority", "/nowhere/to/be/made"];
+    for (arguments, said) in [
+        (vec![], "Usage: webhookctl"),
+        (vec!["nonsense"], "nonsense"),
+        (vec!["doctor", "nonsense"], "nonsense"),
+        (vec!["health"], "<URL>"),
+        (vec!["health", "nonsense"], "not an absolute URL of http or https"),
+        (vec!["health", "127.0.0.1:9081/readyz"], "not an absolute URL of http or https"),
+        (vec!["health", "http://127.0.0.1:1/", "--timeout", "soon"], "--timeout"),
+        (vec!["migrate", "nonsense"], "nonsense"),
+        (vec!["session", "create", "--tenant", "acme"], "--tenant"),
+        (vec!["rejected", "list", "--limit", "all"], "--limit"),
+        (vec!["dead", "nonsense"], "nonsense"),
+        (vec!["keys", "nonsense"], "nonsense"),
+        (vec!["tenant", "stop", "acme"], "<TENANT>"),
+        (vec!["tenant", "erase", &tenant, "--yes", "--dry-run"], "--dry-run"),
+        ([&listen[..], &["--forward", "nonsense"]].concat(), "not an absolute URL of http or https"),
+        ([&listen[..], &["--register", "--tenant", &tenant, "--api", "nonsense"]].concat(), "not an absolute URL"),
+        ([&listen[..], &["--host", "no host"]].concat(), "not the name of a host"),
+        (vec!["publish"], "EVENT_TYPE"),
+        (vec!["publish", "quote.reopened"], "unknown event type"),
+    ] {
+        let ran = webhookctl(&Environment::new(), &arguments).await;
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(said), "{arguments:?}: {said:?} in {}", ran.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_created_works_until_it_expires() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4().to_string();
+        let anonymous = system.anonymous().await;
+        let create = async |more: &[&str]| {
+            let arguments = [&["session", "create", "--tenant", &tenant], more].concat();
+            let out = done(&system.variables, &arguments).await;
+            let id = out.strip_suffix('\n').unwrap().to_owned();
+            assert!(id.len() == 64 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')), "{out}");
+            Api { session: Some(id), ..anonymous.clone() }
+        };
+        let webhooks = async |api: &Api| api.get("/api/v1/webhooks/").await.status;
+
+        let admin = create(&[]).await;
+        admin.create("https://example.com/hook", &["quote.closed"]).await;
+        assert_eq!(webhooks(&create(&["--role", "viewer", "--user", "eve"]).await).await, 403);
+        let short = create(&["--ttl", "1s"]).await;
+        eventually("the session expires", SOON, || async { (webhooks(&short).await == 401).then_some(()) }).await;
+        assert_eq!(webhooks(&admin).await, 200);
+
+        // The command reckons from its start, and a slow machine stores a session seconds later.
+        let lasting = "SELECT extract(epoch FROM expires_at - created_at)::float8 FROM admin_sessions ORDER BY 1";
+        let lasting: Vec<f64> = system.sql(lasting).await.iter().map(|row| row.get(0)).collect();
+        for (lasting, wanted) in lasting.iter().zip([1.0, 43_200.0, 43_200.0]) {
+            assert!((wanted - 30.0..=wanted).contains(lasting), "{lasting} s of {wanted} s");
+        }
+        let tenants = format!("SELECT count(*) FROM admin_sessions WHERE tenant_id = '{tenant}'");
+        assert_eq!(system.count(&tenants).await, 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_to_the_console_is_for_development_only_and_expires() {
+    System::shared(async |system| {
+        let anonymous = system.anonymous().await;
+        let tenant = Uuid::new_v4().to_string();
+        let link = ["session", "link", "--tenant", &tenant];
+        let with = |name: &str, value: &str| {
+            let mut variables = system.variables.clone();
+            variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
+            variables
+        };
+        for (name, value, said) in [
+            ("CONSOLE__ENABLED", "false", "console.enabled (WEBHOOKS__CONSOLE__ENABLED): is false"),
+            (
+                "CONSOLE__LOGIN_URL",
+                "https://app.example.com/",
+                "console.login_url (WEBHOOKS__CONSOLE__LOGIN_URL): is set",
+            ),
+            ("API__SESSIONS", "introspection", "api.sessions (WEBHOOKS__API__SESSIONS): is introspection"),
+        ] {
+            let ran = webhookctl(&with(name, value), &link).await;
+            assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{}", ran.err);
+            assert!(ran.err.contains(said), "{}", ran.err);
+        }
+        let public = with("CONSOLE__PUBLIC_URL", "https://hooks.example.com/");
+        let said = done(&public, &link).await;
+        let code = said.strip_prefix("https://hooks.example.com/console/login/?code=").unwrap().trim_end();
+        assert!(code.len() == 64 && said.ends_with('\n'), "{said}");
+        let short = done(&public, &[&link[..], &["--ttl", "1s"]].concat()).await;
+        let log_in = async |code: &str| {
+            let form = [("content-type", "application/x-www-form-urlencoded")];
+            anonymous.send("POST", "/console/login/", &form, format!("code={code}")).await.status
+        };
+        eventually("the short link expires", SOON, || async {
+            let left =
+                format!("SELECT count(*) FROM admin_sessions WHERE tenant_id = '{tenant}' AND expires_at > now()");
+            (system.count(&left).await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(log_in(short.trim_end().rsplit('=').next().unwrap()).await, 403);
+        assert_eq!((log_in(code).await, log_in(code).await), (303, 403));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_cannot_be_created_from_bad_arguments() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4().to_string();
+        for (arguments, code, error) in [
+            (vec![], 2, "--tenant"),
+            (vec!["--tenant", "acme"], 2, "--tenant"),
+            (vec!["--tenant", &tenant, "--ttl", "soon"], 2, "--ttl"),
+            (vec!["--tenant", &tenant, "--ttl", "-1h"], 2, "'-1'"),
+            (vec!["--tenant", &tenant, "--ttl", "0s"], 2, "longer than zero"),
+            (vec!["--tenant", &tenant, "--ttl", "9000y"], 2, "too long"),
+            (vec!["--tenant", &tenant, "--ttl", "300000000000y"], 2, "too long"),
+        ] {
+            let ran = webhookctl(&system.variables, &[&["session", "create"], &arguments[..]].concat()).await;
+            assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{arguments:?}: {}", ran.err);
+            assert!(ran.err.contains(error), "{error:?} in {}", ran.err);
+        }
+        let created = format!("SELECT count(*) FROM admin_sessions WHERE tenant_id = '{tenant}'");
+        assert_eq!(system.count(&created).await, 0);
+    })
+    .await;
+}
+
+const SMALL: usize = 300;
+
+fn listed(out: &str) -> Vec<Value> {
+    out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Publishes unusable messages one after another, so that they are parked in this order.
+async fn park(system: &System, bodies: &[&[u8]]) {
+    for (count, body) in (1..).zip(bodies) {
+        system.upstream.publish_raw("quote.closed", body).await;
+        let parked = async || (system.upstream.ready(&system.names.rejected()).await == count).then_some(());
+        eventually("it is parked", SOON, parked).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rejected_events_are_listed_in_order_and_stay() {
+    let options = Options { settings: vec![("LIMITS__EVENT_DATA_BYTES", SMALL.to_string())], ..Options::default() };
+    System::prepared(options, async |system| {
+        system.start(Service::Ingest).await;
+        assert_eq!(done(&system.variables, &["rejected", "list"]).await, "");
+        let large = Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(large_data()).to_message();
+        let bodies: [&[u8]; 4] = [&large, b"not JSON", b"{\"data\":\xff}", br#"{"data":{}}"#];
+        park(&system, &bodies).await;
+        let expected = [
+            ("data_too_large", "the limit is 300"),
+            ("malformed_json", "line 1"),
+            ("malformed_json", "not a JSON object"),
+            ("invalid_member", "event_id: missing"),
+        ];
+        for limit in [100, 2, 100, 1, 4] {
+            let listed = listed(&done(&system.variables, &["rejected", "list", "--limit", &limit.to_string()]).await);
+            assert_eq!(listed.len(), limit.min(4));
+            for ((line, body), (reason, detail)) in listed.iter().zip(bodies).zip(expected) {
+                assert_eq!(line["reason"], reason, "{listed:?}");
+                assert!(line["detail"].as_str().unwrap().contains(detail), "{line}");
+                assert_eq!(line["routing_key"], "quote.closed");
+                assert!(line["rejected_at"].as_str().unwrap().ends_with('Z'));
+                match std::str::from_utf8(body) {
+                    Ok(text) => assert_eq!(line["body"], text),
+                    Err(_) => assert_eq!(line["body_hex"], hex::encode(body)),
+                }
+            }
+            let present = async || (system.upstream.ready(&system.names.rejected()).await == 4).then_some(());
+            eventually("all of them are there", SOON, present).await;
+        }
+    })
+    .await;
+}
+
+fn large_data() -> String {
+    format!(r#"{{"a":"{}"}}"#, "x".repeat(SMALL))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requeued_event_is_delivered_if_it_became_usable_and_else_comes_back_once() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, names, broker) = (Uuid::new_v4(), &system.names, &system.upstream);
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let mut narrow = system.variables.clone();
+        narrow.insert("WEBHOOKS__LIMITS__EVENT_DATA_BYTES".to_owned(), SMALL.to_string());
+        system.start_with(Service::Ingest, Settings::from_sources(None, narrow).unwrap()).await;
+        let large = Event::now(EventType::QuoteClosed, tenant).with_data(large_data());
+        park(&system, &[b"bad", &large.to_message(), b"\xff"]).await;
+        let requeue = async |more: &[&str]| done(&system.variables, &[&["rejected", "requeue"], more].concat()).await;
+
+        system.stop(Service::Ingest).await;
+        assert_eq!(requeue(&[]).await, "handed 3 event(s) to ingest again\n");
+        assert_eq!((broker.ready(&names.events()).await, broker.ready(&names.rejected()).await), (3, 0));
+        let ops = system.start(Service::Ingest).await;
+        let received = receiver.wait_for(1, SOON).await.remove(0);
+        verify(&received, &webhook.secret).unwrap();
+        assert!(String::from_utf8_lossy(&received.body).contains(&large.data));
+        let rejected = async |count: u32| {
+            let what = format!("{count} were refused, and two of them are there");
+            let settled = || async {
+                let refused = metric(ops, r#"webhooks_ingest_events_total{outcome="rejected"}"#).await;
+                let there = broker.ready(&names.rejected()).await;
+                assert!(refused <= f64::from(count), "{refused}");
+                (refused == f64::from(count) && there == 2).then_some(())
+            };
+            eventually(&what, SOON, settled).await;
+        };
+        rejected(2).await;
+
+        assert_eq!(requeue(&[]).await, "handed 2 event(s) to ingest again\n");
+        rejected(4).await;
+        assert_eq!(requeue(&["--limit", "1"]).await, "handed 1 event(s) to ingest again\n");
+        rejected(5).await;
+        assert_eq!(broker.ready(&names.events()).await, 0);
+        let bodies: Vec<_> = listed(&done(&system.variables, &["rejected", "list"]).await);
+        assert!(bodies.iter().any(|line| line["body"] == "bad") && bodies.iter().any(|line| line["body_hex"] == "ff"));
+        assert_eq!(receiver.received().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requeued_event_keeps_its_trace() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, trace) = (Uuid::new_v4(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        system.start(Service::Api).await;
+        system.admin(tenant).await.create("https://localhost/hook", &["quote.closed"]).await;
+        let mut narrow = system.variables.clone();
+        narrow.insert("WEBHOOKS__LIMITS__EVENT_DATA_BYTES".to_owned(), SMALL.to_string());
+        system.start_with(Service::Ingest, Settings::from_sources(None, narrow).unwrap()).await;
+        let large = Event::now(EventType::QuoteClosed, tenant).with_data(large_data()).to_message();
+        let headers = [("traceparent", AMQPValue::LongString(trace.into())), ("other", AMQPValue::Boolean(true))];
+        system.upstream.publish_with("quote.closed", &large, &headers).await;
+        system.upstream.wait_ready(&system.names.rejected(), 1, SOON).await;
+
+        system.stop(Service::Ingest).await;
+        assert_eq!(listed(&done(&system.variables, &["rejected", "list"]).await)[0]["traceparent"], trace);
+        done(&system.variables, &["rejected", "requeue"]).await;
+        system.start(Service::Ingest).await;
+        let stored = format!("SELECT count(*) FROM events WHERE traceparent = '{trace}'");
+        eventually("it is stored", SOON, || async { (system.count(&stored).await == 1).then_some(()) }).await;
+    })
+    .await;
+}
+
+const PASSWORD: &str = "pa55-never-shown";
+
+fn with_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (login, server) = rest.split_once('@').unwrap();
+    let (user, _) = login.split_once(':').unwrap();
+    format!("{scheme}://{user}:{PASSWORD}@{server}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rejected_events_are_discarded_oldest_first() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Ingest).await;
+        park(&system, &[b"one", b"two", b"three"]).await;
+        let variables = &system.variables;
+        assert_eq!(done(variables, &["rejected", "discard", "--limit", "2"]).await, "discarded 2 event(s)\n");
+        let left = done(variables, &["rejected", "list"]).await;
+        assert!(left.lines().count() == 1 && left.contains("three"), "{left}");
+        assert_eq!(done(variables, &["rejected", "discard"]).await, "discarded 1 event(s)\n");
+        assert_eq!(done(variables, &["rejected", "list"]).await, "");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_away_or_refuses_is_named_and_its_password_is_not() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4().to_string();
+        let create: &[&str] = &["session", "create", "--tenant", &tenant];
+        let (migrate, list, requeue): (&[&str], &[&str], &[&str]) =
+            (&["migrate"], &["rejected", "list"], &["rejected", "requeue"]);
+        for (scheme, name, commands, real) in [
+            ("postgres", "database", [migrate, create], &system.database_url),
+            ("amqp", "broker", [list, requeue], &system.amqp_url),
+        ] {
+            let away = format!("{scheme}://user:{PASSWORD}@127.0.0.1:1/name");
+            let unknown = format!("{scheme}://user:{PASSWORD}@no-such-host.invalid/name");
+            let malformed = format!("{scheme}://user:{PASSWORD}@127.0.0.1:port/name");
+            for (url, code) in [
+                (away, 1),
+                (unknown, 1),
+                (with_password(real), 1),
+                (malformed, 2),
+                (PASSWORD.to_owned(), 2),
+                (String::new(), 2),
+            ] {
+                let mut variables = system.variables.clone();
+                let variable = format!("WEBHOOKS__{}__URL", name.to_uppercase());
+                variables.insert(variable.clone(), url.clone());
+                for command in commands {
+                    let ran = webhookctl(&variables, command).await;
+                    assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{command:?} {url}: {}", ran.err);
+                    let begin = format!("webhookctl: {name}.url ({variable}): ");
+                    let error = ran.err.lines().last().unwrap_or_default();
+                    assert!(error.starts_with(&begin), "{url}: {}", ran.err);
+                    assert!(!ran.err.contains(PASSWORD), "{}", ran.err);
+                    // Another host without TLS is warned of as well.
+                    let lines = if url.contains("no-such-host") { 2 } else { 1 };
+                    assert_eq!(ran.err.lines().count(), lines, "{}", ran.err);
+                }
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,156 @@
+//! Changing and deleting webhooks.
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_shows_what_was_given_and_leaves_the_rest() {
+    System::shared(async |system| {
+        let api = system.admin(Uuid::new_v4()).await;
+        let webhook = api.create("https://localhost/a", &["quote.closed"]).await;
+        let path = format!("/api/v1/webhooks/{}/", webhook.id);
+        let before = api.webhook(&webhook.id).await;
+
+        let nothing = api.patch(&path, &json!({})).await;
+        assert_eq!((nothing.status, nothing.json()), (200, before.clone()));
+
+        let change = json!({"name": "Другой", "events": ["return_note.created", "quote.closed"]});
+        let changed = api.patch(&path, &change).await;
+        assert_eq!(changed.status, 200, "{}", changed.text);
+        let changed = changed.json();
+        assert_eq!(changed, api.webhook(&webhook.id).await);
+        assert_eq!((&changed["name"], &changed["events"]), (&change["name"], &change["events"]));
+        for same in ["id", "url", "is_active", "created_at"] {
+            assert_eq!(changed[same], before[same], "{same}");
+        }
+        assert!(changed["updated_at"].as_str() > before["updated_at"].as_str());
+        assert!(!changed.to_string().contains(&webhook.secret));
+
+        let refused = api.patch(&path, &json!({"url": "http://x/", "is_active": 1, "signing_secret": "mine"})).await;
+        assert_eq!(refused.status, 422);
+        let fields: Vec<Value> =
+            refused.json()["errors"].as_array().unwrap().iter().map(|e| e["field"].clone()).collect();
+        assert_eq!(fields, ["url", "is_active", "signing_secret"]);
+        assert_eq!(changed, api.webhook(&webhook.id).await, "nothing was changed");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_the_next_attempt() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let (old, new) = (Receiver::start(&system.ca, always(500)), Receiver::start(&system.ca, always(200)));
+        let webhook = api.create(&old.url("/old"), &["quote.closed"]).await;
+        let path = format!("/api/v1/webhooks/{}/", webhook.id);
+
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let first = old.wait_for(1, SOON).await.remove(0);
+        let change = json!({"url": new.url("/new"), "events": ["quote.accepted"]});
+        assert_eq!(api.patch(&path, &change).await.status, 200);
+        let retry = new.wait_for(1, SOON).await.remove(0);
+        assert_eq!((retry.path.as_str(), &retry.body), ("/new", &first.body));
+        assert_eq!(retry.header("x-service-webhook-id"), first.header("x-service-webhook-id"));
+
+        let (unwanted, wanted) = (EventType::QuoteClosed, EventType::QuoteAccepted);
+        system.upstream.publish(&[Event::now(unwanted, tenant), Event::now(wanted, tenant)]).await;
+        let received = new.wait_for(2, SOON).await;
+        assert_eq!(received[1].header("x-service-event"), Some("quote.accepted"));
+        let deliveries = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}'", webhook.id);
+        assert_eq!(system.count(&deliveries).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletion_cancels_what_waits_and_leaves_the_history() {
+    // The retry comes long after the deletion's last step.
+    System::prepared(Options { schedule: "4s,8s", ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let dispatcher = system.start(Service::Dispatcher).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(500));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
+        let path = format!("/api/v1/webhooks/{}/", webhook.id);
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let waiting = api.newest_in(&webhook.id, "retrying").await;
+
+        let deleted = api.delete(&path).await;
+        assert_eq!((deleted.status, deleted.text.as_str()), (204, ""));
+        assert_eq!(api.get(&path).await.status, 404);
+        assert_eq!(api.delete(&path).await.status, 404);
+        assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 404);
+        assert_eq!(api.ask(&format!("{path}test/")).await.status, 404);
+        assert_eq!(api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await.status, 404);
+        let id = waiting["id"].as_str().unwrap();
+        assert_eq!(api.ask(&format!("{path}deliveries/{id}/resend/")).await.status, 404);
+        assert_eq!(api.get("/api/v1/webhooks/").await.json()["data"], json!([]));
+
+        let delivery = api.delivery(&webhook.id, id).await;
+        assert_eq!((&delivery["state"], &delivery["next_attempt_at"]), (&json!("cancelled"), &Value::Null));
+        eventually("the retry's job comes and is not attempted", SOON, || async {
+            (metric(dispatcher, r#"webhooks_jobs_skipped_total{reason="stale"}"#).await >= 1.0).then_some(())
+        })
+        .await;
+        let attempts = api.delivery(&webhook.id, id).await["attempt_log"].as_array().unwrap().len();
+        assert_eq!(receiver.received().len(), attempts);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_under_way_at_the_deletion_is_recorded_and_the_last_one() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let slow = behaviour(|_, _| Reply::status(500).after(std::time::Duration::from_millis(700)));
+        let receiver = Receiver::start(&system.ca, slow);
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(1, SOON).await;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{}/", webhook.id)).await.status, 204);
+        let delivery = eventually("the attempt is recorded", SOON, || async {
+            let newest = api.log(&webhook.id, "").await["data"][0].clone();
+            (newest["attempts"] == 1).then_some(newest)
+        })
+        .await;
+        assert_eq!((&delivery["state"], &delivery["next_attempt_at"]), (&json!("cancelled"), &Value::Null));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_registers_and_deletes_in_a_loop_comes_to_an_end() {
+    let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
+    System::prepared(Options { settings, ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        let (api, other) = (system.admin(Uuid::new_v4()).await, system.admin(Uuid::new_v4()).await);
+        let url = "https://localhost/";
+        let registration = json!({"name": "A loop", "url": url, "events": ["quote.closed"]});
+        for _ in 0..10 {
+            let id = api.create(url, &["quote.closed"]).await.id;
+            assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
+        }
+        let refused = api.post("/api/v1/webhooks/", &registration).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_deleted_webhooks")));
+        other.create(url, &["quote.closed"]).await;
+        // As retention does.
+        system
+            .sql("DELETE FROM webhooks WHERE id = (SELECT id FROM webhooks WHERE deleted_at IS NOT NULL LIMIT 1)")
+            .await;
+        api.create(url, &["quote.closed"]).await;
+        let refused = api.post("/api/v1/webhooks/", &registration).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_webhooks")));
+    })
+    .await;
+}

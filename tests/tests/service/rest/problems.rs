@@ -1,0 +1,189 @@
+//! A problem document of every code, as a snapshot.
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    api::{Answer, Api},
+    events::Event,
+    system::{Options, Service, System},
+    wait::SOON,
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use service_kit::Settings;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+use uuid::Uuid;
+
+use crate::rest::snapshots::{Snapshots, described};
+
+const LIST: &str = "/api/v1/webhooks/";
+const JSON: (&str, &str) = ("content-type", "application/json");
+const URL: &str = "https://localhost/";
+const QUOTES: &[&str] = &["quote.closed"];
+
+type Problems = Vec<(&'static str, Answer)>;
+
+fn registration() -> Value {
+    json!({"name": "A test", "url": URL, "events": QUOTES})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_problem_document_is_as_its_snapshot_says() {
+    let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
+    System::prepared(Options { settings, ..Options::default() }.keeping_long(), async |system| {
+        system.start(Service::Api).await;
+        let api = system.admin(Uuid::new_v4()).await;
+        let (callers, requests) = (of_callers(&system, &api).await, of_requests(&api).await);
+        let (bodies, states) = tokio::join!(of_unfinished_bodies(&api), of_states(&system));
+        let problems = [
+            callers,
+            requests,
+            bodies,
+            states,
+            of_a_database_that_waits(&system, &api).await,
+            of_another_api(&system).await,
+        ];
+        let mut snapshots = Snapshots::of("problems");
+        for (code, problem) in problems.concat() {
+            assert_eq!(problem.json()["code"], code, "{}", problem.text);
+            snapshots.compare(code, &problem);
+        }
+        let codes = &described()["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
+        snapshots.are_of(codes.as_array().unwrap().iter());
+    })
+    .await;
+}
+
+async fn of_callers(system: &System, api: &Api) -> Problems {
+    let clerk = system.session(Uuid::new_v4(), "sales", Duration::from_secs(60)).await;
+    let elsewhere = [JSON, ("origin", "https://elsewhere.example")];
+    vec![
+        ("not_logged_in", system.anonymous().await.get(LIST).await),
+        ("not_an_admin", clerk.get(LIST).await),
+        ("cross_site", api.send("POST", LIST, &elsewhere, "{}").await),
+    ]
+}
+
+async fn of_requests(api: &Api) -> Problems {
+    let with = |query: &str| format!("{LIST}?{query}");
+    vec![
+        ("not_found", api.get(&format!("{LIST}{}/", Uuid::nil())).await),
+        ("unknown_event", api.get(&format!("/api/v1/events/{}/", Uuid::nil())).await),
+        ("method_not_allowed", api.send("PUT", LIST, &[JSON], "{}").await),
+        ("body_too_large", api.send("POST", LIST, &[JSON], "[".repeat(65_537)).await),
+        ("unsupported_media_type", api.send("POST", LIST, &[], "{}").await),
+        ("malformed_json", api.send("POST", LIST, &[JSON], r#"{"name": }"#).await),
+        ("validation_failed", api.post(LIST, &json!({"name": 7, "events": ["no"], "colour": 1})).await),
+        ("invalid_parameters", api.get(&with("limit=0&page=2")).await),
+        ("query_too_long", api.get(&with(&"a".repeat(4097))).await),
+    ]
+}
+
+async fn of_unfinished_bodies(api: &Api) -> Problems {
+    let (slow, mut broken) = (half_a_body(api).await, half_a_body(api).await);
+    broken.shutdown().await.unwrap();
+    let (slow, broken) = tokio::join!(answer_on(slow), answer_on(broken));
+    vec![("body_too_slow", slow), ("incomplete_body", broken)]
+}
+
+async fn half_a_body(api: &Api) -> TcpStream {
+    let Api { address, session } = api;
+    let cookie = session.as_ref().unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "POST {LIST} HTTP/1.1\r\nhost: {address}\r\ncookie: sessionid={cookie}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+async fn answer_on(mut stream: TcpStream) -> Answer {
+    let mut answer = String::new();
+    timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+    let mut lines = head.lines();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let headers = lines.map(|line| line.split_once(": ").unwrap());
+    let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+    Answer { status, headers, text: text.to_owned() }
+}
+
+async fn of_states(system: &System) -> Problems {
+    let admin = async || system.admin(Uuid::new_v4()).await;
+    let (full, deleting, paused) = (admin().await, admin().await, admin().await);
+    full.create(URL, QUOTES).await;
+    for _ in 0..10 {
+        let webhook = deleting.create(URL, QUOTES).await.id;
+        assert_eq!(deleting.delete(&format!("{LIST}{webhook}/")).await.status, 204);
+    }
+    let webhook = format!("{LIST}{}/", paused.create(URL, QUOTES).await.id);
+    let cancelling = admin().await;
+    let waiting = cancelling.create(URL, QUOTES).await.id;
+    // As if the next step of a cancellation were not due yet.
+    let task = "INSERT INTO webhook_tasks (webhook_id, task, leased_until, until)";
+    system.sql(&format!("{task} VALUES ('{waiting}', 'cancel', 'infinity', now())")).await;
+    let recover = json!({"since": "2026-01-01T00:00:00Z"});
+    assert_eq!(paused.patch(&webhook, &json!({"is_active": false})).await.status, 200);
+    vec![
+        ("too_many_webhooks", full.post(LIST, &registration()).await),
+        ("too_many_deleted_webhooks", deleting.post(LIST, &registration()).await),
+        ("cancelling", cancelling.post(&format!("{LIST}{waiting}/recover/"), &recover).await),
+        ("webhook_inactive", paused.ask(&format!("{webhook}test/")).await),
+    ]
+}
+
+/// Of the unknown sessions, one is looked up at a time. Most of the others are turned away before a look-up ends.
+async fn of_a_database_that_waits(system: &System, api: &Api) -> Problems {
+    let lock = system.database_session("BEGIN; LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE").await;
+    let unavailable = api.get(LIST).await;
+    drop(lock);
+    let _lock = system.database_session("BEGIN; LOCK TABLE admin_sessions IN ACCESS EXCLUSIVE MODE").await;
+    let strangers = (0..10).map(|number| Api { session: Some(format!("stranger-{number}")), ..api.clone() });
+    let answers = join_all(strangers.map(async |stranger| stranger.get(LIST).await)).await;
+    let busy = answers.into_iter().find(|answer| answer.json()["code"] == "busy").unwrap();
+    vec![("unavailable", unavailable), ("busy", busy)]
+}
+
+/// An API that keeps less, lets a session ask once in a minute, and whose table is broken at last.
+async fn of_another_api(system: &System) -> Problems {
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create(URL, QUOTES).await.id;
+    system.start(Service::Ingest).await;
+    let timestamp = "2020-03-01T09:30:00Z".to_owned();
+    system.upstream.publish(&[Event { timestamp, ..Event::now(EventType::QuoteClosed, tenant) }]).await;
+    let delivery = api.newest_in(&webhook, "pending").await;
+    system.stop(Service::Ingest).await;
+    system.stop(Service::Api).await;
+    let mut variables = system.variables.clone();
+    for (name, value) in
+        [("RETENTION__KEEP", "30days"), ("API__RATE_LIMIT_PER_MINUTE", "1"), ("API__RATE_LIMIT_BURST", "1")]
+    {
+        variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
+    }
+    system.start_with(Service::Api, Settings::from_sources(None, variables).unwrap()).await;
+    let [first, second] = [system.admin(tenant).await, system.admin(tenant).await];
+    let resend = format!("{LIST}{webhook}/deliveries/{}/resend/", delivery["id"].as_str().unwrap());
+    let too_old = first.ask(&resend).await;
+    let too_many = first.get(LIST).await;
+    system.sql("ALTER TABLE webhooks RENAME COLUMN name TO title").await;
+    vec![
+        ("too_old", too_old),
+        ("too_many_requests", without_wait(too_many)),
+        ("internal_error", second.get(LIST).await),
+    ]
+}
+
+/// Hides the seconds to wait, which the header and the text agree on.
+fn without_wait(mut answer: Answer) -> Answer {
+    let (_, wait) = answer.headers.iter_mut().find(|(name, _)| name == "retry-after").unwrap();
+    assert!((1..=60).contains(&wait.parse::<u8>().unwrap()), "{wait}");
+    answer.text = answer.text.replace(&format!("in {wait} s"), "in [seconds] s");
+    *wait = "[seconds]".to_owned();
+    answer
+}

@@ -1,0 +1,343 @@
+//! Sending deliveries again.
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    events::Event,
+    history,
+    processes::{Process, with_api_address},
+    proxy::{Mode, Proxy},
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use service_kit::Settings;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+fn resend(webhook: &str, delivery: &Value) -> String {
+    format!("/api/v1/webhooks/{webhook}/deliveries/{}/resend/", delivery["id"].as_str().expect("a delivery"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let delivery = api.newest_in(&webhook, "succeeded").await;
+        for (nth, state) in ["succeeded", "dropped", "cancelled"].into_iter().enumerate() {
+            system.sql(&format!("UPDATE deliveries SET state = '{state}' WHERE webhook_id = '{webhook}'")).await;
+            let answer = api.ask(&resend(&webhook, &delivery)).await;
+            assert_eq!(answer.status, 202, "{state}: {}", answer.text);
+            assert_eq!(answer.json()["id"], delivery["id"]);
+            receiver.wait_for(nth + 2, SOON).await;
+            let sent = api.newest_in(&webhook, "succeeded").await;
+            assert_eq!(sent["attempts"], nth + 2);
+        }
+        let received = receiver.received();
+        assert_eq!(received.len(), 4);
+        for one in &received {
+            assert_eq!((one.header("x-service-webhook-id"), &one.body), (delivery["id"].as_str(), &received[0].body));
+        }
+        let promised =
+            format!("SELECT count(*) FROM promised_jobs WHERE delivery_id = '{}'", delivery["id"].as_str().unwrap());
+        assert_eq!(system.count(&promised).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
+    let options = Options { schedule: "400ms,3600s", ..Options::default() };
+    System::run(options, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(500));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(2, SOON).await;
+        let waiting = eventually("two attempts have failed", SOON, || async {
+            let newest = api.log(&webhook, "").await["data"][0].clone();
+            (newest["attempts"] == 2).then_some(newest)
+        })
+        .await;
+        assert_eq!(api.ask(&resend(&webhook, &waiting)).await.status, 202);
+        // The first and the second attempt of the fresh run are 400 ms apart, as the schedule says.
+        receiver.wait_for(4, SOON).await;
+        let late = eventually("four attempts have failed", SOON, || async {
+            let newest = api.log(&webhook, "").await["data"][0].clone();
+            (newest["attempts"] == 4).then_some(newest)
+        })
+        .await;
+        assert_eq!(late["state"], "retrying");
+        assert!(late["first_failed_at"].as_str() > waiting["first_failed_at"].as_str());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_at_once_make_one_run() {
+    System::run(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let delivery = api.newest_in(&webhook, "succeeded").await;
+        // Without a dispatcher, no run ends before the last request has come.
+        system.stop(Service::Dispatcher).await;
+        let path = resend(&webhook, &delivery);
+        for answer in join_all((0..20).map(|_| api.ask(&path))).await {
+            assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")));
+        }
+        assert_eq!(system.upstream.ready(&system.names.main()).await, 1);
+        system.start(Service::Dispatcher).await;
+        let sent = api.newest_in(&webhook, "succeeded").await;
+        assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(2), 2));
+    })
+    .await;
+}
+
+/// Asks for a resend while the second attempt is under way. Every later attempt succeeds. Returns the numbers of the
+/// attempts in the log.
+async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    System::run(Options { dispatchers, timeout: "15s", ..Options::default() }, async |system| {
+        let gate = CancellationToken::new();
+        let opened = gate.clone();
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let slow = behaviour(move |_, nth| match nth {
+            1 => Reply::status(500),
+            2 => Reply::status(500).once(&opened),
+            _ => Reply::ok(),
+        });
+        let receiver = Receiver::start(&system.ca, slow);
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(2, SOON).await;
+        let during = api.log(&webhook, "").await["data"][0].clone();
+        assert_eq!(during["attempts"], 1, "the second attempt is under way");
+        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        gate.cancel();
+        let sent = api.newest_in(&webhook, "succeeded").await;
+        let log = api.delivery(&webhook, sent["id"].as_str().expect("the log shows it")).await["attempt_log"]
+            .as_array()
+            .expect("the log shows it")
+            .clone();
+        assert_eq!(log.last().expect("the log shows it")["outcome"], "success");
+        assert_eq!(receiver.received().len(), 3);
+        numbers = log.iter().map(|attempt| attempt["attempt"].as_u64().expect("the log shows it")).collect();
+    })
+    .await;
+    numbers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_during_an_attempt_begins_after_it() {
+    assert_eq!(resent_during_an_attempt(1).await, [1, 2, 3]);
+}
+
+/// Another dispatcher does not know of the attempt under way: whichever ends first is the second one in the ledger.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_during_an_attempt_may_begin_beside_it_elsewhere() {
+    let numbers = resent_during_an_attempt(2).await;
+    assert!(numbers == [1, 2] || numbers == [1, 2, 3], "{numbers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_during_the_very_first_attempt_joins_it() {
+    System::run(Options { timeout: "15s", ..Options::default() }, async |system| {
+        let gate = CancellationToken::new();
+        let opened = gate.clone();
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let slow = behaviour(move |_, _| Reply::ok().once(&opened));
+        let receiver = Receiver::start(&system.ca, slow);
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(1, SOON).await;
+        let during = api.newest_in(&webhook, "pending").await;
+        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        gate.cancel();
+        let sent = api.newest_in(&webhook, "succeeded").await;
+        assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(1), 1));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_its_webhook_is_paused_a_resend_is_held() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let path = format!("/api/v1/webhooks/{webhook}/");
+        assert_eq!(api.patch(&path, &json!({"is_active": false})).await.status, 200);
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
+        let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'");
+        eventually("the job is held", SOON, || async { (system.count(&held).await == 1).then_some(()) }).await;
+        assert_eq!(receiver.received().len(), 0);
+        assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 200);
+        api.newest_in(&webhook, "succeeded").await;
+        assert_eq!(receiver.received().len(), 1);
+    })
+    .await;
+}
+
+/// Starts a further API with some settings of its own, without waiting until it is ready.
+pub(crate) async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
+    let mut variables = system.variables.clone();
+    variables.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let settings = Settings::from_sources(None, variables).expect("the settings are good");
+    let app = api_service::App::build(&settings).await.expect("the API starts");
+    let api = Api { address: app.address(), ..like.clone() };
+    let stop = CancellationToken::new();
+    tokio::spawn(app.run(stop.clone()));
+    (api, stop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_broker_is_away_nothing_is_begun() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        let (cut_off, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", "amqp://127.0.0.1:1/%2f")], &api).await;
+        for path in [resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/")] {
+            let answer = cut_off.ask(&path).await;
+            assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{path}: {}", answer.text);
+        }
+        assert_eq!(api.log(&webhook, "").await["data"], json!([delivery]));
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+        stop.cancel();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_relies_on_it() {
+    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        let (proxy, url) = Proxy::before(&system.amqp_url);
+        let settings = [("WEBHOOKS__BROKER__URL", url.as_str()), ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "3s")];
+        let (stalled, stop) = api_with(&system, &settings, &api).await;
+        let (resend, test) = (resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/"));
+        // An accepted test shows that there is a connection.
+        eventually("a test is taken", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) }).await;
+        let before = api.log(&webhook, "").await["data"].clone();
+
+        proxy.set(Mode::Stall);
+        let (refused, refused_test) = tokio::join!(stalled.ask(&resend), stalled.ask(&test));
+        assert_eq!((refused.status, refused_test.status), (503, 503), "{}", refused.text);
+        // The test delivery stays, cancelled: its job may be on the queue all the same, and must find it.
+        let mut after = api.log(&webhook, "").await["data"].as_array().unwrap().clone();
+        let cancelled = after.remove(0);
+        assert_eq!((&cancelled["state"], &cancelled["is_test"]), (&json!("cancelled"), &json!(true)));
+        assert_eq!(json!(after), before);
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+
+        proxy.set(Mode::Pass);
+        eventually("the connection is back", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) })
+            .await;
+        proxy.set(Mode::Stall);
+        let first = tokio::spawn({
+            let (stalled, resend) = (stalled.clone(), resend.clone());
+            async move { stalled.ask(&resend).await.status }
+        });
+        eventually("a fresh run begins", SOON, || async {
+            (system.count("SELECT count(*) FROM promised_jobs").await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(api.ask(&resend).await.status, 202, "it joins the run");
+        assert_eq!(first.await.unwrap(), 202, "so the run stands");
+        system.sql("UPDATE promised_jobs SET leased_until = now()").await;
+        eventually("the relay of the other API publishes the job", SOON, || async {
+            (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
+        })
+        .await;
+        stop.cancel();
+    })
+    .await;
+}
+
+/// The process dies at the worst moment: the fresh run is committed, and the broker has not got its job.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_survives_the_kill_of_its_process() {
+    System::prepared(Options::default(), async |system| {
+        let variables = with_api_address(&system).await;
+        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+
+        proxy.set(Mode::Stall);
+        let unanswered = tokio::spawn({
+            let (api, resend) = (api.clone(), resend(&webhook, &delivery));
+            async move { api.ask(&resend).await.status }
+        });
+        eventually("the fresh run is in the outbox", SOON, || async {
+            (system.count("SELECT count(*) FROM promised_jobs").await == 1).then_some(())
+        })
+        .await;
+        doomed.kill();
+        assert!(unanswered.await.is_err(), "nobody answered");
+
+        system.start(Service::Dispatcher).await;
+        system.start(Service::Api).await;
+        // As if the dead process's lease had ended.
+        system.sql("UPDATE promised_jobs SET leased_until = now()").await;
+        eventually("the job is published, and the delivery recorded", SOON, || async {
+            let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
+            (system.count(open).await == 0).then_some(())
+        })
+        .await;
+        let received = receiver.received();
+        assert_eq!(received.len(), 1);
+        assert_eq!(received[0].header("x-service-webhook-id"), delivery["id"].as_str());
+        assert_eq!(system.count("SELECT attempts::bigint FROM deliveries").await, 8);
+    })
+    .await;
+}
+
+/// As if the broker's confirm was lost, although a dispatcher had the job already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_taken_back_during_its_first_attempt_ends_as_that_attempt_does() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_secs(1))));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 1).await;
+        let delivery = api.newest_in(&webhook, "dropped").await;
+        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
+        receiver.wait_for(1, SOON).await;
+        let of = format!("webhook_id = '{webhook}'");
+        system.sql(&format!("UPDATE deliveries SET state = 'dropped', run_base = 0 WHERE {of}")).await;
+        let attempts = format!("SELECT attempts::bigint FROM deliveries WHERE {of}");
+        eventually("the attempt is recorded", SOON, || async { (system.count(&attempts).await == 8).then_some(()) })
+            .await;
+        let succeeded = format!("SELECT count(*) FROM deliveries WHERE {of} AND state = 'succeeded' AND run_base = 7");
+        assert_eq!(system.count(&succeeded).await, 1);
+    })
+    .await;
+}

@@ -1,0 +1,148 @@
+//! Snapshots of answers. What differs from run to run is hidden, and its shape is checked.
+
+use std::{collections::BTreeSet, ffi::OsString, fs};
+
+use end_to_end::{api::Answer, servers::repository};
+use insta::Settings;
+use serde_json::{Map, Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use uuid::Uuid;
+
+use crate::rest::order::assert_documented;
+
+/// Headers that may differ from run to run: of the connection, not of the answer.
+const OMITTED: [&str; 3] = ["connection", "content-length", "date"];
+
+/// The committed description of the API.
+pub(crate) fn described() -> Value {
+    let file = repository().join("proto-schemas/openapi.json");
+    serde_json::from_str(&fs::read_to_string(file).expect("it is committed")).expect("it is JSON")
+}
+
+/// The snapshots of one folder.
+pub(crate) struct Snapshots {
+    folder: &'static str,
+    document: Value,
+    compared: BTreeSet<String>,
+}
+
+impl Snapshots {
+    pub(crate) fn of(folder: &'static str) -> Self {
+        Self { folder, document: described(), compared: BTreeSet::new() }
+    }
+
+    /// Compares an answer's status, headers and body with the snapshot of this name.
+    pub(crate) fn compare(&mut self, name: &str, answer: &Answer) {
+        let body = if is_json(answer) { answer.json() } else { json!(answer.text) };
+        self.compare_with(name, answer, &body);
+    }
+
+    /// The same with something else in the body's place.
+    pub(crate) fn compare_with(&mut self, name: &str, answer: &Answer, body: &Value) {
+        if is_json(answer) {
+            assert_documented(&self.document, name, answer);
+        }
+        let mut headers: Map<_, _> = answer.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        assert_eq!(headers.len(), answer.headers.len(), "each header is sent once: {:?}", answer.headers);
+        headers.retain(|name, _| !OMITTED.contains(&name.as_str()));
+        let mut answer = json!({"status": answer.status, "headers": headers, "body": body});
+        hide("", &mut answer);
+        let mut settings = Settings::new();
+        settings.set_sort_maps(true);
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.set_snapshot_path(format!("snapshots/{}", self.folder));
+        settings.bind(|| insta::assert_json_snapshot!(name, answer));
+        assert!(self.compared.insert(name.to_owned()), "{name} has one snapshot");
+    }
+
+    /// Asserts that an answer was compared for each of these names, and that there is no other snapshot.
+    pub(crate) fn are_of<'n>(self, names: impl Iterator<Item = &'n Value>) {
+        assert_eq!(self.compared, names.map(|name| name.as_str().expect("a name").to_owned()).collect());
+        let folder = repository().join("tests/tests/service/rest/snapshots").join(self.folder);
+        let files = fs::read_dir(folder).expect("there are snapshots").map(|file| file.expect("a file").file_name());
+        let expected: BTreeSet<_> = self.compared.iter().map(|name| format!("{name}.snap").into()).collect();
+        assert_eq!(files.collect::<BTreeSet<OsString>>(), expected);
+    }
+}
+
+fn is_json(answer: &Answer) -> bool {
+    answer.header("content-type").is_some_and(|media_type| media_type.ends_with("json"))
+}
+
+/// Puts a placeholder in the place of what differs from run to run. Another shape fails the test. Null is shown.
+fn hide(path: &str, value: &mut Value) {
+    match (shape_of(path), value) {
+        (_, Value::Null) => {}
+        (Some(shape), value) => *value = shape(value).unwrap_or_else(|| panic!("{path} is {value}")).into(),
+        (None, Value::Object(members)) => {
+            members.iter_mut().for_each(|(name, member)| hide(&format!("{path}.{name}"), member));
+        }
+        (None, Value::Array(items)) => items.iter_mut().for_each(|item| hide(&format!("{path}[]"), item)),
+        (None, _) => {}
+    }
+}
+
+/// Returns the placeholder of a value that has the shape.
+type Shape = fn(&Value) -> Option<String>;
+
+/// The shape of what differs. A list's items are like the answer that shows one alone.
+fn shape_of(path: &str) -> Option<Shape> {
+    Some(match path.replace(".data[]", "").as_str() {
+        ".headers.location" => location,
+        ".headers.x-request-id" | ".body.request_id" | ".body.request.headers.X-Service-Webhook-Id" => id,
+        ".body.id" | ".body.webhook_id" | ".body.event_id" => id,
+        ".body.notice_id" | ".body.details.recovery_id" => id,
+        ".body.webhooks[].webhook_id" | ".body.webhooks[].delivery.id" => id,
+        ".body.received_at" | ".body.webhooks[].delivery.created_at" => time,
+        ".body.created_at" | ".body.updated_at" | ".body.last_success_at" | ".body.occurred_at" => time,
+        ".body.failing_since" | ".body.last_failure.at" | ".body.from" | ".body.to" => time,
+        ".body.first_failed_at" | ".body.next_attempt_at" | ".body.finished_at" => time,
+        ".body.attempt_log[].started_at" | ".body.attempt_log[].signed_at" => time,
+        ".body.attempt_log[].duration_ms" | ".body.total.duration_ms.p50" | ".body.total.duration_ms.p95" => {
+            |value| value.is_u64().then(|| "[milliseconds]".to_owned())
+        }
+        ".body.url" | ".body.attempt_log[].url" => url,
+        ".body.signing_secret" => secret,
+        ".body.next_cursor" => cursor,
+        _ => return None,
+    })
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 36 && Uuid::try_parse(text).is_ok()
+}
+
+fn id(value: &Value) -> Option<String> {
+    is_id(value.as_str()?).then(|| "[uuid]".to_owned())
+}
+
+fn time(value: &Value) -> Option<String> {
+    let text = value.as_str()?;
+    (text.ends_with('Z') && OffsetDateTime::parse(text, &Rfc3339).is_ok()).then(|| "[time]".to_owned())
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn secret(value: &Value) -> Option<String> {
+    is_hex(value.as_str()?.strip_prefix("whsec_")?, 64).then(|| "[secret]".to_owned())
+}
+
+fn cursor(value: &Value) -> Option<String> {
+    is_hex(value.as_str()?, 32).then(|| "[cursor]".to_owned())
+}
+
+/// The port of a receiver's URL.
+fn url(value: &Value) -> Option<String> {
+    let (port, path) = value.as_str()?.strip_prefix("https://localhost:")?.split_once('/')?;
+    port.parse::<u16>().ok().map(|_| format!("https://localhost:[port]/{path}"))
+}
+
+/// The ids in a path.
+fn location(value: &Value) -> Option<String> {
+    let text = value.as_str().filter(|text| text.starts_with('/'))?;
+    let segments: Vec<_> = text.split('/').map(|segment| if is_id(segment) { "[uuid]" } else { segment }).collect();
+    Some(segments.join("/"))
+}

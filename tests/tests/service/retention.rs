@@ -1,0 +1,134 @@
+//! What is too old goes and what waits stays, without holding anybody up.
+mod days;
+mod leftovers;
+mod log;
+mod resend;
+mod upgrade;
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    receiver::{Receiver, always},
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use ledger::{Cleaning, Day, Finished, Leader, Ledger, Search, Searched};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+fn ledger(system: &System) -> Ledger {
+    system.ledger_as("retention", 2)
+}
+
+async fn leader(system: &System) -> Leader {
+    let ledger = ledger(system);
+    // An ingest that has just stopped leads until the database has ended its session.
+    eventually("nobody else leads", SOON, || async { ledger.candidate().await.unwrap().lead().await.unwrap().ok() })
+        .await
+}
+
+/// Cleans to the end. Returns how many rows each chunk deleted.
+async fn clean(leader: &mut Leader, cleaning: Cleaning) -> Vec<u64> {
+    let (mut chunks, mut rest) = (Vec::new(), Some(cleaning));
+    while let Some(cleaning) = rest {
+        let cleaned = leader.clean(&cleaning).await.unwrap();
+        chunks.push(cleaned.rows);
+        rest = cleaned.rest;
+    }
+    chunks
+}
+
+/// Walks the tables beside the log once. Returns how many rows each step deleted.
+async fn clear(leader: &mut Leader) -> Vec<u32> {
+    let mut gone = Vec::new();
+    loop {
+        let cleared = leader.leftovers_clear(today() - KEEP).await.unwrap();
+        gone.push(cleared.gone);
+        if cleared.is_last {
+            return gone;
+        }
+    }
+}
+
+/// Searches a day to the end. Returns the proof that nothing waits, or the day, and the number of steps.
+async fn search(leader: &mut Leader, day: impl Into<Day>) -> (Result<Finished, Day>, usize) {
+    let (mut search, mut steps) = (Search::from(day.into()), 0);
+    loop {
+        steps += 1;
+        match leader.day_search(search).await.unwrap() {
+            Searched::Further(further) => search = further,
+            Searched::Waiting(day) => return (Err(day), steps),
+            Searched::Nothing(finished) => return (Ok(finished), steps),
+        }
+    }
+}
+
+/// Drops a day in which nothing waits.
+async fn drop_day(leader: &mut Leader, day: impl Into<Day>) {
+    let finished = search(leader, day).await.0.expect("nothing waits");
+    leader.day_drop(&finished).await.unwrap();
+}
+
+/// A webhook and its receiver, which answers 200.
+struct Subscribed {
+    tenant: Uuid,
+    webhook: String,
+    receiver: Receiver,
+}
+
+impl Subscribed {
+    async fn new(system: &System) -> Self {
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.start(Service::Api).await;
+        let created = system.admin(tenant).await.create(&receiver.url("/"), &[EventType::QuoteClosed.as_str()]).await;
+        Self { tenant, webhook: created.id, receiver }
+    }
+
+    /// Inserts deliveries with one attempt each. Their events fired at `at`, a millisecond apart, and were received at
+    /// `came`. Both are SQL expressions.
+    async fn past(&self, system: &System, count: usize, state: &str, at: &str, came: &str) {
+        let Self { tenant, webhook, .. } = self;
+        system
+            .sql(&format!(
+                "WITH past AS MATERIALIZED ( \
+                    SELECT i, gen_random_uuid() AS event, \
+                           date_trunc('milliseconds', {at}) + i * interval '1 millisecond' AS at \
+                    FROM generate_series(1, {count}) AS i \
+                 ), named AS MATERIALIZED ( \
+                    SELECT *, (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || \
+                              '8' || substr(md5(event::text), 1, 3) || '8' || substr(md5(event::text), 4, 15))::uuid AS id \
+                    FROM past \
+                 ), event AS ( \
+                    INSERT INTO events (occurred_at, id, tenant_id, event_type, body, received_at) \
+                    SELECT at, event, '{tenant}', 'quote.closed', '{{}}', {came} FROM past \
+                 ), attempt AS ( \
+                    INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, answer_head) \
+                    SELECT id, 1, 'https://localhost/', at, at, 1000, 'success', '' FROM named \
+                 ) INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts, created_at) \
+                   SELECT id, '{webhook}', event, 'quote.closed', '{state}', 1, {came} FROM named"
+            ))
+            .await;
+    }
+}
+
+async fn rows(system: &System, table: &str) -> i64 {
+    system.count(&format!("SELECT count(*) FROM {table}")).await
+}
+
+async fn partitions(system: &System, day: time::Date) -> i64 {
+    let suffix = day.to_string().replace('-', "");
+    system.count(&format!("SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_{suffix}'")).await
+}
+
+fn today() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+fn options() -> Options {
+    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RETENTION__KEEP", "30days".to_owned())];
+    Options { settings: settings.to_vec(), ..Options::default() }
+}

@@ -1,0 +1,155 @@
+//! Rows of the tables beside the log of deliveries.
+
+use std::collections::BTreeSet;
+
+use end_to_end::system::{Service, System};
+
+use crate::retention::{Subscribed, clear, leader, options, rows};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_table_has_a_retention() {
+    System::prepared(options(), async |system| {
+        let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
+                      AND relnamespace = 'public'::regnamespace";
+        let present = async || system.sql(tables).await.iter().map(|row| row.get(0)).collect::<BTreeSet<String>>();
+        let retained: BTreeSet<String> = ledger::retained_tables().map(str::to_owned).collect();
+        assert_eq!(present().await, retained, "a table is missing in ledger/src/upkeep/leftovers.rs, or one is gone");
+        system.sql("CREATE TABLE added (id uuid)").await;
+        assert!(present().await.contains("added"), "it would be noticed");
+    })
+    .await;
+}
+
+/// Fills these tables with rows that are to go and rows that are needed.
+async fn fill(system: &System, webhook: &str) {
+    let waiting = format!("(SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'pending' LIMIT 1)");
+    let ended = format!("(SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'dropped' LIMIT 1)");
+    let gone = "gen_random_uuid()";
+    for (into, values) in [
+        (
+            "held_jobs",
+            vec![format!("'{webhook}', {waiting}"), format!("'{webhook}', {ended}"), format!("'{webhook}', {gone}")],
+        ),
+        (
+            "promised_jobs (delivery_id, leased_until)",
+            vec![format!("{waiting}, now() - interval '2 days'"), format!("{gone}, now() - interval '2 days'")],
+        ),
+        (
+            "suspect_jobs (delivery_id, tries, marked_at, parked_as)",
+            vec![
+                // This job is parked among the dead ones, and its delivery waits for it.
+                format!("{waiting}, 0, now() - interval '40 days', 'poison'"),
+                format!("{gone}, 0, now() - interval '40 days', 'poison'"),
+                format!("{gone}, 0, now(), 'unknown_delivery'"),
+                format!("{gone}, 2, now() - interval '1 hour', NULL"),
+            ],
+        ),
+        (
+            "requeued_jobs (delivery_id, attempt, requeued_at)",
+            vec![format!("{waiting}, 1, now() - interval '2 days'"), format!("{ended}, 1, now() - interval '4 days'")],
+        ),
+        (
+            "recoveries (id, webhook_id, since, reached, finished_at)",
+            vec![
+                format!("{gone}, '{webhook}', now(), {gone}, NULL"),
+                format!("{gone}, '{webhook}', now(), {gone}, now() - interval '29 days'"),
+                format!("{gone}, {gone}, now(), {gone}, NULL"),
+            ],
+        ),
+        (
+            "unsuccessful_deliveries (delivery_id, webhook_id, state)",
+            vec![format!("{gone}, '{webhook}', 'dropped'"), format!("{gone}, '{webhook}', 'retrying'")],
+        ),
+        (
+            "erased_deliveries",
+            vec![
+                "'00000000-0001-8000-8000-000000000001'".to_owned(),
+                "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"
+                    .to_owned(),
+            ],
+        ),
+        ("slow_webhooks", vec![format!("'{webhook}', now()"), format!("{gone}, now()")]),
+        ("webhook_health", vec![format!("'{webhook}', now(), 0"), format!("{gone}, now(), 0")]),
+    ] {
+        let values = values.join("), (");
+        system.sql(&format!("INSERT INTO {into} VALUES ({values})")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        subscribed.past(&system, 1, "pending", "now()", "now()").await;
+        subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
+        // The API's outbox relay would publish what is in the outbox.
+        system.stop(Service::Api).await;
+        fill(&system, &subscribed.webhook).await;
+        // A mark that a dispatcher left behind. Its delivery still exists.
+        let mark =
+            "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
+        system.sql(mark).await;
+        let mut leader = leader(&system).await;
+        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 11);
+        for (table, left) in [
+            ("held_jobs", 2),
+            ("promised_jobs", 1),
+            ("suspect_jobs", 3),
+            ("requeued_jobs", 1),
+            ("recoveries", 2),
+            ("unsuccessful_deliveries", 1),
+            ("erased_deliveries", 1),
+            ("slow_webhooks", 1),
+            ("webhook_health", 1),
+        ] {
+            assert_eq!(rows(&system, table).await, left, "{table}");
+        }
+        let parked = "SELECT count(*) FROM suspect_jobs JOIN deliveries ON id = delivery_id WHERE parked_as = 'poison'";
+        assert_eq!(system.count(parked).await, 1, "the job of a delivery that waits stays parked");
+        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_is_walked_in_bounded_steps_beyond_what_stays() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let webhook = &subscribed.webhook;
+        subscribed.past(&system, 6_000, "dropped", "now()", "now()").await;
+        system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
+        // Their ids come after those of all rows that stay.
+        let last = "('ffffffff' || substr(gen_random_uuid()::text, 9))::uuid";
+        system.sql(&format!("INSERT INTO held_jobs SELECT '{webhook}', {last} FROM generate_series(1, 6000)")).await;
+        let gone = clear(&mut leader(&system).await).await;
+        assert_eq!((rows(&system, "held_jobs").await, gone.iter().sum::<u32>()), (6_000, 6_000));
+        assert!(gone.iter().all(|gone| *gone <= 5_000), "{gone:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_of_a_deleted_webhook_is_kept_for_90_days_however_long_it_is() {
+    System::prepared(options(), async |system| {
+        let [kept, old] = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
+        let add = async |webhook, action: &str, days: u32, count: u32| {
+            let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
+            let row = format!(
+                "gen_random_uuid(), '{webhook}', 'somebody', '{action}', '{{}}', now() - interval '{days} days'"
+            );
+            system.sql(&format!("INSERT INTO history ({columns}) SELECT {row} FROM generate_series(1, {count})")).await;
+        };
+        add(kept, "resent", 100, 30_000).await;
+        add(kept, "deleted", 89, 1).await;
+        add(old, "created", 100, 1).await;
+        add(old, "deleted", 91, 1).await;
+        // As if the table were so large that nothing is worth reading all of it.
+        for plan in ["seqscan", "hashjoin", "mergejoin", "material", "memoize"] {
+            let alter = format!("format('ALTER DATABASE %I SET enable_{plan} = off', current_database())");
+            system.sql(&format!("DO $$ BEGIN EXECUTE {alter}; END $$")).await;
+        }
+        let gone = clear(&mut leader(&system).await).await;
+        assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (2, 30_001));
+    })
+    .await;
+}

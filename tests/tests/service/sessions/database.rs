@@ -1,0 +1,179 @@
+//! Sessions in the table `admin_sessions`, and the operators' command line.
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use end_to_end::{
+    api::Api,
+    processes::binary,
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use serde_json::json;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::sessions::application::with;
+
+const LIST: &str = "/api/v1/webhooks/";
+
+/// Runs `webhookctl session …`.
+fn session(system: &System, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(binary("webhookctl"))
+        .arg("session")
+        .args(arguments)
+        .env_clear()
+        .envs(&system.variables)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input may have ended already.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(output: &[u8]) -> &str {
+    std::str::from_utf8(output).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_looked_up_while_all_connections_for_requests_are_held_which_is_not_for_long() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        let hold = system.database_session("BEGIN; LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE").await;
+        let path = format!("{LIST}{webhook}/deliveries/");
+        let mut slow: JoinSet<_> = (0..4)
+            .map(|_| {
+                let (api, path) = (api.clone(), path.clone());
+                async move { api.get(&path).await }
+            })
+            .collect();
+        system.wait_for_locked_out(1).await;
+        assert_eq!(with(&api, "unknown").get(LIST).await.status, 401);
+        while let Some(answer) = slow.join_next().await {
+            let answer = answer.unwrap();
+            assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unavailable")), "{}", answer.text);
+        }
+        assert_eq!(api.get(LIST).await.status, 200, "it goes on");
+        drop(hold);
+        eventually("the log is read again", SOON, || async { (api.get(&path).await.status == 200).then_some(()) })
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_session_is_not_logged_in_from_then_on() {
+    System::shared(async |system| {
+        let api = system.anonymous().await;
+        let tenant = Uuid::new_v4().to_string();
+        for by_input in [false, true] {
+            let created = session(&system, &["create", "--tenant", &tenant], "");
+            let id = text(&created.stdout).trim().to_owned();
+            let kept = session(&system, &["create", "--tenant", &tenant], "");
+            assert_eq!(with(&api, &id).get(LIST).await.status, 200);
+            let line = format!("{id}\n");
+            let (argument, input) = if by_input { ("-", line.as_str()) } else { (id.as_str(), "") };
+            let revoked = session(&system, &["revoke", argument], input);
+            assert_eq!((revoked.status.code(), text(&revoked.stdout)), (Some(0), "the session is revoked\n"));
+            assert_eq!(with(&api, &id).get(LIST).await.status, 401);
+            assert_eq!(with(&api, text(&kept.stdout).trim()).get(LIST).await.status, 200);
+            let again = session(&system, &["revoke", argument], input);
+            let said = (again.status.code(), text(&again.stdout), text(&again.stderr));
+            assert_eq!(said, (Some(1), "", "webhookctl: there is no such session\n"));
+        }
+        let nothing = session(&system, &["revoke", "-"], "\n");
+        assert_eq!(nothing.status.code(), Some(2));
+        assert_eq!(text(&nothing.stderr), "webhookctl: standard input holds no session id\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expired_sessions_are_refused_and_deleted_in_time() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let live = system.admin(Uuid::new_v4()).await;
+        let expired = system.session(Uuid::new_v4(), "admin", Duration::ZERO).await;
+        system
+            .sql(
+                "INSERT INTO admin_sessions (id_sha256, tenant_id, user_id, role, expires_at) \
+                 SELECT sha256(n::text::bytea), gen_random_uuid(), 'u', 'admin', now() - interval '1 s' \
+                 FROM generate_series(1, 2500) n",
+            )
+            .await;
+        assert_eq!((live.get(LIST).await.status, expired.get(LIST).await.status), (200, 401));
+        assert_eq!(system.count("SELECT count(*) FROM admin_sessions").await, 2502);
+        system.start(Service::Ingest).await;
+        eventually("only the live one is left", SOON, async || {
+            (system.count("SELECT count(*) FROM admin_sessions").await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(live.get(LIST).await.status, 200);
+    })
+    .await;
+}
+
+/// Asks again and again until the session is known to be unknown. Counts the answers that tell to come later.
+async fn refused_until_unknown(stranger: Api, crowded: Arc<AtomicUsize>) {
+    loop {
+        let answer = stranger.get(LIST).await;
+        match answer.status {
+            401 => return,
+            503 if answer.json()["code"] == json!("busy") => {
+                assert_eq!(answer.header("retry-after"), Some("5"));
+                crowded.fetch_add(1, Ordering::Relaxed);
+            }
+            // The one whose turn it was.
+            503 => {}
+            other => panic!("{other}: {}", answer.text),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_unknown_sessions_leaves_connections_to_known_ones() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let known = system.admin(Uuid::new_v4()).await;
+        assert_eq!(known.get(LIST).await.status, 200);
+        // Of the four connections in tests, session look-ups have two, and unknown sessions one of these.
+        let hold = system.database_session("BEGIN; LOCK TABLE admin_sessions IN ACCESS EXCLUSIVE MODE").await;
+        let crowded = Arc::new(AtomicUsize::new(0));
+        let mut flood = JoinSet::new();
+        for number in 0..20 {
+            flood.spawn(refused_until_unknown(with(&known, &format!("stranger-{number}")), Arc::clone(&crowded)));
+        }
+        eventually("many are told to come later", SOON, async || {
+            assert!(system.locked_out().await <= 1, "one look-up of a stranger at a time");
+            (crowded.load(Ordering::Relaxed) >= 100).then_some(())
+        })
+        .await;
+        // Each look-up is given up after a second.
+        let found = eventually("the known one is found", SOON, || async {
+            let answer = known.get(LIST).await;
+            assert!(matches!(answer.status, 200 | 503), "{}", answer.text);
+            assert_ne!(answer.json()["code"], json!("busy"), "no stranger is in its way");
+            (answer.status == 200).then_some(())
+        });
+        let release = async {
+            system.wait_for_locked_out(2).await;
+            drop(hold);
+        };
+        tokio::join!(found, release);
+        flood.join_all().await;
+    })
+    .await;
+}

@@ -1,0 +1,95 @@
+//! What happens while a page is open in a browser.
+
+use std::time::Duration;
+
+use end_to_end::{
+    browser::{Browser, Kind},
+    receiver::{Receiver, always},
+    system::{Service, System},
+    tools::Tool,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use uuid::Uuid;
+
+use crate::console::http::console;
+
+/// A log-in page of another origin. Returns its address.
+async fn business_application() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = connection.read(&mut [0; 4096]).await;
+                let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 17\r\nconnection: close\r\n\r\nThe log-in's page";
+                let _ = connection.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    format!("http://{address}/log-in")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_after_the_sessions_end_leads_to_the_log_in_of_another_origin() {
+    if !Tool::Chromium.is_used() {
+        return;
+    }
+    let login = business_application().await;
+    System::prepared(console(&[("CONSOLE__LOGIN_URL", &login)]), async |system| {
+        system.start(Service::Api).await;
+        let admin = system.admin(Uuid::new_v4()).await;
+        admin.create("https://localhost/", &["quote.closed"]).await;
+        let browser = Browser::start(admin.address, Kind::default()).await;
+        browser.open("/console/assets/icon.svg").await;
+        let cookie = json!({"name": "sessionid", "value": admin.session, "url": format!("http://{}/", admin.address)});
+        browser.own("Network.setCookie", cookie).await;
+        browser.open("/console/").await;
+        browser.shows("A test").await;
+        system.sql("DELETE FROM admin_sessions").await;
+        browser.fill("input[name=q]", "orders").await;
+        browser.press("Search").await;
+        browser.shows("The log-in's page").await;
+        assert!(browser.path().await.starts_with("/log-in?next=http"), "{}", browser.path().await);
+        browser.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_in_place_says_why_it_was_refused() {
+    if !Tool::Chromium.is_used() {
+        return;
+    }
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
+        browser.open("/console/register/").await;
+        browser.fill("input[name=name]", "Orders").await;
+        browser.fill("input[name=url]", &receiver.url("/in")).await;
+        browser.click("input[value='quote.closed']").await;
+        browser.click("input[value='return_note.created']").await;
+        browser.press("Register").await;
+        browser.element("#secret").await;
+        browser.click("select[name=event_type] option[value='return_note.created']").await;
+        browser.press("Send a test").await;
+        browser.element("#test-result .good").await;
+        let sent = receiver.wait_for(1, Duration::from_secs(10)).await;
+        assert_eq!(sent[0].header("x-service-event"), Some("return_note.created"));
+        let list = api.get("/api/v1/webhooks/").await.json();
+        let path = format!("/api/v1/webhooks/{}/", list["data"][0]["id"].as_str().unwrap());
+        api.patch(&path, &json!({"is_active": false})).await;
+        browser.press("Send a test").await;
+        browser.shows("The webhook is paused").await;
+        system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
+        browser.press("Send a test").await;
+        browser.shows("Your session has ended, and nothing was changed.").await;
+        browser.element("#secret").await;
+        browser.close().await;
+    })
+    .await;
+}

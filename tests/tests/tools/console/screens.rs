@@ -1,0 +1,299 @@
+//! An administrator's whole way through the console, in a real browser.
+
+use std::time::Duration;
+
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    browser::{Browser, Kind},
+    events::Event,
+    receiver::{Receiver, Reply, always, behaviour, verify},
+    system::{Options, System},
+    tools::Tool,
+    wait::{SOON, eventually},
+};
+use uuid::Uuid;
+
+pub(super) async fn logged_in(system: &System, tenant: Uuid, kind: Kind) -> (Browser, Api) {
+    let api = system.admin(tenant).await;
+    let browser = Browser::start(api.address, kind).await;
+    let link = system.console_link(tenant).await;
+    browser.open(&link[link.find("/console").unwrap()..]).await;
+    browser.press("Continue to the console").await;
+    (browser, api)
+}
+
+fn picture(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../target/console/{name}.png"))
+}
+
+async fn fill_in(browser: &Browser, name: &str, url: &str) {
+    browser.fill("input[name=name]", name).await;
+    browser.fill("input[name=url]", url).await;
+}
+
+pub(super) async fn only_webhook(api: &Api) -> String {
+    let list = api.get("/api/v1/webhooks/").await.json();
+    assert_eq!(list["data"].as_array().unwrap().len(), 1, "{list}");
+    list["data"][0]["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
+    if !Tool::Chromium.is_used() {
+        return;
+    }
+    System::run(Options { schedule: "300ms,600ms", ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
+
+        // The first webhook: what is wrong stands beside its field, and what was right stays.
+        browser.shows("No webhooks yet").await;
+        browser.picture(&picture("empty")).await;
+        browser.press("Register the first webhook").await;
+        fill_in(&browser, "Orders", "http://localhost/").await;
+        browser.click("input[value='quote.closed']").await;
+        browser.press("Register").await;
+        let fault = browser.element("#url-fault:not(:empty)").await.text().await.unwrap();
+        assert!(fault.contains("https"), "{fault}");
+        browser.picture(&picture("refused")).await;
+        browser.fill("input[name=url]", &receiver.url("/in")).await;
+        browser.press("Register").await;
+
+        // The secret, once.
+        let secret = browser.element("#secret").await.text().await.unwrap();
+        assert!(secret.starts_with("whsec_"), "{secret}");
+        browser.press("Send a test").await;
+        browser.element("#test-result .good").await;
+        browser.picture(&picture("registered")).await;
+        let received = receiver.wait_for(1, SOON).await;
+        verify(&received[0], &secret).unwrap();
+        let webhook = only_webhook(&api).await;
+        browser.own("Page.reload", serde_json::json!({})).await;
+        browser.open("/console/").await;
+        browser.shows("All well, last success").await;
+        only_webhook(&api).await;
+
+        let journey = Journey { system: &system, tenant, receiver, browser, api, webhook };
+        journey.fails_and_is_found().await;
+        journey.is_recovered().await;
+        journey.is_changed_and_deleted().await;
+        journey.browser.close().await;
+    })
+    .await;
+}
+
+/// What an administrator does with a webhook.
+struct Journey<'a> {
+    system: &'a System,
+    tenant: Uuid,
+    receiver: Receiver,
+    browser: Browser,
+    api: Api,
+    webhook: String,
+}
+
+impl Journey<'_> {
+    async fn publish(&self) {
+        self.system.upstream.publish(&[Event::now(EventType::QuoteClosed, self.tenant)]).await;
+    }
+
+    /// The open page shows a failure by itself. The delivery's page tells of each attempt, and is found by the event.
+    async fn fails_and_is_found(&self) {
+        let Self { receiver, browser, api, webhook, .. } = self;
+        receiver.behave(behaviour(|_, _| Reply::status(503).body("<b>upgrading</b>")));
+        browser.press("Orders").await;
+        browser.shows("All well").await;
+        self.publish().await;
+        browser.shows("Failing for").await;
+        browser.shows("The log has changed").await;
+        browser.press("The log has changed: show it").await;
+        eventually("the row says dropped", SOON, || async {
+            browser.text().await.contains("dropped quote.closed").then_some(())
+        })
+        .await;
+        browser.press("quote.closed").await;
+        browser.shows("Attempt 3: 503 Service Unavailable").await;
+        browser.click("summary").await;
+        browser.shows("<b>upgrading</b>").await;
+        let path = browser.path().await;
+        let event = api.newest_in(webhook, "dropped").await["event_id"].as_str().unwrap().to_owned();
+
+        // Found again by the event.
+        browser.fill("input[name=id]", &event).await;
+        browser.page.active_element().await.unwrap().send_keys("\u{e007}").await.unwrap();
+        browser.shows("What became of it").await;
+        browser.press("dropped").await;
+        assert_eq!(browser.path().await, path);
+    }
+
+    /// Once the receiver is mended, a delivery is sent again, and another one is recovered.
+    async fn is_recovered(&self) {
+        let Self { receiver, browser, api, webhook, .. } = self;
+        receiver.behave(always(200));
+        browser.press("Send again").await;
+        browser.shows("The delivery is being sent again.").await;
+        browser.element("#timeline .good").await;
+        receiver.behave(always(500));
+        self.publish().await;
+        api.newest_in(webhook, "dropped").await;
+        receiver.behave(always(200));
+        browser.open(&format!("/console/webhooks/{webhook}/recover/")).await;
+        browser.press("Count them").await;
+        browser.shows("1 delivery would be sent again").await;
+        browser.press("Send 1 delivery again").await;
+        browser.shows("1 delivery was sent again").await;
+    }
+
+    /// It is renamed, paused, activated, cancelled and deleted. Its log stays.
+    async fn is_changed_and_deleted(&self) {
+        let Self { browser, webhook, .. } = self;
+        browser.open(&format!("/console/webhooks/{webhook}/settings/")).await;
+        browser.fill("input[name=name]", "Orders <i>2</i>").await;
+        browser.press("Save").await;
+        browser.shows("Orders <i>2</i>").await;
+        browser.press("Pause").await;
+        browser.shows("Paused: nothing is sent.").await;
+        self.publish().await;
+        browser.shows("1 skipped").await;
+        browser.press("Activate").await;
+        browser.shows("Active again.").await;
+        browser.press("Settings").await;
+        browser.click("form[action$='/cancel/'] input[name=confirmed]").await;
+        browser.press("Cancel what waits").await;
+        browser.shows("What waited until now is being cancelled.").await;
+        browser.press("History").await;
+        browser.shows("somebody paused the webhook").await;
+        browser.shows("somebody cancelled what waited").await;
+
+        browser.press("Settings").await;
+        browser.click("form[action$='/delete/'] input[name=confirmed]").await;
+        browser.press("Delete").await;
+        browser.shows("It sends nothing any more").await;
+        browser.press("Webhooks").await;
+        browser.shows("No webhooks yet").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_works_without_script() {
+    if !Tool::Chromium.is_used() {
+        return;
+    }
+    System::shared(async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let kind = Kind { is_without_script: true };
+        let (browser, api) = logged_in(&system, Uuid::new_v4(), kind).await;
+        browser.press("Register the first webhook").await;
+        fill_in(&browser, "Plain", &receiver.url("/in")).await;
+        browser.click("input[value='quote.closed']").await;
+        browser.press("Register").await;
+        let secret = browser.element("#secret").await.text().await.unwrap();
+        browser.press("Send a test").await;
+        browser.shows("A test is on its way.").await;
+        verify(&receiver.wait_for(1, SOON).await[0], &secret).unwrap();
+        let webhook = only_webhook(&api).await;
+        api.newest_in(&webhook, "succeeded").await;
+        browser.page.refresh().await.unwrap();
+        browser.shows("Attempt 1: 200").await;
+        browser.press("Send again").await;
+        receiver.wait_for(2, SOON).await;
+        browser.press("Plain").await;
+        browser.press("Settings").await;
+        browser.press("Pause").await;
+        browser.shows("Paused: nothing is sent.").await;
+        browser.press("Recover").await;
+        browser.press("Count them").await;
+        browser.shows("There are none.").await;
+        browser.press("Settings").await;
+        browser.click("form[action$='/delete/'] input[name=confirmed]").await;
+        browser.press("Delete").await;
+        browser.shows("Deleted. What waited is cancelled.").await;
+        browser.press("Log out").await;
+        browser.shows("Session id").await;
+        browser.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_ends_half_way_loses_nothing_silently() {
+    if !Tool::Chromium.is_used() {
+        return;
+    }
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
+        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        browser.open(&format!("/console/webhooks/{webhook}/settings/")).await;
+        system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
+        browser.shows("Your session has ended. Log in again").await;
+        browser.press("Pause").await;
+        browser.shows("Your session has ended, and nothing was changed.").await;
+        browser.press("Log in").await;
+        browser.shows("Session id").await;
+        let session = system.session(tenant, "admin", Duration::from_secs(600)).await.session.unwrap();
+        browser.fill("#session", "of nobody").await;
+        browser.press("Log in").await;
+        browser.shows("There is no such session").await;
+        browser.picture(&picture("login")).await;
+        browser.fill("#session", &session).await;
+        browser.press("Log in").await;
+        browser.shows("New: no event has come yet.").await;
+        browser.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_wrote_is_shown_as_text() {
+    if !Tool::Chromium.is_used() {
+        return;
+    }
+    System::run(Options { schedule: "3600s", ..Options::default() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let hostile = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";
+        let binary: Vec<u8> = (0..=255).cycle().take(1024).collect();
+        let answer = [hostile.as_bytes(), &binary].concat();
+        let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).body(answer.clone())));
+        let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
+        let name = format!("{hostile} \u{202e}gnp.exe");
+        let url = receiver.url("/%3Cb%3E?a=\"><script>document.title='taken'</script>");
+        let body = serde_json::json!({"name": name, "url": url, "events": ["quote.closed"]});
+        let made = api.post("/api/v1/webhooks/", &body).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        let webhook = made.json()["id"].as_str().unwrap().to_owned();
+        let event = Event::now(EventType::QuoteClosed, tenant)
+            .with_data(serde_json::json!({"</pre><script>document.title='taken'</script>": hostile}).to_string());
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        let delivery = api.newest_in(&webhook, "retrying").await["id"].as_str().unwrap().to_owned();
+        for path in [
+            "/console/".to_owned(),
+            format!("/console/?q={}", "%22%3E%3Cscript%3Edocument.title%3D%27taken%27%3C%2Fscript%3E"),
+            format!("/console/webhooks/{webhook}/"),
+            format!("/console/webhooks/{webhook}/?state=%22%3E%3Cscript%3E&from=%22%3E%3Cb%3E"),
+            format!("/console/webhooks/{webhook}/settings/"),
+            format!("/console/webhooks/{webhook}/history/"),
+            format!("/console/webhooks/{webhook}/deliveries/{delivery}/"),
+            format!("/console/find/?id={}", event.id),
+            "/console/find/?id=%3Cscript%3Edocument.title%3D%27taken%27%3C%2Fscript%3E".to_owned(),
+        ] {
+            browser.open(&path).await;
+            browser.element("h1").await;
+            assert_ne!(browser.page.title().await.unwrap(), "taken", "{path}");
+            let scripts =
+                browser.page.find_all(fantoccini::Locator::Css("main script, main img, main b, main style")).await;
+            let count = scripts.unwrap().len();
+            let expected = if path.contains("/deliveries/") { 3 } else { 0 };
+            assert_eq!(count, expected, "{path}: only the names of headers are bold");
+        }
+        browser.open(&format!("/console/webhooks/{webhook}/deliveries/{delivery}/")).await;
+        let text = browser.text().await;
+        assert!(text.contains("<script>document.title='taken'</script>") && text.contains('␀'), "{text}");
+        browser.open("/console/").await;
+        assert!(browser.text().await.contains("⟨U+202E⟩gnp.exe"));
+        browser.close().await;
+    })
+    .await;
+}

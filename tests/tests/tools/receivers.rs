@@ -1,0 +1,325 @@
+//! The receivers' code that we hand out (`proto-schemas/receivers`), against real deliveries of the real dispatcher. A
+//! program gets a delivery as a proxy that ends TLS hands it on.
+
+#[expect(unreachable_pub, reason = "a file to copy into another program")]
+#[path = "../../../proto-schemas/receivers/receiver.rs"]
+mod rust;
+#[expect(unreachable_pub, reason = "a file to copy into another program")]
+#[path = "../../../proto-schemas/receivers/receiver_standard.rs"]
+mod rust_standard;
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use bytes::Bytes;
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    events::Event,
+    processes::free_address,
+    receiver::{Received, Receiver, always},
+    system::System,
+    tools::{Tool, stack_folder},
+    wait::{SOON, eventually},
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    process::{Child, Command},
+};
+use uuid::Uuid;
+
+/// Which signature a receiver verifies.
+#[derive(Clone, Copy)]
+enum Signature {
+    Service,
+    Standard,
+}
+
+/// What a receiver is handed.
+#[derive(Clone)]
+struct Post {
+    headers: Vec<(String, String)>,
+    body: Bytes,
+}
+
+impl Post {
+    fn of(received: &Received) -> Self {
+        let own = |name: &str| name.starts_with("x-service-") || name.starts_with("webhook-") || name == "content-type";
+        let headers = received.headers.iter().filter(|(name, _)| own(name)).cloned().collect();
+        Self { headers, body: received.body.clone() }
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(have, _)| have == name).map_or("", |(_, value)| value)
+    }
+
+    fn with(&self, name: &str, value: &str) -> Self {
+        let mut changed = self.clone();
+        for (_, old) in changed.headers.iter_mut().filter(|(have, _)| have == name) {
+            value.clone_into(old);
+        }
+        assert!(changed.headers != self.headers, "{name} is changed");
+        changed
+    }
+
+    fn without(&self, name: &str) -> Self {
+        let headers = self.headers.iter().filter(|(have, _)| have != name).cloned().collect();
+        Self { headers, body: self.body.clone() }
+    }
+}
+
+/// More than the 300 seconds that are permitted.
+const TOO_FAR: i64 = 310;
+
+/// A time that many seconds later.
+fn shifted(unix_seconds: &str, by: i64) -> String {
+    (unix_seconds.parse::<i64>().expect("it is whole seconds") + by).to_string()
+}
+
+/// A secret of the right form, of no webhook.
+fn wrong_secret() -> String {
+    format!("whsec_{}", "0123456789abcdef".repeat(4))
+}
+
+/// What a receiver must refuse, and why.
+fn bad(post: &Post, signature: Signature) -> Vec<(&'static str, Post)> {
+    let body: Vec<u8> = [&post.body[..post.body.len() - 1], b" }"].concat();
+    let mut bad = vec![("an altered body", Post { body: body.into(), ..post.clone() })];
+    match signature {
+        Signature::Service => {
+            let parts = post.header("x-service-signature").strip_prefix("t=").and_then(|rest| rest.split_once(','));
+            let (time, digest) = parts.expect("the header is t=…,v1=…");
+            let old = shifted(time, -TOO_FAR);
+            let signed = |header: &str| post.with("x-service-signature", header);
+            bad.push(("an old t", signed(&format!("t={old},{digest}"))));
+            bad.push(("a t to come", signed(&format!("t={},{digest}", shifted(time, TOO_FAR)))));
+            bad.push(("two t", signed(&format!("t={time},t={time},{digest}"))));
+            bad.push(("a t of 5,000 digits", signed(&format!("t={},{digest}", "1".repeat(5_000)))));
+            bad.push(("no t", signed(digest)));
+            bad.push(("no digest", signed(&format!("t={time}"))));
+            bad.push(("garbage", signed("t,v1,=,,v1")));
+            bad.push(("no signature", post.without("x-service-signature")));
+            bad.push(("no id", post.without("x-service-webhook-id")));
+        }
+        Signature::Standard => {
+            let old = shifted(post.header("webhook-timestamp"), -TOO_FAR);
+            let to_come = shifted(post.header("webhook-timestamp"), TOO_FAR);
+            bad.push(("an old time", post.with("webhook-timestamp", &old)));
+            bad.push(("a time to come", post.with("webhook-timestamp", &to_come)));
+            bad.push(("garbage", post.with("webhook-signature", "v1,abc v1")));
+            bad.push(("another id", post.with("webhook-id", &Uuid::new_v4().to_string())));
+            bad.push(("no signature", post.without("webhook-signature")));
+        }
+    }
+    bad
+}
+
+/// Makes a real delivery. Returns it with the webhook's secret.
+async fn delivery(system: &System) -> (Post, String) {
+    let receiver = Receiver::start(&system.ca, always(200));
+    let event = Event::now(EventType::QuoteAccepted, Uuid::new_v4()).with_data(r#"{"client":"Ørsted","total":1.10}"#);
+    let webhook = system.admin(event.tenant).await.create(&receiver.url("/hook"), &["quote.accepted"]).await;
+    system.upstream.publish(&[event]).await;
+    (Post::of(&receiver.wait_for(1, SOON).await[0]), webhook.secret)
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The folder of the libraries.
+fn libraries() -> PathBuf {
+    stack_folder().join("receivers")
+}
+
+/// A program of `proto-schemas/receivers`.
+struct Program {
+    file: &'static str,
+    signature: Signature,
+    tool: Tool,
+    /// What its author replaces by own code, and code that fails.
+    process: (&'static str, &'static str),
+    start: fn(&Path, u16) -> Command,
+}
+
+fn programs() -> Vec<Program> {
+    let python = (r#"print("processed", len(body), "bytes", flush=True)"#, r#"raise RuntimeError("out of order")"#);
+    let node = (r#"console.log("processed", body.length, "bytes")"#, r#"throw new Error("out of order")"#);
+    let with = |file, signature, tool, process, start| Program { file, signature, tool, process, start };
+    vec![
+        with("receiver.py", Signature::Service, Tool::Python, python, |file, _| run("python3", file)),
+        with("receiver.mjs", Signature::Service, Tool::Node, node, |file, _| run("node", file)),
+        with(
+            "receiver.go",
+            Signature::Service,
+            Tool::Go,
+            ("return nil\n}\n\n// Checks", "return errors.New(\"out of order\")\n}\n\n// Checks"),
+            |file, _| Command::new(file.with_extension("")),
+        ),
+        with(
+            "receiver.php",
+            Signature::Service,
+            Tool::Php,
+            ("error_log('processed ' . strlen($body) . ' bytes')", "throw new RuntimeException('out of order')"),
+            |file, port| {
+                let mut php = Command::new("php");
+                php.args(["-S", &format!("127.0.0.1:{port}")]).arg(file);
+                php
+            },
+        ),
+        with("receiver_standard.py", Signature::Standard, Tool::Python, python, |file, _| {
+            run(libraries().join("venv/bin/python"), file)
+        }),
+        with("receiver_standard.mjs", Signature::Standard, Tool::Node, node, |file, _| run("node", file)),
+    ]
+}
+
+fn run(program: impl AsRef<OsStr>, file: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg(file);
+    command
+}
+
+/// A folder of the test's own, below the libraries: Node looks for these there. Removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = libraries().join(format!("test-{}", Uuid::new_v4()));
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        Self(folder)
+    }
+
+    /// Copies a program, and one of the same whose processing fails. Builds what has to be built.
+    fn take(&self, program: &Program) -> [PathBuf; 2] {
+        let source = repository().join("proto-schemas/receivers").join(program.file);
+        let text = std::fs::read_to_string(source).expect("the file is there");
+        let (process, failing) = program.process;
+        assert_eq!(text.matches(process).count(), 1, "{}: {process}", program.file);
+        let broken = text.replace(process, failing);
+        [(format!("good_{}", program.file), text), (format!("broken_{}", program.file), broken)].map(|(name, text)| {
+            let file = self.0.join(name);
+            std::fs::write(&file, text).expect("the folder takes it");
+            if file.extension() == Some(OsStr::new("go")) {
+                let mut go = std::process::Command::new("go");
+                go.env("CGO_ENABLED", "0").args(["build", "-o"]).arg(file.with_extension("")).arg(&file);
+                assert!(go.status().is_ok_and(|status| status.success()), "go builds it");
+            }
+            file
+        })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that runs, until it is dropped.
+struct Running {
+    api: Api,
+    _child: Child,
+}
+
+impl Running {
+    async fn start(program: &Program, file: &Path, secret: &str) -> Self {
+        let (address, seen) = (free_address(), file.with_extension(Uuid::new_v4().to_string()));
+        let mut command = (program.start)(file, address.port());
+        command.env("PORT", address.port().to_string()).env("SIGNING_SECRET", secret).env("SEEN", seen);
+        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program.file).with_extension("log");
+        let errors = std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("it can be written");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).kill_on_drop(true);
+        let mut child = command.spawn().expect("it starts");
+        eventually(&format!("{} listens", program.file), SOON, || {
+            assert!(matches!(child.try_wait(), Ok(None)), "{} has ended: {}", program.file, log.display());
+            async move { TcpStream::connect(address).await.ok() }
+        })
+        .await;
+        Self { api: Api { address, session: None }, _child: child }
+    }
+
+    /// Begins a request and hangs up.
+    async fn hang_up(&self) {
+        let mut stream = TcpStream::connect(self.api.address).await.expect("it listens");
+        let begun = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc";
+        stream.write_all(begun).await.expect("it reads");
+    }
+
+    async fn answer(&self, post: &Post) -> (u16, String) {
+        let headers: Vec<_> = post.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let answer = self.api.send("POST", "/hooks", &headers, post.body.clone()).await;
+        (answer.status, answer.text.trim().to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_program_takes_a_real_delivery_once_and_refuses_what_is_not_one() {
+    System::shared(async |system| {
+        let there: Vec<_> = programs().into_iter().filter(|program| program.tool.is_used()).collect();
+        let folder = Folder::new();
+        // Before the delivery is made: what is signed must not wait for a compiler.
+        let files: Vec<_> = there.iter().map(|program| folder.take(program)).collect();
+        let (good, secret) = delivery(&system).await;
+        let received = (200, "received".to_owned());
+        for (program, [file, broken]) in there.iter().zip(files) {
+            let name = program.file;
+            let receiver = Running::start(program, &file, &secret).await;
+            receiver.hang_up().await;
+            for (what, post) in bad(&good, program.signature) {
+                assert_eq!(receiver.answer(&post).await.0, 400, "{name}: {what}");
+            }
+            assert_eq!(receiver.answer(&good).await, received, "{name}");
+            assert_eq!(receiver.answer(&good).await, (200, "seen before".to_owned()), "{name}");
+
+            let wrong = Running::start(program, &file, &wrong_secret()).await;
+            assert_eq!(wrong.answer(&good).await.0, 400, "{name}: a wrong secret");
+            let broken = Running::start(program, &broken, &secret).await;
+            for _ in 0..2 {
+                assert_eq!(broken.answer(&good).await.0, 500, "{name}: its processing fails, so it has to come again");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_receivers_in_rust_do_the_same() {
+    System::shared(async |system| {
+        let (good, secret) = delivery(&system).await;
+        let wrong = wrong_secret();
+        let now = || time::OffsetDateTime::now_utc().unix_timestamp();
+        let service = |receiver: &mut rust::Receiver, post: &Post, processed: Result<(), ()>| {
+            let headers = (post.header("x-service-signature"), post.header("x-service-webhook-id"));
+            receiver.receive(headers, &post.body, now(), |_| processed)
+        };
+        let standard = |receiver: &mut rust_standard::Receiver, post: &Post, processed: Result<(), ()>| {
+            let headers = post.headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            receiver.receive(&headers.collect(), &post.body, |_| processed)
+        };
+        let (received, seen) = ((200, "received".to_owned()), (200, "seen before".to_owned()));
+
+        let mut receiver = rust::Receiver::new(&secret);
+        for (what, post) in bad(&good, Signature::Service) {
+            assert_eq!(service(&mut receiver, &post, Ok(())).0, 400, "{what}");
+        }
+        assert_eq!(service(&mut receiver, &good, Err(())).0, 500, "it comes again");
+        assert_eq!(service(&mut receiver, &good, Ok(())), received);
+        assert_eq!(service(&mut receiver, &good, Ok(())), seen);
+        assert_eq!(service(&mut rust::Receiver::new(&wrong), &good, Ok(())).0, 400);
+
+        let mut receiver = rust_standard::Receiver::new(&secret).unwrap();
+        for (what, post) in bad(&good, Signature::Standard) {
+            assert_eq!(standard(&mut receiver, &post, Ok(())).0, 400, "{what}");
+        }
+        assert_eq!(standard(&mut receiver, &good, Err(())).0, 500, "it comes again");
+        assert_eq!(standard(&mut receiver, &good, Ok(())), received);
+        assert_eq!(standard(&mut receiver, &good, Ok(())), seen);
+        assert_eq!(standard(&mut rust_standard::Receiver::new(&wrong).unwrap(), &good, Ok(())).0, 400);
+    })
+    .await;
+}

@@ -1,0 +1,206 @@
+//! A real Prometheus watches the real services while something goes wrong, with the operators' alerts in a hurry: the
+//! right ones fire, no others, and they resolve.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use domain::EventType;
+use end_to_end::{
+    processes::{Process, with_api_address},
+    prometheus::Prometheus,
+    receiver::{Receiver, Reply, always, behaviour},
+    servers::{PrivateServers, Server},
+    system::{Options, System},
+    upstream::Upstream,
+    wait::eventually,
+};
+use tokio::runtime::Builder;
+use uuid::Uuid;
+
+/// The deadline for alerts and for their end: some of them look back for a quarter of an hour of the rules.
+const LONG: Duration = Duration::from_secs(120);
+
+const WATCHDOG: &str = "WebhooksWatchdog";
+
+/// What the end of the broker or of the database makes fire, besides one alert of its own, and what once it is back.
+const SERVER_AWAY: [&str; 3] =
+    ["WebhooksNoneReady api-service", "WebhooksNoneReady event-ingest", "WebhooksNoneReady dispatcher"];
+const SERVER_BACK: [&str; 1] = ["WebhooksDeliveriesLate"];
+
+/// The same for the end of all dispatchers. The end of one of them is nobody's business.
+const DISPATCHERS_AWAY: [&str; 3] =
+    ["WebhooksMetricsAbsent dispatcher", "WebhooksNothingAttempted", "WebhooksOldestDueGrowing"];
+/// May fire once there is one again. A new one has mostly done what waited when it is scraped for the first time, and a
+/// rate does not see what came before.
+const DISPATCHERS_BACK: [&str; 1] = ["WebhooksDeliveriesLate"];
+
+/// The services as processes, and what watches them.
+pub(crate) struct Watched {
+    pub(crate) prometheus: Prometheus,
+    variables: HashMap<String, String>,
+    processes: Vec<Process>,
+    since: Instant,
+}
+
+impl Watched {
+    /// Starts an API, an ingest and dispatchers. `None` if `SKIP` leaves Prometheus out.
+    pub(crate) async fn start(system: &System, dispatchers: usize) -> Option<Self> {
+        let variables = with_api_address(system).await;
+        let prometheus = Prometheus::start().await?;
+        let mut watched = Self { prometheus, variables, processes: Vec::new(), since: Instant::now() };
+        for name in ["api-service", "event-ingest"] {
+            watched.add(name).await;
+        }
+        for _ in 0..dispatchers {
+            watched.add("dispatcher").await;
+        }
+        Some(watched)
+    }
+
+    async fn add(&mut self, name: &str) {
+        let process = Process::start(name, &self.variables).await;
+        self.prometheus.scrape(name, process.ops);
+        self.processes.push(process);
+    }
+
+    /// Kills the process that was started last.
+    fn kill_last(&mut self) {
+        drop(self.processes.pop());
+    }
+
+    /// Waits until Prometheus sees all processes at work and nothing but the watchdog fires. What fires from now on
+    /// counts.
+    pub(crate) async fn begin(&mut self) {
+        let all = self.processes.len();
+        self.prometheus.wait_for(&format!("sum(webhooks_ready) == {all}")).await;
+        self.prometheus.wait_for("sum(rate(webhooks_deliveries_finished_total{state='succeeded'}[5s])) > 0").await;
+        self.resolves().await;
+        self.since = Instant::now();
+    }
+
+    /// Waits until each of these alerts has fired.
+    async fn fires(&self, alerts: &[&str]) {
+        let what = format!("{alerts:?} fire");
+        let mut fired = BTreeSet::new();
+        let begun = Instant::now();
+        while !alerts.iter().all(|alert| fired.contains(*alert)) {
+            assert!(begun.elapsed() < LONG, "not within {LONG:?}: {what}; these do: {fired:?}");
+            fired = self.prometheus.fired(self.since).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        println!("{what} after {:.1} s", begun.elapsed().as_secs_f64());
+    }
+
+    /// Waits until only the watchdog fires.
+    async fn resolves(&self) {
+        let begun = Instant::now();
+        eventually("only the watchdog fires", LONG, || async {
+            (self.prometheus.firing().await == BTreeSet::from([WATCHDOG.to_owned()])).then_some(())
+        })
+        .await;
+        println!("resolved after {:.1} s", begun.elapsed().as_secs_f64());
+    }
+
+    /// Asserts that these and the watchdog have fired, and no others but perhaps some of those that may.
+    pub(crate) async fn assert_fired(&self, expected: &[&str], may: &[&str]) {
+        let mut fired = self.prometheus.fired(self.since).await;
+        fired.retain(|alert| !may.contains(&alert.as_str()));
+        let expected: BTreeSet<_> = expected.iter().chain([&WATCHDOG]).map(|alert| (*alert).to_owned()).collect();
+        assert_eq!(fired, expected);
+    }
+}
+
+/// A tenant whose receiver is well.
+pub(crate) async fn well(system: &System) -> (Receiver, (Uuid, EventType)) {
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    system.admin(tenant).await.create(&receiver.url("/well"), &["quote.closed"]).await;
+    (receiver, (tenant, EventType::QuoteClosed))
+}
+
+/// The schedule of production: no retry comes during a test.
+fn options(settings: &[(&'static str, &str)]) -> Options {
+    let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    Options { schedule: "60s,5m,15m,1h,4h,12h", settings, ..Options::default() }
+}
+
+async fn a_server_stops() {
+    let servers = PrivateServers::start();
+    let hurried = options(&[("RECONCILE__INTERVAL", "500ms")]);
+    let options = Options { servers: Some(servers.servers().clone()), ..hurried };
+    System::prepared(options, async |system: Arc<System>| {
+        let Some(mut watched) = Watched::start(&system, 1).await else { return };
+        let (_receiver, tenant) = well(&system).await;
+        let _load = Upstream::of(&system).publish_steadily(vec![tenant]);
+        for (server, own) in [(Server::Rabbitmq, "WebhooksReconcileFails"), (Server::Postgres, "WebhooksNoLeader")] {
+            let away = [&SERVER_AWAY[..], &[own]].concat();
+            watched.begin().await;
+            servers.kill(server);
+            watched.fires(&away).await;
+            servers.restart(server);
+            watched.fires(&SERVER_BACK).await;
+            watched.resolves().await;
+            watched.assert_fired(&[&away[..], &SERVER_BACK].concat(), &[]).await;
+        }
+    })
+    .await;
+}
+
+async fn dispatchers_die() {
+    // What is overdue is seen after a grace, which is in a hurry as well.
+    let options = options(&[("RECONCILE__INTERVAL", "1s"), ("RECONCILE__GRACE", "2s")]);
+    System::prepared(options, async |system: Arc<System>| {
+        let Some(mut watched) = Watched::start(&system, 2).await else { return };
+        let (_receiver, tenant) = well(&system).await;
+        let _load = Upstream::of(&system).publish_steadily(vec![tenant]);
+        watched.begin().await;
+
+        watched.kill_last();
+        watched.prometheus.wait_for("sum(up{job='dispatcher'}) == 1").await;
+        watched.prometheus.watch_for(10).await;
+        watched.assert_fired(&[], &[]).await;
+        watched.kill_last();
+        watched.fires(&DISPATCHERS_AWAY).await;
+        watched.add("dispatcher").await;
+        watched.resolves().await;
+        watched.assert_fired(&DISPATCHERS_AWAY, &DISPATCHERS_BACK).await;
+    })
+    .await;
+}
+
+async fn a_receiver_hangs() {
+    // One webhook holds 8 of the slots, and 2 of the slow lane: far less than what hangs.
+    let options = options(&[("DISPATCHER__MAX_IN_FLIGHT", "64"), ("DISPATCHER__SLOW_IN_FLIGHT", "16")]);
+    System::prepared(options, async |system: Arc<System>| {
+        let Some(mut watched) = Watched::start(&system, 1).await else { return };
+        let ((_receiver, healthy), (hanging, other)) = (well(&system).await, well(&system).await);
+        let _load = Upstream::of(&system).publish_steadily(vec![healthy, other]);
+        watched.begin().await;
+
+        hanging.behave(behaviour(|_, _| Reply::hang()));
+        let late = "sum(rate(webhooks_first_attempt_delay_seconds_count{lane='slow'}[5s])) > 0";
+        watched.prometheus.wait_for(&format!("{late} and on () webhooks_lane_ready_jobs{{lane='slow'}} > 50")).await;
+        watched.prometheus.watch_for(20).await;
+        hanging.behave(always(200));
+        watched.prometheus.wait_for("webhooks_lane_ready_jobs{lane='slow'} == 0").await;
+        watched.prometheus.watch_for(5).await;
+        watched.assert_fired(&[], &[]).await;
+    })
+    .await;
+}
+
+/// All at the same time, each with servers and a Prometheus of its own: most of it is waiting.
+#[test]
+fn the_right_alerts_fire_and_no_others() {
+    fn run(scenario: impl AsyncFnOnce()) {
+        Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(scenario());
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| run(a_server_stops));
+        scope.spawn(|| run(dispatchers_die));
+        scope.spawn(|| run(a_receiver_hangs));
+    });
+}

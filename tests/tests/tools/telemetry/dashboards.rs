@@ -1,0 +1,220 @@
+//! The dashboards: what they ask exists, and with the services at work a real Prometheus has an answer to each question.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use domain::EventType;
+use end_to_end::{
+    api::Api,
+    prometheus::Prometheus,
+    receiver::{Receiver, always},
+    system::{Options, System},
+    upstream::Upstream,
+};
+use serde_json::Value;
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use crate::telemetry::{
+    alarms::{Watched, well},
+    alerts::RUNBOOKS,
+    page::described,
+};
+
+/// By file name, which is the end of the dashboard's uid.
+const DASHBOARDS: [(&str, &str); 4] = [
+    ("overview", include_str!("../../../../deploy/grafana/dashboards/overview.json")),
+    ("services", include_str!("../../../../deploy/grafana/dashboards/services.json")),
+    ("broker", include_str!("../../../../deploy/grafana/dashboards/broker.json")),
+    ("ledger", include_str!("../../../../deploy/grafana/dashboards/ledger.json")),
+];
+
+/// Where the runbooks are published, as in the alerts.
+const PUBLISHED: &str = "https://docs.example.com/webhooks/runbooks.md";
+
+/// Questions without an answer while all is well, and why.
+const EMPTY_WHEN_WELL: [&str; 2] = [
+    // Traces are off.
+    "sum by (outcome) (rate(webhooks_trace_spans_total",
+    // The list of alerts that fire. The number beside it is 0.
+    "ALERTS{",
+];
+
+fn dashboards() -> Vec<(&'static str, Value)> {
+    DASHBOARDS.map(|(name, text)| (name, serde_json::from_str(text).unwrap())).to_vec()
+}
+
+fn list<'v>(value: &'v Value, path: &str) -> impl Iterator<Item = &'v Value> {
+    value.pointer(path).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The panels that show something: all but rows.
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    list(dashboard, "/panels").filter(|panel| panel["type"] != "row")
+}
+
+/// What a dashboard asks, and where.
+fn questions(dashboard: &Value) -> Vec<(String, String)> {
+    let of_panels = panels(dashboard)
+        .flat_map(|panel| list(panel, "/targets").map(|target| (text(panel, "/title"), text(target, "/expr"))));
+    let of_annotations = list(dashboard, "/annotations/list")
+        .map(|annotation| (text(annotation, "/name"), text(annotation, "/expr")))
+        .filter(|(_, expr)| !expr.is_empty());
+    of_panels.chain(of_annotations).map(|(place, expr)| (place.to_owned(), expr.to_owned())).collect()
+}
+
+#[test]
+fn dashboards_have_what_grafana_and_their_readers_need() {
+    let uids: BTreeSet<_> = dashboards().iter().map(|(_, dashboard)| text(dashboard, "/uid").to_owned()).collect();
+    for (name, dashboard) in dashboards() {
+        assert_eq!(text(&dashboard, "/uid"), format!("webhooks-{name}"));
+        assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 39 && dashboard["id"].is_null(), "{name}");
+        let variables: Vec<_> = list(&dashboard, "/templating/list").map(|variable| text(variable, "/name")).collect();
+        assert!(variables.starts_with(&["datasource", "job"]), "{name}: {variables:?}");
+        let mut ids = BTreeSet::new();
+        for panel in list(&dashboard, "/panels") {
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{name}: an id twice: {}", panel["id"]);
+        }
+        for panel in panels(&dashboard) {
+            let title = text(panel, "/title");
+            assert!(text(panel, "/description").len() > 20, "{name}: {title} has no description");
+            assert_eq!(text(panel, "/datasource/uid"), "${datasource}", "{name}: {title}");
+            assert!(list(panel, "/targets").all(|target| target["datasource"].is_null()), "{name}: {title}");
+            let needs_unit = panel["type"] != "table";
+            assert!(
+                !needs_unit || !text(panel, "/fieldConfig/defaults/unit").is_empty(),
+                "{name}: {title} has no unit"
+            );
+        }
+        let linked = list(&dashboard, "/links").filter_map(|link| text(link, "/url").strip_prefix("/d/"));
+        let linked: BTreeSet<_> = linked.map(|rest| rest.split(['/', '?']).next().unwrap().to_owned()).collect();
+        let others = uids.iter().filter(|uid| *uid != text(&dashboard, "/uid")).cloned().collect();
+        assert_eq!(linked, others, "{name} leads to each of the others");
+    }
+}
+
+#[test]
+fn panels_lead_to_runbooks_that_exist() {
+    let runbooks: BTreeSet<_> =
+        RUNBOOKS.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_lowercase).collect();
+    let mut reached = BTreeSet::new();
+    for (name, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            for url in list(panel, "/links").map(|link| text(link, "/url")).filter(|url| url.starts_with("https:")) {
+                let anchor = url.strip_prefix(PUBLISHED).and_then(|rest| rest.strip_prefix('#')).unwrap_or_default();
+                assert!(runbooks.contains(anchor), "{name}: {url}");
+                reached.insert(anchor.to_owned());
+            }
+        }
+    }
+    let unreached: BTreeSet<_> = runbooks.difference(&reached).map(String::as_str).collect();
+    assert_eq!(
+        unreached,
+        BTreeSet::from(["webhookswatchdog"]),
+        "each runbook is reached from the panel that shows why"
+    );
+}
+
+/// Grafana's grid: 24 columns. No two panels lie upon each other.
+#[test]
+fn panels_have_their_places_and_the_overview_fits_a_screen() {
+    for (name, dashboard) in dashboards() {
+        let mut taken = BTreeMap::new();
+        for panel in list(&dashboard, "/panels") {
+            let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
+            assert!(x + w <= 24, "{name}: {}", panel["title"]);
+            for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                let other = taken.insert(place, text(panel, "/title").to_owned());
+                assert_eq!(other, None, "{name}: {} lies upon it", panel["title"]);
+            }
+        }
+        let lowest = taken.keys().map(|(_, y)| y + 1).max().unwrap();
+        // 26 rows of 38 pixels are what a screen of 1080 leaves to a dashboard.
+        assert!(name != "overview" || lowest <= 26, "{name} is {lowest} rows high");
+    }
+}
+
+#[test]
+fn dashboards_ask_for_metrics_that_exist_and_show_all_there_are() {
+    let described: BTreeSet<_> = described().into_keys().collect();
+    let ends = ["_total", "_bucket", "_sum", "_count", "_info", ""];
+    let mut shown = BTreeSet::from(["webhooks_build"]);
+    for (name, dashboard) in dashboards() {
+        for (place, expr) in questions(&dashboard) {
+            let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            for word in words.filter(|word| word.starts_with("webhooks_") || word.starts_with("process_")) {
+                let family = ends.iter().find_map(|end| described.get(word.strip_suffix(end)?));
+                let is_build = word == "webhooks_build_info";
+                assert!(family.is_some() || is_build, "{name}: {place} asks for {word}");
+                shown.extend(family);
+            }
+        }
+    }
+    let hidden: Vec<_> = described.difference(&shown).collect();
+    assert!(hidden.is_empty(), "no dashboard shows {hidden:?}");
+}
+
+/// An expression as Grafana sends it, with every job and instance chosen.
+fn filled_in(expr: &str) -> String {
+    let mut expr = expr.to_owned();
+    for (variable, value) in [("$__rate_interval", "10s"), ("$__range", "30s"), ("$job", ".*"), ("$instance", ".*")] {
+        expr = expr.replace(variable, value);
+    }
+    assert!(!expr.contains('$'), "{expr}: a variable that nobody fills in");
+    expr
+}
+
+async fn assert_answered(prometheus: &Prometheus) {
+    let mut unanswered = Vec::new();
+    for (name, dashboard) in dashboards() {
+        for (place, expr) in questions(&dashboard) {
+            let samples = prometheus.query(&filled_in(&expr)).await;
+            let may_be_empty = EMPTY_WHEN_WELL.iter().any(|start| expr.starts_with(start));
+            if !may_be_empty && !samples.iter().any(|(_, value)| value.is_finite()) {
+                unanswered.push(format!("{name}: {place}: {expr}"));
+            }
+        }
+    }
+    assert!(unanswered.is_empty(), "no data for\n{}", unanswered.join("\n"));
+}
+
+/// Somebody who looks at the console again and again.
+fn look_again_and_again(admin: Api) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut pace = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            pace.tick().await;
+            admin.get("/api/v1/webhooks/").await;
+            admin.get("/api/v1/nothing/").await;
+        }
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_panel_has_data_and_an_hour_without_faults_has_no_alert() {
+    let options = Options { schedule: "1s,2s,3s,4s,5s,6s", ..Options::default() };
+    System::prepared(options, async |system: Arc<System>| {
+        let Some(mut watched) = Watched::start(&system, 2).await else { return };
+        let (_receiver, healthy) = well(&system).await;
+        // A receiver that refuses everything is its tenant's business.
+        let (tenant, refusing) = (Uuid::new_v4(), Receiver::start(&system.ca, always(500)));
+        let admin = system.admin(tenant).await;
+        admin.create(&refusing.url("/refusing"), &["quote.accepted"]).await;
+        let _looking = look_again_and_again(admin);
+        let _load = Upstream::of(&system).publish_steadily(vec![healthy, (tenant, EventType::QuoteAccepted)]);
+        watched.begin().await;
+
+        watched.prometheus.wait_for("sum(rate(webhooks_deliveries_finished_total{state='dropped'}[10s])) > 0").await;
+        assert_answered(&watched.prometheus).await;
+        watched.prometheus.watch_for(60).await;
+        watched.assert_fired(&[], &[]).await;
+    })
+    .await;
+}
