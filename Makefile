@@ -2,18 +2,33 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help up down build demo console accessibility pictures test chaos chaos-cluster compat api-fuzz deploy-check bench bench-isolation volume openapi release-contracts run watch images images-check compose-check audit package package-check lint clean toolchain
+.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume openapi pictures release-contracts package package-check images images-check compose-check deploy-check toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 STACK := deploy/local/stack
 WITH_STACK := deploy/local/with-stack
-BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p end-to-end \
+BUILD_TO_MEASURE := cargo build --release -p api-service -p event-ingest -p dispatcher -p webhookctl -p programs \
   --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl --bin bench
-SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/watch deploy/local/api-fuzz deploy/local/receivers deploy/local/clients deploy/local/pooler deploy/local/compat deploy/local/lib/in-root deploy/local/browser deploy/local/promtool deploy/local/package deploy/local/package-check deploy/local/deploy-check deploy/local/images deploy/local/compose deploy/local/audit deploy/images/base deploy/compose/prepare deploy/local/stand-ins/postgres deploy/local/stand-ins/rabbitmq .ci/run
+SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/local/watch deploy/local/api-fuzz deploy/local/tools deploy/local/it deploy/local/compat deploy/local/lib/in-root deploy/local/package deploy/local/package-check deploy/local/deploy-check deploy/local/images deploy/local/compose deploy/local/audit deploy/images/base deploy/compose/prepare deploy/local/stand-ins/postgres deploy/local/stand-ins/rabbitmq .ci/run
+# The programs of the service. All builds name the workspace, so that libraries keep their features.
+SERVICES := --workspace --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl
+TOOLS := python node go php chromium prometheus pgbouncer
+# End-to-end tests mostly wait: for a retry, a lease, a server. So they overlap, far beyond the cores.
+export RUST_TEST_THREADS ?= 12
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## /{split($$0, part, ":.*## "); printf "  make %-17s %s\n", part[1], part[2]}' $(MAKEFILE_LIST)
+
+##@ Try
+
+demo: toolchain ## Show the whole service at work, from nothing, and leave nothing running
+	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
+	  cargo build -q $(SERVICES) --bin demo; target/debug/demo'
+
+console: toolchain ## Open the administrators' console with a tenant full of life, and print the link, until Ctrl-C
+	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
+	  cargo build -q --workspace --bin life; exec target/debug/life'
 
 up: ## Start private PostgreSQL and RabbitMQ (installed if missing) and write .local/env
 	@$(STACK) up
@@ -21,52 +36,75 @@ up: ## Start private PostgreSQL and RabbitMQ (installed if missing) and write .l
 down: ## Stop them; their data stays
 	@$(STACK) down
 
+run: up build ## Run the three services in the foreground until Ctrl-C (DISPATCHERS=1)
+	@deploy/local/run
+
+watch: ## Watch them by Prometheus with the operators' alerts (installed if missing), until Ctrl-C
+	@deploy/local/watch
+
+##@ Develop
+
 build: toolchain ## Build the services and tools
-	cargo build --workspace --bins
+	cargo build $(SERVICES)
 
-demo: toolchain ## Show the whole service at work, from nothing, and leave nothing running
-	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
-	  cargo build -q --workspace --bins; cargo run -q --bin demo'
+unit: toolchain ## Run the tests that need no server: of each crate's decisions, and of the repository
+	@cargo test --workspace --lib --bin webhookctl --test workspace
 
-console: toolchain ## Open the administrators' console with a tenant full of life, and print the link, until Ctrl-C
-	@$(WITH_STACK) $(SHELL) -euc 'echo "building (the first time takes minutes)..."; \
-	  cargo build -q -p end-to-end --bin life; exec target/debug/life'
+it: toolchain ## Run the end-to-end tests whose names contain T (make it T=retries); the servers stay up
+	@$(STACK) up >/dev/null
+	@deploy/local/it '$(T)'
 
-accessibility: toolchain ## Let axe-core judge every page of the console, in both themes, wide and narrow
-	@deploy/local/browser --axe
-	@$(WITH_STACK) $(SHELL) -euc 'AXE_CORE=$${STACK_DIR:-$$PWD/.local}/axe/node_modules/axe-core/axe.min.js \
-	  cargo test -p end-to-end --test console pictures::'
+check: toolchain ## Check what changed with clippy
+	@cargo clippy --workspace --all-targets -- -D warnings
 
-pictures: toolchain ## Make the README's pictures of the console anew
-	@deploy/local/browser
-	@$(WITH_STACK) cargo test -p end-to-end --test console pictures::
-	@cp target/console/webhooks-1200-light.png crates/console/pictures/webhooks.png
-	@cp target/console/webhook-1200-dark.png crates/console/pictures/webhook.png
+clean: ## Stop the stack and remove its data and everything built
+	@$(STACK) destroy
+	@if command -v cargo >/dev/null; then cargo clean; else rm -rf target; fi
 
-test: toolchain ## Run every test on real servers (make test ARGS='a_name' runs some)
-	@deploy/local/receivers
-	@deploy/local/clients
-	@deploy/local/pooler
-	@deploy/local/browser
-	@deploy/local/promtool
-	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --all-targets; cargo test --workspace $(ARGS)'
+##@ Check
+
+lint: toolchain ## Check format, clippy, documentation, scripts, and the English of added lines
+	@deploy/local/tools shellcheck
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+	@[[ " $${SKIP:-} " =~ [\ ,]shellcheck[\ ,] ]] || shellcheck -x -a $(SCRIPTS)
+	@deploy/local/english --prove
+	@deploy/local/english
+
+test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves out what needs these tools)
+	@deploy/local/tools $(TOOLS)
+	@mkdir -p target && rm -rf target/skipped target/tests
+	@$(WITH_STACK) $(SHELL) -uc 'cargo build --workspace --exclude programs --all-targets && cargo test --workspace $(ARGS); \
+	  code=$$?; if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
+
+mutants: toolchain ## Change the decisions of domain and signing in every way that unit tests must notice (20 minutes)
+	@cargo mutants --version >/dev/null 2>&1 || { echo "cargo-mutants is missing: cargo install cargo-mutants --locked" >&2; exit 1; }
+	cargo mutants -p domain -p signing -o target/mutants -- --lib
 
 chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECONDS=180 RATE=40)
-	cargo build --workspace --bins
-	@cargo run -q -p end-to-end --bin chaos -- "$(SEED)" "$(SECONDS)" "$(RATE)"
+	cargo build $(SERVICES) --bin chaos
+	@target/debug/chaos "$(SEED)" "$(SECONDS)" "$(RATE)"
 
 chaos-cluster: toolchain ## The same on three brokers and a database with a standby (SEED=n SECONDS=250 RATE=20; best as root)
-	cargo build --workspace --bins
-	@cargo run -q -p end-to-end --bin chaos -- "$(SEED)" "$(SECONDS)" "$(RATE)" cluster
+	cargo build $(SERVICES) --bin chaos
+	@target/debug/chaos "$(SEED)" "$(SECONDS)" "$(RATE)" cluster
+
+api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
+	@$(WITH_STACK) $(SHELL) -euc 'cargo build $(SERVICES); deploy/local/api-fuzz'
+
+accessibility: toolchain ## Let axe-core judge every page of the console, in both themes, wide and narrow
+	@deploy/local/tools chromium axe
+	@$(WITH_STACK) $(SHELL) -euc 'AXE_CORE=$${STACK_DIR:-$$PWD/.local}/axe/node_modules/axe-core/axe.min.js \
+	  deploy/local/it console::pictures'
 
 compat: toolchain ## Test on RabbitMQ 4 and PostgreSQL 17, as root, and write what passed (make compat ARGS='demo retries storm' runs parts)
 	@deploy/local/compat $(ARGS)
 
-api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answer that is not described
-	@$(WITH_STACK) $(SHELL) -euc 'cargo build --workspace --bins; deploy/local/api-fuzz'
+audit: toolchain ## Check all dependencies' licences and sources, and write what each program consists of to target/audit
+	@deploy/local/audit
 
-deploy-check: ## Check the Helm chart, its examples and the Containerfile (ARGS=--prove breaks them, to see the checks fail)
-	@deploy/local/deploy-check $(ARGS)
+##@ Measure
 
 bench: toolchain ## Measure, and write target/bench/report.json (make bench ARGS='latency memory' measures parts)
 	@$(BUILD_TO_MEASURE)
@@ -80,18 +118,20 @@ volume: toolchain ## Measure at volume, up to 75 minutes and 25 GB (make volume 
 	@$(BUILD_TO_MEASURE)
 	@target/release/bench volume $(ARGS)
 
+##@ Release
+
 openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
 	@cargo run -q -p api-service --example openapi > target/openapi.json
 	@mv target/openapi.json proto-schemas/openapi.json
 
+pictures: toolchain ## Make the README's pictures of the console anew
+	@deploy/local/tools chromium
+	@$(WITH_STACK) deploy/local/it console::pictures
+	@cp target/console/webhooks-1200-light.png crates/console/pictures/webhooks.png
+	@cp target/console/webhook-1200-dark.png crates/console/pictures/webhook.png
+
 release-contracts: ## Keep the messages' contracts as the released ones (proto-schemas/CHANGES.md)
 	@cp proto-schemas/*.schema.json proto-schemas/asyncapi.yaml proto-schemas/released/
-
-run: up build ## Run the three services in the foreground until Ctrl-C (DISPATCHERS=1)
-	@deploy/local/run
-
-watch: ## Watch them by Prometheus with the operators' alerts (installed if missing), until Ctrl-C
-	@deploy/local/watch
 
 package: toolchain ## Make a Debian package of the services, their systemd units and the documentation, in target/package
 	@deploy/local/package
@@ -109,19 +149,8 @@ images-check: images ## Run it as strict orchestrators do: any user, no rights, 
 compose-check: images ## Bring up deploy/compose.yaml as a whole and deliver an event, as root; pulls nothing
 	@deploy/local/compose
 
-audit: toolchain ## Check all dependencies' licences and sources, and write what each program consists of to target/audit
-	@deploy/local/audit
-
-lint: toolchain ## Check format, clippy, documentation and, where shellcheck is installed, scripts
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
-	@if command -v shellcheck >/dev/null; then shellcheck -x -a $(SCRIPTS); \
-	else echo "shellcheck is not installed; the scripts were not checked"; fi
-
-clean: ## Stop the stack and remove its data and everything built
-	@$(STACK) destroy
-	@if command -v cargo >/dev/null; then cargo clean; else rm -rf target; fi
+deploy-check: ## Check the Helm chart, its examples and the Containerfile (ARGS=--prove breaks them, to see the checks fail)
+	@deploy/local/deploy-check $(ARGS)
 
 toolchain:
 	@command -v cargo >/dev/null || { echo "Rust is missing: install the stable toolchain with rustup, then run make again" >&2; exit 1; }
