@@ -14,8 +14,11 @@ SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/l
 # The programs of the service. All builds name the workspace, so that libraries keep their features.
 SERVICES := --workspace --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl
 TOOLS := python node go php chromium prometheus pgbouncer
-# End-to-end tests mostly wait: for a retry, a lease, a server. So they overlap, far beyond the cores.
-export RUST_TEST_THREADS ?= 12
+# The test programs; a test of the repository compares this list with what there is.
+WITHOUT_SERVERS := --test workspace --test start --test it --test memory --test wiped --test ops --test process --test settings
+ON_SERVERS := --test real --test service --test outages --test tools
+# End-to-end tests mostly wait: for a retry, a lease, a server. So they overlap: two to a core keep both cores busy.
+THREADS ?= 4
 
 help:
 	@awk '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## /{split($$0, part, ":.*## "); printf "  make %-17s %s\n", part[1], part[2]}' $(MAKEFILE_LIST)
@@ -48,11 +51,12 @@ build: toolchain ## Build the services and tools
 	cargo build $(SERVICES)
 
 unit: toolchain ## Run the tests that need no server: of each crate's decisions, and of the repository
-	@cargo test --workspace --lib --bin webhookctl --test workspace
+	@cargo test --workspace --no-fail-fast --lib --bin webhookctl $(WITHOUT_SERVERS)
+	@cargo test --workspace --doc
 
 it: toolchain ## Run the end-to-end tests whose names contain T (make it T=retries); the servers stay up
 	@$(STACK) up >/dev/null
-	@deploy/local/it '$(T)'
+	@RUST_TEST_THREADS=$(THREADS) deploy/local/it '$(T)'
 
 check: toolchain ## Check what changed with clippy
 	@cargo clippy --workspace --all-targets -- -D warnings
@@ -75,12 +79,16 @@ lint: toolchain ## Check format, clippy, documentation, scripts, and the English
 test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves out what needs these tools)
 	@deploy/local/tools $(TOOLS)
 	@mkdir -p target && rm -rf target/skipped target/tests
-	@$(WITH_STACK) $(SHELL) -uc 'cargo build --workspace --exclude programs --all-targets && cargo test --workspace $(ARGS); \
+	@$(MAKE) --no-print-directory unit
+	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS) && \
+	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SERVERS); \
 	  code=$$?; if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
 
 mutants: toolchain ## Change the decisions of domain and signing in every way that unit tests must notice (20 minutes)
 	@cargo mutants --version >/dev/null 2>&1 || { echo "cargo-mutants is missing: cargo install cargo-mutants --locked" >&2; exit 1; }
-	cargo mutants -p domain -p signing -o target/mutants -- --lib
+	@mkdir -p target/mutants
+	CARGO_PROFILE_DEV_DEBUG=0 PROPTEST_CASES=16 cargo mutants -p domain -p signing -j 1 --gitignore=true -C=--lib \
+	  --timeout 60 -o target/mutants
 
 chaos: toolchain ## Run a storm of faults and audit what came of it (SEED=n SECONDS=180 RATE=40)
 	cargo build $(SERVICES) --bin chaos

@@ -6,7 +6,6 @@ pub mod chaos;
 pub mod cluster;
 pub mod database;
 pub mod events;
-mod failure;
 pub mod history;
 pub mod life;
 pub mod name_server;

@@ -1,6 +1,7 @@
 //! The whole service for one test, or for many that share it. Its environment has its own database and queue prefix on
 //! the shared servers.
 
+mod failure;
 mod shared;
 
 use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
@@ -22,7 +23,6 @@ use uuid::Uuid;
 use crate::{
     api::Api,
     database::{self, Sessions, with_database},
-    failure,
     outsider::{Outsider, sql},
     receiver::TestCa,
     servers::Servers,

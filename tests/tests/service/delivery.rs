@@ -13,7 +13,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always, verify},
-    system::{Service, System, metric},
+    system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
 use uuid::Uuid;
@@ -96,7 +96,8 @@ async fn each_of_the_seven_event_types_reaches_its_subscriber_signed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_a_thousand_events_over_five_webhooks_arrives_once_each() {
-    System::shared(async |system| {
+    System::prepared(Options::default(), async |system| {
+        let ingest = start_all(&system).await;
         let tenant = Uuid::new_v4();
         let api = system.admin(tenant).await;
         let receiver = Receiver::start(&system.ca, always(200));
@@ -109,7 +110,7 @@ async fn a_burst_of_a_thousand_events_over_five_webhooks_arrives_once_each() {
         let event = |number: usize| Event::now(types[number % 5], tenant).with_data(format!("{{\"number\":{number}}}"));
         let events: Vec<_> = (0..1_000).map(event).collect();
         system.upstream.publish(&events).await;
-        ended(&system, &[tenant], 1_000).await;
+        settled(&system, ingest, 1_000).await;
         let received = receiver.received();
         assert_eq!(received.len(), 1_000);
         let mut numbers = Vec::new();
@@ -122,11 +123,7 @@ async fn a_burst_of_a_thousand_events_over_five_webhooks_arrives_once_each() {
         }
         numbers.sort_unstable();
         assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
-        let succeeded = format!(
-            "SELECT count(*) FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
-             JOIN webhooks AS w ON w.id = d.webhook_id WHERE w.tenant_id = '{tenant}' AND a.outcome = 'success'"
-        );
-        assert_eq!(system.count(&succeeded).await, 1_000);
+        assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 1_000);
     })
     .await;
 }

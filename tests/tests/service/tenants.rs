@@ -602,7 +602,8 @@ async fn erases_after_a_wait(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_erasure_waits_until_no_ingest_stores_any_more_and_then_looks_again() {
-    System::shared(async |system| {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
         let tenant_id = Uuid::new_v4();
         let (api, ledger) = (system.admin(tenant_id).await, system.ledger_as("administrator", 1));
         let create = async || api.create("https://localhost/", &["quote.closed"]).await.id;

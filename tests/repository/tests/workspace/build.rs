@@ -1,6 +1,6 @@
 //! The rules of the build: nothing is skipped in silence, and nothing is built twice.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
 
 use crate::{ours, root};
 
@@ -68,4 +68,19 @@ fn only_crates_with_examples_in_their_documentation_run_these() {
         }
     }
     assert!(faults.is_empty(), "{faults:?}: set it as README.md has examples in Rust, or none");
+}
+
+#[test]
+fn make_test_runs_every_test_program() {
+    let makefile = text("Makefile");
+    let listed: BTreeSet<_> = makefile
+        .lines()
+        .filter(|line| line.starts_with("WITHOUT_SERVERS := ") || line.starts_with("ON_SERVERS := "))
+        .flat_map(|line| line.split("--test ").skip(1))
+        .map(|name| name.trim().to_owned())
+        .collect();
+    let packages = ours().packages;
+    let targets = packages.iter().flat_map(|package| &package.targets);
+    let programs: BTreeSet<_> = targets.filter(|target| target.is_test()).map(|target| target.name.clone()).collect();
+    assert_eq!(listed, programs);
 }

@@ -6,7 +6,8 @@ use tokio::time::timeout;
 use tokio_postgres::NoTls;
 use tracing_subscriber::EnvFilter;
 
-use crate::{outsider::Outsider, system::System, tools::stack_folder, wait::SOON};
+use super::System;
+use crate::{outsider::Outsider, tools::stack_folder, wait::SOON};
 
 /// The tables whose rows say what a system had yet to do or had done.
 const STATES: &str = "SELECT 'deliveries ' || state, count(*) FROM deliveries GROUP BY 1 \
@@ -16,7 +17,7 @@ const STATES: &str = "SELECT 'deliveries ' || state, count(*) FROM deliveries GR
 
 /// Shows logs of services in the output of the test that runs them. The standard library keeps that output for a test
 /// that fails.
-pub(crate) fn show_logs() {
+pub(super) fn show_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let filter = EnvFilter::new("info,lapin=warn");
@@ -26,7 +27,7 @@ pub(crate) fn show_logs() {
 }
 
 /// Prints what a system holds when its test fails.
-pub(crate) async fn explain(system: &System) {
+pub(super) async fn explain(system: &System) {
     let seen = timeout(SOON, async { (rows(system).await, queues(system).await) }).await;
     let (rows, queues) = seen.unwrap_or_else(|_| ("no answer".to_owned(), "no answer".to_owned()));
     println!("\nWhat was there instead, in the system {}:", system.names.exchange());
