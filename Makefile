@@ -16,8 +16,10 @@ SERVICES := --workspace --bin api-service --bin event-ingest --bin dispatcher --
 TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
 WITHOUT_SERVERS := --test workspace --test start --test it --test memory --test wiped --test ops --test process --test settings
-ON_SERVERS := --test real --test service --test outages --test tools
-# End-to-end tests mostly wait: for a retry, a lease, a server. So they overlap: two to a core keep both cores busy.
+ON_SHARED_SERVERS := --test real --test service
+WITH_PROGRAMS := --test outages --test tools
+# Tests on shared servers mostly wait, so two to a core keep the cores busy. Tests that start servers, browsers and
+# compilers of their own do so by themselves.
 THREADS ?= 4
 
 help:
@@ -80,9 +82,10 @@ test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves ou
 	@deploy/local/tools $(TOOLS)
 	@mkdir -p target && rm -rf target/skipped target/tests
 	@$(MAKE) --no-print-directory unit
-	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS) && \
-	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SERVERS); \
-	  code=$$?; if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
+	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SHARED_SERVERS) $(WITH_PROGRAMS) || exit; code=0; \
+	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SHARED_SERVERS) || code=$$?; \
+	  cargo test --workspace --no-fail-fast $(WITH_PROGRAMS) || code=$$?; \
+	  if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
 
 mutants: toolchain ## Change the decisions of domain and signing in every way that unit tests must notice (20 minutes)
 	@cargo mutants --version >/dev/null 2>&1 || { echo "cargo-mutants is missing: cargo install cargo-mutants --locked" >&2; exit 1; }

@@ -75,7 +75,7 @@ fn make_test_runs_every_test_program() {
     let makefile = text("Makefile");
     let listed: BTreeSet<_> = makefile
         .lines()
-        .filter(|line| line.starts_with("WITHOUT_SERVERS := ") || line.starts_with("ON_SERVERS := "))
+        .filter(|line| line.contains(" := --test "))
         .flat_map(|line| line.split("--test ").skip(1))
         .map(|name| name.trim().to_owned())
         .collect();
