@@ -16,11 +16,9 @@ SERVICES := --workspace --bin api-service --bin event-ingest --bin dispatcher --
 TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
 WITHOUT_SERVERS := --test workspace --test start --test it --test memory --test wiped --test ops --test process --test settings
-ON_SHARED_SERVERS := --test real --test service
-WITH_PROGRAMS := --test outages --test tools
-# Tests on shared servers mostly wait, so two to a core keep the cores busy. Tests that start servers, browsers and
-# compilers of their own do so by themselves.
-THREADS ?= 4
+ON_SERVERS := --test real --test service --test outages --test tools
+# End-to-end tests at the same time. More than two to a core, and calls of the API exceed their second at the database.
+THREADS ?= 2
 
 help:
 	@awk '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## /{split($$0, part, ":.*## "); printf "  make %-17s %s\n", part[1], part[2]}' $(MAKEFILE_LIST)
@@ -82,9 +80,8 @@ test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves ou
 	@deploy/local/tools $(TOOLS)
 	@mkdir -p target && rm -rf target/skipped target/tests
 	@$(MAKE) --no-print-directory unit
-	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SHARED_SERVERS) $(WITH_PROGRAMS) || exit; code=0; \
-	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SHARED_SERVERS) || code=$$?; \
-	  cargo test --workspace --no-fail-fast $(WITH_PROGRAMS) || code=$$?; \
+	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS) || exit; code=0; \
+	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SERVERS) || code=$$?; \
 	  if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
 
 mutants: toolchain ## Change the decisions of domain and signing in every way that unit tests must notice (20 minutes)
