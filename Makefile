@@ -17,7 +17,7 @@ TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
 WITHOUT_SERVERS := --test workspace --test start --test it --test memory --test wiped --test ops --test process --test settings
 ON_SERVERS := --test real --test service --test outages --test tools
-# End-to-end tests at the same time. More than two to a core, and calls of the API exceed their second at the database.
+# End-to-end tests at the same time. More than one to a core, and calls of the API exceed their second at the database.
 THREADS ?= 2
 
 help:
