@@ -15,9 +15,9 @@ SCRIPTS := $(STACK) $(WITH_STACK) deploy/local/cluster deploy/local/run deploy/l
 SERVICES := --workspace --bin api-service --bin event-ingest --bin dispatcher --bin webhookctl
 TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
-WITHOUT_SERVERS := --test workspace --test start --test it --test memory --test wiped --test ops --test process --test settings
-ON_SERVERS := --test real --test service --test outages --test tools
-# End-to-end tests at the same time. More than one to a core, and calls of the API exceed their second at the database.
+WITHOUT_SERVERS := workspace start it memory wiped ops process settings
+ON_SERVERS := outages service tools real
+# Two of these programs run at the same time, each with so many tests at a time.
 THREADS ?= 2
 
 help:
@@ -51,7 +51,7 @@ build: toolchain ## Build the services and tools
 	cargo build $(SERVICES)
 
 unit: toolchain ## Run the tests that need no server: of each crate's decisions, and of the repository
-	@cargo test --workspace --no-fail-fast --lib --bin webhookctl $(WITHOUT_SERVERS)
+	@cargo test --workspace --no-fail-fast --lib --bin webhookctl $(WITHOUT_SERVERS:%=--test %)
 	@cargo test --workspace --doc
 
 it: toolchain ## Run the end-to-end tests whose names contain T (make it T=retries); the servers stay up
@@ -80,9 +80,12 @@ test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves ou
 	@deploy/local/tools $(TOOLS)
 	@mkdir -p target && rm -rf target/skipped target/tests
 	@$(MAKE) --no-print-directory unit
-	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS) || exit; code=0; \
-	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SERVERS) || code=$$?; \
+	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS:%=--test %) || exit; code=0; \
+	  $(MAKE) --no-print-directory -k -j2 $(ON_SERVERS:%=tests-of-%) || code=$$?; \
 	  if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
+
+tests-of-%:
+	@RUST_TEST_THREADS=$(THREADS) cargo test --workspace --test $*
 
 mutants: toolchain ## Change the decisions of domain and signing in every way that unit tests must notice (20 minutes)
 	@cargo mutants --version >/dev/null 2>&1 || { echo "cargo-mutants is missing: cargo install cargo-mutants --locked" >&2; exit 1; }

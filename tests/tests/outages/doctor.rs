@@ -276,7 +276,7 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         let with_nodes = async || doctor(&variables, &["--rabbitmqctl", &command]).await;
 
         // On a busy machine a call of rabbitmqctl may take longer than the doctor waits, and that is no fault of a cluster.
-        eventually_ok(LONG, || async {
+        eventually_ok(3 * LONG, || async {
             let report = with_nodes().await;
             let is_well = |id: &&str| report.of("ok").any(|right| right == *id);
             let all = ["cluster.members", "cluster.policies", "cluster.bindings"].iter().all(is_well);

@@ -75,6 +75,8 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
         system.start(Service::Api).await;
         let tenant = Uuid::new_v4();
         let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        // Its tasks read too.
+        system.stop(Service::Api).await;
         let ledger = system.ledger_as("plans", 1);
         let event = || [new_event(tenant)];
         system.sql("ANALYZE webhooks").await;
@@ -116,6 +118,8 @@ async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
         system.start(Service::Api).await;
         let tenant = Uuid::new_v4();
         let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        // Its tasks read too.
+        system.stop(Service::Api).await;
         let ledger = system.ledger_as("plans", 1);
         made(&system, tenant, &webhook.id, 512, "'pending'").await;
         let ids = ids(&system, 512).await;
