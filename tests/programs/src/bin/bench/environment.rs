@@ -151,6 +151,11 @@ impl Environment<'_> {
         usage
     }
 
+    /// The processes of a service.
+    pub(crate) fn pids(&self, service: &str) -> Vec<u32> {
+        self.services().iter().filter(|(name, _)| *name == service).map(|(_, process)| process.pid()).collect()
+    }
+
     /// The largest resident size that a process of the service has had so far, in megabytes.
     pub(crate) fn peak(&self, service: &str) -> f64 {
         let services = self.services();

@@ -1,5 +1,7 @@
 //! One tenant cannot slow another (crates/README.md, fairness). Measures a healthy tenant's latency alone, and beside a
-//! tenant whose receivers hang.
+//! tenant whose receivers hang, and beside many tenants whose receivers fail together.
+
+mod platform;
 
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     for trouble in TROUBLES {
         figures.extend(Environment::with(bench, &[], async |environment| beside(environment, &trouble).await).await);
     }
+    figures.extend(platform::measure(bench).await);
     figures
 }
 

@@ -1,6 +1,7 @@
 //! The receivers: one lean HTTPS server in a process of its own. The path says what it does with a request:
 //! `/ok/GROUP`, `/late/MILLISECONDS/GROUP`, `/fail/GROUP`, `/refuse/MILLISECONDS/GROUP`, which fails late,
-//! `/hang/GROUP`, or `/once/GROUP`, which fails the first attempt of each delivery.
+//! `/hang/GROUP`, `/second/GROUP`, which hangs every second time, `/unread/GROUP`, which answers immediately and never reads the
+//! body, or `/once/GROUP`, which fails the first attempt of each delivery.
 
 mod serve;
 

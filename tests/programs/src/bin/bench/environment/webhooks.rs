@@ -16,10 +16,14 @@ impl Environment<'_> {
     /// Registers `of_each` webhooks for `quote.closed` for each of so many new tenants, with secrets of their own.
     /// Returns the tenants.
     pub(crate) async fn webhooks(&self, tenants: usize, of_each: usize, path: &str) -> Vec<Uuid> {
+        self.webhooks_at(tenants, of_each, &self.bench.sink.url(path)).await
+    }
+
+    /// The same for receivers at a URL.
+    pub(crate) async fn webhooks_at(&self, tenants: usize, of_each: usize, url: &str) -> Vec<Uuid> {
         let keys: SecretKeys = self.system.variables["WEBHOOKS__SECRETS__KEYS"].parse().expect("the keys are good");
         let tenants: Vec<Uuid> = (0..tenants).map(|_| Uuid::new_v4()).collect();
         let owners: Vec<Uuid> = tenants.iter().flat_map(|tenant| std::iter::repeat_n(*tenant, of_each)).collect();
-        let url = self.bench.sink.url(path);
         for owners in owners.chunks(ROWS) {
             let mut statement =
                 "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed) VALUES "

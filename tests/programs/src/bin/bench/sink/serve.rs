@@ -24,6 +24,9 @@ use crate::load::{sent_at, unix_micros};
 /// How many bytes of a body are kept, to find in them when it was to be sent.
 const KEPT: usize = 512;
 
+/// The time for which the connection of an unread request is kept: longer than any attempt.
+const UNREAD_FOR: Duration = Duration::from_secs(60);
+
 #[derive(Default)]
 struct State {
     requests: AtomicU64,
@@ -85,6 +88,15 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>)
 impl State {
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
         let (parts, mut body) = request.into_parts();
+        if parts.uri.path().starts_with("/unread/") {
+            self.requests.fetch_add(1, Relaxed);
+            // The body is kept, so that the connection stays as it is.
+            tokio::spawn(async move {
+                tokio::time::sleep(UNREAD_FOR).await;
+                drop(body);
+            });
+            return Ok(Response::new(Empty::new()));
+        }
         let mut head = Vec::with_capacity(KEPT);
         while let Some(frame) = body.frame().await {
             match frame.map(hyper::body::Frame::into_data) {
@@ -103,7 +115,8 @@ impl State {
         }
         self.arrived(group, sent_at(&head).map_or(0, |sent| now.saturating_sub(sent)));
         let _answered = Unanswered::new(&self);
-        if behaviour == "hang" {
+        let is_second = || self.requests.load(Relaxed).is_multiple_of(2);
+        if behaviour == "hang" || (behaviour == "second" && is_second()) {
             std::future::pending::<()>().await;
         }
         if !late.is_zero() {
