@@ -34,7 +34,7 @@ pub(crate) struct Labels {
     pub(crate) status: u16,
 }
 
-const TASKS: [&str; 3] = ["cancel", "activate", "recover"];
+const TASKS: [&str; 3] = ["cancel", "wake", "recover"];
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
@@ -70,8 +70,8 @@ impl Metrics {
     }
 
     pub(crate) fn tasks(&self, running: Running) {
-        let Running { cancel, activate, recover } = running;
-        for (task, count) in [("cancel", cancel), ("activate", activate), ("recover", recover)] {
+        let Running { cancel, wake, recover } = running;
+        for (task, count) in [("cancel", cancel), ("wake", wake), ("recover", recover)] {
             self.tasks.get_or_create(&[("task", task)]).set(count);
         }
     }

@@ -5,7 +5,7 @@ pub(crate) mod relay;
 use std::{error::Error, sync::Arc};
 
 use broker::{Broker, Names, Outgoing, PublishError, Publisher};
-use domain::Notice;
+use domain::{Job, Notice};
 use ledger::{Ledger, LedgerError, OutboxBatch};
 use tokio::sync::Notify;
 
@@ -49,8 +49,23 @@ impl Outbox {
     /// # Errors
     /// When the broker has not confirmed one of the jobs. That job stays in the outbox.
     pub(crate) async fn publish(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        let (messages, jobs): (Vec<Outgoing>, Vec<_>) =
-            self.names.messages_due(batch.jobs(), |job| *job).into_iter().unzip();
+        self.publish_messages(batch, self.names.messages_due(batch.jobs(), |job| *job)).await
+    }
+
+    /// The same for jobs that were held. They wait in the slow lane, not in front of others.
+    ///
+    /// # Errors
+    /// As [`Outbox::publish`].
+    pub(crate) async fn publish_woken(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
+        self.publish_messages(batch, self.names.jobs_woken(batch.jobs(), |job| batch.handed_out(job)).collect()).await
+    }
+
+    async fn publish_messages(
+        &self,
+        batch: &OutboxBatch,
+        messages: Vec<(Outgoing, &[Job])>,
+    ) -> Result<(), PublishError> {
+        let (messages, jobs): (Vec<Outgoing>, Vec<_>) = messages.into_iter().unzip();
         let unconfirmed = self.publisher.publish(&messages).await.err();
         let published = match &unconfirmed {
             Some(unconfirmed) => {

@@ -14,6 +14,7 @@
 //! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
 //! | a tenant with ten times as many deleted webhooks | 409 | `too_many_deleted_webhooks` |
 //! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
+//! | a resend of a delivery with 1,000 attempts | 409 | `too_many_attempts` |
 //! | a resend or a recovery while what waits is being cancelled | 409 | `cancelling` |
 //! | a test for a webhook that is paused | 409 | `webhook_inactive` |
 //! | a body that is too large | 413 | `body_too_large` |
@@ -85,6 +86,10 @@ pub(crate) enum ApiError {
     RegisteredBefore,
     #[error("the delivery is older than what is kept, and may be gone at any moment")]
     TooOld,
+    #[error(
+        "the delivery has had 1,000 attempts, and is not sent again; publish the event anew, with another event_id"
+    )]
+    TooOften,
     #[error("what waits for the webhook is being cancelled, and so would this be; wait until that is done")]
     Cancelling,
     #[error("the webhook is paused; set is_active to true first")]
@@ -141,6 +146,7 @@ impl ApiError {
             Self::StaleForm => (StatusCode::FORBIDDEN, "stale_form"),
             Self::RegisteredBefore => (StatusCode::CONFLICT, "registered_before"),
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
+            Self::TooOften => (StatusCode::CONFLICT, "too_many_attempts"),
             Self::Cancelling => (StatusCode::CONFLICT, "cancelling"),
             Self::WebhookInactive => (StatusCode::CONFLICT, "webhook_inactive"),
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),

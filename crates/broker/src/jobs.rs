@@ -31,6 +31,21 @@ impl Names {
         together(self.bulk(), jobs)
     }
 
+    /// The messages for jobs that were held, one in each, with the job: each may wait for a slow receiver.
+    /// `handed_out` returns the number of earlier deliveries of a job by the broker.
+    pub fn jobs_woken<'j>(
+        &self,
+        jobs: &'j [Job],
+        handed_out: impl Fn(Job) -> u32,
+    ) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
+        let message = move |one: &'j [Job]| {
+            let times = one.first().map_or(0, |job| handed_out(*job));
+            let message = Outgoing { queue: self.slow(), body: Job::many_to_bytes(one), ..Default::default() };
+            (message.carrying(times), one)
+        };
+        jobs.chunks(1).map(message)
+    }
+
     /// The messages for the jobs of `items`, which are due now, each with its items. Very many at once go in bulk.
     pub fn messages_due<'i, T>(&self, mut items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
         let jobs: Vec<Job> = items.iter().map(job).collect();

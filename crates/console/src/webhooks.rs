@@ -176,8 +176,14 @@ mod tests {
 
     #[test]
     fn the_largest_page_is_at_most_100_kb() {
-        let backlog =
-            Backlog { waiting: 1_000, dropped: 1_000, skipped: 1_000, next_attempt_at: Some(NOW), is_cancelling: true };
+        let backlog = Backlog {
+            waiting: 1_000,
+            dropped: 1_000,
+            skipped: 1_000,
+            next_attempt_at: Some(NOW),
+            is_cancelling: true,
+            is_queued: true,
+        };
         for c in ["\"", "\u{61c}", "漢"] {
             let webhook = Webhook {
                 name: c.repeat(255),

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     depths,
     intake::Intake,
-    lane::{LaneKind, bulk_places},
+    lane::{LaneKind, Slots},
     metrics::Metrics,
     pipeline::Pipeline,
 };
@@ -28,7 +28,7 @@ pub enum AppError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A task that all jobs need panicked: another process has to take them.
-    #[error("recording, moving or settling panicked: no job can come to its end")]
+    #[error("recording, holding or settling panicked: no job can come to its end")]
     Broken,
 }
 
@@ -73,8 +73,14 @@ impl App {
             Readiness::new().check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
         let running = foundation.start(registry, readiness, &shutdown).await?;
 
-        let Pipeline { intake, recorder, attempts, mover, moves, tasks, shared } =
-            Pipeline::new(&running, &settings, egress, keys, &metrics);
+        let slots = Slots {
+            main: settings.dispatcher.max_in_flight,
+            slow: settings.dispatcher.slow_in_flight,
+            webhook_share: settings.dispatcher.webhook_share,
+            tenant_share: settings.dispatcher.tenant_share,
+        };
+        let Pipeline { intake, recorder, attempts, holder, holds, tasks, shared } =
+            Pipeline::new(&running, &settings, egress, keys, slots, &metrics);
         let depths = tokio::spawn(depths::show(
             running.broker.clone(),
             settings.retry.schedule.gaps(),
@@ -83,15 +89,9 @@ impl App {
         ));
         let most = usize::from(settings.dispatcher.batch);
         let recording = tokio::spawn(recorder.run(attempts, most));
-        let moving = tokio::spawn(mover.run(moves));
+        let holding = tokio::spawn(holder.run(holds));
         let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
-            let prefetch = Prefetch::of(match kind {
-                LaneKind::Main => settings.dispatcher.max_in_flight,
-                // A message may be held by one job that hangs. With fewer messages than places, those of one tenant
-                // could be all.
-                LaneKind::Bulk => bulk_places(settings.dispatcher.max_in_flight),
-                LaneKind::Slow => settings.dispatcher.slow_in_flight,
-            });
+            let prefetch = Prefetch::of(slots.prefetch(kind));
             let subscription = running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment);
             consume(kind, subscription, &intake, most, &shutdown)
         });
@@ -100,12 +100,12 @@ impl App {
             () = shared.broken.cancelled() => return Err(AppError::Broken),
             closings = consuming => closings,
         };
-        // The intake and the jobs under way hold the senders. Without them, recorder and mover end after the last job.
+        // The intake and the jobs under way hold the senders. Without them, recorder and holder end after the last job.
         drop(intake);
         tasks.close();
         let drained = async {
             tasks.wait().await;
-            tokio::join!(recording, moving)
+            tokio::join!(recording, holding)
         };
         tokio::pin!(drained);
         if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {

@@ -1,13 +1,11 @@
 //! How a job's way through this process ends.
 
 use domain::{Job, JobError, WebhookId};
+use ledger::Held;
 use time::OffsetDateTime;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{
-    abandoned::Abandoned,
-    lane::{LaneKind, Refusal},
-};
+use crate::{abandoned::Abandoned, lane::Refused};
 
 /// What is to be done with a job and its messages.
 pub(crate) enum End {
@@ -20,8 +18,10 @@ pub(crate) enum End {
     NotNeeded,
     /// The job is published once more, due then. A duplicate is judged by itself: it may be the copy just published.
     Later(OffsetDateTime),
-    /// One message in the slow lane replaces the job's message and its duplicates.
-    ToSlowLane(Move),
+    /// The ledger has to hold the job until its webhook accepts it.
+    Hold(Hold),
+    /// The ledger holds the job, which replaces its message and its duplicates.
+    Held,
     /// The ledger does not have its delivery.
     Unknown,
     /// It is parked for an operator, with its duplicates.
@@ -45,14 +45,32 @@ pub(crate) struct Retry {
     pub(crate) may_share: bool,
 }
 
-/// A job that was refused admission.
+/// A job that is to be held.
 #[derive(Clone, Copy)]
-pub(crate) struct Move {
+pub(crate) struct Hold {
     pub(crate) job: Job,
     pub(crate) webhook: WebhookId,
-    pub(crate) from: LaneKind,
-    /// What it did not get in time.
-    pub(crate) refusal: Refusal,
+    pub(crate) why: WhyHeld,
+}
+
+/// Why a job is held.
+#[derive(Clone, Copy)]
+pub(crate) enum WhyHeld {
+    /// Its webhook is paused.
+    Paused,
+    /// It was refused admission.
+    Refused(Refused),
+}
+
+impl Hold {
+    /// `handed_out`: the number of earlier deliveries of the job by the broker.
+    pub(crate) const fn held(&self, handed_out: u32) -> Held {
+        let waking = match self.why {
+            WhyHeld::Paused => None,
+            WhyHeld::Refused(Refused { waking, .. }) => Some(waking),
+        };
+        Held { webhook: self.webhook, delivery: self.job.delivery, handed_out, waking }
+    }
 }
 
 /// Why a job is not attempted, or not now.
@@ -68,8 +86,6 @@ pub(crate) enum NotAttempted {
     /// This attempt is recorded, and its retry may not have been published.
     #[strum(serialize = "follow_up")]
     PublishRetry,
-    /// Its webhook is paused. The ledger keeps it.
-    Held,
     /// Its webhook is deleted.
     Cancelled,
     /// Its webhook's secret does not open.

@@ -31,7 +31,8 @@ impl Receipt {
 pub(crate) struct Message {
     pub(crate) ack: SharedAck,
     pub(crate) receipt: Receipt,
-    pub(crate) place: Place,
+    /// `None` once the job needs none.
+    pub(crate) place: Option<Place>,
 }
 
 /// The jobs that are under way in all lanes, with the messages to acknowledge when they are done. A job's own message
@@ -76,6 +77,13 @@ impl InFlight {
             entry.watched = Some(guard);
         }
         token
+    }
+
+    /// Gives the place of a job back, for another one to be looked up.
+    pub(crate) fn leave_place(&self, job: Job) {
+        if let Some(first) = self.jobs.lock().get_mut(&job).and_then(|entry| entry.messages.front_mut()) {
+            first.place = None;
+        }
     }
 
     /// How often a job was handed out before: the highest count of its messages.

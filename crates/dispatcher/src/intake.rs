@@ -37,14 +37,14 @@ impl Intake {
     pub(crate) async fn take(&self, kind: LaneKind, batch: Vec<Received>) {
         let mut waiting = self.open(kind, batch);
         while !waiting.is_empty() {
-            let places = self.lanes.of(kind).places(waiting.len().min(self.most)).await;
+            let places = self.lanes.places(kind, waiting.len().min(self.most)).await;
             let mut begun = Vec::with_capacity(places.len());
             for ((job, ack, receipt), place) in waiting.drain(..places.len()).zip(places) {
                 // Skips a job whose connection is lost: the broker redelivers its message.
                 if !ack.is_usable() {
                     continue;
                 }
-                if self.shared.in_flight.begin(job, Message { ack, receipt, place }) {
+                if self.shared.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
                     begun.push((job, receipt));
                 } else {
                     self.shared.metrics.not_attempted(NotAttempted::Duplicate);

@@ -1,302 +1,285 @@
-//! A lane: slots, of which nobody holds more than a share (a throttle for noisy neighbours), and the patience of a job
-//! that waits for one (crates/README.md, fairness).
+//! Admission: who may begin an attempt, and what that takes (crates/README.md, fairness).
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use domain::{TenantId, WebhookId};
+use domain::TenantId;
+use ledger::Waking;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::shares::{Share, Shares, part};
+use crate::{
+    pace::{Pace, Paces, Timed},
+    room::{Lack, Owner, Part, Room},
+    shares::{Share, Shares, part},
+};
 
 mod kind;
 
 pub(crate) use kind::{LaneKind, Refusal};
 
-/// An attempt that takes this long shows that its webhook or its tenant is slow.
-pub(crate) const SLOW: Duration = Duration::from_secs(1);
-
-/// If a job of the main lane would wait for longer while places are scarce, its patience is not extended. Jobs that wait
-/// hold places, and the main lane's are what others wait for: the first failures of a flood come back over it all at once.
-const LONG_WAIT: Duration = Duration::from_millis(500);
-
-/// How many slots a lane has, and what fraction one webhook or tenant may hold.
+/// The maximum of attempts at a time, and the fractions of one webhook and one tenant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots {
-    pub(crate) slots: u16,
+    pub(crate) main: u16,
+    pub(crate) slow: u16,
     pub(crate) webhook_share: f64,
     pub(crate) tenant_share: f64,
 }
 
-/// Patience ends at the ticks of this clock, so that jobs are moved a few at a time. One by one, each would cost the
-/// broker a disk write, for which the others wait.
-const TICK: Duration = Duration::from_millis(100);
+/// The maximum time that a job waits for admission. It is held then, so that others get its place.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many attempts of one tenant may be starting at a time. A start may take a TLS handshake, the most costly part
-/// of an attempt. Hundreds that hang end together. Without this limit, hundreds that waited would start together, and
-/// everybody would wait for their handshakes.
+/// of an attempt. Without this limit, hundreds that waited would start together, and everybody would wait for their
+/// handshakes.
 const MOST_STARTING: u32 = 16;
-/// How long an attempt counts as starting, unless it ends before. If its tenant is near its share, it counts longer
-/// (`Lane::starting_for`).
+/// The time for which an attempt counts as starting, unless it ends before.
 const STARTING_FOR: Duration = Duration::from_millis(5);
+
+/// KiB of long bodies that may be in memory: 48 of 256 KiB in the main lane, 8 in each half of the slow one. With
+/// what is read in batches, this is well below what a process may take.
+const MAIN_KIB: u32 = 12 * 1024;
+const SLOW_KIB: u32 = 2 * 1024;
+
+/// Attempts at a time of a webhook that does not answer.
+const OF_SILENT: u32 = 4;
+
+/// Held jobs that are published again: of a slow webhook a single job, after an attempt's time; of other webhooks some
+/// jobs, after a second.
+const OF_SLOW: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
+const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
 
 /// How many of the main lane's places the bulk lane's jobs may hold. The rest is always there for others.
 pub(crate) const fn bulk_places(all: u16) -> u16 {
     all - all / 4
 }
 
-/// All lanes of this process.
-pub(crate) struct Lanes {
-    main: Lane,
-    bulk: Lane,
-    slow: Lane,
+/// The number of long places.
+const fn long_places(main: u16) -> u16 {
+    main / 2
 }
 
-impl Lanes {
-    pub(crate) fn new(main: Slots, slow: Slots) -> Self {
-        let main = Lane::new(LaneKind::Main, main);
-        Self { bulk: Lane::bulk_of(&main), main, slow: Lane::new(LaneKind::Slow, slow) }
-    }
-
-    pub(crate) const fn of(&self, kind: LaneKind) -> &Lane {
+impl Slots {
+    /// The maximum of unacknowledged messages of a lane: those that wait for admission, and attempts in long places and
+    /// in the slow lane.
+    pub(crate) const fn prefetch(self, kind: LaneKind) -> u16 {
+        let elsewhere = long_places(self.main).saturating_add(self.slow);
         match kind {
-            LaneKind::Main => &self.main,
-            LaneKind::Bulk => &self.bulk,
-            LaneKind::Slow => &self.slow,
+            LaneKind::Main => self.main.saturating_add(elsewhere),
+            // A message may be held by one job that hangs. With fewer messages than places, those of one tenant
+            // could be all.
+            LaneKind::Bulk => bulk_places(self.main).saturating_add(elsewhere),
+            LaneKind::Slow => self.slow.saturating_add(elsewhere),
         }
     }
 }
 
-/// One lane of this process.
-pub(crate) struct Lane {
-    kind: LaneKind,
-    started: Instant,
-    /// As many as slots, so they bound the attempts at a time. A job holds one until it is done.
+/// The slots, places and memory of all lanes, with the memory of slow webhooks.
+pub(crate) struct Lanes {
     places: Arc<Semaphore>,
-    /// Places are scarce while fewer are free.
-    scarce_places: usize,
-    /// The places that jobs of this lane may hold, if not all.
-    own_places: Option<Arc<Semaphore>>,
-    slot_shares: Limits,
+    bulk_places: Arc<Semaphore>,
+    slow_places: Arc<Semaphore>,
+    main: Lane,
+    /// For attempts of webhooks that do not answer, and of those that answer late.
+    silent: Lane,
+    late: Lane,
+    /// For attempts that have become slow in the main lane.
+    long: Room,
     starting: Arc<Shares<TenantId>>,
-    body_shares: Limits,
-    /// The whole of which `body_shares` are parts. Slots need none: a job that waits for one has a place.
-    body_kib: Arc<Semaphore>,
-    all_body_kib: u32,
+    paces: Arc<Paces>,
 }
 
-/// A job's place in a lane. Dropping it gives it back.
+/// Slots, and memory for the long bodies of their attempts.
+struct Lane {
+    slots: Room,
+    body_kib: Room,
+}
+
+/// A job's place: room to be looked up, and to wait for admission. Dropping it releases the place.
 pub(crate) struct Place {
     _own: Option<OwnedSemaphorePermit>,
     _place: OwnedSemaphorePermit,
 }
 
-#[derive(Clone)]
-struct Limits {
-    of_webhooks: Arc<Shares<WebhookId>>,
-    of_tenants: Arc<Shares<TenantId>>,
-}
-
 /// The right to make an attempt. Dropping it gives it back.
 pub(crate) struct Admission {
+    lanes: Arc<Lanes>,
+    owner: Owner,
     starting: Share<TenantId>,
-    starting_for: Duration,
-    slot: HeldShares,
-    _body: Option<(HeldShares, OwnedSemaphorePermit)>,
+    slot: Part,
+    /// True for a slot of the main lane.
+    is_main: bool,
+    /// The memory for a long body. The body owns it in the end.
+    body: Option<Part>,
 }
 
-type HeldShares = (Share<WebhookId>, Share<TenantId>);
-
-impl Admission {
-    /// Makes the attempt. It is starting for `starting_for` at most. The attempt's state is large, so it stays where it is.
-    pub(crate) async fn spend<T>(mut self, mut attempt: Pin<&mut impl Future<Output = T>>) -> T {
-        self.begin();
-        let Self { starting, starting_for, slot: _slot, _body } = self;
-        if let Ok(made) = timeout(starting_for, attempt.as_mut()).await {
-            return made;
-        }
-        drop(starting);
-        attempt.await
-    }
-
-    /// Starts to time the attempt: the wait for admission does not count.
-    fn begin(&mut self) {
-        let (webhook, tenant) = &mut self.slot;
-        webhook.begin();
-        tenant.begin();
-    }
+/// Why a job is held, and how it is published again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    pub(crate) refusal: Refusal,
+    pub(crate) waking: Waking,
 }
 
-impl Lane {
-    fn new(kind: LaneKind, slots: Slots) -> Self {
-        let limits = |whole| Limits {
-            of_webhooks: Shares::new(part(whole, slots.webhook_share)),
-            of_tenants: Shares::new(part(whole, slots.tenant_share)),
-        };
-        let all_body_kib = kind.body_kib();
+impl Lanes {
+    pub(crate) fn new(slots: Slots) -> Self {
+        let of = |whole: u16, share| part(whole.into(), share);
+        let half = (slots.slow / 2).max(1);
+        let places = |places: u16| Arc::new(Semaphore::new(places.into()));
+        let bodies = |kib| Room::new(kib, part(kib, slots.webhook_share), part(kib, slots.tenant_share));
+        let long = long_places(slots.main);
         Self {
-            kind,
-            started: Instant::now(),
-            places: Arc::new(Semaphore::new(slots.slots.into())),
-            scarce_places: usize::from(slots.slots / 4).max(1),
-            own_places: None,
-            slot_shares: limits(slots.slots.into()),
+            places: places(slots.main),
+            bulk_places: places(bulk_places(slots.main)),
+            slow_places: places(slots.slow),
+            main: Lane {
+                slots: Room::new(
+                    slots.main.into(),
+                    of(slots.main, slots.webhook_share),
+                    of(slots.main, slots.tenant_share),
+                ),
+                body_kib: bodies(MAIN_KIB),
+            },
+            silent: Lane {
+                slots: Room::new(half.into(), OF_SILENT.min(of(half, 0.5)), of(half, slots.tenant_share)),
+                body_kib: bodies(SLOW_KIB),
+            },
+            late: Lane { slots: Room::new(half.into(), of(half, 0.5), of(half, 0.5)), body_kib: bodies(SLOW_KIB) },
+            long: Room::new(long.into(), of(long, 1.0 / 32.0), of(long, 0.125)),
             starting: Shares::new(MOST_STARTING),
-            body_shares: limits(all_body_kib),
-            body_kib: Arc::new(Semaphore::new(usize::try_from(all_body_kib).unwrap_or(usize::MAX))),
-            all_body_kib,
-        }
-    }
-
-    /// The bulk lane beside a main lane. It shares all with it, but may hold only a part of the places.
-    fn bulk_of(main: &Self) -> Self {
-        let all = u16::try_from(main.places.available_permits()).unwrap_or(u16::MAX);
-        Self {
-            kind: LaneKind::Bulk,
-            started: main.started,
-            places: Arc::clone(&main.places),
-            scarce_places: main.scarce_places,
-            own_places: Some(Arc::new(Semaphore::new(bulk_places(all).into()))),
-            slot_shares: main.slot_shares.clone(),
-            starting: Arc::clone(&main.starting),
-            body_shares: main.body_shares.clone(),
-            body_kib: Arc::clone(&main.body_kib),
-            all_body_kib: main.all_body_kib,
+            paces: Paces::new(),
         }
     }
 
     /// Waits for a place, then takes further free ones, up to `most` in all.
-    pub(crate) async fn places(&self, most: usize) -> Vec<Place> {
-        let mut places = vec![self.place().await];
-        while places.len() < most
-            && let Some(next) = self.try_place()
-        {
-            places.push(next);
+    pub(crate) async fn places(&self, kind: LaneKind, most: usize) -> Vec<Place> {
+        let (own, all) = match kind {
+            LaneKind::Main => (None, &self.places),
+            LaneKind::Bulk => (Some(&self.bulk_places), &self.places),
+            LaneKind::Slow => (None, &self.slow_places),
+        };
+        let first_own = match own {
+            Some(own) => Arc::clone(own).acquire_owned().await.ok(),
+            None => None,
+        };
+        let Ok(first) = Arc::clone(all).acquire_owned().await else { unreachable!("the places are never closed") };
+        let mut places = vec![Place { _own: first_own, _place: first }];
+        while places.len() < most {
+            let next_own = match own {
+                Some(own) => match Arc::clone(own).try_acquire_owned() {
+                    Ok(own) => Some(own),
+                    Err(_) => break,
+                },
+                None => None,
+            };
+            let Ok(next) = Arc::clone(all).try_acquire_owned() else { break };
+            places.push(Place { _own: next_own, _place: next });
         }
         places
     }
 
-    async fn place(&self) -> Place {
-        let own = match &self.own_places {
-            Some(own) => Some(Arc::clone(own).acquire_owned().await),
-            None => None,
-        };
-        match (own.transpose(), Arc::clone(&self.places).acquire_owned().await) {
-            (Ok(own), Ok(place)) => Place { _own: own, _place: place },
-            _ => unreachable!("the places are never closed"),
-        }
-    }
-
-    fn try_place(&self) -> Option<Place> {
-        let own = match &self.own_places {
-            Some(own) => Some(Arc::clone(own).try_acquire_owned().ok()?),
-            None => None,
-        };
-        Some(Place { _own: own, _place: Arc::clone(&self.places).try_acquire_owned().ok()? })
-    }
-
-    /// The patience of a job that begins to wait now.
-    pub(crate) fn patience(&self, webhook: WebhookId, tenant: TenantId) -> Patience<'_> {
-        let began = Instant::now();
-        let latest_deadline = self.tick(began + self.kind.longest_patience());
-        Patience { lane: self, webhook, tenant, deadline: self.tick(began + self.kind.patience()), latest_deadline }
-    }
-
-    /// How long an attempt of a tenant counts as starting. Of these, [`MOST_STARTING`] are under way at a time. While the
-    /// tenant holds more than three quarters of its share, this time grows with the length of its attempts. So they
-    /// begin at most twice as fast as they end, and do not gather to hang, end and begin together.
-    fn starting_for(&self, tenant: TenantId) -> Duration {
-        let of_tenants = &self.slot_shares.of_tenants;
-        let longest = of_tenants.longest_when_crowded(tenant);
-        STARTING_FOR.max(longest * MOST_STARTING / (2 * of_tenants.limit().max(MOST_STARTING)))
-    }
-
-    /// The first tick at or after a moment.
-    fn tick(&self, moment: Instant) -> Instant {
-        let ticks = (moment - self.started).as_millis().div_ceil(TICK.as_millis());
-        self.started + TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
-    }
-}
-
-/// How long one job waits, for one thing after another. All jobs wait in the same order, so there is no deadlock.
-pub(crate) struct Patience<'a> {
-    lane: &'a Lane,
-    webhook: WebhookId,
-    tenant: TenantId,
-    deadline: Instant,
-    latest_deadline: Instant,
-}
-
-impl Patience<'_> {
-    /// When it ends, unless the attempts are short: then it is extended.
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    /// Waits for a slot within the shares, for room if the body is long, and for a start. The patience does not limit
-    /// the wait for the start: a tenant at its share begins its attempts at its own pace. It comes last, as the tenant's
-    /// other jobs wait for it.
+    /// Admits an attempt: with a slot, with memory for its body if that is long, and with a start. A webhook that is slow
+    /// gets a slot of the slow lane immediately or is refused. So is one that is not trusted, while few long places are
+    /// free. Others wait for [`PATIENCE`] at most. The wait for a start has no limit, and comes last: the tenant's other
+    /// jobs wait for it.
     ///
     /// # Errors
-    /// What the job did not get in time.
-    pub(crate) async fn admit(&mut self, long_body: Option<usize>) -> Result<Admission, Refusal> {
-        let slot = self.acquire_shares(&self.lane.slot_shares, 1).await?;
+    /// What the job did not get.
+    pub(crate) async fn admit(self: &Arc<Self>, owner: Owner, long_body: Option<usize>) -> Result<Admission, Refused> {
+        let pace = self.paces.of(owner.webhook);
+        let lane = match pace {
+            Pace::Late => &self.late,
+            Pace::Silent => &self.silent,
+            Pace::Unknown if self.long.is_scarce() => &self.silent,
+            Pace::Unknown | Pace::Trusted => &self.main,
+        };
+        let is_main = std::ptr::eq(lane, &raw const self.main);
+        let deadline = Instant::now() + PATIENCE;
+        let slot = match is_main {
+            true => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
+            false => lane.slots.try_acquire(owner, 1).ok_or(Refusal::Slow),
+        };
+        let refused = |refusal| Refused { refusal, waking: waking(pace) };
+        let slot = slot.map_err(refused)?;
         let body = match long_body {
-            Some(bytes) => Some(self.room(bytes).await?),
+            Some(bytes) => {
+                let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(lane.body_kib.whole());
+                Some(lane.body_kib.wait(owner, kib, deadline, Refusal::Bodies).await.map_err(refused)?)
+            }
             None => None,
         };
-        let starting = self.lane.starting.acquire(self.tenant, 1).await;
-        Ok(Admission { starting, starting_for: self.lane.starting_for(self.tenant), slot, _body: body })
+        let starting = self.starting.acquire(owner.tenant, 1).await;
+        Ok(Admission { lanes: Arc::clone(self), owner, starting, slot, is_main, body })
     }
+}
 
-    async fn room(&mut self, bytes: usize) -> Result<(HeldShares, OwnedSemaphorePermit), Refusal> {
-        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(self.lane.all_body_kib);
-        let shares = &self.lane.body_shares;
-        let share = self.acquire_shares(shares, kib).await?;
-        let room = Arc::clone(&self.lane.body_kib).acquire_many_owned(kib);
-        match self.wait_for(Refusal::Bodies, shares, room).await? {
-            Ok(room) => Ok((share, room)),
-            Err(_) => unreachable!("the room is never closed"),
+/// The rule by which held jobs of a webhook are published again.
+pub(crate) const fn waking(pace: Pace) -> Waking {
+    match pace {
+        Pace::Silent | Pace::Late => OF_SLOW,
+        Pace::Unknown | Pace::Trusted => OF_OTHERS,
+    }
+}
+
+impl Room {
+    /// Waits for a part until a deadline.
+    async fn wait(&self, owner: Owner, amount: u32, until: Instant, whole: Refusal) -> Result<Part, Refusal> {
+        let mut lack = Lack::Webhook;
+        match timeout_at(until, self.acquire(owner, amount, &mut lack)).await {
+            Ok(part) => Ok(part),
+            Err(_) => Err(match lack {
+                Lack::Webhook => Refusal::Webhook,
+                Lack::Tenant => Refusal::Tenant,
+                Lack::Whole => whole,
+            }),
         }
     }
+}
 
-    async fn acquire_shares(&mut self, limits: &Limits, amount: u32) -> Result<HeldShares, Refusal> {
-        let webhook = limits.of_webhooks.acquire(self.webhook, amount);
-        let webhook = self.wait_for(Refusal::Webhook, limits, webhook).await?;
-        let tenant = limits.of_tenants.acquire(self.tenant, amount);
-        let tenant = self.wait_for(Refusal::Tenant, limits, tenant).await?;
-        Ok((webhook, tenant))
+impl Admission {
+    /// Returns true for an attempt in the slow lane, which needs no place of the main one.
+    pub(crate) const fn is_slow(&self) -> bool {
+        !self.is_main
     }
 
-    /// Waits until the deadline. Extends it, up to the latest one, while no attempt of the webhook or the tenant takes
-    /// long, and in the main lane while it would not hold a scarce place for long.
-    async fn wait_for<T>(
-        &mut self,
-        refusal: Refusal,
-        limits: &Limits,
-        thing: impl Future<Output = T>,
-    ) -> Result<T, Refusal> {
-        tokio::pin!(thing);
-        loop {
-            if let Ok(had) = timeout_at(self.deadline, &mut thing).await {
-                return Ok(had);
-            }
-            let slots = &self.lane.slot_shares;
-            let longest = slots.of_webhooks.longest(self.webhook).max(slots.of_tenants.longest(self.tenant));
-            if self.deadline >= self.latest_deadline || longest >= SLOW || self.blocks_others(limits) {
-                return Err(refusal);
-            }
-            self.deadline = self.latest_deadline.min(self.deadline + self.lane.kind.patience());
+    /// The memory for a long body.
+    pub(crate) fn take_body(&mut self) -> Option<Part> {
+        self.body.take()
+    }
+
+    /// Begins to time the attempt: the wait for admission does not count.
+    pub(crate) fn begin(&self) -> Arc<Timed> {
+        Arc::new(self.lanes.paces.begin(self.owner.webhook))
+    }
+
+    /// Makes the attempt. It is starting for [`STARTING_FOR`] at most. One that has become slow releases its slot, and
+    /// its place by `leave`, if a long place is free. The attempt's state is large, so it stays where it is.
+    pub(crate) async fn spend<T>(
+        self,
+        timed: &Timed,
+        mut attempt: Pin<&mut impl Future<Output = T>>,
+        leave: impl FnOnce(),
+    ) -> T {
+        let Self { lanes, owner, starting, slot, is_main, .. } = self;
+        if let Ok(made) = timeout(STARTING_FOR, attempt.as_mut()).await {
+            return made;
         }
-    }
-
-    /// Whether the job holds a scarce place of the main lane and would wait for long.
-    fn blocks_others(&self, limits: &Limits) -> bool {
-        let wait = limits.of_webhooks.expected_wait(self.webhook).max(limits.of_tenants.expected_wait(self.tenant));
-        let lane = self.lane;
-        lane.kind == LaneKind::Main && lane.places.available_permits() < lane.scarce_places && wait >= LONG_WAIT
+        drop(starting);
+        if let Ok(made) = timeout_at(timed.slow_from(), attempt.as_mut()).await {
+            return made;
+        }
+        timed.is_slow();
+        let long = if is_main { lanes.long.try_acquire(owner, 1) } else { None };
+        let _slot = match long {
+            Some(long) => {
+                drop(slot);
+                leave();
+                long
+            }
+            None => slot,
+        };
+        attempt.await
     }
 }
 

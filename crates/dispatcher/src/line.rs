@@ -7,15 +7,21 @@ use domain::{Job, Traceparent, Verdict};
 use futures_util::FutureExt;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
 use time::OffsetDateTime;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use crate::{
     abandoned::Abandoned,
     attempt::Sender,
-    end::{DeadReason, End, Move, NotAttempted, Retry},
+    end::{DeadReason, End, Hold, NotAttempted, Retry, WhyHeld},
+    holder::{Holding, NotHeld},
     in_flight::Receipt,
     lane::{Admission, Lanes},
     look_up::{Found, LookUp},
+    pace::Timed,
+    room::{Owner, Part},
     settle::Settler,
     shared::Shared,
     suspects::{Suspects, Turn},
@@ -35,13 +41,13 @@ pub(crate) struct Line {
     pub(crate) keys: SecretKeys,
     pub(crate) sender: Sender,
     pub(crate) to_recorder: mpsc::Sender<Attempted>,
-    pub(crate) to_mover: mpsc::Sender<Move>,
+    pub(crate) to_holder: mpsc::Sender<Holding>,
     pub(crate) settler: Arc<Settler>,
 }
 
 impl Line {
     /// Takes a job all its way, and duplicates of it that came meanwhile. `found` was read at `read_at`. A panic on the
-    /// way parks only this job. A panic while its end is settled ends the process, as one of recorder and mover does.
+    /// way parks only this job. A panic while its end is settled ends the process, as one of recorder and holder does.
     pub(crate) async fn run(self: Arc<Self>, job: Job, mut receipt: Receipt, found: Found, read_at: Instant) {
         let _alarm = self.shared.alarm();
         let mut read = Some((found, read_at));
@@ -49,15 +55,15 @@ impl Line {
             // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
             let steps = Box::pin(self.steps(job, receipt, read.take()));
             let end = match AssertUnwindSafe(steps).catch_unwind().await {
-                // If recorder and mover were abandoned, the message stays unacknowledged and is redelivered.
+                // If recorder and holder were abandoned, the message stays unacknowledged and is redelivered.
                 Ok(Ok(attempted)) => {
                     let _ = self.to_recorder.send(attempted).await;
                     return;
                 }
-                Ok(Err(End::ToSlowLane(moved))) => {
-                    let _ = self.to_mover.send(moved).await;
-                    return;
-                }
+                Ok(Err(End::Hold(hold))) => match self.hold(hold).await {
+                    Some(NotHeld) => continue,
+                    None => return,
+                },
                 Ok(Err(End::JudgeAgain)) => continue,
                 Ok(Err(end)) => end,
                 Err(_) => End::Dead(DeadReason::Panicked),
@@ -76,7 +82,10 @@ impl Line {
         };
         let delivery = self.judge(job, receipt, found).await?;
         let tries = self.suspects.tries(job, receipt).await?;
-        let (admission, turn) = self.admit(job, receipt, tries, &delivery).await?;
+        let (mut admission, turn) = self.admit(job, tries, &delivery).await?;
+        if admission.is_slow() {
+            self.shared.in_flight.leave_place(job);
+        }
         self.suspects.note(job, receipt, tries, turn).await?;
         let body = self.body(&delivery).await?;
         let delivery = self.up_to_date(job, receipt, delivery, read_at).await?;
@@ -86,8 +95,14 @@ impl Line {
                     let after = OffsetDateTime::now_utc() - delivery.occurred_at;
                     self.shared.metrics.first_attempt(receipt.lane, after.as_seconds_f64());
                 }
+                let timed = admission.begin();
+                let body = with_room(body, admission.take_body(), &timed);
                 let attempt = pin!(self.sender.attempt(job, delivery, &secret, body));
-                Ok(admission.spend(attempt).await)
+                let made = admission.spend(&timed, attempt, || self.shared.in_flight.leave_place(job)).await;
+                if made.answer.status.is_some() {
+                    timed.answered();
+                }
+                Ok(made)
             }
             Err(error) => {
                 drop(admission);
@@ -113,7 +128,7 @@ impl Line {
         }
         match delivery.destination.state {
             WebhookState::Active => Ok(delivery),
-            WebhookState::Paused => Err(self.hold(&delivery).await?),
+            WebhookState::Paused => Err(hold(job, &delivery, WhyHeld::Paused)),
             WebhookState::Deleted => Err(self.cancel(&delivery).await?),
         }
     }
@@ -122,11 +137,11 @@ impl Line {
         delivery.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule)
     }
 
-    /// Holds the job until its webhook is active again, unless it is active already.
-    async fn hold(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
-        let hold = || self.shared.ledger.job_hold(delivery.destination.webhook, delivery.id);
-        let is_held = self.shared.until_done("holding a job", hold).await?;
-        Ok(if is_held { self.counted(NotAttempted::Held, End::NotNeeded) } else { End::JudgeAgain })
+    /// Has the ledger hold a job. Returns when that is done, or with [`NotHeld`] if it cannot be.
+    async fn hold(&self, hold: Hold) -> Option<NotHeld> {
+        let (judge_again, not_held) = oneshot::channel();
+        self.to_holder.send((hold, judge_again)).await.ok()?;
+        not_held.await.ok()
     }
 
     async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
@@ -135,23 +150,16 @@ impl Line {
         Ok(self.counted(NotAttempted::Cancelled, End::Done))
     }
 
-    /// Waits for a suspect's turn, a slot, room for a long body and a start.
-    async fn admit(
-        &self,
-        job: Job,
-        receipt: Receipt,
-        tries: u16,
-        delivery: &LoadedDelivery,
-    ) -> Result<(Admission, Option<Turn>), End> {
-        let (webhook, tenant) = (delivery.destination.webhook, delivery.destination.tenant);
+    /// Waits for a suspect's turn, and for admission.
+    async fn admit(&self, job: Job, tries: u16, delivery: &LoadedDelivery) -> Result<(Admission, Option<Turn>), End> {
+        let owner = Owner { webhook: delivery.destination.webhook, tenant: delivery.destination.tenant };
         let long_body = match delivery.body {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
         };
-        let mut patience = self.lanes.of(receipt.lane).patience(webhook, tenant);
-        let refused = |refusal| End::ToSlowLane(Move { job, webhook, from: receipt.lane, refusal });
-        let turn = self.suspects.turn(tries, patience.deadline()).await.map_err(refused)?;
-        Ok((patience.admit(long_body).await.map_err(refused)?, turn))
+        let refused = |refused| hold(job, delivery, WhyHeld::Refused(refused));
+        let turn = self.suspects.turn(tries).await.map_err(refused)?;
+        Ok((self.lanes.admit(owner, long_body).await.map_err(refused)?, turn))
     }
 
     /// Returns the delivery as it is now if it was read long ago and this attempt is still expected.
@@ -206,5 +214,31 @@ impl Line {
     fn counted(&self, why: NotAttempted, end: End) -> End {
         self.shared.metrics.not_attempted(why);
         end
+    }
+}
+
+fn hold(job: Job, delivery: &LoadedDelivery, why: WhyHeld) -> End {
+    End::Hold(Hold { job, webhook: delivery.destination.webhook, why })
+}
+
+/// A long body with its room, and with the timing of its attempt. A receiver may answer immediately, and read the body late
+/// or never: hyper holds the body until then.
+struct InRoom {
+    body: Bytes,
+    _room: Part,
+    _timed: Arc<Timed>,
+}
+
+impl AsRef<[u8]> for InRoom {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+/// Returns the body with its room, which is released when the last copy of the body is dropped.
+fn with_room(body: Bytes, room: Option<Part>, timed: &Arc<Timed>) -> Bytes {
+    match room {
+        Some(room) => Bytes::from_owner(InRoom { body, _room: room, _timed: Arc::clone(timed) }),
+        None => body,
     }
 }

@@ -6,7 +6,7 @@ use domain::{DeliveryId, Job};
 use ledger::LoadedDelivery;
 use tokio::time::Instant;
 
-use crate::{abandoned::Abandoned, in_flight::Receipt, lane::LaneKind, metrics::size, shared::Shared, stamps::Stamps};
+use crate::{abandoned::Abandoned, in_flight::Receipt, metrics::size, shared::Shared};
 
 /// What the ledger has of a job's delivery.
 #[derive(Clone)]
@@ -19,25 +19,14 @@ pub(crate) enum Found {
 
 pub(crate) struct LookUp {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) stamps: Arc<Stamps>,
 }
 
 impl LookUp {
     /// Reads the deliveries of jobs. Returns what was found, in the order of the jobs, and when it was read.
-    ///
-    /// Stamps the webhooks of jobs from the slow lane: more of their jobs may be in it.
     pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Result<(Vec<Found>, Instant), Abandoned> {
         self.shared.metrics.read_batch.observe(size(jobs.len()));
         let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
-        let found = self.read(&ids).await?;
-        let read_at = Instant::now();
-        let webhook = |((_, receipt), found): (&(Job, Receipt), &Found)| match (receipt.lane, found) {
-            (LaneKind::Slow, Found::Delivery(delivery)) => Some(delivery.destination.webhook),
-            _ => None,
-        };
-        let in_slow_lane: Vec<_> = jobs.iter().zip(&found).filter_map(webhook).collect();
-        self.stamps.set(&in_slow_lane).await?;
-        Ok((found, read_at))
+        Ok((self.read(&ids).await?, Instant::now()))
     }
 
     /// The same for one job.

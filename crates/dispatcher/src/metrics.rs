@@ -14,7 +14,7 @@ use service_kit::metrics::{Counters, Gauges, Label, Register, batch_sizes, from_
 use strum::VariantNames;
 
 use crate::{
-    end::NotAttempted,
+    end::{NotAttempted, WhyHeld},
     lane::{LaneKind, Refusal},
 };
 
@@ -43,9 +43,8 @@ pub(crate) struct Metrics {
     attempts: Counters,
     finished: Counters,
     not_attempted: Counters,
-    moved: Counters,
+    held: Counters,
     pub(crate) moved_to_bulk: Counter,
-    put_back: Counters,
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
     pub(crate) slots: ByLane,
@@ -71,15 +70,10 @@ impl Metrics {
                 "Jobs that were not attempted, dead letters among them, by reason",
                 ("reason", NotAttempted::VARIANTS),
             ),
-            moved: counters(
-                "webhooks_jobs_moved_to_slow_lane",
-                "Jobs that left another lane for the slow one, by what they waited for in vain",
-                ("reason", Refusal::VARIANTS),
-            ),
-            put_back: counters(
-                "webhooks_jobs_put_back_in_slow_lane",
-                "Jobs that went to the end of the slow lane once more, by what they waited for in vain",
-                ("reason", Refusal::VARIANTS),
+            held: counters(
+                "webhooks_jobs_held",
+                "Jobs that the ledger keeps for now, by why: the webhook is paused, or what they waited for in vain",
+                ("reason", &[&["paused"], Refusal::VARIANTS].concat()),
             ),
             moved_to_bulk: registry.shown(
                 "webhooks_jobs_moved_to_bulk_lane",
@@ -140,13 +134,13 @@ impl Metrics {
         self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }
 
-    /// A job went to the end of the slow lane.
-    pub(crate) fn moved(&self, from: LaneKind, refusal: Refusal) {
-        let counters = match from {
-            LaneKind::Main | LaneKind::Bulk => &self.moved,
-            LaneKind::Slow => &self.put_back,
+    /// A job is held.
+    pub(crate) fn held(&self, why: WhyHeld) {
+        let reason = match why {
+            WhyHeld::Paused => "paused",
+            WhyHeld::Refused(refused) => refused.refusal.into(),
         };
-        counters.get_or_create(&[("reason", refusal.into())]).inc();
+        self.held.get_or_create(&[("reason", reason)]).inc();
     }
 
     pub(crate) fn not_attempted(&self, reason: impl Into<&'static str>) {

@@ -10,19 +10,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     attempt::Sender,
-    end::Move,
+    holder::{Holder, Holding},
     in_flight::InFlight,
     intake::Intake,
     lane::{LaneKind, Lanes, Slots},
     line::Line,
     look_up::LookUp,
     metrics::Metrics,
-    mover::Mover,
     record::Recorder,
     settle::Settler,
     shared::Shared,
     spans::Spans,
-    stamps::Stamps,
     suspects::Suspects,
 };
 
@@ -31,8 +29,8 @@ pub(crate) struct Pipeline {
     pub(crate) intake: Intake,
     pub(crate) recorder: Recorder,
     pub(crate) attempts: mpsc::Receiver<Attempted>,
-    pub(crate) mover: Mover,
-    pub(crate) moves: mpsc::Receiver<Move>,
+    pub(crate) holder: Holder,
+    pub(crate) holds: mpsc::Receiver<Holding>,
     /// The jobs under way.
     pub(crate) tasks: TaskTracker,
     pub(crate) shared: Arc<Shared>,
@@ -44,13 +42,12 @@ impl Pipeline {
         settings: &Settings,
         egress: Egress,
         keys: SecretKeys,
+        slots: Slots,
         metrics: &Metrics,
     ) -> Self {
         let Settings { dispatcher, retry, retention, .. } = settings;
-        let slots =
-            |slots| Slots { slots, webhook_share: dispatcher.webhook_share, tenant_share: dispatcher.tenant_share };
         let jobs = usize::from(dispatcher.max_in_flight) + usize::from(dispatcher.slow_in_flight);
-        let ((attempts_sender, attempts), (moves_sender, moves)) = (mpsc::channel(jobs), mpsc::channel(jobs));
+        let ((attempts_sender, attempts), (holds_sender, holds)) = (mpsc::channel(jobs), mpsc::channel(jobs));
         let tasks = TaskTracker::new();
         let shared = Arc::new(Shared {
             ledger: ledger.clone(),
@@ -69,14 +66,13 @@ impl Pipeline {
         ] {
             metrics.slots.of(lane).set(slots.into());
         }
-        let lanes = Arc::new(Lanes::new(slots(dispatcher.max_in_flight), slots(dispatcher.slow_in_flight)));
-        let stamps = Arc::new(Stamps::new(Arc::clone(&shared)));
+        let lanes = Arc::new(Lanes::new(slots));
         let rush = HighLoad::above(dispatcher.rush, Instant::now());
         let settler = Arc::new(Settler { publisher: publisher.clone(), rush, shared: Arc::clone(&shared) });
         let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
-        let mover = Mover { shared: Arc::clone(&shared), stamps: Arc::clone(&stamps), settler: Arc::clone(&settler) };
+        let holder = Holder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
         let line = Line {
-            look_up: LookUp { shared: Arc::clone(&shared), stamps },
+            look_up: LookUp { shared: Arc::clone(&shared) },
             lanes: Arc::clone(&lanes),
             suspects: Suspects::new(Arc::clone(&shared), tasks.clone()),
             keys,
@@ -88,7 +84,7 @@ impl Pipeline {
                 shared: Arc::clone(&shared),
             },
             to_recorder: attempts_sender,
-            to_mover: moves_sender,
+            to_holder: holds_sender,
             settler,
             shared: Arc::clone(&shared),
         };
@@ -99,6 +95,6 @@ impl Pipeline {
             tasks: tasks.clone(),
             most: dispatcher.batch.into(),
         };
-        Self { intake, recorder, attempts, mover, moves, tasks, shared }
+        Self { intake, recorder, attempts, holder, holds, tasks, shared }
     }
 }

@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 use crate::{
     abandoned::Abandoned,
     end::{End, Retry},
-    lane::SLOW,
     metrics::size,
+    pace::SLOW,
     settle::Settler,
     shared::Shared,
 };

@@ -62,15 +62,10 @@ impl Settler {
 
     /// The message that a job leaves, if any.
     async fn follow_up(&self, job: Job, end: &End) -> Result<Option<FollowUp>, Abandoned> {
-        let handed_out_before = || self.shared.in_flight.handed_out_before(job);
         Ok(match end {
-            End::Done | End::NotNeeded => None,
+            End::Done | End::NotNeeded | End::Held => None,
             End::Retry(retry) => Some(FollowUp::Retry(job.next(), *retry)),
-            End::Later(due) => Some(FollowUp::Republish(job, *due, handed_out_before())),
-            End::ToSlowLane(_) => {
-                let there = Outgoing { queue: self.shared.names.slow(), ..self.shared.names.job(job) };
-                Some(FollowUp::Message(there.carrying(handed_out_before())))
-            }
+            End::Later(due) => Some(FollowUp::Republish(job, *due, self.shared.in_flight.handed_out_before(job))),
             End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.shared.keep) => {
                 self.shared.metrics.not_attempted(NotAttempted::Expired);
                 None
@@ -81,7 +76,7 @@ impl Settler {
             }
             End::Unknown => Some(self.dead_letter(job, &DeadReason::UnknownDelivery).await?),
             End::Dead(dead) => Some(self.dead_letter(job, dead).await?),
-            End::JudgeAgain | End::Abandoned => return Err(Abandoned),
+            End::Hold(_) | End::JudgeAgain | End::Abandoned => return Err(Abandoned),
         })
     }
 

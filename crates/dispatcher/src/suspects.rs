@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use domain::Job;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout, timeout_at},
+    time::timeout,
 };
 use tokio_util::task::TaskTracker;
 
@@ -14,7 +14,8 @@ use crate::{
     abandoned::Abandoned,
     end::{DeadReason, End},
     in_flight::Receipt,
-    lane::Refusal,
+    lane::{PATIENCE, Refusal, Refused, waking},
+    pace::Pace,
     shared::Shared,
 };
 
@@ -63,14 +64,14 @@ impl Suspects {
     /// Waits for a turn, if the job is a suspect.
     ///
     /// # Errors
-    /// [`Refusal::Suspects`] when it does not come until `end`.
-    pub(crate) async fn turn(&self, tries: u16, end: Instant) -> Result<Option<Turn>, Refusal> {
+    /// [`Refusal::Suspects`] when it does not come soon.
+    pub(crate) async fn turn(&self, tries: u16) -> Result<Option<Turn>, Refused> {
         if tries == 0 {
             return Ok(None);
         }
-        match timeout_at(end, Arc::clone(&self.turns).acquire_owned()).await {
+        match timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(Some(turn)),
-            _ => Err(Refusal::Suspects),
+            _ => Err(Refused { refusal: Refusal::Suspects, waking: waking(Pace::Unknown) }),
         }
     }
 

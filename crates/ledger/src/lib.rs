@@ -28,7 +28,7 @@ pub use admin::{
     resends::{BegunResend, Resend},
     sessions::{NewSession, Session, SessionHash},
     stats::{HourCounts, StatsStep, Tally},
-    tasks::{Running, Step, Task},
+    tasks::{Running, Step},
     tenants::{Counted, SETTLING, TenantCondition},
     test_deliveries::{BegunTest, TestDelivery},
     webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
@@ -37,6 +37,7 @@ pub use clock::ClockReading;
 pub use error::{LedgerError, TlsOptionError};
 pub use hot::{
     attempts::{Attempted, Record, Recorded},
+    held_jobs::{Held, Waking},
     intake::{NewEvent, Stored},
     look_up::{Destination, Loaded, LoadedDelivery, StoredBody, Unreadable, WebhookState},
 };

@@ -7,7 +7,6 @@ mod rebuild;
 mod reconciler;
 mod requeue;
 mod retention;
-mod slow_lane;
 mod upkeep;
 mod walk;
 

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 /// With this many ready messages, dispatchers are behind.
 const BEHIND: u32 = 100;
 
-/// A look at the queues of due jobs, those of the main lane and of the bulk lane, which count as one.
+/// A look at the queues of due jobs, those of all lanes, which count as one.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     /// Messages that no dispatcher has taken.

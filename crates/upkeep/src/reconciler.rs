@@ -10,7 +10,6 @@ use time::OffsetDateTime;
 use crate::{
     lost_jobs::{Look, LostJobs},
     metrics::Metrics,
-    slow_lane::{SlowLane, Stale},
     walk::Walk,
 };
 
@@ -22,7 +21,6 @@ pub(crate) struct Reconciler<'a> {
     pub(crate) interval: Duration,
     pub(crate) grace: Duration,
     lost_jobs: LostJobs,
-    slow_lane: SlowLane,
     /// The walk through the deliveries made lately, and the one through all older ones.
     pub(crate) lately: Walk,
     pub(crate) older: Walk,
@@ -58,15 +56,14 @@ impl<'a> Reconciler<'a> {
         (interval, grace): (Duration, Duration),
         metrics: &'a Metrics,
     ) -> Self {
-        let (lost_jobs, slow_lane) = (LostJobs::default(), SlowLane::new(Instant::now()));
+        let lost_jobs = LostJobs::default();
         let (lately, older, is_doubtful) = (Walk::default(), Walk::default(), false);
-        Self { broker, schedule, metrics, interval, grace, lost_jobs, slow_lane, lately, older, is_doubtful }
+        Self { broker, schedule, metrics, interval, grace, lost_jobs, lately, older, is_doubtful }
     }
 
     /// Forgets what was seen of the queues. While the broker is away, dispatchers take no jobs.
     pub(crate) fn forget(&mut self) {
         self.lost_jobs = LostJobs::default();
-        self.slow_lane = SlowLane::new(Instant::now());
         for walk in [&mut self.lately, &mut self.older] {
             walk.acquit();
         }
@@ -114,7 +111,7 @@ impl<'a> Reconciler<'a> {
     }
 
     async fn find_lost(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
-        let look = self.look(leader).await?;
+        let look = self.look().await?;
         if let Some(lost) = self.lost_jobs.lost_before(look, self.grace) {
             for walk in [&mut self.lately, &mut self.older] {
                 walk.judge(lost);
@@ -132,22 +129,16 @@ impl<'a> Reconciler<'a> {
         Ok(if is_behind { "behind" } else { "done" })
     }
 
-    /// Looks at the queues of all lanes, and deletes stale stamps of the slow lane.
-    async fn look(&mut self, leader: &mut Leader) -> Result<Look, Trouble> {
+    /// Looks at the queues of all lanes.
+    async fn look(&mut self) -> Result<Look, Trouble> {
         let names = self.broker.names();
-        // If both queues are empty, every job published before the first look is taken by the time of the second.
+        // If all are empty, every job published before the first look is taken by the time of the last.
         let (time, mut ready) = (OffsetDateTime::now_utc(), 0_u32);
-        for queue in [names.main(), names.bulk()] {
+        for queue in [names.slow(), names.main(), names.bulk()] {
             ready = ready.saturating_add(self.broker.depth_proven(&queue).await?.unwrap_or(0));
         }
         let look = Look { ready, at: Instant::now(), time };
         self.lost_jobs.look(look, self.grace);
-        self.slow_lane.look(self.broker.depth_proven(&names.slow()).await?.unwrap_or(0), look.at);
-        match self.slow_lane.stale(look.at) {
-            Stale::OfEmptyLane(age) => leader.slow_forget(age).await?,
-            Stale::WhileTaken(age) => leader.slow_forget_while_taken(age).await?,
-            Stale::Unknown => {}
-        }
         Ok(look)
     }
 }

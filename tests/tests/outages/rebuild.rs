@@ -3,7 +3,6 @@ mod disk;
 mod leaders;
 mod nodes;
 mod overdue;
-mod stamps;
 mod waiting;
 
 use std::{net::SocketAddr, time::Duration};
@@ -67,7 +66,7 @@ impl Cases {
         system.start(Service::Api).await;
         let admin = system.admin(tenant).await;
         let mut names = Vec::new();
-        for name in ["active", "paused", "promised", "held", "slow", "parked", "deleted"] {
+        for name in ["active", "paused", "promised", "held", "parked", "deleted"] {
             names.push((name, admin.create(&receiver.url(name), &["quote.closed"]).await));
         }
         system.stop(Service::Api).await;
@@ -89,7 +88,6 @@ impl Cases {
             format!("UPDATE webhooks SET is_active = false, deleted_at = now() WHERE id = '{}'", self.id("deleted")),
             format!("{fields} promised_jobs SELECT id, now() + interval '1 hour' {}", deliveries("promised")),
             format!("{fields} held_jobs SELECT webhook_id, id {}", deliveries("held")),
-            format!("{fields} slow_webhooks VALUES ('{}', now() + interval '1 hour')", self.id("slow")),
             format!("{fields} suspect_jobs SELECT id, 3, now(), 'poison' {}", deliveries("parked")),
             // The last statement, and only one: lost-job detection already runs.
             "UPDATE deliveries SET state = 'pending', created_at = created_at - interval '1 minute'".to_owned(),

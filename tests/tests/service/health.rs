@@ -1,5 +1,6 @@
 //! `failure_count` and `last_success_at` (specification, sections 2.3 and 3).
 mod concurrent;
+mod ends;
 mod late;
 mod locks;
 mod notices;

@@ -1,7 +1,7 @@
-//! One tenant cannot slow another (crates/README.md, fairness): shares of slots, the slow lane, and little memory.
+//! One tenant cannot slow another (crates/README.md, fairness): shares of slots, the slow lane, held jobs, and little memory.
 mod flood;
+mod held;
 mod kills;
-mod lane;
 mod memory;
 mod tenants;
 

@@ -84,7 +84,7 @@ impl Settled {
             ("promised_jobs", format!("{delivery}, now() + interval '1 hour'")),
             ("suspect_jobs", format!("{delivery}, 1, now()")),
             ("requeued_jobs", format!("{delivery}, 2, now()")),
-            ("slow_webhooks", format!("'{webhook}', now()")),
+            ("held_webhooks", format!("'{webhook}', 1, now(), now() + interval '1 hour'")),
             ("webhook_tasks", format!("'{webhook}', 'activate', '{NIL}', now() + interval '1 hour'")),
             (
                 "recoveries (id, webhook_id, since, reached, finished_at)",

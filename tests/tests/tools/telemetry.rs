@@ -136,7 +136,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "version" => value == env!("CARGO_PKG_VERSION"),
         "call" => value != "unknown" && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
         "cause" => ["broker_lost", "overdue"].contains(&value),
-        "task" => ["cancel", "activate", "recover"].contains(&value),
+        "task" => ["cancel", "wake", "recover"].contains(&value),
         "result" => {
             let quiet = ["adopted", "done", "behind", "doubtful", "failed"];
             quiet.contains(&value) || ["acted", "rebuilt", "lost_again"].contains(&value)

@@ -55,6 +55,7 @@ pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) 
     match caller.ledger.delivery_resend(&caller.admin, webhook.id(), id, caller.keep).await? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
+        Resend::TooOften => return Err(ApiError::TooOften),
         Resend::Cancelling => return Err(ApiError::Cancelling),
         Resend::Waiting => {}
         Resend::Begun(begun) => {

@@ -142,9 +142,9 @@ fn deliveries() -> Vec<Call> {
             id: "resendDelivery",
             path: "/webhooks/{id}/deliveries/{delivery_id}/resend/",
             summary: "Send a delivery again",
-            description: "In whatever state it is, unless it is older than what is kept: with the same id and the same body, in a fresh run of the schedule. Asking twice at once makes one run. While the webhook is paused, the delivery is held. While what waits for the webhook is being cancelled, this is refused.",
+            description: "In whatever state it is, unless it is older than what is kept or has had 1,000 attempts: with the same id and the same body, in a fresh run of the schedule. Two concurrent requests make one run. While the webhook is paused, the delivery is held. The call is refused while waiting deliveries of the webhook are being cancelled.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
-            refusals: vec![|_| ApiError::TooOld, |_| ApiError::Cancelling, broker_away],
+            refusals: vec![|_| ApiError::TooOld, |_| ApiError::TooOften, |_| ApiError::Cancelling, broker_away],
             success: answer(202, "It is on its way.", "Delivery", examples::accepted()).at("The delivery's path."),
             ..call(Method::POST, Tag::Deliveries)
         },
@@ -167,7 +167,7 @@ fn recovery() -> Vec<Call> {
             id: "recoverDeliveries",
             path: "/webhooks/{id}/recover/",
             summary: "Recover dropped or skipped deliveries",
-            description: "Sends again every delivery of the webhook that is in one of `states`, of events that fired in a span of time and are not older than what is kept: with the same id and the same body, in a fresh run of the schedule. Deliveries made after the request are left out. It goes on in the background, at a measured pace, and survives restarts. While one runs, asking again begins nothing: the answer is the one that runs, and its members say what that one recovers. While what waits for the webhook is being cancelled, this is refused.",
+            description: "Sends again every delivery of the webhook that is in one of `states`, of events that fired in a span of time and are not older than what is kept: with the same id and the same body, in a fresh run of the schedule. Deliveries made after the request are left out. It continues in the background, at a measured pace, and survives restarts. While one runs, asking again begins nothing: the answer is the one that runs, and its members say what that one recovers. The call is refused while waiting deliveries of the webhook are being cancelled.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "NewRecovery",

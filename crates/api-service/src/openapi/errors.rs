@@ -148,6 +148,7 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::RegisteredBefore => "this form of the console has registered a webhook already",
         ApiError::StaleForm => "this form of the console belongs to another session, or to none",
         ApiError::TooOld => "the delivery is older than what is kept",
+        ApiError::TooOften => "the delivery has had 1,000 attempts",
         ApiError::Cancelling => "what waits for the webhook is being cancelled; wait until that is done",
         ApiError::WebhookInactive => "the webhook is paused",
         ApiError::BodyTooLarge(_) => "the body is larger than it may be",

@@ -24,7 +24,7 @@ pub(super) fn webhook() -> Value {
         "created_at": "2026-03-01T09:00:00.123456Z", "updated_at": "2026-03-01T09:00:00.123456Z",
         "last_success_at": "2026-03-01T09:30:00.489012Z", "failure_count": 0, "failing_since": null,
         "last_failure": {"at": "2026-03-01T09:12:41.002188Z", "error": "the receiver answered 503 Service Unavailable"},
-        "next_attempt_at": null, "deliveries": {"waiting": 0, "dropped": 2, "skipped": 0}, "is_cancelling": false,
+        "next_attempt_at": null, "deliveries": {"waiting": 0, "dropped": 2, "skipped": 0}, "is_cancelling": false, "is_queued": false,
     })
 }
 

@@ -137,6 +137,7 @@ fn webhook(limits: &Limits) -> Members {
         ("next_attempt_at", nullable_time("When the next retry is due, or null: none waits, or the webhook is paused. Beyond 1,000 that wait: that of the oldest 1,000.")),
         ("deliveries", described("Backlog", "What has not been delivered.")),
         ("is_cancelling", boolean("Whether deliveries that wait are being cancelled; resends and recoveries are refused meanwhile.")),
+        ("is_queued", boolean("Whether deliveries are queued, as the receiver answers late or not at all. They are sent by themselves.")),
     ]);
     members
 }

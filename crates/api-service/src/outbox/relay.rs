@@ -1,9 +1,10 @@
 //! The outbox relay. It publishes jobs of the outbox that the request which added them did not publish, and notices. It
-//! takes the steps of cancellations, activations and recoveries. Any number of replicas can run it at once.
+//! publishes held jobs again, and runs the steps of cancellations and recoveries. Any number of replicas can run it concurrently.
 
 use std::{error::Error, time::Duration};
 
-use ledger::{Ledger, LedgerError, OutboxBatch, Step, Task};
+use broker::PublishError;
+use ledger::{Ledger, LedgerError, OutboxBatch, Step};
 use time::OffsetDateTime;
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -13,9 +14,11 @@ use crate::metrics::Metrics;
 
 /// How often the relay wakes by itself.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same for held jobs. It is short, so that few jobs are published together and delay no others.
+const LOOK_AT_HELD: Duration = Duration::from_millis(250);
 /// The most jobs of the outbox in a batch.
 const BATCH: u16 = 200;
-/// Steps of one activation or recovery per second, roughly (the rate is exact), and the most deliveries in a step.
+/// Steps of one recovery per second, roughly (the rate is exact), and the maximum of deliveries in a step.
 const STEPS_PER_SECOND: u16 = 4;
 const PER_STEP: u16 = 1_000;
 /// The pause between two steps of one cancellation, which leaves the database to other work.
@@ -25,7 +28,7 @@ pub(crate) struct Relay {
     pub(crate) ledger: Ledger,
     pub(crate) outbox: Outbox,
     pub(crate) metrics: Metrics,
-    /// Deliveries per second that an activation or a recovery of one webhook publishes.
+    /// Deliveries per second that are published of one webhook, held ones and those of a recovery.
     pub(crate) recover_per_second: u16,
     /// How long history is kept. Older deliveries are not sent again.
     pub(crate) keep: Duration,
@@ -39,7 +42,7 @@ impl Relay {
                 self.publish_outbox(shutdown),
                 self.publish_notices(shutdown),
                 self.steps(Work::Recover, &self.outbox.recoveries, shutdown),
-                self.steps(Work::Activate, &self.outbox.activations, shutdown),
+                self.steps(Work::Wake, &self.outbox.activations, shutdown),
                 self.steps(Work::Cancel, &self.outbox.cancellations, shutdown),
                 self.count(shutdown),
             )
@@ -62,7 +65,7 @@ impl Relay {
                 let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
                     break;
                 };
-                self.publish(&batch).await;
+                published(self.outbox.publish(&batch).await);
             }
         }
     }
@@ -89,14 +92,14 @@ impl Relay {
     /// Takes the due steps of one kind of work, for all webhooks.
     async fn steps(&self, work: Work, poke: &Notify, shutdown: &CancellationToken) {
         let pace = work.pace(self.recover_per_second);
-        let (mut health, mut wait) = (Health::default(), LOOK);
+        let (mut health, mut wait) = (Health::default(), work.look());
         while woken(poke, wait, shutdown).await {
-            wait = LOOK;
+            wait = work.look();
             while !shutdown.is_cancelled() {
                 let step = self.step(work, pace).await;
                 let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
                 if let Some(batch) = batch {
-                    self.publish(&batch).await;
+                    self.publish(work, &batch).await;
                 }
                 self.metrics.task_step(work.name(), deliveries);
                 wait = pace.pause;
@@ -106,10 +109,10 @@ impl Relay {
 
     async fn step(&self, work: Work, Pace { most, pause }: Pace) -> Result<Option<Step>, LedgerError> {
         match work {
-            Work::Cancel => self.ledger.task_step(Task::Cancel, None, pause).await,
+            Work::Cancel => self.ledger.cancellation_step(None, pause).await,
             // These steps make jobs, which must be published.
-            Work::Activate | Work::Recover if !self.outbox.is_open() => Ok(None),
-            Work::Activate => self.ledger.task_step(Task::Activate { most }, None, pause).await,
+            Work::Wake | Work::Recover if !self.outbox.is_open() => Ok(None),
+            Work::Wake => self.ledger.jobs_wake(self.recover_per_second).await,
             Work::Recover => self.ledger.recovery_step(most, pause, self.keep).await,
         }
     }
@@ -124,14 +127,18 @@ impl Relay {
         }
     }
 
-    /// Publishes a batch. What fails is published when its lease ends.
-    async fn publish(&self, batch: &OutboxBatch) {
-        if let Err(error) = self.outbox.publish(batch).await {
-            tracing::warn!(
-                error = &error as &dyn Error,
-                "jobs of the outbox could not be published; they will be later"
-            );
-        }
+    async fn publish(&self, work: Work, batch: &OutboxBatch) {
+        published(match work {
+            Work::Wake => self.outbox.publish_woken(batch).await,
+            Work::Cancel | Work::Recover => self.outbox.publish(batch).await,
+        });
+    }
+}
+
+/// Logs that a batch was not published. It is when its lease ends.
+fn published(outcome: Result<(), PublishError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(error = &error as &dyn Error, "jobs of the outbox could not be published; they will be later");
     }
 }
 
@@ -139,7 +146,7 @@ impl Relay {
 #[derive(Clone, Copy)]
 enum Work {
     Cancel,
-    Activate,
+    Wake,
     Recover,
 }
 
@@ -154,8 +161,16 @@ impl Work {
     const fn name(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
-            Self::Activate => "activate",
+            Self::Wake => "wake",
             Self::Recover => "recover",
+        }
+    }
+
+    /// The pause between two looks for this work.
+    const fn look(self) -> Duration {
+        match self {
+            Self::Wake => LOOK_AT_HELD,
+            Self::Cancel | Self::Recover => LOOK,
         }
     }
 
@@ -163,7 +178,9 @@ impl Work {
     fn pace(self, per_second: u16) -> Pace {
         match self {
             Self::Cancel => Pace { most: u16::MAX, pause: BREATH },
-            Self::Activate | Self::Recover => Pace::of(per_second),
+            Self::Recover => Pace::of(per_second),
+            // The ledger knows when more of a webhook's held jobs are due.
+            Self::Wake => Pace { most: per_second, pause: LOOK_AT_HELD },
         }
     }
 }

@@ -30,7 +30,7 @@ pub enum Cancellation {
 }
 
 impl Ledger {
-    /// Has [`Task::Cancel`] cancel the webhook's deliveries that wait and were made before this request. Ends its running
+    /// Has [`Ledger::cancellation_step`] cancel the webhook's deliveries that wait and were made before this request. Ends its running
     /// recovery. A cancellation that is under way begins anew, and includes what was made since its own request.
     ///
     /// # Errors

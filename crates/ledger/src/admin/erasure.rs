@@ -34,9 +34,9 @@ const WEBHOOKS: i64 = 500;
 // event.
 const OF_DELIVERIES: [&str; 4] = ["attempts", "promised_jobs", "suspect_jobs", "requeued_jobs"];
 /// What belongs to a webhook, with an index that begins with `webhook_id`. Attempts add to statistics and health only with
-/// their delivery, so nothing comes there once the deliveries are gone. A late stamp of the slow lane goes with retention.
+/// their delivery, so nothing comes there once the deliveries are gone.
 const OF_WEBHOOKS: [&str; 6] =
-    ["held_jobs", "unsuccessful_deliveries", "webhook_tasks", "slow_webhooks", "webhook_health", "webhook_stats"];
+    ["held_jobs", "unsuccessful_deliveries", "webhook_tasks", "held_webhooks", "webhook_health", "webhook_stats"];
 /// What no index finds: each table is walked along its primary key. They are small, as only what people do adds to them.
 const WALKS: [Walk; 4] = [
     Walk { table: "recoveries", key: "id", key_type: "uuid", first: NIL, of: "webhook_id", done: "true" },

@@ -23,10 +23,18 @@ pub struct OutboxBatch {
     pub(crate) ids: Vec<Uuid>,
     /// The end of the lease, which tells these entries from later ones of the same deliveries.
     pub(crate) until: OffsetDateTime,
-    jobs: Vec<Job>,
+    pub(crate) jobs: Vec<Job>,
+    /// Deliveries by the broker before the jobs were held, of those that had any.
+    pub(crate) handed_out: Vec<(DeliveryId, u32)>,
 }
 
 impl OutboxBatch {
+    /// Returns the number of deliveries of a job by the broker before the job was held.
+    #[must_use]
+    pub fn handed_out(&self, job: Job) -> u32 {
+        self.handed_out.iter().find(|(id, _)| *id == job.delivery).map_or(0, |(_, times)| *times)
+    }
+
     /// The jobs to publish.
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
@@ -42,6 +50,7 @@ impl OutboxBatch {
             ids: self.ids.iter().copied().filter(is_published).collect(),
             until: self.until,
             jobs: self.jobs.iter().copied().filter(|job| is_published(&job.delivery.as_uuid())).collect(),
+            handed_out: Vec::new(),
         }
     }
 
@@ -73,7 +82,7 @@ impl Ledger {
             self.run(async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await?;
         }
         let jobs = rows.iter().filter_map(|(id, attempts)| Some(next_job(*id, (*attempts)?))).collect();
-        Ok(OutboxBatch { ids, until, jobs })
+        Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
     }
 
     /// Deletes entries whose jobs the broker has confirmed. Those added or leased again meanwhile stay.
@@ -95,7 +104,7 @@ pub(crate) async fn add_to_outbox(
 ) -> QueryResult<OutboxBatch> {
     let until = OffsetDateTime::now_utc() + LEASE;
     if deliveries.is_empty() {
-        return Ok(OutboxBatch { ids: Vec::new(), until, jobs: Vec::new() });
+        return Ok(OutboxBatch { ids: Vec::new(), until, jobs: Vec::new(), handed_out: Vec::new() });
     }
     let row = |(id, _): &(Uuid, i16)| (promised_jobs::delivery_id.eq(*id), promised_jobs::leased_until.eq(until));
     diesel::insert_into(promised_jobs::table)
@@ -106,7 +115,7 @@ pub(crate) async fn add_to_outbox(
         .execute(conn)
         .await?;
     let jobs = deliveries.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
-    Ok(OutboxBatch { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs })
+    Ok(OutboxBatch { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs, handed_out: Vec::new() })
 }
 
 /// Marks an entry as shared: it cannot be taken back. Does nothing when it is already deleted.

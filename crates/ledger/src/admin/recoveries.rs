@@ -19,7 +19,7 @@ use crate::{
     admin::{
         history::{Action, Actor, add_history},
         outbox::add_to_outbox,
-        resends::{begin, first_kept},
+        resends::{MOST_ATTEMPTS, begin, first_kept},
         tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
         webhooks::{OwnWebhook, lock, of},
     },
@@ -320,7 +320,7 @@ impl Leased {
     }
 
     /// The first `most` that are still in one of the states, with their attempts. Leaves out those made after the
-    /// recovery was asked for.
+    /// recovery was asked for, and those attempted too often.
     async fn unsuccessful(
         &self,
         conn: &mut AsyncPgConnection,
@@ -331,6 +331,7 @@ impl Leased {
             .filter(is_one_of(ids))
             .filter(deliveries::state.eq_any(&self.states))
             .filter(deliveries::created_at.le(self.created_at))
+            .filter(deliveries::attempts.lt(MOST_ATTEMPTS))
             .order(deliveries::id)
             .limit(most.into())
             .select((deliveries::id, deliveries::attempts))

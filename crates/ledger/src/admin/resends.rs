@@ -26,6 +26,9 @@ use crate::{
     tables::deliveries,
 };
 
+/// The number of attempts after which a delivery is not sent again: each attempt has a row, and their number is limited.
+pub(crate) const MOST_ATTEMPTS: i16 = 1_000;
+
 /// The result of a request to send a delivery again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resend {
@@ -33,6 +36,8 @@ pub enum Resend {
     NotFound,
     /// Its day has been over for longer than history is kept, and may be dropped at any moment.
     TooOld,
+    /// It has had too many attempts.
+    TooOften,
     /// Deliveries of the webhook are being cancelled, and so would this one be.
     Cancelling,
     /// It already waits for the first attempt of a run. The request has joined that run.
@@ -88,6 +93,9 @@ impl Ledger {
                 let Some(before) = query.first(conn).await.optional()? else { return Ok(Resend::NotFound) };
                 if before.id < first_kept(conn, keep).await? {
                     return Ok(Resend::TooOld);
+                }
+                if before.attempts >= MOST_ATTEMPTS {
+                    return Ok(Resend::TooOften);
                 }
                 if is_cancelling(conn, webhook).await? {
                     return Ok(Resend::Cancelling);

@@ -1,4 +1,4 @@
-//! Tasks: what a request asks for and is done in steps afterwards. If a process dies, another goes on.
+//! Cancellations: a request asks for one, and steps do the work afterwards. If a process dies, another one continues.
 
 use std::time::Duration;
 
@@ -13,14 +13,10 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    admin::outbox::{OutboxBatch, add_to_outbox},
-    error::LedgerError,
-    hot::waiting::{cancel_waiting, due_now},
-    pool::Ledger,
-    tables::{held_jobs, webhook_tasks, webhooks},
+    admin::outbox::OutboxBatch, error::LedgerError, hot::waiting::cancel_waiting, pool::Ledger, tables::webhook_tasks,
 };
 
-/// The most deliveries that one step of a cancellation looks at, and cancels: some tens of milliseconds.
+/// The maximum of deliveries that one step reads, and cancels: some tens of milliseconds.
 const LOOKED_AT: usize = 10_000;
 const CANCELLED: usize = 1_000;
 /// How long nobody else takes a step: longer than any takes.
@@ -32,21 +28,8 @@ pub(crate) const AFTER_FAILURE: &str = "interval '5 seconds'";
 /// step.
 pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '400ms'";
 
-/// A task of a webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// Cancels the waiting deliveries of a webhook: all of a deleted one, else those made until the request.
-    Cancel,
-    /// Adds the jobs that were held while the webhook was paused to the outbox.
-    Activate {
-        /// The most jobs in one step.
-        most: u16,
-    },
-}
-
-/// The tasks' names in the table.
+/// The task's name in the table.
 const CANCEL: &str = "cancel";
-const ACTIVATE: &str = "activate";
 
 /// A step that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,8 +45,8 @@ pub struct Step {
 pub struct Running {
     /// Webhooks whose deliveries are being cancelled.
     pub cancel: i64,
-    /// Activated webhooks whose held jobs are being published.
-    pub activate: i64,
+    /// Active webhooks with held jobs.
+    pub wake: i64,
     /// Webhooks with a recovery.
     pub recover: i64,
 }
@@ -83,17 +66,11 @@ struct LookedAt {
 }
 
 #[derive(QueryableByName)]
-struct Held {
-    #[diesel(sql_type = SqlUuid)]
-    delivery_id: Uuid,
-}
-
-#[derive(QueryableByName)]
 struct RunningRow {
     #[diesel(sql_type = BigInt)]
     cancel: i64,
     #[diesel(sql_type = BigInt)]
-    activate: i64,
+    wake: i64,
     #[diesel(sql_type = BigInt)]
     recover: i64,
 }
@@ -101,9 +78,6 @@ struct RunningRow {
 // A webhook's log is read as the README says of it.
 const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
      FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
-const TAKE_HELD: &str = "DELETE FROM held_jobs AS h USING ( \
-       SELECT webhook_id, delivery_id FROM held_jobs WHERE webhook_id = $1 ORDER BY delivery_id LIMIT $2 FOR UPDATE SKIP LOCKED \
-     ) AS taken WHERE h.webhook_id = taken.webhook_id AND h.delivery_id = taken.delivery_id RETURNING h.delivery_id";
 pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
 // A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
 const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, task, until) VALUES ($1, 'cancel', $2) \
@@ -112,26 +86,21 @@ const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, ta
 const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $3, leased_until = now() + $4 * interval '1 second' \
      WHERE webhook_id = $1 AND task = $2";
 const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'cancel') AS cancel, \
-            (SELECT count(*) FROM webhook_tasks WHERE task = 'activate') AS activate, \
+            (SELECT count(*) FROM held_webhooks) AS wake, \
             (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
 
 impl Ledger {
-    /// Leases a task of this kind, of one tenant or of any, and takes its next step: cancels at most 1,000 deliveries, or
-    /// adds held jobs to the outbox. The task's next step is due after `pause`, whoever takes it. Returns `None` when
-    /// there is nothing to do.
+    /// Leases a cancellation, of one tenant or of any, and takes its next step: cancels at most 1,000 deliveries. All
+    /// waiting ones of a deleted webhook are cancelled, else those made until the request. The next step is due after
+    /// `pause`, in any process. Returns `None` when there is nothing to do.
     ///
     /// # Errors
     /// When the database does not answer. The step is then taken as a whole or not at all. Other webhooks come first.
-    pub async fn task_step(
+    pub async fn cancellation_step(
         &self,
-        task: Task,
         tenant: Option<TenantId>,
         pause: Duration,
     ) -> Result<Option<Step>, LedgerError> {
-        let name = match task {
-            Task::Cancel => CANCEL,
-            Task::Activate { .. } => ACTIVATE,
-        };
         let lease = diesel::sql_query(format!(
             "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
                SELECT webhook_id, task FROM webhook_tasks WHERE task = $1 AND leased_until <= now() \
@@ -139,30 +108,27 @@ impl Ledger {
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
              ) AS next WHERE t.webhook_id = next.webhook_id AND t.task = next.task RETURNING t.webhook_id"
         ))
-        .bind::<Text, _>(name)
+        .bind::<Text, _>(CANCEL)
         .bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
         let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(Leased { webhook_id }) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
-        let row = webhook_tasks::table.find((webhook_id, name)).select((webhook_tasks::cursor, webhook_tasks::until));
+        let row = webhook_tasks::table.find((webhook_id, CANCEL)).select((webhook_tasks::cursor, webhook_tasks::until));
         let lock = row.for_update().skip_locked();
         let step = self.run(async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
                 let locked: Option<(Uuid, Option<OffsetDateTime>)> = lock.first(conn).await.optional()?;
                 let Some((cursor, until)) = locked else { return Ok(Step::default()) };
-                let (step, next) = match task {
-                    Task::Cancel => cancel_some(conn, webhook_id, (cursor, until)).await?,
-                    Task::Activate { most } => activate_some(conn, webhook_id, most).await?,
-                };
+                let (step, next) = cancel_some(conn, webhook_id, (cursor, until)).await?;
                 match next {
                     Some(cursor) => {
                         let go_on = diesel::sql_query(GO_ON).bind::<SqlUuid, _>(webhook_id);
-                        let go_on = go_on.bind::<Text, _>(name).bind::<SqlUuid, _>(cursor);
+                        let go_on = go_on.bind::<Text, _>(CANCEL).bind::<SqlUuid, _>(cursor);
                         go_on.bind::<Double, _>(pause.as_secs_f64()).execute(conn).await?;
                     }
                     None => {
-                        diesel::delete(webhook_tasks::table.find((webhook_id, name))).execute(conn).await?;
+                        diesel::delete(webhook_tasks::table.find((webhook_id, CANCEL))).execute(conn).await?;
                     }
                 }
                 Ok(step)
@@ -174,7 +140,7 @@ impl Ledger {
                SELECT webhook_id, task FROM webhook_tasks WHERE webhook_id = $1 AND task = $2 FOR UPDATE SKIP LOCKED \
              ) AS free WHERE t.webhook_id = free.webhook_id AND t.task = free.task"
         ));
-        let soon = soon.bind::<SqlUuid, _>(webhook_id).bind::<Text, _>(name);
+        let soon = soon.bind::<SqlUuid, _>(webhook_id).bind::<Text, _>(CANCEL);
         self.step_taken(step.await, async |conn| soon.execute(conn).await).await
     }
 
@@ -200,7 +166,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn tasks_count(&self) -> Result<Running, LedgerError> {
         let row: RunningRow = self.run(async |conn| diesel::sql_query(COUNT).get_result(conn).await).await?;
-        Ok(Running { cancel: row.cancel, activate: row.activate, recover: row.recover })
+        Ok(Running { cancel: row.cancel, wake: row.wake, recover: row.recover })
     }
 }
 
@@ -227,12 +193,6 @@ pub(crate) async fn begin_cancellation(
     begin.bind::<Nullable<Timestamptz>, _>(until).execute(conn).await
 }
 
-/// Notes that a webhook's held jobs have to be published. If there are none, the first step ends the task.
-pub(crate) async fn begin_activation(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
-    let row = (webhook_tasks::webhook_id.eq(webhook), webhook_tasks::task.eq(ACTIVATE));
-    diesel::insert_into(webhook_tasks::table).values(row).on_conflict_do_nothing().execute(conn).await
-}
-
 /// Cancels some of the deliveries after a cursor that were made until a time, and deletes their held jobs. Returns the
 /// next cursor, if any. An activation locks held jobs before deliveries, so this does too.
 async fn cancel_some(
@@ -254,22 +214,4 @@ async fn cancel_some(
     forget.bind::<diesel::sql_types::Array<SqlUuid>, _>(&waiting).execute(conn).await?;
     let cancelled = cancel_waiting(conn, &waiting).await?;
     Ok((Step { deliveries: cancelled, batch: None }, next))
-}
-
-/// Adds some of a webhook's held jobs to the outbox, if the webhook is active. Makes their deliveries due now. Returns
-/// a cursor if there may be more.
-async fn activate_some(conn: &mut AsyncPgConnection, webhook: Uuid, most: u16) -> QueryResult<(Step, Option<Uuid>)> {
-    // The lock makes an activation wait, so that it does not rely on this task, which may end now.
-    let is_active = webhooks::table.find(webhook).select(webhooks::is_active).for_share();
-    if is_active.first(conn).await.optional()? != Some(true) {
-        return Ok((Step::default(), None));
-    }
-    let take = diesel::sql_query(TAKE_HELD).bind::<SqlUuid, _>(webhook).bind::<BigInt, _>(i64::from(most));
-    let held: Vec<Uuid> = take.load::<Held>(conn).await?.into_iter().map(|held| held.delivery_id).collect();
-    let waiting = due_now(conn, &held).await?;
-    let step = Step { deliveries: waiting.len(), batch: Some(add_to_outbox(conn, &waiting).await?) };
-    // Some may be locked by a transaction that may still roll back.
-    let held_jobs = held_jobs::table.filter(held_jobs::webhook_id.eq(webhook));
-    let is_more = diesel::select(diesel::dsl::exists(held_jobs)).get_result::<bool>(conn).await?;
-    Ok((step, is_more.then(Uuid::nil)))
 }

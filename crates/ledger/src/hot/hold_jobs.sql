@@ -1,11 +1,34 @@
--- Holds the jobs whose webhooks are paused. Returns their deliveries. The share lock makes an activation wait, so that
--- it finds the jobs held here. Jobs that come after it are not held.
+-- Holds jobs: those of a paused webhook until it is active again, and others that found no free attempt (`batch` > 0).
+-- Returns their deliveries. The share lock makes an activation wait, so that it finds the jobs that are held here; one
+-- that was quicker has made the webhook active.
+--
+-- Held jobs of an active webhook are published again `pause` seconds after the last time, `batch` at first.
+, known AS MATERIALIZED (
+    SELECT id, is_active FROM webhooks WHERE id IN (SELECT webhook FROM job) AND deleted_at IS NULL
+)
 , paused AS MATERIALIZED (
-    SELECT id FROM webhooks WHERE id IN (SELECT webhook FROM job) AND NOT is_active ORDER BY id FOR SHARE
+    SELECT id FROM webhooks
+    WHERE id IN (SELECT id FROM known WHERE NOT is_active) AND NOT is_active
+    ORDER BY id FOR SHARE
+)
+, chosen AS MATERIALIZED (
+    SELECT job.*, known.is_active
+    FROM job JOIN known ON known.id = job.webhook
+    WHERE CASE WHEN known.is_active THEN job.batch > 0 ELSE known.id IN (SELECT id FROM paused) END
 )
 , held AS (
-    INSERT INTO held_jobs (webhook_id, delivery_id)
-    SELECT webhook, delivery FROM job JOIN paused ON paused.id = job.webhook
+    INSERT INTO held_jobs (webhook_id, delivery_id, reason, handed_out)
+    SELECT webhook, delivery, CASE WHEN is_active THEN 'slow' ELSE 'paused' END, handed_out
+    FROM chosen ORDER BY webhook, delivery
     ON CONFLICT DO NOTHING
 )
-SELECT job.delivery FROM job JOIN paused ON paused.id = job.webhook
+, waking AS (
+    INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at)
+    SELECT webhook, min(batch), now(), now() + max(pause) * interval '1 second'
+    FROM chosen WHERE is_active GROUP BY webhook ORDER BY webhook
+    ON CONFLICT (webhook_id) DO UPDATE SET
+        batch = least(h.batch, excluded.batch),
+        wake_at = greatest(h.wake_at, h.woken_at + (excluded.wake_at - excluded.woken_at))
+    WHERE h.batch > excluded.batch OR h.wake_at < h.woken_at + (excluded.wake_at - excluded.woken_at)
+)
+SELECT delivery FROM chosen

@@ -41,7 +41,7 @@
     FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE
 )
 
--- What administrators see by hour.
+-- What administrators see by hour. Counters stop at the end of their type: beyond it, the statement would fail for all.
 , tallied AS (
     INSERT INTO webhook_stats AS s (webhook_id, hour, outcome, bucket, attempts, dropped)
     SELECT
@@ -49,7 +49,8 @@
         count(*), count(*) FILTER (WHERE is_dropped)
     FROM counted GROUP BY webhook_id, hour, outcome, bucket ORDER BY webhook_id, hour, outcome, bucket
     ON CONFLICT (webhook_id, hour, outcome, bucket) DO UPDATE SET
-        attempts = s.attempts + excluded.attempts, dropped = s.dropped + excluded.dropped
+        attempts = least(s.attempts::bigint + excluded.attempts, 2147483647),
+        dropped = least(s.dropped::bigint + excluded.dropped, 2147483647)
 )
 
 -- Health (specification, section 2.3) is "inserted" in the same way. A failure older than the last success does not
@@ -88,7 +89,7 @@
         (failure_count, recent_failures, failing_since) = (
             SELECT
                 CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN count(*)
-                    ELSE h.failure_count + count(*) FILTER (WHERE failure.is_new) END,
+                    ELSE least(h.failure_count + count(*) FILTER (WHERE failure.is_new), 2147483647) END,
                 (array_agg(failure.at ORDER BY failure.at DESC))[1:64],
                 CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN min(failure.at)
                     ELSE least(h.failing_since, min(failure.at)) END
@@ -105,9 +106,9 @@
         failing_notices = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
             THEN 0 ELSE h.failing_notices END,
         dropped = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
-            THEN excluded.dropped ELSE h.dropped + excluded.dropped END,
+            THEN excluded.dropped ELSE least(h.dropped::bigint + excluded.dropped, 2147483647) END,
         last_dropped = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
-            THEN h.dropped + excluded.last_dropped ELSE h.last_dropped END,
+            THEN least(h.dropped::bigint + excluded.last_dropped, 2147483647) ELSE h.last_dropped END,
         first_dropped = CASE WHEN h.dropped = 0
             THEN excluded.first_dropped ELSE least(h.first_dropped, excluded.first_dropped) END
 )

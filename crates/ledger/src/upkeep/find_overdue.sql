@@ -1,9 +1,8 @@
--- Of these, the jobs that were due before $2, and are neither in the slow lane nor parked.
+-- Of these, the jobs that were due before $2, and are not parked.
 , found AS MATERIALIZED (
     SELECT d.id, d.attempts, d.due, d.webhook_id, d.is_active
     FROM waiting AS d
     WHERE d.is_active AND d.due < $2
-        AND NOT EXISTS (SELECT FROM slow_webhooks AS s WHERE s.webhook_id = d.webhook_id OFFSET 0)
         AND NOT EXISTS (
             SELECT FROM suspect_jobs AS s WHERE s.delivery_id = d.id AND s.parked_as IS NOT NULL OFFSET 0
         )

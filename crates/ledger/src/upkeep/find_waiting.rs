@@ -1,17 +1,21 @@
 //! Deliveries that wait, for lost-job detection and for the rebuild of queues that the broker lost.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use diesel::{
     QueryableByName,
-    sql_types::{Array, Bool, Double, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, Bool, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, Job, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, hot::paused_jobs::HoldJobs, upkeep::leader::Leader};
+use crate::{
+    error::LedgerError,
+    hot::held_jobs::{Held, HoldJobs},
+    upkeep::leader::Leader,
+};
 
 /// A delivery that waits for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +73,6 @@ const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeue
      SELECT delivery_id, attempt, $3 FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
      ON CONFLICT (delivery_id) DO UPDATE SET attempt = excluded.attempt, requeued_at = excluded.requeued_at, \
         times = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.times + 1, 100) ELSE 1 END";
-
-const SLOW_FORGET: &str = "DELETE FROM slow_webhooks WHERE stamped_at < now() - $1 * interval '1 second'";
-const SLOW_FORGET_WHILE_TAKEN: &str = "DELETE FROM slow_webhooks WHERE stamped_at < now() - $1 * interval '1 second' \
-     AND EXISTS (SELECT FROM slow_webhooks WHERE stamped_at > now() - interval '1 minute')";
 
 impl Leader {
     /// Searches the next `rows` deliveries after an id for those that wait with no job certainly published since
@@ -133,35 +133,13 @@ impl Leader {
         if paused.is_empty() {
             return Ok(paused);
         }
-        let statement = HoldJobs {
-            webhook: paused.iter().map(|waiting| waiting.webhook.as_uuid()).collect(),
-            delivery: paused.iter().map(|waiting| waiting.job.delivery.as_uuid()).collect(),
-        };
+        let jobs = paused.iter();
+        let jobs =
+            jobs.map(|one| Held { webhook: one.webhook, delivery: one.job.delivery, handed_out: 0, waking: None });
+        let statement = HoldJobs::of(&jobs.collect::<Vec<_>>());
         let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         let held: HashSet<Uuid> = held.into_iter().map(|(id,)| id).collect();
         Ok(paused.into_iter().filter(|waiting| !held.contains(&waiting.job.delivery.as_uuid())).collect())
-    }
-
-    /// Deletes stamps not renewed for `age`, once the slow lane's queue was seen empty: none of their jobs is there.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn slow_forget(&mut self, age: Duration) -> Result<(), LedgerError> {
-        self.forget(SLOW_FORGET, age).await
-    }
-
-    /// The same while the queue is not empty. Does nothing unless a stamp was renewed in the last minute: otherwise
-    /// nobody takes jobs from the queue.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn slow_forget_while_taken(&mut self, age: Duration) -> Result<(), LedgerError> {
-        self.forget(SLOW_FORGET_WHILE_TAKEN, age).await
-    }
-
-    async fn forget(&mut self, forget: &str, age: Duration) -> Result<(), LedgerError> {
-        let forget = diesel::sql_query(forget).bind::<Double, _>(age.as_secs_f64());
-        self.run(async |conn| forget.execute(conn).await.map(|_| ())).await
     }
 }
 

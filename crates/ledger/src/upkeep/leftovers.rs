@@ -70,7 +70,7 @@ const WALKS: [Walk; 12] = [
              (lpad(to_hex((extract(epoch FROM $1 - interval '1 day') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid",
     },
     Walk { table: "recoveries", key: &["id"], chunk: CHUNK, is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})" },
-    Walk { table: "slow_webhooks", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
+    Walk { table: "held_webhooks", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
     Walk { table: "webhook_health", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
     Walk {
         table: "notices",

@@ -215,7 +215,8 @@ pub struct Dispatcher {
     /// Attempts at the same time, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub max_in_flight: u16,
-    /// Further attempts at the same time, in the slow lane, for webhooks and tenants over their share; at least 1.
+    /// Further attempts at the same time, half of them for webhooks that do not answer, half for those that answer late;
+    /// at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub slow_in_flight: u16,
     /// The part of either that one webhook may hold, above 0 and at most 1.

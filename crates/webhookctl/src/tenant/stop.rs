@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use domain::TenantId;
-use ledger::{Actor, Backlog, Ledger, Task, Webhook};
+use ledger::{Actor, Backlog, Ledger, Webhook};
 use tokio::time::{Instant, sleep};
 
 use super::{BREATH, TELL, TRIES, sure::Sure};
@@ -60,7 +60,7 @@ fn described(Webhook { id, name, backlog, .. }: &Webhook) -> String {
 async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
     let (mut told, mut tries, mut cancelled) = (Instant::now(), 0, 0);
     loop {
-        let is_taken = match ledger.task_step(Task::Cancel, Some(tenant), BREATH).await {
+        let is_taken = match ledger.cancellation_step(Some(tenant), BREATH).await {
             Ok(Some(step)) => {
                 cancelled += step.deliveries;
                 tries = 0;

@@ -36,8 +36,8 @@ async fn a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
         let ingest = system.start(Service::Ingest).await;
         eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
             .await;
-        let expected = HashMap::from([("active", EACH), ("slow", EACH), ("parked", EACH)]);
-        assert_eq!(jobs(&system, &cases).await, expected, "the broker lost the slow lane and the dead jobs too");
+        let expected = HashMap::from([("active", EACH), ("parked", EACH)]);
+        assert_eq!(jobs(&system, &cases).await, expected, "the broker lost the dead jobs too");
         let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", cases.id("paused"));
         assert_eq!(system.count(&held).await, EACH as i64, "they come when the webhook is activated");
         assert_eq!(system.generations().await.len(), 1);

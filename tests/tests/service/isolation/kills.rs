@@ -1,4 +1,4 @@
-//! `kill -9` of a dispatcher while it moves jobs.
+//! `kill -9` of a dispatcher while it holds jobs.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::isolation::{LONG, events, now_and_then_slow, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
+async fn killing_a_dispatcher_while_it_holds_jobs_loses_none() {
     const EVENTS: usize = 300;
     System::prepared(options(32, 8), async |system| {
         system.start(Service::Api).await;
@@ -23,8 +23,8 @@ async fn killing_a_dispatcher_while_it_moves_jobs_loses_none() {
         let mut dispatcher = Process::start("dispatcher", &system.variables).await;
         system.upstream.publish(&events(tenant, EVENTS)).await;
         for killed in 1..=3 {
-            eventually("jobs are being moved", LONG, || async {
-                (metric(dispatcher.ops, "webhooks_jobs_moved_to_slow_lane_total").await > 20.0).then_some(())
+            eventually("jobs are being held", LONG, || async {
+                (metric(dispatcher.ops, "webhooks_jobs_held_total").await > 20.0).then_some(())
             })
             .await;
             dispatcher.kill();

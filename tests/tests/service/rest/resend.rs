@@ -341,3 +341,33 @@ async fn a_run_that_is_taken_back_during_its_first_attempt_ends_as_that_attempt_
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_with_a_thousand_attempts_is_not_sent_again_nor_recovered() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 2).await;
+        let (log, attempts) = (api.log(&webhook, "").await, "UPDATE deliveries SET attempts = ");
+        for (delivery, number) in log["data"].as_array().unwrap().iter().zip([1_000, 999]) {
+            system.sql(&format!("{attempts}{number} WHERE id = '{}'", delivery["id"].as_str().unwrap())).await;
+        }
+        let answer = api.ask(&resend(&webhook, &log["data"][0])).await;
+        assert_eq!((answer.status, &answer.json()["code"]), (409, &json!("too_many_attempts")), "{}", answer.text);
+        let recover = format!("/api/v1/webhooks/{webhook}/recover/");
+        let since = time::OffsetDateTime::now_utc() - time::Duration::HOUR;
+        let since = since.format(&time::format_description::well_known::Rfc3339).unwrap();
+        let answer = api.post(&recover, &json!({"since": since})).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+        receiver.wait_for(1, SOON).await;
+        eventually("the recovery ends", SOON, || async {
+            let recovery = api.get(answer.header("location").unwrap()).await.json();
+            (recovery["state"] == "done").then_some(())
+        })
+        .await;
+        assert_eq!(receiver.received().len(), 1, "only the one with fewer");
+    })
+    .await;
+}

@@ -68,7 +68,13 @@ async fn fill(system: &System, webhook: &str) {
                     .to_owned(),
             ],
         ),
-        ("slow_webhooks", vec![format!("'{webhook}', now()"), format!("{gone}, now()")]),
+        (
+            "held_webhooks",
+            vec![
+                format!("'{webhook}', 1, now(), now() + interval '1 hour'"),
+                format!("{gone}, 1, now(), now() + interval '1 hour'"),
+            ],
+        ),
         ("webhook_health", vec![format!("'{webhook}', now(), 0"), format!("{gone}, now(), 0")]),
     ] {
         let values = values.join("), (");
@@ -99,7 +105,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
             ("recoveries", 2),
             ("unsuccessful_deliveries", 1),
             ("erased_deliveries", 1),
-            ("slow_webhooks", 1),
+            ("held_webhooks", 1),
             ("webhook_health", 1),
         ] {
             assert_eq!(rows(&system, table).await, left, "{table}");

@@ -28,6 +28,7 @@ pub(super) struct WebhookView<'a> {
     next_attempt_at: Option<OffsetDateTime>,
     deliveries: BacklogView,
     is_cancelling: bool,
+    is_queued: bool,
 }
 
 /// The last failed attempt, which a later success leaves as it is.
@@ -56,7 +57,7 @@ pub(super) struct CreatedView<'a> {
 
 impl<'a> WebhookView<'a> {
     pub(super) fn of(webhook: &'a Webhook) -> Self {
-        let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling } = webhook.backlog;
+        let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued } = webhook.backlog;
         Self {
             id: webhook.id,
             name: &webhook.name,
@@ -72,6 +73,7 @@ impl<'a> WebhookView<'a> {
             next_attempt_at,
             deliveries: BacklogView { waiting, dropped, skipped },
             is_cancelling,
+            is_queued,
         }
     }
 }
@@ -102,6 +104,7 @@ mod tests {
                 skipped: 0,
                 next_attempt_at: Some(datetime!(2026-03-01 09:36 UTC)),
                 is_cancelling: false,
+                is_queued: true,
             },
         }
     }
@@ -115,7 +118,7 @@ mod tests {
             "last_success_at": null, "failure_count": 2, "failing_since": "2026-03-01T09:31:00Z",
             "last_failure": {"at": "2026-03-01T09:32:00Z", "error": "answered 500"},
             "next_attempt_at": "2026-03-01T09:36:00Z", "deliveries": {"waiting": 1, "dropped": 1000, "skipped": 0},
-            "is_cancelling": false,
+            "is_cancelling": false, "is_queued": true,
         });
         assert_eq!(serde_json::to_value(WebhookView::of(&webhook())).unwrap(), expected);
     }

@@ -23,6 +23,8 @@ pub struct Backlog {
     pub next_attempt_at: Option<OffsetDateTime>,
     /// Whether deliveries that wait are being cancelled.
     pub is_cancelling: bool,
+    /// True while deliveries are held although the webhook is active: its receiver answers late or not at all.
+    pub is_queued: bool,
 }
 
 impl Backlog {
@@ -44,6 +46,8 @@ struct Row {
     next_attempt_at: Option<OffsetDateTime>,
     #[diesel(sql_type = Bool)]
     is_cancelling: bool,
+    #[diesel(sql_type = Bool)]
+    is_queued: bool,
 }
 
 /// The backlogs of these webhooks.
@@ -51,8 +55,8 @@ pub(super) async fn of(conn: &mut AsyncPgConnection, webhooks: &[Uuid]) -> diese
     let query = diesel::sql_query(include_str!("backlog.sql"));
     let query = query.bind::<Array<SqlUuid>, _>(webhooks).bind::<BigInt, _>(Backlog::MOST);
     let rows: Vec<Row> = query.load(conn).await?;
-    let read = |Row { webhook_id, waiting, dropped, skipped, next_attempt_at, is_cancelling }| {
-        (webhook_id, Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling })
+    let read = |Row { webhook_id, waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued }| {
+        (webhook_id, Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued })
     };
     Ok(rows.into_iter().map(read).collect())
 }

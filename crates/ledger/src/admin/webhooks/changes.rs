@@ -6,15 +6,14 @@ use domain::{EventType, NoticeType, WebhookId};
 use serde_json::{Value, json};
 
 use super::{Webhook, names, of, shown};
-#[cfg(doc)]
-use crate::Task;
 use crate::{
     admin::{
         history::{Action, Actor, add_history},
         notices::add_notice,
-        tasks::{begin_activation, begin_cancellation},
+        tasks::begin_cancellation,
     },
     error::LedgerError,
+    hot::held_jobs::wake_all,
     pool::Ledger,
     tables::webhooks,
 };
@@ -56,7 +55,7 @@ pub(crate) const END_RECOVERIES: &str =
     "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Changes one of the tenant's webhooks. When it becomes active, [`Task::Activate`] follows for its held jobs.
+    /// Changes one of the tenant's webhooks. When it becomes active, [`Ledger::jobs_wake`] publishes its held jobs.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -81,7 +80,7 @@ impl Ledger {
                     update.execute(conn).await?;
                     change.tell(conn, actor, id, &before).await?;
                     if change.is_active == Some(true) {
-                        begin_activation(conn, id.as_uuid()).await?;
+                        wake_all(conn, id.as_uuid()).await?;
                     }
                     shown(conn, tenant, id).await
                 })
@@ -92,7 +91,7 @@ impl Ledger {
     }
 
     /// Deletes one of the tenant's webhooks. It gets nothing more. Its waiting deliveries count as cancelled, and
-    /// [`Task::Cancel`] marks them so. Its history stays. Returns `false` when there is no such webhook.
+    /// [`Ledger::cancellation_step`] marks them so. Its history stays. Returns `false` when there is no such webhook.
     ///
     /// # Errors
     /// When the database does not answer.

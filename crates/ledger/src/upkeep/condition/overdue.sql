@@ -19,7 +19,6 @@ WHERE w.is_active
     AND NOT EXISTS (
         SELECT FROM held_jobs AS h WHERE h.webhook_id = due.webhook_id AND h.delivery_id = due.id OFFSET 0
     )
-    AND NOT EXISTS (SELECT FROM slow_webhooks AS s WHERE s.webhook_id = due.webhook_id OFFSET 0)
     AND NOT EXISTS (
         SELECT FROM suspect_jobs AS s WHERE s.delivery_id = due.id AND s.parked_as IS NOT NULL OFFSET 0
     )

@@ -33,7 +33,7 @@ pub struct WorkSeen {
     /// Jobs of paused webhooks.
     #[diesel(sql_type = BigInt)]
     pub held: i64,
-    /// Webhooks with jobs in the slow lane.
+    /// Active webhooks with held jobs.
     #[diesel(sql_type = BigInt)]
     pub slow_webhooks: i64,
 }

@@ -23,5 +23,5 @@ CROSS JOIN (
     SELECT count(*) AS held FROM (SELECT FROM held_jobs ORDER BY webhook_id, delivery_id LIMIT $1) AS h
 ) AS held
 CROSS JOIN (
-    SELECT count(*) AS slow_webhooks FROM (SELECT FROM slow_webhooks ORDER BY webhook_id LIMIT $1) AS s
+    SELECT count(*) AS slow_webhooks FROM (SELECT FROM held_webhooks ORDER BY webhook_id LIMIT $1) AS s
 ) AS slow

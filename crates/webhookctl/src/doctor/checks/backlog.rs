@@ -129,11 +129,8 @@ fn work(work: &WorkSeen) -> Vec<Finding> {
             Finding::ok("backlog.tasks", format!("deletions, activations and recoveries under way: {}", up_to(*tasks)))
         }
     };
-    let held = format!(
-        "jobs of paused webhooks: {}; webhooks in the slow lane: {}",
-        up_to(work.held),
-        up_to(work.slow_webhooks)
-    );
+    let held =
+        format!("held jobs: {}; active webhooks with held jobs: {}", up_to(work.held), up_to(work.slow_webhooks));
     let held = match work.slow_webhooks {
         0 => Finding::ok("backlog.held", held),
         _ => Finding::note("backlog.held", format!("{held}: their receivers are slow or dead")),

@@ -1,0 +1,232 @@
+//! The memory of slow webhooks (crates/README.md, fairness). It is lost at a restart, and learned again within a second.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use domain::WebhookId;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// An attempt that takes this long is slow.
+pub(crate) const SLOW: Duration = Duration::from_secs(1);
+/// The time for which a webhook stays slow after a slow attempt, unless a quick one ends it.
+const STAYS_SLOW: Duration = Duration::from_secs(5 * 60);
+/// A webhook is trusted if it has answered quickly within this time, and was not slow within it.
+const TRUSTED: Duration = Duration::from_secs(10 * 60);
+/// The number of remembered webhooks, about. Others count as unknown.
+const REMEMBERED: usize = 50_000;
+
+/// The known speed of a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// It answers quickly, and has not been slow lately.
+    Trusted,
+    /// It is not known to be slow.
+    Unknown,
+    /// It is slow, but it answers.
+    Late,
+    /// Its latest slow attempt had no answer, or has none yet.
+    Silent,
+}
+
+/// The speeds of webhooks, as this process has seen them.
+pub(crate) struct Paces {
+    webhooks: Mutex<HashMap<WebhookId, Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Attempts that have been under way for over [`SLOW`].
+    slow_now: u32,
+    slow_at: Option<Instant>,
+    /// True if a quick attempt has ended since the last slow one.
+    is_over: bool,
+    answers: bool,
+    quick_at: Option<Instant>,
+}
+
+impl Seen {
+    fn is_slow(&self, now: Instant) -> bool {
+        self.slow_now > 0 || (!self.is_over && is_within(self.slow_at, STAYS_SLOW, now))
+    }
+
+    fn pace(&self, now: Instant) -> Pace {
+        match (self.is_slow(now), self.answers) {
+            (true, true) => Pace::Late,
+            (true, false) => Pace::Silent,
+            _ if is_within(self.quick_at, TRUSTED, now) && !is_within(self.slow_at, TRUSTED, now) => Pace::Trusted,
+            _ => Pace::Unknown,
+        }
+    }
+}
+
+fn is_within(at: Option<Instant>, time: Duration, now: Instant) -> bool {
+    at.is_some_and(|at| now.duration_since(at) < time)
+}
+
+impl Paces {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { webhooks: Mutex::default() })
+    }
+
+    pub(crate) fn of(&self, webhook: WebhookId) -> Pace {
+        self.webhooks.lock().get(&webhook).map_or(Pace::Unknown, |seen| seen.pace(Instant::now()))
+    }
+
+    /// Begins to time an attempt.
+    pub(crate) fn begin(self: &Arc<Self>, webhook: WebhookId) -> Timed {
+        let state = Mutex::new(State { is_slow: false, has_answer: false });
+        Timed { paces: Arc::clone(self), webhook, began: Instant::now(), state }
+    }
+
+    fn note(&self, webhook: WebhookId, change: impl FnOnce(&mut Seen, Instant)) {
+        let (mut webhooks, now) = (self.webhooks.lock(), Instant::now());
+        if webhooks.len() >= REMEMBERED && !webhooks.contains_key(&webhook) {
+            webhooks.retain(|_, seen| seen.is_slow(now));
+        }
+        change(webhooks.entry(webhook).or_default(), now);
+    }
+}
+
+/// An attempt that is timed until this is dropped.
+pub(crate) struct Timed {
+    paces: Arc<Paces>,
+    webhook: WebhookId,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    is_slow: bool,
+    has_answer: bool,
+}
+
+impl Timed {
+    /// When the attempt counts as slow.
+    pub(crate) fn slow_from(&self) -> Instant {
+        self.began + SLOW
+    }
+
+    /// The attempt has lasted for [`SLOW`]: its webhook is slow from now on.
+    pub(crate) fn is_slow(&self) {
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.is_slow, true) {
+            self.paces.note(self.webhook, |seen, now| {
+                // While none has answered late, nobody knows that it will.
+                (seen.slow_now, seen.slow_at, seen.is_over) = (seen.slow_now + 1, Some(now), false);
+            });
+        }
+    }
+
+    pub(crate) fn answered(&self) {
+        self.state.lock().has_answer = true;
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        let State { is_slow, has_answer } = *self.state.get_mut();
+        self.paces.note(self.webhook, |seen, now| {
+            if is_slow {
+                seen.slow_now = seen.slow_now.saturating_sub(1);
+            }
+            if now.duration_since(self.began) >= SLOW {
+                (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);
+            } else if has_answer {
+                (seen.quick_at, seen.is_over) = (Some(now), true);
+            } else {
+                seen.is_over = true;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn webhook() -> WebhookId {
+        Uuid::from_u128(1).into()
+    }
+
+    async fn attempt(paces: &Arc<Paces>, takes: Duration, has_answer: bool) {
+        let timed = paces.begin(webhook());
+        if takes >= SLOW {
+            advance(SLOW).await;
+            timed.is_slow();
+            advance(takes - SLOW).await;
+        } else {
+            advance(takes).await;
+        }
+        if has_answer {
+            timed.answered();
+        }
+    }
+
+    const QUICK: Duration = Duration::from_millis(20);
+    const HANGS: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_is_slow_once_an_attempt_has_lasted_a_second_and_until_a_quick_one_ends() {
+        let paces = Paces::new();
+        assert_eq!(paces.of(webhook()), Pace::Unknown);
+        let timed = paces.begin(webhook());
+        advance(SLOW).await;
+        assert_eq!(paces.of(webhook()), Pace::Unknown);
+        timed.is_slow();
+        assert_eq!(paces.of(webhook()), Pace::Silent);
+        attempt(&paces, QUICK, true).await;
+        assert_eq!(paces.of(webhook()), Pace::Silent, "a slow one is under way");
+        drop(timed);
+        assert_eq!(paces.of(webhook()), Pace::Silent, "it has ended since");
+        attempt(&paces, QUICK, true).await;
+        assert_eq!(paces.of(webhook()), Pace::Unknown, "it is not trusted yet");
+        advance(TRUSTED).await;
+        attempt(&paces, QUICK, true).await;
+        assert_eq!(paces.of(webhook()), Pace::Trusted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_answers_late_is_told_from_who_does_not_by_the_latest_slow_attempt() {
+        let paces = Paces::new();
+        for (has_answer, expected) in [(true, Pace::Late), (false, Pace::Silent), (true, Pace::Late)] {
+            attempt(&paces, HANGS, has_answer).await;
+            assert_eq!(paces.of(webhook()), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slowness_is_forgotten_after_some_minutes_and_trust_after_some_more() {
+        let paces = Paces::new();
+        attempt(&paces, HANGS, false).await;
+        advance(STAYS_SLOW).await;
+        assert_eq!(paces.of(webhook()), Pace::Unknown);
+        let paces = Paces::new();
+        attempt(&paces, QUICK, true).await;
+        assert_eq!(paces.of(webhook()), Pace::Trusted);
+        advance(TRUSTED).await;
+        assert_eq!(paces.of(webhook()), Pace::Unknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quick_failure_ends_slowness_and_earns_no_trust() {
+        let paces = Paces::new();
+        attempt(&paces, HANGS, false).await;
+        attempt(&paces, QUICK, false).await;
+        assert_eq!(paces.of(webhook()), Pace::Unknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_memory_is_bounded_and_keeps_the_slow() {
+        let paces = Paces::new();
+        attempt(&paces, HANGS, false).await;
+        for number in 0..3 * REMEMBERED {
+            let number = u128::try_from(number).unwrap() + 2;
+            paces.begin(Uuid::from_u128(number).into()).answered();
+        }
+        assert!(paces.webhooks.lock().len() <= REMEMBERED + 1);
+        assert_eq!(paces.of(webhook()), Pace::Silent);
+    }
+}

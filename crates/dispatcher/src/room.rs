@@ -1,0 +1,83 @@
+//! Room of which no webhook and no tenant holds more than a share: slots for attempts, and memory for long bodies.
+
+use std::sync::Arc;
+
+use domain::{TenantId, WebhookId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::shares::{Share, Shares};
+
+/// Whose attempt it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub(crate) webhook: WebhookId,
+    pub(crate) tenant: TenantId,
+}
+
+/// Room for all, with shares.
+#[derive(Clone)]
+pub(crate) struct Room {
+    all: Arc<Semaphore>,
+    whole: u32,
+    of_webhooks: Arc<Shares<WebhookId>>,
+    of_tenants: Arc<Shares<TenantId>>,
+}
+
+/// A part of a room. Dropping it releases the part.
+pub(crate) struct Part {
+    _webhook: Share<WebhookId>,
+    _tenant: Share<TenantId>,
+    _whole: OwnedSemaphorePermit,
+}
+
+/// The reason why a request for room waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    Webhook,
+    Tenant,
+    Whole,
+}
+
+impl Room {
+    /// Each share is at least 1.
+    pub(crate) fn new(whole: u32, of_webhook: u32, of_tenant: u32) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(usize::try_from(whole).unwrap_or(usize::MAX))),
+            whole,
+            of_webhooks: Shares::new(of_webhook),
+            of_tenants: Shares::new(of_tenant),
+        }
+    }
+
+    pub(crate) const fn whole(&self) -> u32 {
+        self.whole
+    }
+
+    /// Returns true if less than half is left.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.all.available_permits() * 2 < usize::try_from(self.whole).unwrap_or(usize::MAX)
+    }
+
+    /// Waits for its share of the webhook, of the tenant, and of the whole. All wait in this order, so there is no
+    /// deadlock. `lack` says what is waited for.
+    pub(crate) async fn acquire(&self, owner: Owner, amount: u32, lack: &mut Lack) -> Part {
+        *lack = Lack::Webhook;
+        let webhook = self.of_webhooks.acquire(owner.webhook, amount).await;
+        *lack = Lack::Tenant;
+        let tenant = self.of_tenants.acquire(owner.tenant, amount).await;
+        *lack = Lack::Whole;
+        match Arc::clone(&self.all).acquire_many_owned(amount.min(self.whole)).await {
+            Ok(whole) => Part { _webhook: webhook, _tenant: tenant, _whole: whole },
+            Err(_) => unreachable!("no room is ever closed"),
+        }
+    }
+
+    /// The same without waiting.
+    pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Option<Part> {
+        Some(Part {
+            _webhook: self.of_webhooks.try_acquire(owner.webhook, amount)?,
+            _tenant: self.of_tenants.try_acquire(owner.tenant, amount)?,
+            _whole: Arc::clone(&self.all).try_acquire_many_owned(amount.min(self.whole)).ok()?,
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! Held jobs: jobs that wait in the ledger, without a message, as their webhook is paused or too slow.
+
+use std::{collections::HashSet, time::Duration};
+
+use diesel::{
+    prelude::*,
+    sql_types::{BigInt, Double, Int4, Nullable, SmallInt, Uuid as SqlUuid},
+};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use domain::{DeliveryId, WebhookId};
+use uuid::Uuid;
+
+use crate::{
+    admin::{
+        outbox::{OutboxBatch, add_to_outbox},
+        tasks::Step,
+    },
+    batch::batch_statement,
+    error::LedgerError,
+    hot::waiting::due_now,
+    pool::Ledger,
+};
+
+/// A job to be held.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Its webhook.
+    pub webhook: WebhookId,
+    /// Its delivery.
+    pub delivery: DeliveryId,
+    /// The number of earlier deliveries of the job by the broker.
+    pub handed_out: u32,
+    /// The rule by which the job is published again while its webhook is active. `None`: the job is held only if the
+    /// webhook is paused.
+    pub waking: Option<Waking>,
+}
+
+/// The rule by which held jobs of an active webhook are published again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waking {
+    /// The number of jobs at first. It grows as long as none of the jobs has to be held again.
+    pub batch: u16,
+    /// The time since the last ones.
+    pub pause: Duration,
+}
+
+batch_statement! {
+    HoldJobs -> (SqlUuid,);
+    job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, handed_out: i16 => SmallInt };
+    include_str!("hold_jobs.sql")
+}
+
+#[derive(QueryableByName)]
+struct Taken {
+    #[diesel(sql_type = BigInt)]
+    webhooks: i64,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    delivery_id: Option<Uuid>,
+    #[diesel(sql_type = Nullable<SmallInt>)]
+    handed_out: Option<i16>,
+}
+
+const WAKE: &str = include_str!("wake_jobs.sql");
+/// Makes the held jobs of a webhook due, at the highest rate.
+const WAKE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at) VALUES ($1, 1000000, now(), now()) \
+     ON CONFLICT (webhook_id) DO UPDATE SET wake_at = now()";
+
+impl HoldJobs {
+    pub(crate) fn of(jobs: &[Held]) -> Self {
+        let waking = |job: &Held| job.waking.map_or((0, 0.0), |one| (one.batch.into(), one.pause.as_secs_f64()));
+        Self {
+            webhook: jobs.iter().map(|job| job.webhook.as_uuid()).collect(),
+            delivery: jobs.iter().map(|job| job.delivery.as_uuid()).collect(),
+            batch: jobs.iter().map(|job| waking(job).0).collect(),
+            pause: jobs.iter().map(|job| waking(job).1).collect(),
+            handed_out: jobs.iter().map(|job| i16::try_from(job.handed_out).unwrap_or(i16::MAX)).collect(),
+        }
+    }
+}
+
+impl Ledger {
+    /// Holds the jobs of deliveries. Returns the deliveries whose jobs are held: not those of a deleted webhook, nor those
+    /// that a pause was to hold and that is over.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn jobs_hold(&self, jobs: &[Held]) -> Result<HashSet<DeliveryId>, LedgerError> {
+        let statement = HoldJobs::of(jobs);
+        let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        Ok(held.into_iter().map(|(id,)| id.into()).collect())
+    }
+
+    /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
+    /// and some 1,000 in all. Makes their deliveries due now and adds the jobs to the outbox. Returns `None` when
+    /// there is nothing to do. Any number of processes may call this.
+    ///
+    /// # Errors
+    /// When the database does not answer. Then nothing was taken.
+    pub async fn jobs_wake(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
+        let most = i32::from(per_second);
+        self.run(async |conn| {
+            conn.transaction(async |conn| {
+                let rows: Vec<Taken> = diesel::sql_query(WAKE).bind::<Int4, _>(most).load(conn).await?;
+                if rows.iter().all(|row| row.webhooks == 0) {
+                    return Ok(None);
+                }
+                let taken: Vec<Uuid> = rows.iter().filter_map(|row| row.delivery_id).collect();
+                let waiting = due_now(conn, &taken).await?;
+                let handed_out = rows.iter().filter_map(|row| {
+                    let times = u32::try_from(row.handed_out?).ok().filter(|times| *times > 0)?;
+                    Some((row.delivery_id?.into(), times))
+                });
+                let batch = OutboxBatch { handed_out: handed_out.collect(), ..add_to_outbox(conn, &waiting).await? };
+                Ok(Some(Step { deliveries: waiting.len(), batch: Some(batch) }))
+            })
+            .await
+        })
+        .await
+    }
+}
+
+/// Has the held jobs of a webhook published that is becoming active. The caller has locked the webhook.
+pub(crate) async fn wake_all(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
+    diesel::sql_query(WAKE_ALL).bind::<SqlUuid, _>(webhook).execute(conn).await
+}

@@ -1,0 +1,182 @@
+//! Held jobs: the ledger keeps them for slow receivers, and each comes back by itself, in fair parts, once.
+
+use std::{collections::HashSet, time::Duration};
+
+use end_to_end::{
+    api::Api,
+    history::made,
+    receiver::{Receiver, always},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::isolation::{LONG, answering_after, events, hanging, now_and_then_slow, options, recorded};
+
+/// Holds the jobs of a webhook's deliveries, as a dispatcher does that finds no free attempt.
+async fn held(system: &System, webhook: &str) {
+    for statement in [
+        format!("UPDATE deliveries SET attempts = 0, first_failed_at = NULL WHERE webhook_id = '{webhook}'"),
+        format!(
+            "INSERT INTO held_jobs (webhook_id, delivery_id, reason) SELECT webhook_id, id, 'slow' FROM deliveries WHERE webhook_id = '{webhook}'"
+        ),
+        format!("INSERT INTO held_webhooks VALUES ('{webhook}', 1, now(), now())"),
+    ] {
+        system.sql(&statement).await;
+    }
+}
+
+async fn set_active(admin: &Api, webhook: &str, is_active: bool) {
+    let answer = admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": is_active})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
+/// The ids of the received deliveries. Asserts that each came once.
+fn received_once(receiver: &Receiver) -> HashSet<String> {
+    let received = receiver.received();
+    let ids: HashSet<_> = received.iter().map(|one| one.header("x-service-webhook-id").unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), received.len(), "a delivery came twice");
+    ids
+}
+
+async fn nothing_is_held(system: &System) {
+    let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM held_webhooks) + (SELECT count(*) FROM promised_jobs)";
+    eventually("nothing is held", LONG, || async { (system.count(left).await == 0).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_slow_lane_serves_others_long_before_a_hog_is_done() {
+    const HOG: usize = 2_000;
+    System::prepared(options(64, 256), async |system| {
+        system.start(Service::Api).await;
+        let hangs = hanging(&system);
+        let others = answering_after(&system, Duration::from_millis(1_200));
+        let tenants = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+        let hog = system.admin(tenants[0]).await.create(&hangs.url("/hog"), &["quote.closed"]).await;
+        made(&system, tenants[0], &hog.id, HOG, "'pending'").await;
+        held(&system, &hog.id).await;
+        for tenant in &tenants[1..] {
+            let webhook = system.admin(*tenant).await.create(&others.url("/other"), &["quote.closed"]).await;
+            made(&system, *tenant, &webhook.id, 5, "'pending'").await;
+            held(&system, &webhook.id).await;
+        }
+        system.start(Service::Dispatcher).await;
+        others.wait_for(10, LONG).await;
+        assert_eq!(recorded(&system, tenants[0]).await, 0, "no attempt of the hog's has ended");
+        assert!(hangs.received().len() <= 64 / 8 + 4, "it has as many as its shares");
+        let waiting = system.count("SELECT count(*) FROM held_jobs WHERE reason = 'slow'").await;
+        assert!(waiting >= 1_900, "{waiting} of the hog's wait in the ledger");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
+    const EVENTS: usize = 300;
+    System::prepared(options(16, 16), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let dispatchers = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
+        let tenant = Uuid::new_v4();
+        let receiver = now_and_then_slow(&system);
+        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        system.upstream.publish(&events(tenant, EVENTS)).await;
+        receiver.wait_for(EVENTS, LONG).await;
+        let done =
+            format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);
+        eventually("all have succeeded", LONG, || async {
+            (system.count(&done).await == i64::try_from(EVENTS).unwrap()).then_some(())
+        })
+        .await;
+        eventually("nothing is under way", SOON, || async {
+            for ops in dispatchers {
+                if metric(ops, "webhooks_attempts_in_flight").await > 0.0 {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
+        assert_eq!(recorded(&system, tenant).await, i64::try_from(EVENTS).unwrap());
+        assert_eq!(received_once(&receiver).len(), EVENTS);
+        let mut held = 0.0;
+        for ops in dispatchers {
+            held += metric(ops, "webhooks_jobs_held_total").await;
+        }
+        println!("{held} were held");
+        assert!(held > 20.0, "{held} were held");
+        for queue in [system.names.slow(), system.names.main(), system.names.dead(), system.names.unroutable()] {
+            assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
+        }
+        nothing_is_held(&system).await;
+    })
+    .await;
+}
+
+/// Nobody has seen a success, and nobody remembers why the jobs were held: all processes are new, again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_arrives_although_every_process_is_replaced_in_the_middle() {
+    const WEBHOOKS: usize = 8;
+    const EACH: usize = 250;
+    let settings = vec![("API__RECOVER_PER_SECOND", "60".to_owned())];
+    System::prepared(Options { settings, ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        let admin = system.admin(tenant).await;
+        for number in 0..WEBHOOKS {
+            let webhook = admin.create(&receiver.url(&format!("/{number}")), &["quote.closed"]).await;
+            made(&system, tenant, &webhook.id, EACH, "'pending'").await;
+            held(&system, &webhook.id).await;
+        }
+        for part in 1..=2 {
+            system.start(Service::Dispatcher).await;
+            system.start(Service::Ingest).await;
+            receiver.wait_for(part * WEBHOOKS * EACH / 4, LONG).await;
+            for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
+                system.stop(service).await;
+            }
+            assert!(receiver.received().len() < WEBHOOKS * EACH, "some are left");
+            system.start(Service::Api).await;
+        }
+        system.start(Service::Dispatcher).await;
+        receiver.wait_for(WEBHOOKS * EACH, LONG).await;
+        assert_eq!(received_once(&receiver).len(), WEBHOOKS * EACH);
+        nothing_is_held(&system).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_webhook_keeps_what_was_held_and_a_deleted_one_cancels_it() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        let admin = system.admin(tenant).await;
+        let mut webhooks = Vec::new();
+        for path in ["/paused", "/deleted"] {
+            let webhook = admin.create(&receiver.url(path), &["quote.closed"]).await;
+            made(&system, tenant, &webhook.id, 20, "'pending'").await;
+            webhooks.push(webhook);
+        }
+        let [paused, deleted] = &webhooks[..] else { unreachable!("there are two") };
+        set_active(&admin, &paused.id, false).await;
+        for webhook in &webhooks {
+            held(&system, &webhook.id).await;
+        }
+        admin.delete(&format!("/api/v1/webhooks/{}/", deleted.id)).await;
+        system.start(Service::Dispatcher).await;
+        let rows = "SELECT count(*) FROM held_webhooks";
+        eventually("both were looked at", SOON, || async { (system.count(rows).await == 0).then_some(()) }).await;
+        let cancelled =
+            format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'cancelled'", deleted.id);
+        eventually("all are cancelled", SOON, || async { (system.count(&cancelled).await == 20).then_some(()) }).await;
+        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 20, "of the paused one");
+        assert!(receiver.received().is_empty());
+        set_active(&admin, &paused.id, true).await;
+        receiver.wait_for(20, LONG).await;
+        assert_eq!(received_once(&receiver).len(), 20);
+        nothing_is_held(&system).await;
+    })
+    .await;
+}
