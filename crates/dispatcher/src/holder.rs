@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The maximum of jobs that one statement holds.
-const MOST: usize = 256;
+const MOST: usize = 128;
 /// The pause after a statement: each costs a disk write, for which others wait, and nobody waits for a job to be held.
 const PACE: Duration = Duration::from_millis(100);
 

@@ -107,9 +107,10 @@ const CASES: [Case; 7] = [
 ];
 
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    let only = std::env::var("CASES").unwrap_or_default();
+    let names = std::env::var("CASES").unwrap_or_default();
+    let is_chosen = |case: &&Case| names.is_empty() || names.split(' ').any(|name| case.name.starts_with(name));
     let mut figures = Vec::new();
-    for case in CASES.iter().filter(|case| only.is_empty() || only.contains(&case.name[..1])) {
+    for case in CASES.iter().filter(is_chosen) {
         let settings = [("RETRY__SCHEDULE", SCHEDULE)];
         figures.extend(Environment::with(bench, &settings, async |environment| beside(environment, case).await).await);
     }
@@ -120,7 +121,11 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
     let silent = Silent::start().await;
     let quick = environment.webhooks(1, 1, "/ok/ok").await;
     let troubled = match case.receivers {
-        Receivers::Path(path) => environment.webhooks(case.tenants, case.webhooks, path).await,
+        Receivers::Path(path) => {
+            // Another host than the quick tenant's: connections are pooled by host.
+            let url = environment.bench.sink.url(path).replace("localhost", "127.0.0.1");
+            environment.webhooks_at(case.tenants, case.webhooks, &url).await
+        }
         Receivers::Silent => environment.webhooks_at(case.tenants, case.webhooks, &silent.url).await,
     };
     environment.start_api().await;
@@ -154,7 +159,10 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
 
 /// Has the receivers answer again. Measures the rate at which held jobs are delivered, and the quick tenant's latency.
 async fn come_back(environment: &Environment<'_>, case: &Case, load: &Load, name: &str, most: f64) -> Vec<Figure> {
-    let (well, ill) = (environment.bench.sink.url("/ok/back"), environment.bench.sink.url("/hang/platform"));
+    let (well, ill) = (
+        environment.bench.sink.url("/ok/back"),
+        environment.bench.sink.url("/hang/platform").replace("localhost", "127.0.0.1"),
+    );
     environment.bench.sink.take("back");
     let began = Instant::now();
     environment.sql(&format!("UPDATE webhooks SET url = '{well}' WHERE url = '{ill}'")).await;

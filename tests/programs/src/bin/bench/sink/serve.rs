@@ -25,7 +25,7 @@ use crate::load::{sent_at, unix_micros};
 const KEPT: usize = 512;
 
 /// The time for which the connection of an unread request is kept: longer than any attempt.
-const UNREAD_FOR: Duration = Duration::from_secs(60);
+const UNREAD_FOR: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
 struct State {
