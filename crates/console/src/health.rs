@@ -95,8 +95,8 @@ pub(crate) fn words(webhook: &Webhook, now: OffsetDateTime) -> Markup {
         span.first { (sentence(webhook, now)) }
         @if let Some(more) = consequences(webhook, now) { " " span.more { (more) } }
         @if webhook.backlog.is_cancelling { " " span.more { "What waited is being cancelled." } }
-        @if webhook.backlog.is_queued && webhook.is_active {
-            " " span.more { "Deliveries are queued: the receiver answers late, or not at all. They are sent by themselves." }
+        @else if webhook.backlog.is_queued && webhook.is_active {
+            " " span.more { "Deliveries are queued: the receiver does not answer in time. They are sent by themselves." }
         }
     }
 }
