@@ -52,7 +52,7 @@ build: toolchain ## Build the services and tools
 
 unit: toolchain ## Run the tests that need no server: of each crate's decisions, and of the repository
 	@cargo test --workspace --no-fail-fast --lib --bin webhookctl $(WITHOUT_SERVERS:%=--test %)
-	@cargo test --workspace --doc
+	@cargo test -p signing --doc
 
 it: toolchain ## Run the end-to-end tests whose names contain T (make it T=retries); the servers stay up
 	@$(STACK) up >/dev/null

@@ -6,8 +6,6 @@ use domain::WebhookId;
 use serde_json::json;
 use uuid::Uuid;
 
-#[cfg(doc)]
-use crate::Task;
 use crate::{
     admin::{
         history::{Action, Actor, add_history},
