@@ -20,8 +20,6 @@ pub(crate) enum End {
     Later(OffsetDateTime),
     /// The ledger has to hold the job until its webhook accepts it.
     Hold(Hold),
-    /// The ledger holds the job, which replaces its message and its duplicates.
-    Held,
     /// The ledger does not have its delivery.
     Unknown,
     /// It is parked for an operator, with its duplicates.
@@ -64,12 +62,12 @@ pub(crate) enum WhyHeld {
 
 impl Hold {
     /// `handed_out`: the number of earlier deliveries of the job by the broker.
-    pub(crate) const fn held(&self, handed_out: u32) -> Held {
+    pub(crate) const fn held(&self, handed_out: u32, is_again: bool) -> Held {
         let waking = match self.why {
             WhyHeld::Paused => None,
             WhyHeld::Refused(Refused { waking, .. }) => Some(waking),
         };
-        Held { webhook: self.webhook, delivery: self.job.delivery, handed_out, waking }
+        Held { webhook: self.webhook, delivery: self.job.delivery, handed_out, is_again, waking }
     }
 }
 

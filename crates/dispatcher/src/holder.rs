@@ -9,11 +9,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{
-    end::{End, Hold},
-    settle::Settler,
-    shared::Shared,
-};
+use crate::{end::Hold, in_flight::Receipt, lane::LaneKind, settle::Settler, shared::Shared};
 
 /// The maximum of jobs that one statement holds.
 const MOST: usize = 128;
@@ -25,11 +21,12 @@ pub(crate) struct Holder {
     pub(crate) settler: Arc<Settler>,
 }
 
-/// A job to be held, and a channel for the answer that it cannot be held: its webhook was deleted, or is active again.
-pub(crate) type Holding = (Hold, oneshot::Sender<NotHeld>);
+/// A job to be held, and a channel for the case that it continues.
+pub(crate) type Holding = (Hold, oneshot::Sender<Continue>);
 
-/// The job is to be judged again.
-pub(crate) struct NotHeld;
+/// The job has to be judged again: its webhook was deleted, or is active again. With a receipt: its messages so far are
+/// held, and another one has come meanwhile.
+pub(crate) struct Continue(pub(crate) Option<Receipt>);
 
 impl Holder {
     /// Holds jobs until all senders are gone. Returns when the messages of all are acknowledged, or this was abandoned.
@@ -38,23 +35,32 @@ impl Holder {
         let settling = TaskTracker::new();
         let mut batch = Vec::new();
         while holds.recv_many(&mut batch, MOST).await > 0 {
-            let jobs: Vec<Held> =
-                batch.iter().map(|(hold, _)| hold.held(self.shared.in_flight.handed_out_before(hold.job))).collect();
+            let in_flight = &self.shared.in_flight;
+            let seen: Vec<_> = batch.iter().map(|(hold, _)| in_flight.messages(hold.job)).collect();
+            let held_job = |((hold, _), (_, lane)): (&Holding, &(usize, Option<LaneKind>))| {
+                hold.held(in_flight.handed_out_before(hold.job), *lane == Some(LaneKind::Slow))
+            };
+            let jobs: Vec<Held> = batch.iter().zip(&seen).map(held_job).collect();
             let hold = || self.shared.ledger.jobs_hold(&jobs);
             let Ok(held) = self.shared.until_done("holding jobs", hold).await else { break };
-            let mut ends = Vec::with_capacity(batch.len());
-            for (hold, judge_again) in batch.drain(..) {
-                if held.contains(&hold.job.delivery) {
+            let mut parts = Vec::with_capacity(batch.len());
+            for ((hold, judge_again), (messages, _)) in batch.drain(..).zip(seen) {
+                let later = if held.contains(&hold.job.delivery) {
                     self.shared.metrics.held(hold.why);
-                    ends.push((hold.job, End::Held));
+                    let (acks, later) = in_flight.finish_messages(hold.job, messages);
+                    parts.extend(acks.into_iter().map(|ack| (ack, None)));
+                    later.map(Some)
                 } else {
-                    let _ = judge_again.send(NotHeld);
+                    Some(None)
+                };
+                if let Some(receipt) = later {
+                    let _ = judge_again.send(Continue(receipt));
                 }
             }
             let (settler, shared) = (Arc::clone(&self.settler), Arc::clone(&self.shared));
             settling.spawn(async move {
                 let _alarm = shared.alarm();
-                settler.end_all(ends).await;
+                settler.publish_then_ack(parts).await;
             });
             if holds.len() < MOST {
                 sleep(PACE).await;

@@ -79,6 +79,26 @@ impl InFlight {
         token
     }
 
+    /// Returns the number of messages of a job, and the lane of the first.
+    pub(crate) fn messages(&self, job: Job) -> (usize, Option<LaneKind>) {
+        let jobs = self.jobs.lock();
+        let messages = jobs.get(&job).map(|entry| &entry.messages);
+        (messages.map_or(0, VecDeque::len), messages.and_then(|all| all.front()).map(|first| first.receipt.lane))
+    }
+
+    /// Ends the first messages of a job. Returns the job's part of each, and the receipt of a duplicate that came later:
+    /// then the job continues with that.
+    pub(crate) fn finish_messages(&self, job: Job, messages: usize) -> (Vec<SharedAck>, Option<Receipt>) {
+        let (mut acks, mut later) = (Vec::with_capacity(messages), None);
+        for _ in 0..messages {
+            if let Some((ack, next)) = self.finish_message(job) {
+                acks.push(ack);
+                later = next;
+            }
+        }
+        (acks, later)
+    }
+
     /// Gives the place of a job back, for another one to be looked up.
     pub(crate) fn leave_place(&self, job: Job) {
         if let Some(first) = self.jobs.lock().get_mut(&job).and_then(|entry| entry.messages.front_mut()) {

@@ -48,7 +48,8 @@ const OF_SILENT: u32 = 4;
 
 /// Held jobs that are published again: of a slow webhook a single job, after an attempt's time; of other webhooks some
 /// jobs, after a second.
-const OF_SLOW: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
+const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
+const OF_LATE_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(3) };
 const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
 
 /// How many of the main lane's places the bulk lane's jobs may hold. The rest is always there for others.
@@ -152,6 +153,11 @@ impl Lanes {
         }
     }
 
+    /// Returns true if less than a sixteenth of the main lane's places is free: the bulk lane leaves a quarter.
+    fn places_are_scarce(&self) -> bool {
+        self.places.available_permits() * 16 < usize::try_from(self.main.slots.whole()).unwrap_or(usize::MAX)
+    }
+
     /// Waits for a place, then takes further free ones, up to `most` in all.
     pub(crate) async fn places(&self, kind: LaneKind, most: usize) -> Vec<Place> {
         let (own, all) = match kind {
@@ -197,7 +203,13 @@ impl Lanes {
         let is_main = std::ptr::eq(lane, &raw const self.main);
         let deadline = Instant::now() + PATIENCE;
         let slot = match is_main {
-            true => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
+            true => match lane.slots.try_acquire(owner, 1) {
+                Some(slot) => Ok(slot),
+                // A job that waits holds a place, and others need it.
+                None if self.places_are_scarce() => Err(Refusal::Places),
+                None => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
+            },
+            false if lane.slots.is_for_others(owner) => Err(Refusal::Slow),
             false => lane.slots.try_acquire(owner, 1).ok_or(Refusal::Slow),
         };
         let refused = |refusal| Refused { refusal, waking: waking(pace) };
@@ -217,7 +229,8 @@ impl Lanes {
 /// The rule by which held jobs of a webhook are published again.
 pub(crate) const fn waking(pace: Pace) -> Waking {
     match pace {
-        Pace::Silent | Pace::Late => OF_SLOW,
+        Pace::Silent => OF_SILENT_ONES,
+        Pace::Late => OF_LATE_ONES,
         Pace::Unknown | Pace::Trusted => OF_OTHERS,
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     abandoned::Abandoned,
     attempt::Sender,
     end::{DeadReason, End, Hold, NotAttempted, Retry, WhyHeld},
-    holder::{Holding, NotHeld},
+    holder::{Continue, Holding},
     in_flight::Receipt,
     lane::{Admission, Lanes},
     look_up::{Found, LookUp},
@@ -61,7 +61,10 @@ impl Line {
                     return;
                 }
                 Ok(Err(End::Hold(hold))) => match self.hold(hold).await {
-                    Some(NotHeld) => continue,
+                    Some(Continue(later)) => {
+                        receipt = later.unwrap_or(receipt);
+                        continue;
+                    }
                     None => return,
                 },
                 Ok(Err(End::JudgeAgain)) => continue,
@@ -137,11 +140,11 @@ impl Line {
         delivery.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule)
     }
 
-    /// Has the ledger hold a job. Returns when that is done, or with [`NotHeld`] if it cannot be.
-    async fn hold(&self, hold: Hold) -> Option<NotHeld> {
-        let (judge_again, not_held) = oneshot::channel();
+    /// Has the ledger hold a job. Returns when that is done, with [`Continue`] if the job continues.
+    async fn hold(&self, hold: Hold) -> Option<Continue> {
+        let (judge_again, goes_on) = oneshot::channel();
         self.to_holder.send((hold, judge_again)).await.ok()?;
-        not_held.await.ok()
+        goes_on.await.ok()
     }
 
     async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {

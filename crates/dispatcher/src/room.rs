@@ -58,6 +58,12 @@ impl Room {
         self.all.available_permits() * 2 < usize::try_from(self.whole).unwrap_or(usize::MAX)
     }
 
+    /// Returns true if less than a quarter is left, and the webhook has some: the rest is for others.
+    pub(crate) fn is_for_others(&self, owner: Owner) -> bool {
+        self.of_webhooks.has_users(owner.webhook)
+            && self.all.available_permits() * 4 < usize::try_from(self.whole).unwrap_or(usize::MAX)
+    }
+
     /// Waits for its share of the webhook, of the tenant, and of the whole. All wait in this order, so there is no
     /// deadlock. `lack` says what is waited for.
     pub(crate) async fn acquire(&self, owner: Owner, amount: u32, lack: &mut Lack) -> Part {
@@ -74,6 +80,9 @@ impl Room {
 
     /// The same without waiting.
     pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Option<Part> {
+        if self.whole == 0 {
+            return None;
+        }
         Some(Part {
             _webhook: self.of_webhooks.try_acquire(owner.webhook, amount)?,
             _tenant: self.of_tenants.try_acquire(owner.tenant, amount)?,

@@ -63,7 +63,7 @@ impl Settler {
     /// The message that a job leaves, if any.
     async fn follow_up(&self, job: Job, end: &End) -> Result<Option<FollowUp>, Abandoned> {
         Ok(match end {
-            End::Done | End::NotNeeded | End::Held => None,
+            End::Done | End::NotNeeded => None,
             End::Retry(retry) => Some(FollowUp::Retry(job.next(), *retry)),
             End::Later(due) => Some(FollowUp::Republish(job, *due, self.shared.in_flight.handed_out_before(job))),
             End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.shared.keep) => {

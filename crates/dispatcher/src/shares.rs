@@ -54,6 +54,11 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         Some(Share { _permit: permit, _seat: seat })
     }
 
+    /// Returns true if somebody holds or waits for a part of the key's share.
+    pub(crate) fn has_users(&self, key: K) -> bool {
+        self.keys.lock().contains_key(&key)
+    }
+
     fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
         let mut keys = self.keys.lock();
         let seats = keys.entry(key).or_insert_with(|| Seats {

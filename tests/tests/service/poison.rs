@@ -376,7 +376,7 @@ async fn a_webhook_that_is_paused_while_its_job_is_noted_gets_nothing() {
         // What it has read grows old.
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(lock);
-        let held = r#"webhooks_jobs_skipped_total{reason="held"}"#;
+        let held = r#"webhooks_jobs_held_total{reason="paused"}"#;
         eventually("the job is held", SOON, || async { (metric(dispatcher.ops, held).await == 1.0).then_some(()) })
             .await;
         assert_eq!(receiver.received().len(), 2);

@@ -85,7 +85,7 @@ impl Settled {
             ("suspect_jobs", format!("{delivery}, 1, now()")),
             ("requeued_jobs", format!("{delivery}, 2, now()")),
             ("held_webhooks", format!("'{webhook}', 1, now(), now() + interval '1 hour'")),
-            ("webhook_tasks", format!("'{webhook}', 'activate', '{NIL}', now() + interval '1 hour'")),
+            ("webhook_tasks", format!("'{webhook}', 'cancel', '{NIL}', now() + interval '1 hour'")),
             (
                 "recoveries (id, webhook_id, since, reached, finished_at)",
                 format!("gen_random_uuid(), '{webhook}', now(), '{NIL}', now()"),

@@ -39,6 +39,8 @@ pub(crate) enum Refusal {
     Tenant,
     /// All slots are taken.
     Slots,
+    /// It would have to wait while few places are free.
+    Places,
     /// Too many long bodies are in memory.
     #[strum(serialize = "body_bytes")]
     Bodies,

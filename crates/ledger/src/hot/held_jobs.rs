@@ -4,16 +4,16 @@ use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     prelude::*,
-    sql_types::{BigInt, Double, Int4, Nullable, SmallInt, Uuid as SqlUuid},
+    sql_types::{Array, Bool, Double, Int4, SmallInt, Uuid as SqlUuid},
 };
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, WebhookId};
 use uuid::Uuid;
 
 use crate::{
     admin::{
         outbox::{OutboxBatch, add_to_outbox},
-        tasks::Step,
+        tasks::{STEP_LOCKS, Step},
     },
     batch::batch_statement,
     error::LedgerError,
@@ -30,6 +30,8 @@ pub struct Held {
     pub delivery: DeliveryId,
     /// The number of earlier deliveries of the job by the broker.
     pub handed_out: u32,
+    /// True if the job was held before, and published again too early.
+    pub is_again: bool,
     /// The rule by which the job is published again while its webhook is active. `None`: the job is held only if the
     /// webhook is paused.
     pub waking: Option<Waking>,
@@ -46,19 +48,26 @@ pub struct Waking {
 
 batch_statement! {
     HoldJobs -> (SqlUuid,);
-    job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, handed_out: i16 => SmallInt };
+    job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, handed_out: i16 => SmallInt, is_again: bool => Bool };
     include_str!("hold_jobs.sql")
 }
 
 #[derive(QueryableByName)]
 struct Taken {
-    #[diesel(sql_type = BigInt)]
-    webhooks: i64,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    delivery_id: Option<Uuid>,
-    #[diesel(sql_type = Nullable<SmallInt>)]
-    handed_out: Option<i16>,
+    #[diesel(sql_type = SqlUuid)]
+    delivery_id: Uuid,
+    #[diesel(sql_type = SmallInt)]
+    handed_out: i16,
 }
+
+#[derive(QueryableByName)]
+struct Ready {
+    #[diesel(sql_type = SqlUuid)]
+    webhook_id: Uuid,
+}
+
+const LOCK_READY: &str =
+    "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 200 FOR UPDATE SKIP LOCKED";
 
 const WAKE: &str = include_str!("wake_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
@@ -73,6 +82,7 @@ impl HoldJobs {
             delivery: jobs.iter().map(|job| job.delivery.as_uuid()).collect(),
             batch: jobs.iter().map(|job| waking(job).0).collect(),
             pause: jobs.iter().map(|job| waking(job).1).collect(),
+            is_again: jobs.iter().map(|job| job.is_again).collect(),
             handed_out: jobs.iter().map(|job| i16::try_from(job.handed_out).unwrap_or(i16::MAX)).collect(),
         }
     }
@@ -100,15 +110,19 @@ impl Ledger {
         let most = i32::from(per_second);
         self.run(async |conn| {
             conn.transaction(async |conn| {
-                let rows: Vec<Taken> = diesel::sql_query(WAKE).bind::<Int4, _>(most).load(conn).await?;
-                if rows.iter().all(|row| row.webhooks == 0) {
+                conn.batch_execute(STEP_LOCKS).await?;
+                let ready: Vec<Ready> = diesel::sql_query(LOCK_READY).load(conn).await?;
+                if ready.is_empty() {
                     return Ok(None);
                 }
-                let taken: Vec<Uuid> = rows.iter().filter_map(|row| row.delivery_id).collect();
+                let ready: Vec<Uuid> = ready.into_iter().map(|one| one.webhook_id).collect();
+                let wake = diesel::sql_query(WAKE).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
+                let rows: Vec<Taken> = wake.load(conn).await?;
+                let taken: Vec<Uuid> = rows.iter().map(|row| row.delivery_id).collect();
                 let waiting = due_now(conn, &taken).await?;
                 let handed_out = rows.iter().filter_map(|row| {
-                    let times = u32::try_from(row.handed_out?).ok().filter(|times| *times > 0)?;
-                    Some((row.delivery_id?.into(), times))
+                    let times = u32::try_from(row.handed_out).ok().filter(|times| *times > 0)?;
+                    Some((row.delivery_id.into(), times))
                 });
                 let batch = OutboxBatch { handed_out: handed_out.collect(), ..add_to_outbox(conn, &waiting).await? };
                 Ok(Some(Step { deliveries: waiting.len(), batch: Some(batch) }))

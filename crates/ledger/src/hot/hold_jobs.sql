@@ -1,15 +1,16 @@
 -- Holds jobs: those of a paused webhook until it is active again, and others that found no free attempt (`batch` > 0).
--- Returns their deliveries. The share lock makes an activation wait, so that it finds the jobs that are held here; one
--- that was quicker has made the webhook active.
+-- Returns their deliveries. The share lock makes an activation wait, so that it finds the jobs that are held here; a
+-- job of a webhook that is being changed is not held.
 --
--- Held jobs of an active webhook are published again `pause` seconds after the last time, `batch` at first.
+-- Held jobs of an active webhook are published again `pause` seconds after the last time, `batch` at first. If one of them
+-- has to be held again, fewer are published, `pause` seconds later. The row is locked in any case, for `wake_jobs.sql`.
 , known AS MATERIALIZED (
     SELECT id, is_active FROM webhooks WHERE id IN (SELECT webhook FROM job) AND deleted_at IS NULL
 )
 , paused AS MATERIALIZED (
     SELECT id FROM webhooks
     WHERE id IN (SELECT id FROM known WHERE NOT is_active) AND NOT is_active
-    ORDER BY id FOR SHARE
+    ORDER BY id FOR SHARE SKIP LOCKED
 )
 , chosen AS MATERIALIZED (
     SELECT job.*, known.is_active
@@ -27,8 +28,8 @@
     SELECT webhook, min(batch), now(), now() + max(pause) * interval '1 second'
     FROM chosen WHERE is_active GROUP BY webhook ORDER BY webhook
     ON CONFLICT (webhook_id) DO UPDATE SET
-        batch = least(h.batch, excluded.batch),
+        batch = greatest(excluded.batch, h.batch / 16),
         wake_at = greatest(h.wake_at, h.woken_at + (excluded.wake_at - excluded.woken_at))
-    WHERE h.batch > excluded.batch OR h.wake_at < h.woken_at + (excluded.wake_at - excluded.woken_at)
+    WHERE EXISTS (SELECT FROM chosen WHERE webhook = h.webhook_id AND is_again)
 )
 SELECT delivery FROM chosen

@@ -134,8 +134,13 @@ impl Leader {
             return Ok(paused);
         }
         let jobs = paused.iter();
-        let jobs =
-            jobs.map(|one| Held { webhook: one.webhook, delivery: one.job.delivery, handed_out: 0, waking: None });
+        let jobs = jobs.map(|one| Held {
+            webhook: one.webhook,
+            delivery: one.job.delivery,
+            handed_out: 0,
+            is_again: false,
+            waking: None,
+        });
         let statement = HoldJobs::of(&jobs.collect::<Vec<_>>());
         let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         let held: HashSet<Uuid> = held.into_iter().map(|(id,)| id).collect();

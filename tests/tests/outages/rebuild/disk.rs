@@ -88,7 +88,8 @@ async fn when_the_broker_loses_its_disk_in_the_middle_of_5000_deliveries_all_arr
             system.start(Service::Dispatcher).await;
         }
         let tried = "SELECT count(*) FROM deliveries WHERE attempts > 0";
-        eventually("all are tried", LONG, || async { (system.count(tried).await == ALL as i64).then_some(()) }).await;
+        eventually("all are tried", 3 * LONG, || async { (system.count(tried).await == ALL as i64).then_some(()) })
+            .await;
         println!("what had not been tried has arrived {:.1} s after the broker was back", back.elapsed().as_secs_f64());
         let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
         eventually("all succeed", LONG * 2, || async { (system.count(done).await == ALL as i64).then_some(()) }).await;

@@ -187,7 +187,7 @@ async fn a_retry_is_not_sent_to_a_webhook_that_was_deactivated_meanwhile() {
         receiver.wait_for(1, SOON).await;
         system.sql("UPDATE webhooks SET is_active = false").await;
         eventually("the retry is held back", SOON, || async {
-            (metric(dispatcher, "webhooks_jobs_skipped_total{reason=\"held\"}").await >= 1.0).then_some(())
+            (metric(dispatcher, "webhooks_jobs_held_total{reason=\"paused\"}").await >= 1.0).then_some(())
         })
         .await;
         assert_eq!(receiver.received().len(), 1);

@@ -73,7 +73,7 @@ async fn the_slow_lane_serves_others_long_before_a_hog_is_done() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
-    const EVENTS: usize = 300;
+    const EVENTS: usize = 150;
     System::prepared(options(16, 16), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;

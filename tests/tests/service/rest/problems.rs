@@ -159,6 +159,9 @@ async fn of_another_api(system: &System) -> Problems {
     system.upstream.publish(&[Event { timestamp, ..Event::now(EventType::QuoteClosed, tenant) }]).await;
     let delivery = api.newest_in(&webhook, "pending").await;
     system.stop(Service::Ingest).await;
+    let resend = format!("{LIST}{webhook}/deliveries/{}/resend/", delivery["id"].as_str().unwrap());
+    system.sql("UPDATE deliveries SET attempts = 1000").await;
+    let too_often = api.ask(&resend).await;
     system.stop(Service::Api).await;
     let mut variables = system.variables.clone();
     for (name, value) in
@@ -168,12 +171,12 @@ async fn of_another_api(system: &System) -> Problems {
     }
     system.start_with(Service::Api, Settings::from_sources(None, variables).unwrap()).await;
     let [first, second] = [system.admin(tenant).await, system.admin(tenant).await];
-    let resend = format!("{LIST}{webhook}/deliveries/{}/resend/", delivery["id"].as_str().unwrap());
     let too_old = first.ask(&resend).await;
     let too_many = first.get(LIST).await;
     system.sql("ALTER TABLE webhooks RENAME COLUMN name TO title").await;
     vec![
         ("too_old", too_old),
+        ("too_many_attempts", too_often),
         ("too_many_requests", without_wait(too_many)),
         ("internal_error", second.get(LIST).await),
     ]
