@@ -75,14 +75,15 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
     .await;
 }
 
-/// Which of the two gets the webhook's row first: its activation, or the hold of a job.
+/// The first of the two: the activation of a webhook, or the hold of its job.
 #[derive(Clone, Copy)]
 enum First {
     Activation,
     Hold,
 }
 
-/// A job is read while its webhook is paused. Then both its hold and the activation wait for the webhook's row.
+/// A job is read while its webhook is paused. The activation waits for the webhook's row, and the hold is tried again
+/// and again until it is free.
 async fn meets(system: Arc<System>, first: First) {
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;
@@ -114,11 +115,11 @@ async fn meets(system: Arc<System>, first: First) {
         }
         First::Hold => {
             system.start(Service::Dispatcher).await;
+            let activation = activate();
             system.wait_for_locked_out(1).await;
-            activate()
+            activation
         }
     };
-    system.wait_for_locked_out(2).await;
     drop(hold);
     activation.await.expect("the webhook is activated");
     api.newest_in(&webhook.id, "succeeded").await;
