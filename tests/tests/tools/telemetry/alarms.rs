@@ -172,7 +172,7 @@ async fn dispatchers_die() {
 }
 
 async fn a_receiver_hangs() {
-    // One webhook holds 8 of the slots, and 2 of the slow lane: far less than what hangs.
+    // One webhook has 8 of the slots, and 4 of the slow lane: much less than its jobs.
     let options = options(&[("DISPATCHER__MAX_IN_FLIGHT", "64"), ("DISPATCHER__SLOW_IN_FLIGHT", "16")]);
     System::prepared(options, async |system: Arc<System>| {
         let Some(mut watched) = Watched::start(&system, 1).await else { return };
@@ -181,11 +181,10 @@ async fn a_receiver_hangs() {
         watched.begin().await;
 
         hanging.behave(behaviour(|_, _| Reply::hang()));
-        let late = "sum(rate(webhooks_first_attempt_delay_seconds_count{lane='slow'}[5s])) > 0";
-        watched.prometheus.wait_for(&format!("{late} and on () webhooks_lane_ready_jobs{{lane='slow'}} > 50")).await;
+        watched.prometheus.wait_for("sum(webhooks_jobs_held_total{reason='slow'}) > 50").await;
         watched.prometheus.watch_for(20).await;
         hanging.behave(always(200));
-        watched.prometheus.wait_for("webhooks_lane_ready_jobs{lane='slow'} == 0").await;
+        watched.prometheus.wait_for("max(webhooks_tasks{task='wake'}) == 0").await;
         watched.prometheus.watch_for(5).await;
         watched.assert_fired(&[], &[]).await;
     })
