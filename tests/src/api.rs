@@ -116,6 +116,15 @@ impl Api {
         self.send("PATCH", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
+    /// Activates or pauses a webhook.
+    ///
+    /// # Panics
+    /// When the API refuses it.
+    pub async fn set_active(&self, webhook: &str, is_active: bool) {
+        let answer = self.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": is_active})).await;
+        assert_eq!((answer.status, &answer.json()["is_active"]), (200, &json!(is_active)), "{}", answer.text);
+    }
+
     /// DELETE.
     pub async fn delete(&self, path: &str) -> Answer {
         self.send("DELETE", path, &[], Bytes::new()).await

@@ -1,6 +1,7 @@
 //! The HTTPS server that a test holds.
 
 use std::{
+    collections::HashSet,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -68,6 +69,19 @@ impl Receiver {
     #[must_use]
     pub fn received(&self) -> Vec<Received> {
         self.shared.state().received.clone()
+    }
+
+    /// The ids of the deliveries that have arrived so far.
+    ///
+    /// # Panics
+    /// When one came twice.
+    #[must_use]
+    pub fn received_once(&self) -> HashSet<String> {
+        let received = self.received();
+        let id = |one: &Received| one.header("x-service-webhook-id").expect("every delivery has an id").to_owned();
+        let ids: HashSet<_> = received.iter().map(id).collect();
+        assert_eq!(ids.len(), received.len(), "a delivery came twice");
+        ids
     }
 
     /// The number of requests that have arrived so far.

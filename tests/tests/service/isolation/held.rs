@@ -1,15 +1,13 @@
 //! Held jobs: the ledger keeps them for slow receivers, and each comes back by itself, in fair parts, once.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use end_to_end::{
-    api::Api,
     history::made,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use serde_json::json;
 use uuid::Uuid;
 
 use crate::isolation::{LONG, answering_after, events, hanging, now_and_then_slow, options, recorded};
@@ -25,19 +23,6 @@ async fn held(system: &System, webhook: &str) {
     ] {
         system.sql(&statement).await;
     }
-}
-
-async fn set_active(admin: &Api, webhook: &str, is_active: bool) {
-    let answer = admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": is_active})).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-}
-
-/// The ids of the received deliveries. Asserts that each came once.
-fn received_once(receiver: &Receiver) -> HashSet<String> {
-    let received = receiver.received();
-    let ids: HashSet<_> = received.iter().map(|one| one.header("x-service-webhook-id").unwrap().to_owned()).collect();
-    assert_eq!(ids.len(), received.len(), "a delivery came twice");
-    ids
 }
 
 async fn nothing_is_held(system: &System) {
@@ -99,7 +84,7 @@ async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
         })
         .await;
         assert_eq!(recorded(&system, tenant).await, i64::try_from(EVENTS).unwrap());
-        assert_eq!(received_once(&receiver).len(), EVENTS);
+        assert_eq!(receiver.received_once().len(), EVENTS);
         let mut held = 0.0;
         for ops in dispatchers {
             held += metric(ops, "webhooks_jobs_held_total").await;
@@ -141,7 +126,7 @@ async fn what_is_held_arrives_although_every_process_is_replaced_in_the_middle()
         }
         system.start(Service::Dispatcher).await;
         receiver.wait_for(WEBHOOKS * EACH, LONG).await;
-        assert_eq!(received_once(&receiver).len(), WEBHOOKS * EACH);
+        assert_eq!(receiver.received_once().len(), WEBHOOKS * EACH);
         nothing_is_held(&system).await;
     })
     .await;
@@ -160,7 +145,7 @@ async fn a_paused_webhook_keeps_what_was_held_and_a_deleted_one_cancels_it() {
             webhooks.push(webhook);
         }
         let [paused, deleted] = &webhooks[..] else { unreachable!("there are two") };
-        set_active(&admin, &paused.id, false).await;
+        admin.set_active(&paused.id, false).await;
         for webhook in &webhooks {
             held(&system, &webhook.id).await;
         }
@@ -173,9 +158,9 @@ async fn a_paused_webhook_keeps_what_was_held_and_a_deleted_one_cancels_it() {
         eventually("all are cancelled", SOON, || async { (system.count(&cancelled).await == 20).then_some(()) }).await;
         assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 20, "of the paused one");
         assert!(receiver.received().is_empty());
-        set_active(&admin, &paused.id, true).await;
+        admin.set_active(&paused.id, true).await;
         receiver.wait_for(20, LONG).await;
-        assert_eq!(received_once(&receiver).len(), 20);
+        assert_eq!(receiver.received_once().len(), 20);
         nothing_is_held(&system).await;
     })
     .await;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use domain::EventType;
 use end_to_end::{
-    api::{Api, Created},
     events::Event,
     receiver::{Receiver, always, fails_then_succeeds},
     system::{Options, Service, System},
@@ -13,11 +12,6 @@ use end_to_end::{
 use ledger::{Actor, WebhookChange};
 use serde_json::json;
 use uuid::Uuid;
-
-async fn set_active(api: &Api, webhook: &Created, is_active: bool) {
-    let answer = api.patch(&format!("/api/v1/webhooks/{}/", webhook.id), &json!({"is_active": is_active})).await;
-    assert_eq!((answer.status, &answer.json()["is_active"]), (200, &json!(is_active)), "{}", answer.text);
-}
 
 async fn held(system: &System, count: i64) {
     eventually("jobs are held", SOON, || async {
@@ -38,7 +32,7 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
         api.create(&other.url("/"), &["quote.closed"]).await;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         receiver.wait_for(1, SOON).await;
-        set_active(&api, &webhook, false).await;
+        api.set_active(&webhook.id, false).await;
         held(&system, 1).await;
 
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
@@ -48,7 +42,7 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
         assert_eq!(states, ["skipped", "retrying"], "what comes while it is paused is skipped");
         assert_eq!(receiver.received().len(), 1);
 
-        set_active(&api, &webhook, true).await;
+        api.set_active(&webhook.id, true).await;
         let received = receiver.wait_for(2, SOON).await;
         assert_eq!(received[0].header("x-service-webhook-id"), received[1].header("x-service-webhook-id"));
         eventually("the one that was held succeeds", SOON, || async {
@@ -93,7 +87,7 @@ async fn meets(system: Arc<System>, first: First) {
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
     system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
     api.newest_in(&webhook.id, "pending").await;
-    set_active(&api, &webhook, false).await;
+    api.set_active(&webhook.id, false).await;
 
     let hold =
         system.database_session(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{}' FOR UPDATE", webhook.id)).await;

@@ -1,6 +1,6 @@
 //! Work that a request asks for and that is done afterwards, in steps: deletion and activation.
 
-use std::{collections::HashSet, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use end_to_end::{
     api::Api,
@@ -9,7 +9,7 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
 /// More deliveries than one step cancels (1,000).
@@ -153,15 +153,10 @@ async fn a_job_of_the_outbox_that_is_taken_over_late_is_due_then() {
     .await;
 }
 
-async fn set_active(api: &Api, webhook: &str, is_active: bool) {
-    let answer = api.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": is_active})).await;
-    assert_eq!((answer.status, &answer.json()["is_active"]), (200, &json!(is_active)), "{}", answer.text);
-}
-
 /// A paused webhook with `count` deliveries whose jobs are held.
 async fn held(system: &System, api: &Api, tenant: Uuid, receiver: &Receiver, count: usize) -> String {
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-    set_active(api, &webhook, false).await;
+    api.set_active(&webhook, false).await;
     history::made(system, tenant, &webhook, count, "'pending'").await;
     system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
     webhook
@@ -196,7 +191,7 @@ impl Paused {
     }
 
     async fn set_active(&self, is_active: bool) {
-        set_active(&self.api, &self.webhook, is_active).await;
+        self.api.set_active(&self.webhook, is_active).await;
     }
 
     async fn tasks_end(&self) {
@@ -208,24 +203,13 @@ impl Paused {
     }
 }
 
-/// The ids of the received deliveries. Asserts that each came once.
-fn received_once(receiver: &Receiver) -> HashSet<String> {
-    let received = receiver.received();
-    let ids: HashSet<_> = received
-        .iter()
-        .map(|one| one.header("x-service-webhook-id").expect("every delivery has an id").to_owned())
-        .collect();
-    assert_eq!(ids.len(), received.len(), "a delivery came twice");
-    ids
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_activation_publishes_what_was_held_at_the_pace_that_is_set() {
     Paused::with(100, 40, async |paused| {
         paused.set_active(true).await;
         let Paused { system, ops, receiver, .. } = &paused;
         receiver.wait_for(100, SOON).await;
-        assert_eq!(received_once(receiver).len(), 100);
+        assert_eq!(receiver.received_once().len(), 100);
         let (first, last) = (receiver.received()[0].at, receiver.received()[99].at);
         assert!(last - first >= time::Duration::milliseconds(1_900), "about forty a second: {}", last - first);
         paused.tasks_end().await;
@@ -256,7 +240,7 @@ async fn an_activation_outlives_a_step_that_is_taken_back() {
         assert_eq!(tasks(system).await, 1, "it is not over");
         drop(vanished);
         receiver.wait_for(30, SOON).await;
-        assert_eq!(received_once(receiver).len(), 30);
+        assert_eq!(receiver.received_once().len(), 30);
         paused.tasks_end().await;
     })
     .await;
@@ -272,7 +256,7 @@ async fn a_pause_in_the_middle_of_an_activation_keeps_the_rest_and_another_activ
         assert!(paused.held_jobs().await >= 20, "most of the rest is held");
         paused.set_active(true).await;
         paused.receiver.wait_for(60, SOON).await;
-        assert_eq!(received_once(&paused.receiver).len(), 60);
+        assert_eq!(paused.receiver.received_once().len(), 60);
     })
     .await;
 }
@@ -291,7 +275,7 @@ async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
             (system.count(waiting).await == 0).then_some(())
         })
         .await;
-        let sent = received_once(receiver).len();
+        let sent = receiver.received_once().len();
         let succeeded = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
         let cancelled = system.count("SELECT count(*) FROM deliveries WHERE state = 'cancelled'").await;
         assert_eq!(succeeded + cancelled, 60);
