@@ -17,10 +17,8 @@ TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
 WITHOUT_SERVERS := workspace start it memory wiped ops process settings
 ON_SERVERS := outages service tools real
-# End-to-end tests at the same time. With more than one to a core, and with two programs at a time (JOBS=2), a busy machine
-# exceeds the times that services allow themselves.
+# End-to-end tests at the same time. More than one to a core, and calls of the API exceed their second at the database.
 THREADS ?= 2
-JOBS ?= 1
 
 help:
 	@awk '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## /{split($$0, part, ":.*## "); printf "  make %-17s %s\n", part[1], part[2]}' $(MAKEFILE_LIST)
@@ -83,11 +81,8 @@ test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves ou
 	@mkdir -p target && rm -rf target/skipped target/tests
 	@$(MAKE) --no-print-directory unit
 	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS:%=--test %) || exit; code=0; \
-	  $(MAKE) --no-print-directory -k -j$(JOBS) $(ON_SERVERS:%=tests-of-%) || code=$$?; \
+	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SERVERS:%=--test %) || code=$$?; \
 	  if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
-
-tests-of-%:
-	@RUST_TEST_THREADS=$(THREADS) cargo test --workspace --test $*
 
 mutants: toolchain ## Change the decisions of domain and signing in every way that unit tests must notice (20 minutes)
 	@cargo mutants --version >/dev/null 2>&1 || { echo "cargo-mutants is missing: cargo install cargo-mutants --locked" >&2; exit 1; }
