@@ -104,6 +104,26 @@ pub(crate) struct Place {
     _place: OwnedSemaphorePermit,
 }
 
+impl Place {
+    /// Waits for a place of all, and before that for one of the lane's own, if it has such.
+    async fn wait(own: Option<&Arc<Semaphore>>, all: &Arc<Semaphore>) -> Self {
+        let own = match own {
+            Some(own) => Some(Arc::clone(own).acquire_owned().await),
+            None => None,
+        };
+        match (own.transpose(), Arc::clone(all).acquire_owned().await) {
+            (Ok(own), Ok(place)) => Self { _own: own, _place: place },
+            _ => unreachable!("the places are never closed"),
+        }
+    }
+
+    /// The same without waiting: `None` if no place is free.
+    fn free(own: Option<&Arc<Semaphore>>, all: &Arc<Semaphore>) -> Option<Self> {
+        let own = own.map(|own| Arc::clone(own).try_acquire_owned()).transpose().ok()?;
+        Some(Self { _own: own, _place: Arc::clone(all).try_acquire_owned().ok()? })
+    }
+}
+
 /// The right to make an attempt. Dropping it gives it back.
 pub(crate) struct Admission {
     lanes: Arc<Lanes>,
@@ -165,22 +185,11 @@ impl Lanes {
             LaneKind::Bulk => (Some(&self.bulk_places), &self.places),
             LaneKind::Slow => (None, &self.slow_places),
         };
-        let first_own = match own {
-            Some(own) => Arc::clone(own).acquire_owned().await.ok(),
-            None => None,
-        };
-        let Ok(first) = Arc::clone(all).acquire_owned().await else { unreachable!("the places are never closed") };
-        let mut places = vec![Place { _own: first_own, _place: first }];
-        while places.len() < most {
-            let next_own = match own {
-                Some(own) => match Arc::clone(own).try_acquire_owned() {
-                    Ok(own) => Some(own),
-                    Err(_) => break,
-                },
-                None => None,
-            };
-            let Ok(next) = Arc::clone(all).try_acquire_owned() else { break };
-            places.push(Place { _own: next_own, _place: next });
+        let mut places = vec![Place::wait(own, all).await];
+        while places.len() < most
+            && let Some(next) = Place::free(own, all)
+        {
+            places.push(next);
         }
         places
     }
@@ -194,13 +203,12 @@ impl Lanes {
     /// What the job did not get.
     pub(crate) async fn admit(self: &Arc<Self>, owner: Owner, long_body: Option<usize>) -> Result<Admission, Refused> {
         let pace = self.paces.of(owner.webhook);
-        let lane = match pace {
-            Pace::Late => &self.late,
-            Pace::Silent => &self.silent,
-            Pace::Unknown if self.long.is_scarce() => &self.silent,
-            Pace::Unknown | Pace::Trusted => &self.main,
+        let (lane, is_main) = match pace {
+            Pace::Late => (&self.late, false),
+            Pace::Silent => (&self.silent, false),
+            Pace::Unknown if self.long.is_scarce() => (&self.silent, false),
+            Pace::Unknown | Pace::Trusted => (&self.main, true),
         };
-        let is_main = std::ptr::eq(lane, &raw const self.main);
         let deadline = Instant::now() + PATIENCE;
         let slot = match is_main {
             true => match lane.slots.try_acquire(owner, 1) {

@@ -142,9 +142,9 @@ impl Line {
 
     /// Has the ledger hold a job. Returns when that is done, with [`Continue`] if the job continues.
     async fn hold(&self, hold: Hold) -> Option<Continue> {
-        let (judge_again, goes_on) = oneshot::channel();
+        let (judge_again, continued) = oneshot::channel();
         self.to_holder.send((hold, judge_again)).await.ok()?;
-        goes_on.await.ok()
+        continued.await.ok()
     }
 
     async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {

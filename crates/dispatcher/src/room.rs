@@ -15,7 +15,6 @@ pub(crate) struct Owner {
 }
 
 /// Room for all, with shares.
-#[derive(Clone)]
 pub(crate) struct Room {
     all: Arc<Semaphore>,
     whole: u32,
@@ -31,7 +30,7 @@ pub(crate) struct Part {
 }
 
 /// The reason why a request for room waits.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Lack {
     Webhook,
     Tenant,

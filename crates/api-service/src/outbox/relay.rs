@@ -1,5 +1,6 @@
 //! The outbox relay. It publishes jobs of the outbox that the request which added them did not publish, and notices. It
-//! publishes held jobs again, and runs the steps of cancellations and recoveries. Any number of replicas can run it concurrently.
+//! publishes held jobs again, and runs the steps of cancellations and recoveries. Any number of replicas can run it
+//! concurrently.
 
 use std::{error::Error, time::Duration};
 
@@ -65,7 +66,7 @@ impl Relay {
                 let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
                     break;
                 };
-                published(self.outbox.publish(&batch).await);
+                log_unpublished(self.outbox.publish(&batch).await);
             }
         }
     }
@@ -112,7 +113,7 @@ impl Relay {
             Work::Cancel => self.ledger.cancellation_step(None, pause).await,
             // These steps make jobs, which must be published.
             Work::Wake | Work::Recover if !self.outbox.is_open() => Ok(None),
-            Work::Wake => self.ledger.jobs_wake(self.recover_per_second).await,
+            Work::Wake => self.ledger.jobs_wake(most).await,
             Work::Recover => self.ledger.recovery_step(most, pause, self.keep).await,
         }
     }
@@ -128,7 +129,7 @@ impl Relay {
     }
 
     async fn publish(&self, work: Work, batch: &OutboxBatch) {
-        published(match work {
+        log_unpublished(match work {
             Work::Wake => self.outbox.publish_woken(batch).await,
             Work::Cancel | Work::Recover => self.outbox.publish(batch).await,
         });
@@ -136,7 +137,7 @@ impl Relay {
 }
 
 /// Logs that a batch was not published. It is when its lease ends.
-fn published(outcome: Result<(), PublishError>) {
+fn log_unpublished(outcome: Result<(), PublishError>) {
     if let Err(error) = outcome {
         tracing::warn!(error = &error as &dyn Error, "jobs of the outbox could not be published; they will be later");
     }

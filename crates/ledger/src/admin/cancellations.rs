@@ -28,8 +28,8 @@ pub enum Cancellation {
 }
 
 impl Ledger {
-    /// Has [`Ledger::cancellation_step`] cancel the webhook's deliveries that wait and were made before this request. Ends its running
-    /// recovery. A cancellation that is under way begins anew, and includes what was made since its own request.
+    /// Has [`Ledger::cancellation_step`] cancel the webhook's deliveries that wait and were made before this request. Ends
+    /// its running recovery. A cancellation that is under way begins anew, and includes what was made since its own request.
     ///
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.

@@ -23,7 +23,7 @@ pub struct OutboxBatch {
     pub(crate) ids: Vec<Uuid>,
     /// The end of the lease, which tells these entries from later ones of the same deliveries.
     pub(crate) until: OffsetDateTime,
-    pub(crate) jobs: Vec<Job>,
+    jobs: Vec<Job>,
     /// Deliveries by the broker before the jobs were held, of those that had any.
     pub(crate) handed_out: Vec<(DeliveryId, u32)>,
 }

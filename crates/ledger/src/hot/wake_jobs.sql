@@ -2,8 +2,8 @@
 -- in all. Returns their deliveries.
 --
 -- The caller has locked the rows of the webhooks $2: this statement, which begins later, sees all that was held before.
--- Four times as many jobs of a webhook are taken a second later,
--- unless one of these has to be held again before (`hold_jobs.sql`).
+-- Four times as many jobs of a webhook are taken a second later, unless one of these has to be held again before
+-- (`hold_jobs.sql`).
 WITH ready AS MATERIALIZED (
     SELECT webhook_id, least(batch, $1) AS batch FROM held_webhooks WHERE webhook_id = ANY ($2)
 )

@@ -207,15 +207,10 @@ impl Environment<'_> {
         let listed = String::from_utf8_lossy(&listed.stdout);
         let pids = self.pids(service);
         let of_service = listed.lines().filter(|line| pids.iter().any(|pid| line.contains(&format!("pid={pid},"))));
-        let number = |field: &str| field.get(1..)?.parse::<f64>().ok();
+        // Not the buffers' limits: these have two letters (rb, tb).
+        let held = |field: &str| field.strip_prefix(['r', 'w', 'f', 't'])?.parse::<f64>().ok();
         let bytes = of_service.filter_map(|line| {
-            let fields = line.split_once("skmem:(")?.1.split_once(')')?.0.split(',');
-            let held = fields.filter(|field| field.len() > 1 && ["r", "w", "f", "t"].contains(&&field[..1]));
-            Some(
-                held.filter(|field| !field.starts_with("rb") && !field.starts_with("tb"))
-                    .filter_map(number)
-                    .sum::<f64>(),
-            )
+            Some(line.split_once("skmem:(")?.1.split_once(')')?.0.split(',').filter_map(held).sum::<f64>())
         });
         bytes.sum::<f64>() / 1e6
     }
