@@ -144,6 +144,7 @@ async fn a_copy_that_comes_while_a_job_is_being_held_ends_with_it() {
             .await;
         no_message_is_left(&system).await;
 
+        system.start(Service::Dispatcher).await;
         assert_eq!(admin.patch(&path, &json!({"is_active": true})).await.status, 200);
         ended(&system, &setting.webhook, "succeeded", 1).await;
         no_message_is_left(&system).await;
