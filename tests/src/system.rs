@@ -182,6 +182,8 @@ impl System {
         set("BROKER__PREFIX", &prefix);
         set("BROKER__EVENTS_EXCHANGE", &names.events_exchange);
         set("API__LISTEN", "127.0.0.1:0");
+        // Tests ask again and again until something has happened.
+        set("API__RATE_LIMIT_PER_MINUTE", "0");
         set("OPS__LISTEN", "127.0.0.1:0");
         set("SECRETS__KEYS", &format!("test:{}", hex::encode([7; 32])));
         set("RETRY__SCHEDULE", options.schedule);

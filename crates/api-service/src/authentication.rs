@@ -4,10 +4,9 @@ pub(crate) mod cookie;
 mod cross_site;
 mod introspection;
 mod rate_limit;
-mod recent;
-mod strangers;
+mod turns;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::{
     Error, HttpMessage, HttpRequest,
@@ -16,11 +15,17 @@ use actix_web::{
     middleware::Next,
     web::Data,
 };
+use domain::TenantId;
 use ledger::{Actor, Ledger, Session, SessionHash};
+use moka::sync::Cache;
 use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd};
 use time::OffsetDateTime;
 
-use self::{introspection::Introspection, rate_limit::RateLimit, strangers::Strangers};
+use self::{
+    introspection::Introspection,
+    rate_limit::{Allowance, RateLimit},
+    turns::Turns,
+};
 use crate::problem::ApiError;
 
 /// The role that may manage webhooks.
@@ -29,16 +34,23 @@ pub(crate) const ADMIN: &str = "admin";
 /// Unknown sessions may use one in this many look-up connections.
 const STRANGERS_PART: usize = 2;
 
+/// How many confirmed sessions are remembered.
+const SESSIONS: u64 = 10_000;
+/// The header of the console's refreshes.
+pub(crate) const REFRESH: &str = "x-refresh";
+
 /// What decides whether a request passes. Shared by all workers.
 pub(crate) struct Authentication {
     sessions: Sessions,
+    /// The tenants of confirmed sessions. Their tokens are taken before a session is looked up again.
+    tenants: Cache<SessionHash, TenantId>,
     rate_limit: Option<RateLimit>,
 }
 
 /// The back ends that know sessions. Each finds the session of an id, unless it is unknown or expired.
 enum Sessions {
     /// The table `admin_sessions`.
-    Database(Ledger, Strangers),
+    Database(Ledger, Turns),
     /// The business application.
     Introspection(Box<Introspection>),
     /// A fixture for tests without a database.
@@ -58,33 +70,57 @@ impl Authentication {
         let sessions = match settings.api.sessions {
             SessionBackEnd::Database => {
                 let ledger = connections::part_of_ledger(ledger, at_once, patience)?;
-                Sessions::Database(ledger, Strangers::new(at_once / STRANGERS_PART))
+                Sessions::Database(ledger, Turns::new(at_once / STRANGERS_PART))
             }
             SessionBackEnd::Introspection => Sessions::Introspection(Box::new(Introspection::new(settings)?)),
         };
-        Ok(Self { sessions, rate_limit: RateLimit::new(&settings.api) })
+        Ok(Self { sessions, tenants: Cache::new(SESSIONS), rate_limit: RateLimit::new(&settings.api) })
     }
 
     /// Knows these sessions and limits no rate.
     #[cfg(test)]
     pub(crate) fn knowing(sessions: [(&'static str, Session); 2]) -> Self {
-        Self { sessions: Sessions::Known(sessions.into()), rate_limit: None }
+        Self { sessions: Sessions::Known(sessions.into()), tenants: Cache::new(SESSIONS), rate_limit: None }
     }
 
     /// The session of an id, whatever its role.
     pub(crate) async fn session(&self, id: &str) -> Result<Option<Session>, ApiError> {
-        self.sessions.find(&SessionHash::of(id), id).await
+        let hash = SessionHash::of(id);
+        let known = self.tenants.get(&hash);
+        self.find(&hash, id, known).await
     }
 
-    async fn administrator(&self, request: &HttpRequest) -> Result<Actor, ApiError> {
+    async fn find(&self, hash: &SessionHash, id: &str, known: Option<TenantId>) -> Result<Option<Session>, ApiError> {
+        let found = self.sessions.find(hash, id, known).await?;
+        match &found {
+            Some(session) if known != Some(session.tenant) => self.tenants.insert(hash.clone(), session.tenant),
+            None if known.is_some() => self.tenants.invalidate(hash),
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    /// The administrator who makes a request. A request costs a token of its tenant, before anything is looked up if the
+    /// tenant is known. `allowance` is what is left then.
+    async fn administrator(&self, request: &HttpRequest, allowance: &mut Option<Allowance>) -> Result<Actor, ApiError> {
         let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
         let hash = SessionHash::of(id);
-        let session = self.sessions.find(&hash, id).await?.ok_or(ApiError::NotLoggedIn)?;
+        let mut pay = |tenant| {
+            let Some(limit) = &self.rate_limit else { return Ok(()) };
+            let (left, wait) = limit.take(tenant, request.headers().contains_key(REFRESH));
+            *allowance = Some(left);
+            wait.map_or(Ok(()), |wait| Err(ApiError::TooManyRequests(wait)))
+        };
+        let known = self.tenants.get(&hash);
+        if let Some(tenant) = known {
+            pay(tenant)?;
+        }
+        let session = self.find(&hash, id, known).await?.ok_or(ApiError::NotLoggedIn)?;
+        if known.is_none() {
+            pay(session.tenant)?;
+        }
         if session.role != ADMIN {
             return Err(ApiError::NotAnAdmin);
-        }
-        if let Some(limit) = &self.rate_limit {
-            limit.take(&hash, Instant::now()).map_err(ApiError::TooManyRequests)?;
         }
         if !request.method().is_safe() {
             cross_site::check(request.headers())?;
@@ -94,15 +130,18 @@ impl Authentication {
 }
 
 impl Sessions {
-    async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
+    /// Finds a session. `known`: its tenant, if this process has confirmed it before.
+    async fn find(&self, hash: &SessionHash, id: &str, known: Option<TenantId>) -> Result<Option<Session>, ApiError> {
         match self {
             Self::Database(ledger, strangers) => {
-                let _turn = strangers.turn(hash).await?;
-                let session = ledger.session_find(hash, OffsetDateTime::now_utc()).await?;
-                strangers.answered(hash, session.is_some());
-                Ok(session)
+                let now = OffsetDateTime::now_utc();
+                if let Some(tenant) = known {
+                    return Ok(ledger.of_tenant(tenant).session_find(hash, now).await?);
+                }
+                let _turn = strangers.wait().await?;
+                Ok(ledger.session_find(hash, now).await?)
             }
-            Self::Introspection(application) => application.find(hash, id).await,
+            Self::Introspection(application) => application.find(hash, id, known.is_some()).await,
             #[cfg(test)]
             Self::Known(sessions) => Ok(sessions.get(id).cloned()),
         }
@@ -135,11 +174,16 @@ pub(crate) async fn admit(
     next: Next<impl MessageBody + 'static>,
     refuse: impl FnOnce(ServiceRequest, ApiError) -> ServiceResponse<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    match authentication.administrator(request.request()).await {
+    let mut allowance = None;
+    let mut answered = match authentication.administrator(request.request(), &mut allowance).await {
         Ok(administrator) => {
             request.extensions_mut().insert(administrator);
-            next.call(request).await.map(ServiceResponse::map_into_boxed_body)
+            next.call(request).await?.map_into_boxed_body()
         }
-        Err(error) => Ok(refuse(request, error)),
+        Err(error) => refuse(request, error),
+    };
+    if let Some(allowance) = allowance {
+        allowance.write(answered.headers_mut());
     }
+    Ok(answered)
 }

@@ -3,7 +3,7 @@
 use std::{future, ops::Deref};
 
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web::Data};
-use ledger::Actor;
+use ledger::{Actor, Ledger};
 
 use crate::{problem::ApiError, state::State};
 
@@ -11,6 +11,8 @@ use crate::{problem::ApiError, state::State};
 /// from here.
 pub(crate) struct Caller {
     pub(crate) admin: Actor,
+    /// For the tenant's own calls, in place of the state's.
+    pub(crate) ledger: Ledger,
     state: Data<State>,
 }
 
@@ -29,7 +31,10 @@ impl FromRequest for Caller {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let admin = request.extensions().get::<Actor>().cloned();
-        let caller = admin.zip(request.app_data::<Data<State>>().cloned()).map(|(admin, state)| Self { admin, state });
+        let caller = admin.zip(request.app_data::<Data<State>>().cloned()).map(|(admin, state)| {
+            let ledger = state.ledger.of_tenant(admin.tenant);
+            Self { admin, ledger, state }
+        });
         future::ready(caller.ok_or(ApiError::NotLoggedIn))
     }
 }

@@ -5,6 +5,7 @@ mod assets;
 mod deleted;
 mod form;
 mod log_in;
+mod refresh;
 mod request;
 mod views;
 
@@ -24,6 +25,7 @@ use crate::methods::{get, nothing};
 pub(crate) fn routes(config: &mut ServiceConfig) {
     let console = web::scope("/console")
         .wrap(from_fn(deleted::leads_to_its_page))
+        .wrap(from_fn(refresh::without_what_is_known))
         .wrap(from_fn(log_in::administrators_only))
         .service(at("/").route(get().to(views::webhooks)))
         .service(at("/find/").route(get().to(views::find)))

@@ -24,7 +24,7 @@
 //! | violations in the query string | 400 | `invalid_parameters` |
 //! | a query string that is too long | 414 | `query_too_long` |
 //! | violations in fields | 422 | `validation_failed` |
-//! | a session's requests come too fast | 429 | `too_many_requests` |
+//! | a tenant's requests come too fast | 429 | `too_many_requests` |
 //! | the database or the broker is away | 503 | `unavailable` |
 //! | too many unknown sessions are being looked up | 503 | `busy` |
 //! | it is unknown whether the caller is logged in | 503 | `unavailable` |
@@ -108,7 +108,7 @@ pub(crate) enum ApiError {
     Parameters(Vec<Violation>),
     #[error("fields of the body cannot be used; errors says which")]
     Fields(Vec<Violation>),
-    #[error("this session has made too many requests; try again in {} s", seconds(*.0))]
+    #[error("your organization has made too many requests; try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("the service cannot do this at the moment; try again in a few seconds")]
     Unavailable(#[source] LedgerError),
@@ -218,6 +218,7 @@ impl From<LedgerError> for ApiError {
             LedgerError::Url(_)
             | LedgerError::TlsOption(_)
             | LedgerError::Query(_)
+            | LedgerError::Row { .. }
             | LedgerError::Migration(_)
             | LedgerError::Randomness
             | LedgerError::Unreadable { .. } => Self::unexpected(error),

@@ -99,8 +99,12 @@ pub(crate) enum NotAttempted {
 pub(crate) enum DeadReason {
     /// The message holds no job.
     NoJob(JobError),
-    /// This version cannot read a column of its delivery's row.
-    Unreadable(&'static str),
+    /// The row of its delivery, or its body, cannot be read.
+    Unreadable(String),
+    /// Its attempt was made and cannot be recorded. It must not be made again.
+    Unrecorded(String),
+    /// It cannot be held.
+    Unheld(String),
     /// The ledger has no such delivery. It may have lost it, and the job may be all that is left.
     UnknownDelivery,
     /// The job's task panicked.
@@ -122,6 +126,8 @@ impl DeadReason {
         match self {
             Self::NoJob(error) => error.reason(),
             Self::Unreadable(_) => "unreadable",
+            Self::Unrecorded(_) => "unrecorded",
+            Self::Unheld(_) => "unheld",
             Self::UnknownDelivery => "unknown_delivery",
             Self::Panicked => "panicked",
             Self::Poison { .. } => "poison",
@@ -132,7 +138,8 @@ impl DeadReason {
     pub(crate) fn detail(&self) -> String {
         match self {
             Self::NoJob(error) => error.to_string(),
-            Self::Unreadable(column) => format!("this version cannot read {column}"),
+            Self::Unreadable(fault) | Self::Unheld(fault) => fault.clone(),
+            Self::Unrecorded(fault) => format!("its attempt was made, and is not in the log: {fault}"),
             Self::UnknownDelivery => {
                 "the ledger has no such delivery: it may have lost it, as in a failover".to_owned()
             }

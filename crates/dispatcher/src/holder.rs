@@ -1,7 +1,12 @@
 //! Holds jobs in the ledger, many with one statement: of paused webhooks, and what found no free attempt.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
+use domain::DeliveryId;
 use ledger::Held;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -9,7 +14,13 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{end::Hold, in_flight::Receipt, lane::LaneKind, settle::Settler, shared::Shared};
+use crate::{
+    end::{DeadReason, End, Hold},
+    in_flight::Receipt,
+    lane::LaneKind,
+    settle::Settler,
+    shared::Shared,
+};
 
 /// The maximum of jobs that one statement holds.
 const MOST: usize = 128;
@@ -41,10 +52,18 @@ impl Holder {
                 hold.held(in_flight.handed_out_before(hold.job), *lane == Some(LaneKind::Slow))
             };
             let jobs: Vec<Held> = batch.iter().zip(&seen).map(held_job).collect();
-            let hold = || self.shared.ledger.jobs_hold(&jobs);
-            let Ok(held) = self.shared.until_done("holding jobs", hold).await else { break };
-            let mut parts = Vec::with_capacity(batch.len());
+            let ledger = &self.shared.ledger;
+            let mut faulty = HashMap::new();
+            let park = |held: &Held, fault| drop(faulty.insert(held.delivery, fault));
+            let holding = self.shared.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part), park);
+            let Ok(held) = holding.await else { break };
+            let held: HashSet<DeliveryId> = held.into_iter().flatten().collect();
+            let (mut parts, mut dead) = (Vec::with_capacity(batch.len()), Vec::new());
             for ((hold, judge_again), (messages, _)) in batch.drain(..).zip(seen) {
+                if let Some(fault) = faulty.remove(&hold.job.delivery) {
+                    dead.push((hold.job, End::Dead(DeadReason::Unheld(fault))));
+                    continue;
+                }
                 let later = if held.contains(&hold.job.delivery) {
                     self.shared.metrics.held(hold.why);
                     let (acks, later) = in_flight.finish_messages(hold.job, messages);
@@ -61,6 +80,7 @@ impl Holder {
             settling.spawn(async move {
                 let _alarm = shared.alarm();
                 settler.publish_then_ack(parts).await;
+                settler.end_all(dead).await;
             });
             if holds.len() < MOST {
                 sleep(PACE).await;

@@ -118,7 +118,7 @@ impl Line {
     async fn judge(&self, job: Job, receipt: Receipt, found: Found) -> Result<LoadedDelivery, End> {
         let delivery = match found {
             Found::Delivery(delivery) => *delivery,
-            Found::Unreadable(column) => return Err(End::Dead(DeadReason::Unreadable(column))),
+            Found::Unreadable(fault) => return Err(End::Dead(DeadReason::Unreadable(fault))),
             Found::Nothing => return Err(End::Unknown),
         };
         match self.verdict(job, receipt, &delivery) {
@@ -192,8 +192,12 @@ impl Line {
         match &delivery.body {
             StoredBody::Here(body) => Ok(body.clone()),
             StoredBody::Long(_) => {
-                let load = || self.shared.ledger.body_load(delivery.id);
-                self.shared.until_done("reading a body", load).await?.ok_or(End::Unknown)
+                let ids = [delivery.id];
+                let load = |_| self.shared.ledger.body_load(delivery.id);
+                let mut end = End::Unknown;
+                let park = |_: &_, fault| end = End::Dead(DeadReason::Unreadable(fault));
+                let read = self.shared.in_halves("reading a body", &ids, load, park).await?;
+                read.into_iter().flatten().next().ok_or(end)
             }
         }
     }

@@ -12,8 +12,8 @@ use crate::{abandoned::Abandoned, in_flight::Receipt, metrics::size, shared::Sha
 #[derive(Clone)]
 pub(crate) enum Found {
     Delivery(Box<LoadedDelivery>),
-    /// This version cannot read a column of its row.
-    Unreadable(&'static str),
+    /// Its row cannot be read, for the given reason.
+    Unreadable(String),
     Nothing,
 }
 
@@ -41,10 +41,12 @@ impl LookUp {
     }
 
     async fn read(&self, ids: &[DeliveryId]) -> Result<Vec<Found>, Abandoned> {
-        let loaded = self.shared.until_done("reading deliveries", || self.shared.ledger.deliveries_load(ids)).await?;
-        let unreadable = loaded.unreadable.into_iter().map(|one| (one.id, Found::Unreadable(one.column)));
-        let mut found: HashMap<DeliveryId, Found> = unreadable.collect();
-        found.extend(loaded.deliveries.into_iter().map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));
+        let ledger = &self.shared.ledger;
+        let mut found: HashMap<DeliveryId, Found> = HashMap::with_capacity(ids.len());
+        let park = |id: &DeliveryId, fault| drop(found.insert(*id, Found::Unreadable(fault)));
+        let read = self.shared.in_halves("reading deliveries", ids, |part| ledger.deliveries_load(part), park).await?;
+        let loaded = read.into_iter().flatten();
+        found.extend(loaded.map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));
         Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     metrics::Metrics,
     record::Recorder,
     settle::Settler,
-    shared::Shared,
+    shared::{Shared, parks},
     spans::Spans,
     suspects::Suspects,
 };
@@ -55,6 +55,7 @@ impl Pipeline {
             schedule: retry.schedule.clone(),
             in_flight: InFlight::new(metrics.in_flight.clone()),
             metrics: metrics.clone(),
+            parks: parks(),
             keep: retention.keep,
             abandon: CancellationToken::new(),
             broken: CancellationToken::new(),

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     abandoned::Abandoned,
-    end::{End, Retry},
+    end::{DeadReason, End, Retry},
     metrics::size,
     pace::SLOW,
     settle::Settler,
@@ -43,14 +43,9 @@ impl Recorder {
         let enough = ENOUGH.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
-            let Ok(ends) = self.record(&batch).await else { break };
+            let Ok(ends) = self.record(&batch, &settling).await else { break };
             batch.clear();
-            // The next batch is written while the retries of this one wait for their confirms.
-            let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
-            settling.spawn(async move {
-                let _alarm = shared.alarm();
-                end_recorded(&settler, ends).await;
-            });
+            self.settle(&settling, ends);
             while began.elapsed() < LONGEST {
                 sleep(PACE).await;
                 if results.len() >= enough {
@@ -62,11 +57,26 @@ impl Recorder {
         settling.wait().await;
     }
 
-    async fn record(&self, batch: &[Attempted]) -> Result<Vec<(Job, End)>, Abandoned> {
+    /// Acts on ends while the next batch is written.
+    fn settle(&self, settling: &TaskTracker, ends: Vec<(Job, End)>) {
+        let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
+        settling.spawn(async move {
+            let _alarm = shared.alarm();
+            end_recorded(&settler, ends).await;
+        });
+    }
+
+    /// Records attempts. One that cannot be recorded is parked: it must not be made again.
+    async fn record(&self, batch: &[Attempted], settling: &TaskTracker) -> Result<Vec<(Job, End)>, Abandoned> {
         self.shared.metrics.write_batch.observe(size(batch.len()));
-        let write = || self.shared.ledger.attempts_record(batch);
-        let recorded = self.shared.until_done("recording attempts", write).await?;
-        Ok(recorded.into_iter().map(|one| self.end_of(one, batch)).collect())
+        let ledger = &self.shared.ledger;
+        let park = |one: &Attempted, fault| {
+            let job = Job { delivery: one.id, attempt: one.progress.attempts };
+            self.settle(settling, vec![(job, End::Dead(DeadReason::Unrecorded(fault)))]);
+        };
+        let write = |part| ledger.attempts_record(part);
+        let recorded = self.shared.in_halves("recording attempts", batch, write, park).await?;
+        Ok(recorded.into_iter().flatten().map(|one| self.end_of(one, batch)).collect())
     }
 
     /// Decides whether this job publishes the retry. (`attempt.rs` has asked `Progress::after_attempt` when that is

@@ -1,13 +1,14 @@
 //! Statements over batches: one prepared statement serves any number of rows.
 
-use std::io::Write;
+use std::{error::Error, io::Write};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use diesel::{
     pg::Pg,
     serialize::{self, IsNull, Output, ToSql},
     sql_types::Binary,
 };
+use tokio_postgres::types::{self as postgres, Type};
 
 /// Bytes for a column, not copied until they are written to the wire.
 #[derive(Clone, Debug)]
@@ -18,6 +19,18 @@ impl ToSql<Binary, Pg> for Blob {
         out.write_all(&self.0)?;
         Ok(IsNull::No)
     }
+}
+
+impl postgres::ToSql for Blob {
+    fn to_sql(&self, column: &Type, out: &mut BytesMut) -> Result<postgres::IsNull, Box<dyn Error + Sync + Send>> {
+        postgres::ToSql::to_sql(&&self.0[..], column, out)
+    }
+
+    fn accepts(column: &Type) -> bool {
+        <&[u8] as postgres::ToSql>::accepts(column)
+    }
+
+    postgres::to_sql_checked!();
 }
 
 /// Defines a statement over one or more batches, each given as arrays of columns. Its text is `WITH`, the batches, and
@@ -61,6 +74,12 @@ macro_rules! batch_statement {
                 let _ = before;
                 out.push_sql($sql);
                 Ok(())
+            }
+        }
+
+        impl $crate::row_fault::Batches for $name {
+            fn arrays(&self) -> Vec<(&(dyn tokio_postgres::types::ToSql + Sync), tokio_postgres::types::Type)> {
+                vec![$($($crate::row_fault::array(&self.$column),)+)+]
             }
         }
     };

@@ -9,7 +9,7 @@ use diesel::{
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use tls::{ClientFiles, FailureText};
 use tokio_postgres::{
-    Config, NoTls, Socket,
+    Client, Config, NoTls, Socket,
     config::{SslNegotiation, TargetSessionAttrs},
     tls::MakeTlsConnect,
 };
@@ -44,13 +44,17 @@ pub(crate) async fn establish(
         None => open(&settings, NoTls, sessions).await?,
         Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, sessions).await?,
     };
-    // The server ends a statement a little after the caller's deadline, so that the caller knows why it failed.
-    let session = format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis());
-    conn.batch_execute(&session).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    conn.batch_execute(&session(patience)).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     if let Err(error) = conn.batch_execute(WARM_UP).await {
         tracing::debug!(%error, "this connection's batches may cost the server more");
     }
     Ok(conn)
+}
+
+/// The settings of a session. The server ends a statement a little after the caller's deadline, so that the caller knows why
+/// it failed.
+fn session(patience: Duration) -> String {
+    format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis())
 }
 
 async fn open<T>(settings: &Config, tls: T, sessions: &Sessions) -> Result<AsyncPgConnection, ConnectionError>
@@ -61,6 +65,28 @@ where
     let (client, mut driver) = settings.connect(tls.clone()).await.map_err(|error| refused(&error))?;
     sessions.claim((settings, tls), &client, &mut driver).await?;
     AsyncPgConnection::try_from_client_and_connection(client, driver).await
+}
+
+/// Connects without diesel, for what diesel does not pass on. A statement may last as long as `patience`.
+pub(crate) async fn client(url: &str, process: &'static str, patience: Duration) -> Result<Client, ConnectionError> {
+    async fn open<T>(settings: &Config, tls: T) -> Result<Client, ConnectionError>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+    {
+        let (client, driver) = settings.connect(tls).await.map_err(|error| refused(&error))?;
+        // The driver ends with its client.
+        tokio::spawn(driver);
+        Ok(client)
+    }
+    let address = Address::parse(url).map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
+    let settings = settings(&address, process);
+    let client = match &address.tls {
+        None => open(&settings, NoTls).await?,
+        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?).await?,
+    };
+    client.batch_execute(&session(patience)).await.map_err(|error| refused(&error))?;
+    Ok(client)
 }
 
 fn settings(address: &Address, process: &'static str) -> Config {

@@ -39,6 +39,12 @@ pub enum LedgerError {
     /// A statement failed.
     #[error("a statement failed")]
     Query(#[from] diesel::result::Error),
+    /// A statement failed by a row's own data, and fails again with it.
+    #[error("the database does not take a row's data (SQLSTATE {sqlstate})")]
+    Row {
+        /// The code of the server's error.
+        sqlstate: String,
+    },
     /// Migrations failed.
     #[error("the migrations failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -92,6 +98,22 @@ impl LedgerError {
             self,
             Self::Unavailable(_) | Self::Tls(_) | Self::ReadOnly | Self::SharedSession | Self::Lost | Self::Timeout(_)
         )
+    }
+
+    /// The fault of a row, if this is an error of the row's own data: the same call without the row may succeed.
+    #[must_use]
+    pub fn of_row(&self) -> Option<String> {
+        match self {
+            Self::Row { sqlstate } => Some(format!("the database does not take its data (SQLSTATE {sqlstate})")),
+            Self::Unreadable { column } => Some(format!("this version cannot read {column}")),
+            Self::Query(diesel::result::Error::DeserializationError(_)) => {
+                Some("this version cannot read a value of its row".to_owned())
+            }
+            Self::Query(diesel::result::Error::SerializationError(_)) => {
+                Some("this version cannot write a value of its row".to_owned())
+            }
+            _ => None,
+        }
     }
 
     /// The constraint that a statement violated.

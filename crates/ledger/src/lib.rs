@@ -9,11 +9,13 @@ mod error;
 mod hot;
 mod keys;
 mod pool;
+mod row_fault;
 mod schema;
 mod secrets;
 mod session;
 mod tables;
 mod timings;
+mod turns;
 mod upkeep;
 
 pub use admin::{
@@ -39,7 +41,7 @@ pub use hot::{
     attempts::{Attempted, Record, Recorded},
     held_jobs::{Held, Waking},
     intake::{NewEvent, Stored},
-    look_up::{Destination, Loaded, LoadedDelivery, StoredBody, Unreadable, WebhookState},
+    look_up::{Destination, LoadedDelivery, StoredBody, WebhookState},
 };
 pub use keys::{KeyUse, Resealed, Unopened};
 pub use pool::{Connections, Ledger, LedgerConfig, PATIENCE};

@@ -13,10 +13,11 @@ use diesel_async::{
         deadpool::{Object, Pool, PoolError as NotHad},
     },
 };
+use domain::TenantId;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use time::OffsetDateTime;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::{
     address::Address,
@@ -24,6 +25,7 @@ use crate::{
     error::LedgerError,
     session::{self, Sessions},
     timings::Timings,
+    turns::{Turn, Turns},
 };
 
 /// How to reach the database.
@@ -43,8 +45,13 @@ pub struct LedgerConfig {
 #[derive(Clone)]
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
-    config: Arc<LedgerConfig>,
+    pub(crate) config: Arc<LedgerConfig>,
     shared: Arc<Shared>,
+    /// Turns at the connections, for those whose tenant is known.
+    turns: Arc<Turns>,
+    tenant: Option<TenantId>,
+    /// Looks at what failed: one at a time.
+    pub(crate) probes: Arc<Semaphore>,
     /// Read from the database once.
     pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
 }
@@ -93,10 +100,18 @@ impl Ledger {
         Self::among(config, Arc::clone(&self.shared))
     }
 
+    /// The same handle for one tenant's calls. When tenants wait for connections, they take turns.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: TenantId) -> Self {
+        Self { tenant: Some(tenant), ..self.clone() }
+    }
+
     fn among(config: LedgerConfig, shared: Arc<Shared>) -> Result<Self, LedgerError> {
         let pool = make_pool(&config, Arc::clone(&shared.sessions))?;
         shared.pools.lock().push(pool.clone());
-        Ok(Self { pool, config: Arc::new(config), shared, ids_without_types_until: Arc::default() })
+        let (turns, probes) = (Turns::new(config.max_connections), Arc::new(Semaphore::new(1)));
+        let config = Arc::new(config);
+        Ok(Self { pool, config, shared, turns, tenant: None, probes, ids_without_types_until: Arc::default() })
     }
 
     /// The hosts of the connection string, other than this machine, that are reached without TLS.
@@ -111,6 +126,7 @@ impl Ledger {
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
+        let _turn = self.turn().await?;
         let mut conn = self.pooled().await?;
         let _timing = self.shared.timings.begin::<F>();
         let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
@@ -148,6 +164,13 @@ impl Ledger {
     /// How long calls take, for connections that are not in the pool.
     pub(crate) fn timings(&self) -> Timings {
         self.shared.timings.clone()
+    }
+
+    /// Waits for the tenant's turn, as long as for a connection.
+    async fn turn(&self) -> Result<Option<Turn>, LedgerError> {
+        let Some(tenant) = self.tenant else { return Ok(None) };
+        let turn = tokio::time::timeout(CONNECT_TIMEOUT, self.turns.wait(tenant)).await;
+        turn.map(Some).map_err(|late| LedgerError::Unavailable(late.into()))
     }
 
     /// Takes a connection out of the pool.

@@ -1,6 +1,7 @@
 //! Tests of the service on servers that it shares with other tests: one folder a subject.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
+mod bad_rows;
 mod catalogue;
 mod contracts;
 mod delivery;

@@ -6,23 +6,25 @@
 //! | 200 with a session that has expired; 401, 403, 404 | is not logged in (401) |
 //! | anything else, or nothing in time | may or may not be logged in (503) |
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use egress::{EgressError, Internal, InternalAnswer, InternalConfig, InternalError};
 use ledger::{Session, SessionHash};
-use parking_lot::Mutex;
+use moka::{Expiry, future::Cache};
 use serde_json::{Map, Value};
 use service_kit::{Settings, SettingsError};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::{runtime::Handle, task::JoinError};
 use uuid::Uuid;
 
-use super::{cookie, recent::Recent, strangers::Strangers};
+use super::{SESSIONS, cookie, turns::Turns};
 use crate::problem::ApiError;
 
-/// How many confirmed sessions are remembered.
-const SESSIONS: usize = 10_000;
-/// How many look-ups of unknown sessions may be under way.
+/// The maximum of look-ups under way, and of those of unknown sessions.
+const QUESTIONS: usize = 64;
 const STRANGERS: usize = 32;
 /// The most characters of `user_id` and of `role`: both are kept for each confirmed session.
 const LONGEST_MEMBER: usize = 255;
@@ -35,13 +37,35 @@ pub(super) struct Introspection {
     /// The runtime that holds the connections. It is never a web worker's.
     runtime: Handle,
     believed_for: Duration,
-    confirmed: Mutex<Recent<Confirmed>>,
-    strangers: Strangers,
+    confirmed: Cache<SessionHash, Confirmed>,
+    questions: Turns,
+    strangers: Turns,
 }
 
+#[derive(Clone)]
 struct Confirmed {
     session: Session,
     until: Instant,
+}
+
+/// A confirmation lasts until its time.
+struct UntilItsTime;
+
+impl Expiry<SessionHash, Confirmed> for UntilItsTime {
+    fn expire_after_create(&self, _: &SessionHash, confirmed: &Confirmed, now: Instant) -> Option<Duration> {
+        Some(confirmed.until.saturating_duration_since(now))
+    }
+}
+
+/// Why a look-up confirms no session.
+#[derive(Debug, thiserror::Error)]
+enum NotConfirmed {
+    #[error("the session is unknown or has expired")]
+    Unknown,
+    #[error("too many look-ups are under way")]
+    Crowded,
+    #[error(transparent)]
+    Failed(IntrospectionError),
 }
 
 /// Why it is unknown whether the caller is logged in. It holds neither the cookie nor values of the answer.
@@ -59,12 +83,6 @@ enum IntrospectionError {
 
 /// The longest answer of the application, in bytes.
 const ANSWER_LIMIT: usize = 64 * 1024;
-
-impl From<IntrospectionError> for ApiError {
-    fn from(error: IntrospectionError) -> Self {
-        Self::SessionUnknown(error.into())
-    }
-}
 
 impl Introspection {
     /// Call it inside the runtime that will run the service.
@@ -84,46 +102,54 @@ impl Introspection {
             application,
             runtime: Handle::current(),
             believed_for: settings.api.introspection_cache,
-            confirmed: Mutex::new(Recent::new(SESSIONS)),
-            strangers: Strangers::new(STRANGERS),
+            confirmed: Cache::builder().max_capacity(SESSIONS).expire_after(UntilItsTime).build(),
+            questions: Turns::new(QUESTIONS),
+            strangers: Turns::new(STRANGERS),
         })
     }
 
-    /// The session with this id, if the application confirms it or did so within `api.introspection_cache`.
-    pub(super) async fn find(&self, hash: &SessionHash, id: &str) -> Result<Option<Session>, ApiError> {
+    /// The session with this id, if the application confirms it or did so within `api.introspection_cache`. One question
+    /// is asked for all requests of a session that come meanwhile, unless every request has to ask.
+    pub(super) async fn find(&self, hash: &SessionHash, id: &str, is_known: bool) -> Result<Option<Session>, ApiError> {
         // An id that no cookie can hold is not forwarded.
         if id.len() > LONGEST_ID || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(None);
         }
-        if let Some(session) = self.remembered(hash, Instant::now()) {
-            return Ok(Some(session));
+        let asked = match self.believed_for.is_zero() {
+            true => self.ask(id, is_known).await.map_err(Arc::new),
+            false => self.confirmed.try_get_with_by_ref(hash, self.ask(id, is_known)).await,
+        };
+        match asked {
+            Ok(confirmed) => Ok(Some(confirmed.session)),
+            Err(error) => match &*error {
+                NotConfirmed::Unknown => Ok(None),
+                NotConfirmed::Crowded => Err(ApiError::Crowded),
+                NotConfirmed::Failed(_) => Err(ApiError::SessionUnknown(error.into())),
+            },
         }
-        let turn = self.strangers.turn(hash).await?;
-        let asked = Instant::now();
-        let (application, cookie) = (self.application.clone(), format!("{}={id}", cookie::NAME));
-        // The look-up goes on when its caller goes away, so it keeps its turn.
-        let asking = self.runtime.spawn(async move {
-            let _turn = turn;
-            application.get("cookie", &cookie).await
-        });
-        let answer = asking.await.map_err(IntrospectionError::Abandoned)?.map_err(IntrospectionError::NoAnswer)?;
-        let found = read(&answer, OffsetDateTime::now_utc())?;
-        self.strangers.answered(hash, found.is_some());
-        let Some((session, left)) = found else { return Ok(None) };
-        if !self.believed_for.is_zero() {
-            let until = asked + left.min(self.believed_for);
-            self.confirmed.lock().insert(hash.clone(), Confirmed { session: session.clone(), until });
-        }
-        Ok(Some(session))
     }
 
-    fn remembered(&self, hash: &SessionHash, now: Instant) -> Option<Session> {
-        let mut confirmed = self.confirmed.lock();
-        let session = confirmed.get(hash).filter(|known| known.until > now).map(|known| known.session.clone());
-        if session.is_none() {
-            confirmed.remove(hash);
-        }
-        session
+    async fn ask(&self, id: &str, is_known: bool) -> Result<Confirmed, NotConfirmed> {
+        let crowded = |_| NotConfirmed::Crowded;
+        let stranger = match is_known {
+            true => None,
+            false => Some(self.strangers.wait().await.map_err(crowded)?),
+        };
+        let turns = (self.questions.wait().await.map_err(crowded)?, stranger);
+        let asked = Instant::now();
+        let (application, cookie) = (self.application.clone(), format!("{}={id}", cookie::NAME));
+        // The look-up continues when its caller goes away, so it keeps its turns.
+        let asking = self.runtime.spawn(async move {
+            let _turns = turns;
+            application.get("cookie", &cookie).await
+        });
+        let answer = match asking.await {
+            Ok(answer) => answer.map_err(IntrospectionError::NoAnswer),
+            Err(died) => Err(IntrospectionError::Abandoned(died)),
+        };
+        let found = answer.and_then(|answer| read(&answer, OffsetDateTime::now_utc()));
+        let (session, left) = found.map_err(NotConfirmed::Failed)?.ok_or(NotConfirmed::Unknown)?;
+        Ok(Confirmed { session, until: asked + left.min(self.believed_for) })
     }
 }
 

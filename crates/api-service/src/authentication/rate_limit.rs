@@ -1,45 +1,73 @@
-//! The rate limit of a session's requests (settings `api.rate_limit_per_minute` and `api.rate_limit_burst`).
+//! The rate limit of a tenant's requests (settings `api.rate_limit_per_minute` and `api.rate_limit_burst`), in this process
+//! only. The console's refreshes have tokens of their own: an open page costs no script its requests.
 
-use std::time::{Duration, Instant};
+use std::{num::NonZeroU32, time::Duration};
 
-use ledger::SessionHash;
-use parking_lot::Mutex;
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use domain::TenantId;
+use governor::clock::Clock;
+use governor::{
+    Quota, RateLimiter, clock::DefaultClock, middleware::StateInformationMiddleware, state::keyed::DashMapStateStore,
+};
 use service_kit::settings;
 
-use super::recent::Recent;
+/// Tenants whose tokens are counted before full buckets are forgotten.
+const TENANTS: usize = 10_000;
 
-/// Sessions that are remembered. A forgotten one starts with a full bucket.
-const SESSIONS: usize = 100_000;
+type Buckets = RateLimiter<TenantId, DashMapStateStore<TenantId>, DefaultClock, StateInformationMiddleware>;
 
-/// A token bucket per session, in this process only. A bucket is stored as the instant at which it will be full again
-/// (the "generic cell rate algorithm").
+/// A bucket of tokens for each tenant, and another for its refreshes.
 pub(super) struct RateLimit {
-    /// The time between two tokens.
-    interval: Duration,
-    /// The time from the first token of a full bucket to its last.
-    slack: Duration,
-    full: Mutex<Recent<Instant>>,
+    quota: Quota,
+    requests: Buckets,
+    refreshes: Buckets,
+    clock: DefaultClock,
+}
+
+/// The tokens that a client has left, for the headers of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    limit: u32,
+    remaining: u32,
+    /// When the bucket is full again.
+    reset: Duration,
 }
 
 impl RateLimit {
     /// `None` when the limit per minute is 0, which limits nothing.
     pub(super) fn new(settings: &settings::Api) -> Option<Self> {
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let interval = Duration::from_secs(60).checked_div(count(settings.rate_limit_per_minute))?;
-        let slack = interval.saturating_mul(count(settings.rate_limit_burst).saturating_sub(1));
-        Some(Self { interval, slack, full: Mutex::new(Recent::new(SESSIONS)) })
+        let count = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
+        let quota = Quota::per_minute(count(settings.rate_limit_per_minute)?);
+        let quota = quota.allow_burst(count(settings.rate_limit_burst).unwrap_or(NonZeroU32::MIN));
+        let buckets = || RateLimiter::keyed(quota).with_middleware();
+        Some(Self { quota, requests: buckets(), refreshes: buckets(), clock: DefaultClock::default() })
     }
 
-    /// Takes a token. If there is none, returns how long it takes until there is one.
-    pub(super) fn take(&self, session: &SessionHash, now: Instant) -> Result<(), Duration> {
-        let mut full = self.full.lock();
-        let missing = full.get(session).map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        match missing.checked_sub(self.slack) {
-            Some(wait) if !wait.is_zero() => Err(wait),
-            _ => {
-                full.insert(session.clone(), now + missing + self.interval);
-                Ok(())
-            }
+    /// Takes a token. If there is none, the second value is the time until there is one.
+    pub(super) fn take(&self, tenant: TenantId, is_refresh: bool) -> (Allowance, Option<Duration>) {
+        let buckets = if is_refresh { &self.refreshes } else { &self.requests };
+        if buckets.len() > TENANTS {
+            buckets.retain_recent();
+        }
+        let limit = self.quota.burst_size().get();
+        let (remaining, wait) = match buckets.check_key(&tenant) {
+            Ok(state) => (state.remaining_burst_capacity(), None),
+            Err(not_until) => (0, Some(not_until.wait_time_from(self.clock.now()))),
+        };
+        let reset = self.quota.replenish_interval().saturating_mul(limit - remaining.min(limit));
+        (Allowance { limit, remaining, reset }, wait)
+    }
+}
+
+impl Allowance {
+    pub(super) fn write(self, headers: &mut HeaderMap) {
+        let reset = self.reset.as_secs() + u64::from(self.reset.subsec_nanos() > 0);
+        for (name, value) in [
+            ("ratelimit-limit", u64::from(self.limit)),
+            ("ratelimit-remaining", u64::from(self.remaining)),
+            ("ratelimit-reset", reset),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
         }
     }
 }
@@ -49,6 +77,7 @@ mod tests {
     use std::collections::HashMap;
 
     use service_kit::Settings;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -64,32 +93,36 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_then_one_request_per_interval() {
-        let limit = limit("30", "3").unwrap();
-        let (session, start) = (SessionHash::of("a"), Instant::now());
-        let at = |ms| limit.take(&session, start + Duration::from_millis(ms)).map_err(|wait| wait.as_millis());
-        assert_eq!([at(0), at(0), at(0), at(0)], [Ok(()), Ok(()), Ok(()), Err(2000)]);
-        assert_eq!([at(500), at(1999), at(2000), at(2000)], [Err(1500), Err(1), Ok(()), Err(2000)]);
-        // Three intervals fill the bucket. More time adds no tokens.
-        assert_eq!([at(60_000), at(60_000), at(60_000), at(60_000)], [Ok(()), Ok(()), Ok(()), Err(2000)]);
-    }
-
-    #[test]
-    fn each_session_has_a_bucket_of_its_own() {
-        let (limit, now) = (limit("1", "1").unwrap(), Instant::now());
-        for id in ["a", "b"] {
-            assert_eq!(limit.take(&SessionHash::of(id), now), Ok(()));
-            assert_eq!(limit.take(&SessionHash::of(id), now), Err(Duration::from_secs(60)));
+    fn a_burst_passes_and_the_answer_says_what_is_left() {
+        let limit = limit("6", "3").unwrap();
+        let (one, other) = (TenantId::from(Uuid::from_u128(1)), TenantId::from(Uuid::from_u128(2)));
+        for remaining in [2, 1, 0] {
+            let (allowance, wait) = limit.take(one, false);
+            assert_eq!((allowance.limit, allowance.remaining, wait), (3, remaining, None));
+            assert_eq!(allowance.reset, Duration::from_secs(10) * (3 - remaining));
         }
+        let (allowance, wait) = limit.take(one, false);
+        assert_eq!(allowance.remaining, 0);
+        assert!((Duration::from_secs(9)..=Duration::from_secs(10)).contains(&wait.unwrap()), "{wait:?}");
+        assert_eq!(limit.take(one, true).1, None, "refreshes have tokens of their own");
+        assert_eq!(limit.take(other, false).1, None, "and so has each tenant");
     }
 
     #[test]
     fn zero_does_not_limit_and_huge_numbers_do_no_harm() {
         assert!(limit("0", "1").is_none());
         let huge = limit("99999999999", "99999999999").unwrap();
-        let now = Instant::now();
-        for _ in 0..1000 {
-            assert_eq!(huge.take(&SessionHash::of("a"), now), Ok(()));
+        for number in 0..1000 {
+            assert_eq!(huge.take(TenantId::from(Uuid::from_u128(number)), false).1, None);
         }
+    }
+
+    #[test]
+    fn full_buckets_are_forgotten() {
+        let limit = limit("4000000000", "1").unwrap();
+        for number in 0..=2 * TENANTS as u128 {
+            limit.take(TenantId::from(Uuid::from_u128(number)), false);
+        }
+        assert!(limit.requests.len() <= TENANTS + 1);
     }
 }

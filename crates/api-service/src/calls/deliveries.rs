@@ -6,7 +6,7 @@ use domain::{DeliveryId, WebhookId};
 use ledger::{Attempt, Delivery, DeliveryFilter, DeliveryPage, OwnWebhook, Page, Resend};
 
 use super::webhooks;
-use crate::{caller::Caller, problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError};
 
 /// How long a page's entries are searched for: well below what a request may take.
 const BUDGET: Duration = Duration::from_millis(30);
@@ -20,12 +20,12 @@ pub(crate) struct Detail {
 
 /// A page of a webhook's log, newest event first. The webhook may be deleted.
 pub(crate) async fn list(
-    state: &State,
+    caller: &Caller,
     webhook: OwnWebhook,
     filter: DeliveryFilter,
     page: Page<DeliveryId>,
 ) -> Result<DeliveryPage, ApiError> {
-    Ok(state.ledger.delivery_list(webhook, filter, page, BUDGET).await?)
+    Ok(caller.ledger.delivery_list(webhook, filter, page, BUDGET).await?)
 }
 
 /// One delivery.
@@ -71,6 +71,6 @@ pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) 
 }
 
 /// A delivery whose job is published or in the outbox.
-pub(super) async fn accepted(state: &State, webhook: OwnWebhook, id: DeliveryId) -> Result<Delivery, ApiError> {
-    state.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)
+pub(super) async fn accepted(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> Result<Delivery, ApiError> {
+    caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)
 }

@@ -4,7 +4,7 @@ use domain::{Notice, WebhookId};
 use ledger::{HistoryEntry, OwnWebhook, Page};
 use uuid::Uuid;
 
-use crate::{caller::Caller, problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError};
 
 /// What administrators did to a webhook, newest first. It is there for longer than the webhook's log.
 pub(crate) async fn history(
@@ -16,6 +16,6 @@ pub(crate) async fn history(
 }
 
 /// What administrators were told of a webhook, newest first.
-pub(crate) async fn notices(state: &State, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, ApiError> {
-    Ok(state.ledger.notice_list(webhook, page).await?)
+pub(crate) async fn notices(caller: &Caller, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, ApiError> {
+    Ok(caller.ledger.notice_list(webhook, page).await?)
 }

@@ -4,7 +4,7 @@ use domain::WebhookId;
 use ledger::{NewRecovery, OwnWebhook, Recover, RecoverableCount, Recovery};
 use uuid::Uuid;
 
-use crate::{caller::Caller, problem::ApiError, state::State};
+use crate::{caller::Caller, problem::ApiError};
 
 /// Begins a recovery, or finds the one that is running.
 pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Recovery, ApiError> {
@@ -29,11 +29,11 @@ pub(crate) async fn count(
 }
 
 /// A recovery and its progress.
-pub(crate) async fn find(state: &State, webhook: OwnWebhook, id: Uuid) -> Result<Recovery, ApiError> {
-    state.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)
+pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: Uuid) -> Result<Recovery, ApiError> {
+    caller.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)
 }
 
 /// The recovery that is running.
-pub(crate) async fn running(state: &State, webhook: OwnWebhook) -> Result<Option<Recovery>, ApiError> {
-    Ok(state.ledger.recovery_running(webhook).await?)
+pub(crate) async fn running(caller: &Caller, webhook: OwnWebhook) -> Result<Option<Recovery>, ApiError> {
+    Ok(caller.ledger.recovery_running(webhook).await?)
 }

@@ -10,7 +10,6 @@ use crate::{
     caller::Caller,
     problem::ApiError,
     request::{Span, step_length},
-    state::State,
 };
 
 /// What attempts came to.
@@ -27,8 +26,8 @@ pub(crate) struct Counts {
 }
 
 /// The tallies of a webhook in a span.
-pub(crate) async fn of_webhook(state: &State, webhook: OwnWebhook, span: &Span) -> Result<Vec<Tally>, ApiError> {
-    Ok(state.ledger.stats_list(webhook, (span.from, span.until), span.step).await?)
+pub(crate) async fn of_webhook(caller: &Caller, webhook: OwnWebhook, span: &Span) -> Result<Vec<Tally>, ApiError> {
+    Ok(caller.ledger.stats_list(webhook, (span.from, span.until), span.step).await?)
 }
 
 /// The counts of several of the tenant's webhooks, by hour.

@@ -158,7 +158,9 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::QueryTooLong(_) => "the query string is longer than it may be",
         ApiError::Parameters(_) => "parameters are unknown, repeated or unusable; `errors` names each",
         ApiError::Fields(_) => "fields are unknown, missing, repeated or unusable; `errors` names each",
-        ApiError::TooManyRequests(_) => "the session makes requests too fast; `Retry-After` says when to go on",
+        ApiError::TooManyRequests(_) => {
+            "the tenant makes requests too fast; `Retry-After` says when the next one may come"
+        }
         ApiError::Unavailable(_) => "the database, or whoever knows the sessions, does not answer; nothing was changed",
         ApiError::Crowded => "too many unknown sessions are being looked up; known ones are not held up",
         ApiError::SessionUnknown(_) => "nobody can tell at the moment who is logged in",

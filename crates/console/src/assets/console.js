@@ -67,11 +67,12 @@ function prepareCopies(root) {
 
 async function load(address, options) {
   const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options });
+  if (answer.status === 304) return { isUnchanged: true };
   // Somebody who is no longer logged in is sent to another page.
   if (answer.type === "opaqueredirect") return { isLoggedOut: true };
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (!answer.ok) throw new Error(page.getElementById("problem")?.textContent ?? "");
-  return { page, address: answer.url };
+  return { page, address: answer.url, tag: answer.headers.get("etag") };
 }
 
 // What a user reads or fills in stays as it is.
@@ -113,17 +114,23 @@ function announce() {
 
 let loaded = new Date();
 let wait = EVERY;
+let known = {};
 
 async function follow() {
   if (!document.hidden && document.querySelector("[data-live]")) {
     try {
       const source = document.querySelector("[data-live-from]");
       const address = source?.dataset.liveFrom ?? location.href.split("#")[0];
-      const { page, isLoggedOut } = await load(address, { redirect: "manual" });
+      const headers = { "x-refresh": "1" };
+      if (known.tag && known.address === address) headers["if-none-match"] = known.tag;
+      const { page, isLoggedOut, isUnchanged, tag } = await load(address, { redirect: "manual", headers });
       document.getElementById("stale").hidden = true;
       document.getElementById("ended").hidden = !isLoggedOut;
       if (isLoggedOut) return;
-      refresh(page);
+      if (!isUnchanged) {
+        refresh(page);
+        known = { address, tag };
+      }
       loaded = new Date();
       wait = EVERY;
     } catch {

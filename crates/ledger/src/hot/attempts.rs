@@ -104,7 +104,8 @@ impl Ledger {
     /// the same unless the ledger has later attempts.
     ///
     /// # Errors
-    /// When the database does not answer. It is then unknown what was recorded, and the call can be repeated.
+    /// When the database does not answer. It is then unknown what was recorded, and the call can be repeated. Or when an
+    /// attempt's own data is not taken ([`LedgerError::of_row`]); others may be recorded.
     pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Recorded>, LedgerError> {
         let (mut recorded, mut rest) = (Vec::with_capacity(made.len()), made.iter().collect::<Vec<_>>());
         rest.sort_by_key(|attempted| attempted.progress.attempts);
@@ -142,7 +143,7 @@ impl Ledger {
             for attempted in &made {
                 statement.push(attempted);
             }
-            let rows: Result<Vec<(Uuid, String, _)>, _> = self.run(async |conn| statement.load(conn).await).await;
+            let rows: Result<Vec<(Uuid, String, _)>, _> = self.run(async |conn| (&statement).load(conn).await).await;
             match rows {
                 Ok(rows) => {
                     let taken = |(id, state, next_attempt_at): (Uuid, String, _)| {
@@ -157,14 +158,14 @@ impl Ledger {
                     let known = self.deliveries_known(&made).await?;
                     made.retain(|attempted| known.contains(&attempted.id.as_uuid()));
                     if made.len() == count {
-                        return Err(error);
+                        return self.judged(&statement, Err(error)).await;
                     }
                 }
                 // The day may lack partitions: their creation was interrupted, or they were dropped.
                 Err(error) => {
                     let times: Vec<_> = made.iter().map(|attempted| attempted.id.occurred_at()).collect();
                     if has_days || !self.days_made(&error, &times).await? {
-                        return Err(error);
+                        return self.judged(&statement, Err(error)).await;
                     }
                     has_days = true;
                 }
@@ -188,7 +189,8 @@ impl Ledger {
             statement.started_at.push(attempted.answer.started_at);
             statement.duration_us.push(microseconds(attempted.answer.elapsed));
         }
-        let rows: Vec<Found> = self.run(async |conn| statement.load(conn).await).await?;
+        let rows = self.run(async |conn| (&statement).load(conn).await).await;
+        let rows: Vec<Found> = self.judged(&statement, rows).await?;
         let numbers: HashMap<_, _> = made.iter().map(|one| (one.id, one.progress.attempts)).collect();
         let read = |(id, progress, is_own): Found| {
             let (id, progress) = (DeliveryId::from(id), read_progress(progress).map_err(unreadable)?);

@@ -19,10 +19,11 @@ impl Ledger {
     /// Loads the exact body of a delivery. `None` when the ledger no longer has it.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database does not answer, or cannot read the row ([`LedgerError::of_row`]).
     pub async fn body_load(&self, delivery: DeliveryId) -> Result<Option<Bytes>, LedgerError> {
         let statement = LoadBodies { delivery_id: vec![delivery.as_uuid()], occurred_at: vec![delivery.occurred_at()] };
-        let rows: Vec<(Vec<u8>,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let rows = self.run(async |conn| (&statement).load(conn).await).await;
+        let rows: Vec<(Vec<u8>,)> = self.judged(&statement, rows).await?;
         Ok(rows.into_iter().next().map(|(body,)| body.into()))
     }
 }

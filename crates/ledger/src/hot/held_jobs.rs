@@ -93,10 +93,11 @@ impl Ledger {
     /// that a pause was to hold and that is over.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database does not answer, or does not take the data of a job's rows ([`LedgerError::of_row`]).
     pub async fn jobs_hold(&self, jobs: &[Held]) -> Result<HashSet<DeliveryId>, LedgerError> {
         let statement = HoldJobs::of(jobs);
-        let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let held = self.run(async |conn| (&statement).load(conn).await).await;
+        let held: Vec<(Uuid,)> = self.judged(&statement, held).await?;
         Ok(held.into_iter().map(|(id,)| id.into()).collect())
     }
 

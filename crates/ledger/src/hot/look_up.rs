@@ -64,24 +64,6 @@ pub enum WebhookState {
     Deleted,
 }
 
-/// What the ledger knows of a batch's deliveries.
-#[derive(Debug, Default)]
-pub struct Loaded {
-    /// Those that it knows.
-    pub deliveries: Vec<LoadedDelivery>,
-    /// Those whose rows this version cannot read.
-    pub unreadable: Vec<Unreadable>,
-}
-
-/// A delivery whose row holds a value unknown to this version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// The delivery.
-    pub id: DeliveryId,
-    /// Table and column.
-    pub column: &'static str,
-}
-
 batch_statement! {
     LoadDeliveries -> (
         SqlUuid,
@@ -107,22 +89,18 @@ impl Ledger {
     /// Loads deliveries. The result lacks those that the ledger does not know.
     ///
     /// # Errors
-    /// When the database does not answer.
-    pub async fn deliveries_load(&self, ids: &[DeliveryId]) -> Result<Loaded, LedgerError> {
+    /// When the database does not answer, or a row cannot be read ([`LedgerError::of_row`]).
+    pub async fn deliveries_load(&self, ids: &[DeliveryId]) -> Result<Vec<LoadedDelivery>, LedgerError> {
         let mut delivery_id: Vec<_> = ids.iter().map(|id| id.as_uuid()).collect();
         delivery_id.sort_unstable();
         let occurred_at = delivery_id.iter().map(|id| DeliveryId::from(*id).occurred_at()).collect();
         let statement = LoadDeliveries { delivery_id, occurred_at };
-        let rows: Vec<LoadedRow> = self.run(async |conn| statement.load(conn).await).await?;
-        let mut loaded = Loaded::default();
-        for row in rows {
-            let id = row.0.into();
-            match read_delivery(row) {
-                Ok(delivery) => loaded.deliveries.push(delivery),
-                Err(column) => loaded.unreadable.push(Unreadable { id, column }),
-            }
-        }
-        Ok(loaded)
+        let rows = self.run(async |conn| (&statement).load(conn).await).await;
+        let rows: Vec<LoadedRow> = self.judged(&statement, rows).await?;
+        rows.into_iter()
+            .map(read_delivery)
+            .collect::<Result<_, _>>()
+            .map_err(|column| LedgerError::Unreadable { column })
     }
 }
 

@@ -86,10 +86,10 @@ pub struct Api {
     /// How long a confirmed session is not asked for again; zero asks every time.
     #[serde(deserialize_with = "parse::duration")]
     pub introspection_cache: Duration,
-    /// Requests per minute and session, on average; 0 does not limit.
+    /// Requests per minute and tenant in each process, on average; 0 does not limit.
     #[serde(deserialize_with = "parse::number")]
     pub rate_limit_per_minute: usize,
-    /// Requests of one session at once, at least 1.
+    /// Requests of one tenant that may come together, at least 1.
     #[serde(deserialize_with = "parse::count")]
     pub rate_limit_burst: usize,
 }

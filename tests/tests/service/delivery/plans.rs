@@ -147,8 +147,8 @@ async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
 
 async fn load(ledger: &Ledger, ids: &[DeliveryId]) -> Vec<LoadedDelivery> {
     let loaded = ledger.deliveries_load(ids).await.unwrap();
-    assert_eq!(loaded.deliveries.len(), ids.len());
-    loaded.deliveries
+    assert_eq!(loaded.len(), ids.len());
+    loaded
 }
 
 /// The ids of the latest deliveries.

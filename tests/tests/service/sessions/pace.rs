@@ -1,26 +1,41 @@
-//! How often a session may call.
+//! The rate limit of a tenant's requests, and the order of many tenants' requests.
 
 use end_to_end::{
+    api::{Answer, Api},
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
+use serde_json::json;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::sessions::application::with;
 
 const LIST: &str = "/api/v1/webhooks/";
 
+fn limited_to(per_minute: &str, burst: &str) -> Options {
+    let settings =
+        vec![("API__RATE_LIMIT_PER_MINUTE", per_minute.to_owned()), ("API__RATE_LIMIT_BURST", burst.to_owned())];
+    Options { settings, ..Options::default() }
+}
+
+fn number(answer: &Answer, header: &str) -> u64 {
+    answer.header(header).unwrap_or_else(|| panic!("{header}: {answer:?}")).parse().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_calls_too_often_is_told_when_to_come_again() {
-    let settings = vec![("API__RATE_LIMIT_PER_MINUTE", "12".to_owned()), ("API__RATE_LIMIT_BURST", "3".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
+async fn a_tenant_that_calls_too_often_is_told_when_to_come_again() {
+    System::prepared(limited_to("12", "3"), async |system| {
         system.start(Service::Api).await;
         let tenant = Uuid::new_v4();
-        let (eager, other) = (system.admin(tenant).await, system.admin(tenant).await);
-        for _ in 0..3 {
-            assert_eq!(eager.get(LIST).await.status, 200);
+        let (eager, same, other) =
+            (system.admin(tenant).await, system.admin(tenant).await, system.admin(Uuid::new_v4()).await);
+        for left in [2, 1, 0] {
+            let answer = eager.get(LIST).await;
+            assert_eq!((answer.status, number(&answer, "ratelimit-limit")), (200, 3));
+            // On a slow machine, another token may have come meanwhile.
+            assert!((left..=left + 1).contains(&number(&answer, "ratelimit-remaining")), "{answer:?}");
         }
-        // On a slow machine, another token may have come meanwhile.
         let refused = eventually("a refusal", SOON, async || {
             let answer = eager.get(LIST).await;
             (answer.status != 200).then_some(answer)
@@ -28,9 +43,14 @@ async fn a_session_that_calls_too_often_is_told_when_to_come_again() {
         .await;
         assert_eq!((refused.status, refused.json()["code"].as_str()), (429, Some("too_many_requests")));
         assert_eq!(refused.header("content-type"), Some("application/problem+json"));
-        let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
-        assert!((1..=5).contains(&wait), "{wait}");
-        assert_eq!(other.get(LIST).await.status, 200, "each session has its own pace");
+        assert!((1..=5).contains(&number(&refused, "retry-after")), "{refused:?}");
+        assert!((1..=15).contains(&number(&refused, "ratelimit-reset")), "{refused:?}");
+        assert_eq!(other.get(LIST).await.status, 200, "each tenant has its own pace");
+        let answers = eventually("another session of the tenant is refused too", SOON, async || {
+            let answer = same.get(LIST).await;
+            (answer.status == 429).then_some(answer)
+        });
+        answers.await;
         eventually("it may call again", SOON, async || (eager.get(LIST).await.status == 200).then_some(())).await;
         for _ in 0..10 {
             assert_eq!(with(&eager, "unknown").get(LIST).await.status, 401, "who is not logged in has no pace");
@@ -39,12 +59,88 @@ async fn a_session_that_calls_too_often_is_told_when_to_come_again() {
     .await;
 }
 
+/// Without the limit before it, the look-up would fail: its table is locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_limited_unless_it_is_set() {
-    System::shared(async |system| {
+async fn a_request_without_a_token_is_refused_before_its_session_is_looked_up() {
+    System::prepared(limited_to("1", "1"), async |system| {
+        system.start(Service::Api).await;
+        let (admin, user) = (system.admin(Uuid::new_v4()).await, system.session(Uuid::new_v4(), "user", SOON).await);
+        assert_eq!((admin.get(LIST).await.status, user.get(LIST).await.status), (200, 403));
+        let hold = system.database_session("BEGIN; LOCK TABLE admin_sessions IN ACCESS EXCLUSIVE MODE").await;
+        for _ in 0..5 {
+            assert_eq!((admin.get(LIST).await.status, user.get(LIST).await.status), (429, 429));
+        }
+        drop(hold);
+    })
+    .await;
+}
+
+async fn refreshed(api: &Api, tag: Option<&str>) -> Answer {
+    let mut headers = vec![("x-refresh", "1")];
+    headers.extend(tag.map(|tag| ("if-none-match", tag)));
+    api.send("GET", "/console/", &headers, "").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refreshes_of_the_console_have_tokens_of_their_own_and_say_when_nothing_is_new() {
+    System::prepared(limited_to("1", "5"), async |system| {
+        system.start(Service::Api).await;
+        let admin = system.admin(Uuid::new_v4()).await;
+        admin.create("https://receiver.example/", &["quote.closed"]).await;
+        let first = refreshed(&admin, None).await;
+        let tag = first.header("etag").unwrap().to_owned();
+        assert_eq!((first.status, first.text.contains("receiver.example")), (200, true));
+        let same = refreshed(&admin, Some(&tag)).await;
+        assert_eq!((same.status, same.text.as_str()), (304, ""));
+        admin.create("https://another.example/", &["quote.closed"]).await;
+        let changed = refreshed(&admin, Some(&tag)).await;
+        assert_eq!((changed.status, changed.text.contains("another.example")), (200, true));
+        assert_eq!(number(&changed, "ratelimit-remaining"), 2, "of five");
+        let answer = admin.get(LIST).await;
+        assert_eq!((answer.status, number(&answer, "ratelimit-remaining"), answer.header("etag")), (200, 2, None));
+    })
+    .await;
+}
+
+/// A call that waits for the lock holds the only connection for requests for a second. Eighty of them are asked for
+/// before: in the order of their arrival, this one would wait for a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_does_not_wait_for_all_that_others_have_asked_for() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let quiet = system.admin(Uuid::new_v4()).await;
+        let mut logs = Vec::new();
+        for _ in 0..8 {
+            let api = system.admin(Uuid::new_v4()).await;
+            let webhook = api.create("https://receiver.example/", &["quote.closed"]).await.id;
+            logs.push((api, format!("/api/v1/webhooks/{webhook}/deliveries/")));
+        }
+        let hold = system.database_session("BEGIN; LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE").await;
+        let mut flood = JoinSet::new();
+        for _ in 0..10 {
+            for (api, log) in logs.clone() {
+                flood.spawn(async move { api.get(&log).await.status });
+            }
+        }
+        system.wait_for_locked_out(1).await;
+        for _ in 0..3 {
+            let answer = quiet.get(LIST).await;
+            assert_eq!((answer.status, answer.json()), (200, json!({"data": [], "next_cursor": null})));
+        }
+        drop(hold);
+        assert!(flood.join_all().await.iter().all(|status| [200, 503].contains(status)));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_zero_limits_nothing() {
+    System::prepared(limited_to("0", "1"), async |system| {
+        system.start(Service::Api).await;
         let api = system.admin(Uuid::new_v4()).await;
         for _ in 0..100 {
-            assert_eq!(api.get(LIST).await.status, 200);
+            let answer = api.get(LIST).await;
+            assert_eq!((answer.status, answer.header("ratelimit-limit")), (200, None));
         }
     })
     .await;

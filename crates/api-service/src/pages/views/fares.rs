@@ -6,10 +6,10 @@ use ledger::{OwnWebhook, StatsStep};
 use time::{OffsetDateTime, Time};
 
 use crate::{
+    caller::Caller,
     calls::stats::{self, Counts},
     problem::ApiError,
     request::{Span, step_length},
-    state::State,
 };
 
 /// The steps of a range: the last one is that of `now`.
@@ -24,16 +24,16 @@ pub(super) fn span(range: Range, now: OffsetDateTime) -> Span {
 }
 
 pub(super) async fn of(
-    state: &State,
+    caller: &Caller,
     webhook: OwnWebhook,
     range: Range,
     now: OffsetDateTime,
 ) -> Result<Fares, ApiError> {
     let span = span(range, now);
-    let tallies = stats::of_webhook(state, webhook, &span).await?;
-    let steps = stats::by_step(&tallies, stats::steps(&span), state.attempt_timeout);
+    let tallies = stats::of_webhook(caller, webhook, &span).await?;
+    let steps = stats::by_step(&tallies, stats::steps(&span), caller.attempt_timeout);
     let bars = steps.chunks(steps.len().div_ceil(range.bars().unsigned_abs() as usize)).map(bar).collect();
-    let total = Counts::of(&tallies, state.attempt_timeout);
+    let total = Counts::of(&tallies, caller.attempt_timeout);
     let causes = OutcomeClass::ALL.into_iter().filter(|class| !class.is_success());
     let causes = causes.map(|class| (class, total.outcome(class))).collect();
     Ok(Fares { range, bars, causes, percentiles: (total.p50, total.p95) })

@@ -1,0 +1,100 @@
+//! Distinguishes an error of a row's own data from an error of the server, by its SQLSTATE. Diesel passes on no SQLSTATE. So a
+//! statement that failed is run once more on a connection without diesel, in a transaction that is rolled back.
+
+use std::error::Error as _;
+
+use diesel::{
+    backend::Backend,
+    pg::Pg,
+    query_builder::{QueryBuilder, QueryFragment},
+    result::Error,
+};
+use time::OffsetDateTime;
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::{batch::Blob, connect::client, error::LedgerError, pool::Ledger};
+
+/// A statement over batches, for the driver below diesel.
+pub(crate) trait Batches: QueryFragment<Pg> {
+    /// The arrays, in the order of their places in the text.
+    fn arrays(&self) -> Vec<(&(dyn ToSql + Sync), Type)>;
+}
+
+/// A column of a batch.
+pub(crate) trait Column: ToSql + Sync {
+    /// The type of an array of such values.
+    const ARRAY: Type;
+}
+
+macro_rules! columns {
+    ($($rust:ty => $array:ident),+ $(,)?) => { $(impl Column for $rust { const ARRAY: Type = Type::$array; })+ };
+}
+columns! {
+    Uuid => UUID_ARRAY, bool => BOOL_ARRAY, i16 => INT2_ARRAY, i32 => INT4_ARRAY, i64 => INT8_ARRAY, f64 => FLOAT8_ARRAY,
+    String => TEXT_ARRAY, Vec<u8> => BYTEA_ARRAY, Blob => BYTEA_ARRAY, OffsetDateTime => TIMESTAMPTZ_ARRAY,
+}
+
+impl<T: Column> Column for Option<T> {
+    const ARRAY: Type = T::ARRAY;
+}
+
+/// An array with its type.
+pub(crate) fn array<T: Column>(values: &Vec<T>) -> (&(dyn ToSql + Sync), Type) {
+    (values, T::ARRAY)
+}
+
+/// The classes of errors that a row's own data causes: data exceptions, constraints, program limits, and damaged rows.
+fn is_of_row(sqlstate: &str) -> bool {
+    ["22", "23", "54"].iter().any(|class| sqlstate.starts_with(class)) || ["XX001", "XX002"].contains(&sqlstate)
+}
+
+impl Ledger {
+    /// Returns what a statement came to. An error of a row's own data becomes [`LedgerError::Row`].
+    pub(crate) async fn judged<T>(
+        &self,
+        statement: &impl Batches,
+        result: Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        match result {
+            Err(LedgerError::Query(error @ Error::DatabaseError(..))) => match self.sqlstate(statement).await {
+                Some(sqlstate) if is_of_row(&sqlstate) => Err(LedgerError::Row { sqlstate }),
+                _ => Err(LedgerError::Query(error)),
+            },
+            other => other,
+        }
+    }
+
+    /// The SQLSTATE with which a statement fails, if it still does and the server says so in time.
+    async fn sqlstate(&self, statement: &impl Batches) -> Option<String> {
+        let _one_at_a_time = self.probes.acquire().await.ok()?;
+        let mut text = <Pg as Backend>::QueryBuilder::default();
+        statement.to_sql(&mut text, &Pg).ok()?;
+        let probe = async {
+            let mut client = client(&self.config.url, self.config.application_name, self.config.patience).await.ok()?;
+            let transaction = client.transaction().await.ok()?;
+            let failed = transaction.query_typed(&text.finish(), &statement.arrays()).await.err()?;
+            tracing::debug!(error = failed.source(), "a statement fails again");
+            failed.code().map(|code| code.code().to_owned())
+        };
+        timeout(self.config.patience, probe).await.ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_of_data_are_a_rows_own() {
+        for own in ["22003", "22021", "23505", "23514", "54000", "XX001", "XX002"] {
+            assert!(is_of_row(own), "{own}");
+        }
+        for servers in
+            ["53100", "53200", "53300", "55P03", "40P01", "40001", "42703", "42P01", "57014", "57P01", "XX000"]
+        {
+            assert!(!is_of_row(servers), "{servers}");
+        }
+    }
+}

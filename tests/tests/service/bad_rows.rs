@@ -1,0 +1,204 @@
+//! One bad row is nobody else's problem, and an error of the server is no row's.
+use std::{net::SocketAddr, time::Duration};
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    receiver::{Receiver, always},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use lapin::types::AMQPValue;
+use serde_json::json;
+use uuid::Uuid;
+
+const LONG: Duration = Duration::from_secs(90);
+/// As many as one statement has.
+const JOBS: i64 = 256;
+/// As many jobs may be parked in a minute.
+const PARKED: u32 = 10;
+
+struct Setting {
+    tenant: Uuid,
+    webhook: String,
+    receiver: Receiver,
+}
+
+/// A webhook with jobs that wait for a dispatcher.
+async fn waiting(system: &System, jobs: i64) -> Setting {
+    system.start(Service::Api).await;
+    system.start(Service::Ingest).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+    publish(system, tenant, jobs).await;
+    let queue = system.names.main();
+    eventually("the jobs wait", LONG, || async {
+        (i64::from(system.upstream.ready(&queue).await) == jobs).then_some(())
+    })
+    .await;
+    Setting { tenant, webhook, receiver }
+}
+
+async fn publish(system: &System, tenant: Uuid, events: i64) {
+    let events: Vec<_> = (0..events).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+    system.upstream.publish(&events).await;
+}
+
+/// The delivery of the middle one.
+async fn bad_one(system: &System) -> String {
+    system.sql("SELECT id::text FROM deliveries ORDER BY id OFFSET 100 LIMIT 1").await[0].get(0)
+}
+
+/// Has the server fail with an error whenever a row of `table` is added for which `condition` holds.
+async fn fails(system: &System, table: &str, sqlstate: &str, condition: &str) {
+    the_trigger(system, &format!("RAISE EXCEPTION 'on purpose' USING ERRCODE = '{sqlstate}'")).await;
+    let trigger = format!("CREATE OR REPLACE TRIGGER fails BEFORE INSERT ON {table} FOR EACH ROW");
+    system.sql(&format!("{trigger} WHEN ({condition}) EXECUTE FUNCTION fails()")).await;
+}
+
+async fn works_again(system: &System) {
+    the_trigger(system, "RETURN NEW").await;
+}
+
+/// Has the trigger do something else, without a lock that a statement under way could wait for.
+async fn the_trigger(system: &System, does: &str) {
+    let function = "CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS";
+    system.sql(&format!("{function} $$ BEGIN {does}; END $$")).await;
+}
+
+async fn succeeded(system: &System, count: i64) {
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+    eventually("the others succeed", LONG, || async { (system.count(done).await == count).then_some(()) }).await;
+}
+
+async fn dead(system: &System) -> u32 {
+    system.upstream.ready(&system.names.dead()).await
+}
+
+/// Waits until one job is parked, for this reason.
+async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
+    eventually("it is parked", SOON, || async { (dead(system).await == 1).then_some(()) }).await;
+    let message = system.upstream.take(&system.names.dead()).await.unwrap();
+    let headers = message.properties.headers().clone().unwrap();
+    let header = |name: &str| match headers.inner().get(name) {
+        Some(AMQPValue::LongString(text)) => text.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(header("x-dead-reason"), reason);
+    assert!(header("x-dead-detail").contains(detail), "{}", header("x-dead-detail"));
+    assert!(String::from_utf8_lossy(&message.data).contains(delivery));
+    let noted =
+        format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{delivery}' AND parked_as = '{reason}'");
+    assert_eq!(system.count(&noted).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_cannot_be_read_is_one_jobs_affair() {
+    System::prepared(Options::default(), async |system| {
+        let setting = waiting(&system, JOBS).await;
+        let bad = bad_one(&system).await;
+        system.sql(&format!("UPDATE deliveries SET first_failed_at = 'infinity' WHERE id = '{bad}'")).await;
+        system.start(Service::Dispatcher).await;
+        succeeded(&system, JOBS - 1).await;
+        parked(&system, &bad, "unreadable", "cannot read a value").await;
+        assert_eq!(setting.receiver.received().len(), 255);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_cannot_be_recorded_is_parked_and_not_made_again() {
+    System::prepared(Options::default(), async |system| {
+        let setting = waiting(&system, JOBS).await;
+        let bad = bad_one(&system).await;
+        fails(&system, "attempts", "22003", &format!("NEW.delivery_id = '{bad}'")).await;
+        system.start(Service::Dispatcher).await;
+        succeeded(&system, JOBS - 1).await;
+        parked(&system, &bad, "unrecorded", "SQLSTATE 22003").await;
+        // Nor by the next dispatcher.
+        system.stop(Service::Dispatcher).await;
+        system.start(Service::Dispatcher).await;
+        publish(&system, setting.tenant, 1).await;
+        succeeded(&system, JOBS).await;
+        assert_eq!(setting.receiver.received().len(), 257);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
+    System::prepared(Options::default(), async |system| {
+        let setting = waiting(&system, JOBS).await;
+        let bad = bad_one(&system).await;
+        fails(&system, "held_jobs", "23514", &format!("NEW.delivery_id = '{bad}'")).await;
+        let admin = system.admin(setting.tenant).await;
+        let path = format!("/api/v1/webhooks/{}/", setting.webhook);
+        assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
+        system.start(Service::Dispatcher).await;
+        let held = "SELECT count(*) FROM held_jobs";
+        eventually("the others are held", LONG, || async { (system.count(held).await == JOBS - 1).then_some(()) })
+            .await;
+        parked(&system, &bad, "unheld", "SQLSTATE 23514").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_jobs_that_fail_by_their_own_data_few_are_parked() {
+    System::prepared(Options::default(), async |system| {
+        let _setting = waiting(&system, 30).await;
+        fails(&system, "attempts", "22003", "true").await;
+        let dispatcher = system.start(Service::Dispatcher).await;
+        eventually("some are parked", SOON, || async { (dead(&system).await >= PARKED).then_some(()) }).await;
+        works_again(&system).await;
+        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+        let parked = eventually("the others succeed", LONG, || async {
+            let parked = dead(&system).await;
+            (system.count(done).await + i64::from(parked) == 30).then_some(parked)
+        })
+        .await;
+        assert!((PARKED..PARKED + 5).contains(&parked), "{parked}");
+        let skipped = r#"webhooks_jobs_skipped_total{reason="unrecorded"}"#;
+        assert_eq!(metric(dispatcher, skipped).await, f64::from(parked));
+    })
+    .await;
+}
+
+/// The number of times that the dispatcher has tried to record attempts.
+async fn writes(dispatcher: SocketAddr) -> f64 {
+    metric(dispatcher, r#"webhooks_ledger_call_seconds_count{call="record_distinct"}"#).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_of_the_server_parks_nothing_and_loses_nothing() {
+    const EVENTS: i64 = 50;
+    System::prepared(Options::default(), async |system| {
+        let setting = waiting(&system, 1).await;
+        let dispatcher = system.start(Service::Dispatcher).await;
+        succeeded(&system, 1).await;
+        let mut made = 1;
+        // A full disk, a lock that was not had in time, a connection too many, and a missing column.
+        for sqlstate in ["53100", "55P03", "53300", "42703"] {
+            match sqlstate {
+                "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN answer_head TO head").await),
+                _ => fails(&system, "attempts", sqlstate, "true").await,
+            }
+            let before = writes(dispatcher).await;
+            publish(&system, setting.tenant, EVENTS).await;
+            made += EVENTS;
+            let arrived = || async { (i64::try_from(setting.receiver.arrived()).unwrap() == made).then_some(()) };
+            eventually("all attempts are made", SOON, arrived).await;
+            let failed = || async { (writes(dispatcher).await >= before + 4.0).then_some(()) };
+            eventually("they cannot be recorded", SOON, failed).await;
+            assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, EVENTS);
+            match sqlstate {
+                "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN head TO answer_head").await),
+                _ => works_again(&system).await,
+            }
+            succeeded(&system, made).await;
+        }
+        assert_eq!((dead(&system).await, i64::try_from(setting.receiver.arrived()).unwrap()), (0, made));
+    })
+    .await;
+}
