@@ -149,7 +149,7 @@ async fn of_a_database_that_waits(system: &System, api: &Api) -> Problems {
     vec![("unavailable", unavailable), ("busy", busy)]
 }
 
-/// An API that keeps less, lets a session ask once in a minute, and whose table is broken at last.
+/// An API that keeps less, lets a tenant ask once in a minute, and whose table is broken at last.
 async fn of_another_api(system: &System) -> Problems {
     let tenant = Uuid::new_v4();
     let api = system.admin(tenant).await;
@@ -170,7 +170,7 @@ async fn of_another_api(system: &System) -> Problems {
         variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
     }
     system.start_with(Service::Api, Settings::from_sources(None, variables).unwrap()).await;
-    let [first, second] = [system.admin(tenant).await, system.admin(tenant).await];
+    let [first, second] = [system.admin(tenant).await, system.admin(Uuid::new_v4()).await];
     let too_old = first.ask(&resend).await;
     let too_many = first.get(LIST).await;
     system.sql("ALTER TABLE webhooks RENAME COLUMN name TO title").await;
