@@ -28,3 +28,16 @@ pub async fn made(system: &System, tenant: Uuid, webhook: &str, count: usize, st
         ))
         .await;
 }
+
+/// Holds the jobs of a webhook's deliveries, as a dispatcher does that finds no free attempt.
+pub async fn held(system: &System, webhook: &str) {
+    for statement in [
+        format!("UPDATE deliveries SET attempts = 0, first_failed_at = NULL WHERE webhook_id = '{webhook}'"),
+        format!(
+            "INSERT INTO held_jobs (webhook_id, delivery_id, reason) SELECT webhook_id, id, 'slow' FROM deliveries WHERE webhook_id = '{webhook}'"
+        ),
+        format!("INSERT INTO held_webhooks VALUES ('{webhook}', 1, now(), now())"),
+    ] {
+        system.sql(&statement).await;
+    }
+}

@@ -2,6 +2,7 @@
 //! pooler in front of it.
 
 mod clock;
+mod held;
 mod leader;
 mod read_only;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use end_to_end::{
-    history::made,
+    history::{held, made},
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
@@ -11,19 +11,6 @@ use end_to_end::{
 use uuid::Uuid;
 
 use crate::isolation::{LONG, answering_after, events, hanging, now_and_then_slow, options, recorded};
-
-/// Holds the jobs of a webhook's deliveries, as a dispatcher does that finds no free attempt.
-async fn held(system: &System, webhook: &str) {
-    for statement in [
-        format!("UPDATE deliveries SET attempts = 0, first_failed_at = NULL WHERE webhook_id = '{webhook}'"),
-        format!(
-            "INSERT INTO held_jobs (webhook_id, delivery_id, reason) SELECT webhook_id, id, 'slow' FROM deliveries WHERE webhook_id = '{webhook}'"
-        ),
-        format!("INSERT INTO held_webhooks VALUES ('{webhook}', 1, now(), now())"),
-    ] {
-        system.sql(&statement).await;
-    }
-}
 
 async fn nothing_is_held(system: &System) {
     let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM held_webhooks) + (SELECT count(*) FROM promised_jobs)";
