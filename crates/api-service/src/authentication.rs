@@ -17,7 +17,7 @@ use actix_web::{
 };
 use domain::TenantId;
 use ledger::{Actor, Ledger, Session, SessionHash};
-use moka::sync::Cache;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd};
 use time::OffsetDateTime;
 
@@ -36,15 +36,23 @@ const STRANGERS_PART: usize = 2;
 
 /// How many confirmed sessions are remembered.
 const SESSIONS: u64 = 10_000;
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
 /// The header of the console's refreshes.
-pub(crate) const REFRESH: &str = "x-refresh";
+const REFRESH: &str = "x-refresh";
 
 /// What decides whether a request passes. Shared by all workers.
 pub(crate) struct Authentication {
     sessions: Sessions,
-    /// The tenants of confirmed sessions. Their tokens are taken before a session is looked up again.
-    tenants: Cache<SessionHash, TenantId>,
+    /// Confirmed sessions. Their tokens are taken before they are looked up again.
+    known: Cache<SessionHash, Known>,
     rate_limit: Option<RateLimit>,
+}
+
+/// A session that was confirmed before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    tenant: TenantId,
+    is_admin: bool,
 }
 
 /// The back ends that know sessions. Each finds the session of an id, unless it is unknown or expired.
@@ -74,50 +82,55 @@ impl Authentication {
             }
             SessionBackEnd::Introspection => Sessions::Introspection(Box::new(Introspection::new(settings)?)),
         };
-        Ok(Self { sessions, tenants: Cache::new(SESSIONS), rate_limit: RateLimit::new(&settings.api) })
+        Ok(Self { sessions, known: known(), rate_limit: RateLimit::new(&settings.api) })
     }
 
     /// Knows these sessions and limits no rate.
     #[cfg(test)]
     pub(crate) fn knowing(sessions: [(&'static str, Session); 2]) -> Self {
-        Self { sessions: Sessions::Known(sessions.into()), tenants: Cache::new(SESSIONS), rate_limit: None }
+        Self { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit: None }
     }
 
     /// The session of an id, whatever its role.
     pub(crate) async fn session(&self, id: &str) -> Result<Option<Session>, ApiError> {
         let hash = SessionHash::of(id);
-        let known = self.tenants.get(&hash);
+        let known = self.known.get(&hash);
         self.find(&hash, id, known).await
     }
 
-    async fn find(&self, hash: &SessionHash, id: &str, known: Option<TenantId>) -> Result<Option<Session>, ApiError> {
-        let found = self.sessions.find(hash, id, known).await?;
-        match &found {
-            Some(session) if known != Some(session.tenant) => self.tenants.insert(hash.clone(), session.tenant),
-            None if known.is_some() => self.tenants.invalidate(hash),
+    async fn find(&self, hash: &SessionHash, id: &str, known: Option<Known>) -> Result<Option<Session>, ApiError> {
+        let found = self.sessions.find(hash, id, known.map(|known| known.tenant)).await?;
+        match found.as_ref().map(Known::of) {
+            Some(now) if known != Some(now) => self.known.insert(hash.clone(), now),
+            None if known.is_some() => self.known.invalidate(hash),
             _ => {}
         }
         Ok(found)
     }
 
-    /// The administrator who makes a request. A request costs a token of its tenant, before anything is looked up if the
-    /// tenant is known. `allowance` is what is left then.
+    /// The administrator who makes a request. A request costs a token of its tenant, or of its session if that is no
+    /// administrator's, before anything is looked up if the session is known. `allowance` is what is left then.
     async fn administrator(&self, request: &HttpRequest, allowance: &mut Option<Allowance>) -> Result<Actor, ApiError> {
         let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
         let hash = SessionHash::of(id);
-        let mut pay = |tenant| {
+        let mut pay = |known: Known| {
             let Some(limit) = &self.rate_limit else { return Ok(()) };
-            let (left, wait) = limit.take(tenant, request.headers().contains_key(REFRESH));
+            // Another site's page must not spend them.
+            if !request.method().is_safe() {
+                cross_site::check(request.headers())?;
+            }
+            let payer = (known.tenant, (!known.is_admin).then(|| hash.clone()));
+            let (left, wait) = limit.take(&payer, is_refresh(request));
             *allowance = Some(left);
             wait.map_or(Ok(()), |wait| Err(ApiError::TooManyRequests(wait)))
         };
-        let known = self.tenants.get(&hash);
-        if let Some(tenant) = known {
-            pay(tenant)?;
+        let known = self.known.get(&hash);
+        if let Some(known) = known {
+            pay(known)?;
         }
         let session = self.find(&hash, id, known).await?.ok_or(ApiError::NotLoggedIn)?;
         if known.is_none() {
-            pay(session.tenant)?;
+            pay(Known::of(&session))?;
         }
         if session.role != ADMIN {
             return Err(ApiError::NotAnAdmin);
@@ -127,6 +140,23 @@ impl Authentication {
         }
         Ok(Actor { tenant: session.tenant, user: session.user })
     }
+}
+
+impl Known {
+    fn of(session: &Session) -> Self {
+        Self { tenant: session.tenant, is_admin: session.role == ADMIN }
+    }
+}
+
+fn known() -> Cache<SessionHash, Known> {
+    let least_used = EvictionPolicy::lru();
+    Cache::builder().max_capacity(SESSIONS).eviction_policy(least_used).time_to_idle(FORGOTTEN_AFTER).build()
+}
+
+/// Returns true if the console asks for what an open page shows.
+pub(crate) fn is_refresh(request: &HttpRequest) -> bool {
+    let is_console = request.path().starts_with("/console/") && request.method().is_safe();
+    is_console && request.headers().contains_key(REFRESH)
 }
 
 impl Sessions {
@@ -141,7 +171,7 @@ impl Sessions {
                 let _turn = strangers.wait().await?;
                 Ok(ledger.session_find(hash, now).await?)
             }
-            Self::Introspection(application) => application.find(hash, id, known.is_some()).await,
+            Self::Introspection(application) => application.find(hash, id, known).await,
             #[cfg(test)]
             Self::Known(sessions) => Ok(sessions.get(id).cloned()),
         }

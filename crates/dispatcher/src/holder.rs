@@ -15,6 +15,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    abandoned::Abandoned,
     end::{DeadReason, End, Hold},
     in_flight::Receipt,
     lane::LaneKind,
@@ -53,15 +54,15 @@ impl Holder {
             };
             let jobs: Vec<Held> = batch.iter().zip(&seen).map(held_job).collect();
             let ledger = &self.shared.ledger;
-            let mut faulty = HashMap::new();
-            let park = |held: &Held, fault| drop(faulty.insert(held.delivery, fault));
-            let holding = self.shared.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part), park);
-            let Ok(held) = holding.await else { break };
+            let holding = self.shared.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part));
+            let Ok((held, faulty)) = holding.await else { break };
             let held: HashSet<DeliveryId> = held.into_iter().flatten().collect();
-            let (mut parts, mut dead) = (Vec::with_capacity(batch.len()), Vec::new());
+            let mut faulty: HashMap<_, _> = faulty.into_iter().map(|held| (held.delivery, *held)).collect();
+            let mut parts = Vec::with_capacity(batch.len());
             for ((hold, judge_again), (messages, _)) in batch.drain(..).zip(seen) {
-                if let Some(fault) = faulty.remove(&hold.job.delivery) {
-                    dead.push((hold.job, End::Dead(DeadReason::Unheld(fault))));
+                if let Some(held) = faulty.remove(&hold.job.delivery) {
+                    let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
+                    settling.spawn(hold_alone(shared, settler, held, (hold, judge_again)));
                     continue;
                 }
                 let later = if held.contains(&hold.job.delivery) {
@@ -80,7 +81,6 @@ impl Holder {
             settling.spawn(async move {
                 let _alarm = shared.alarm();
                 settler.publish_then_ack(parts).await;
-                settler.end_all(dead).await;
             });
             if holds.len() < MOST {
                 sleep(PACE).await;
@@ -88,5 +88,18 @@ impl Holder {
         }
         settling.close();
         settling.wait().await;
+    }
+}
+
+/// Tries once more to hold a job whose row seems to be at fault. It is judged again then, or parked.
+async fn hold_alone(shared: Arc<Shared>, settler: Arc<Settler>, held: Held, (hold, judge_again): Holding) {
+    let _alarm = shared.alarm();
+    let jobs = [held];
+    match shared.alone("holding a job", || shared.ledger.jobs_hold(&jobs)).await {
+        Ok(Ok(_)) => drop(judge_again.send(Continue(None))),
+        Ok(Err(fault)) => {
+            settler.end_all(vec![(hold.job, End::Dead(DeadReason::Unheld(fault)))]).await;
+        }
+        Err(Abandoned) => {}
     }
 }

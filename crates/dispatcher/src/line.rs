@@ -116,11 +116,12 @@ impl Line {
 
     /// Returns the delivery if the attempt is to be made now.
     async fn judge(&self, job: Job, receipt: Receipt, found: Found) -> Result<LoadedDelivery, End> {
-        let delivery = match found {
-            Found::Delivery(delivery) => *delivery,
-            Found::Unreadable(fault) => return Err(End::Dead(DeadReason::Unreadable(fault))),
-            Found::Nothing => return Err(End::Unknown),
+        let found = match found {
+            Found::Unreadable => self.look_up.alone(job).await?,
+            found => found,
         };
+        let Found::Delivery(delivery) = found else { return Err(End::Unknown) };
+        let delivery = *delivery;
         match self.verdict(job, receipt, &delivery) {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
@@ -192,12 +193,15 @@ impl Line {
         match &delivery.body {
             StoredBody::Here(body) => Ok(body.clone()),
             StoredBody::Long(_) => {
-                let ids = [delivery.id];
-                let load = |_| self.shared.ledger.body_load(delivery.id);
-                let mut end = End::Unknown;
-                let park = |_: &_, fault| end = End::Dead(DeadReason::Unreadable(fault));
-                let read = self.shared.in_halves("reading a body", &ids, load, park).await?;
-                read.into_iter().flatten().next().ok_or(end)
+                let (what, load) = ("reading a body", || self.shared.ledger.body_load(delivery.id));
+                let mut read = self.shared.until_judged(what, load).await?;
+                if read.is_err() {
+                    read = self.shared.alone(what, load).await?;
+                }
+                match read {
+                    Ok(body) => body.ok_or(End::Unknown),
+                    Err(fault) => Err(End::Dead(DeadReason::Unreadable(fault))),
+                }
             }
         }
     }

@@ -6,14 +6,20 @@ use domain::{DeliveryId, Job};
 use ledger::LoadedDelivery;
 use tokio::time::Instant;
 
-use crate::{abandoned::Abandoned, in_flight::Receipt, metrics::size, shared::Shared};
+use crate::{
+    abandoned::Abandoned,
+    end::{DeadReason, End},
+    in_flight::Receipt,
+    metrics::size,
+    shared::Shared,
+};
 
 /// What the ledger has of a job's delivery.
 #[derive(Clone)]
 pub(crate) enum Found {
     Delivery(Box<LoadedDelivery>),
-    /// Its row cannot be read, for the given reason.
-    Unreadable(String),
+    /// Its row could not be read.
+    Unreadable,
     Nothing,
 }
 
@@ -40,12 +46,24 @@ impl LookUp {
         Ok(self.read(&[job.delivery]).await?.pop().unwrap_or(Found::Nothing))
     }
 
+    /// Reads the delivery of a job once more that could not be read.
+    ///
+    /// # Errors
+    /// The job is to be parked.
+    pub(crate) async fn alone(&self, job: Job) -> Result<Found, End> {
+        let ids = [job.delivery];
+        match self.shared.alone("reading a delivery", || self.shared.ledger.deliveries_load(&ids)).await? {
+            Ok(loaded) => Ok(loaded.into_iter().next().map_or(Found::Nothing, |one| Found::Delivery(Box::new(one)))),
+            Err(fault) => Err(End::Dead(DeadReason::Unreadable(fault))),
+        }
+    }
+
     async fn read(&self, ids: &[DeliveryId]) -> Result<Vec<Found>, Abandoned> {
         let ledger = &self.shared.ledger;
-        let mut found: HashMap<DeliveryId, Found> = HashMap::with_capacity(ids.len());
-        let park = |id: &DeliveryId, fault| drop(found.insert(*id, Found::Unreadable(fault)));
-        let read = self.shared.in_halves("reading deliveries", ids, |part| ledger.deliveries_load(part), park).await?;
-        let loaded = read.into_iter().flatten();
+        let read = self.shared.in_halves("reading deliveries", ids, |part| ledger.deliveries_load(part));
+        let (loaded, faulty) = read.await?;
+        let mut found: HashMap<DeliveryId, Found> = faulty.into_iter().map(|id| (*id, Found::Unreadable)).collect();
+        let loaded = loaded.into_iter().flatten();
         found.extend(loaded.map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));
         Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
     }

@@ -28,6 +28,7 @@ const ENOUGH: usize = 64;
 /// No pause begins later than this after the write began.
 const LONGEST: Duration = Duration::from_millis(60);
 
+#[derive(Clone)]
 pub(crate) struct Recorder {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settler: Arc<Settler>,
@@ -57,6 +58,18 @@ impl Recorder {
         settling.wait().await;
     }
 
+    /// Records an attempt once more that could not be recorded, or parks its job.
+    async fn record_alone(&self, one: Attempted) {
+        let (job, batch) = (Job { delivery: one.id, attempt: one.progress.attempts }, [one]);
+        let write = || self.shared.ledger.attempts_record(&batch);
+        let ends = match self.shared.alone("recording an attempt", write).await {
+            Ok(Ok(recorded)) => recorded.into_iter().map(|one| self.end_of(one, &batch)).collect(),
+            Ok(Err(fault)) => vec![(job, End::Dead(DeadReason::Unrecorded(fault)))],
+            Err(Abandoned) => return,
+        };
+        end_recorded(&self.settler, ends).await;
+    }
+
     /// Acts on ends while the next batch is written.
     fn settle(&self, settling: &TaskTracker, ends: Vec<(Job, End)>) {
         let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
@@ -66,16 +79,19 @@ impl Recorder {
         });
     }
 
-    /// Records attempts. One that cannot be recorded is parked: it must not be made again.
+    /// Records attempts. One that cannot be recorded is tried alone, and parked: it must not be made again.
     async fn record(&self, batch: &[Attempted], settling: &TaskTracker) -> Result<Vec<(Job, End)>, Abandoned> {
         self.shared.metrics.write_batch.observe(size(batch.len()));
         let ledger = &self.shared.ledger;
-        let park = |one: &Attempted, fault| {
-            let job = Job { delivery: one.id, attempt: one.progress.attempts };
-            self.settle(settling, vec![(job, End::Dead(DeadReason::Unrecorded(fault)))]);
-        };
-        let write = |part| ledger.attempts_record(part);
-        let recorded = self.shared.in_halves("recording attempts", batch, write, park).await?;
+        let written = self.shared.in_halves("recording attempts", batch, |part| ledger.attempts_record(part));
+        let (recorded, faulty) = written.await?;
+        for one in faulty {
+            let (recorder, one) = (self.clone(), one.clone());
+            settling.spawn(async move {
+                let _alarm = recorder.shared.alarm();
+                recorder.record_alone(one).await;
+            });
+        }
         Ok(recorded.into_iter().flatten().map(|one| self.end_of(one, batch)).collect())
     }
 

@@ -1,12 +1,13 @@
 //! What all steps use.
 
-use std::{error::Error, num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, time::Duration};
 
 use broker::Names;
 use domain::RetrySchedule;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError};
 use service_kit::until_done;
+use tokio::{sync::Mutex, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{abandoned::Abandoned, alarm::Alarm, in_flight::InFlight, metrics::Metrics};
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// Counts the jobs that are parked for the data of their rows.
     pub(crate) parks: DefaultDirectRateLimiter,
+    /// One of these jobs is tried at a time.
+    pub(crate) parking: Mutex<()>,
     /// How long the ledger keeps a delivery.
     pub(crate) keep: Duration,
     /// Cancelled when the shutdown's deadline has passed.
@@ -29,6 +32,9 @@ pub(crate) struct Shared {
 
 /// The maximum of jobs that are parked for the data of their rows, for each process and minute.
 const PARKED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
+
+/// The pause until a job is tried again that may not be parked.
+const TRIED_AGAIN: Duration = Duration::from_secs(6);
 
 /// Counts the jobs that are parked for the data of their rows.
 pub(crate) fn parks() -> DefaultDirectRateLimiter {
@@ -41,60 +47,78 @@ impl Shared {
         Alarm(&self.broken)
     }
 
-    /// Asks the ledger about a batch of jobs until it answers. Returns the answers about its parts: a batch that fails by a
-    /// row's own data is halved. A single job that fails so twice is given to `park`, with what is wrong. Every other
-    /// error is the server's, and the same is asked again. Stops for a while when there are many jobs to park
-    /// ([`Shared::wait_to_park`]).
+    /// Asks the ledger about a batch of jobs until it answers. A batch that fails by a row's own data is halved. Returns the
+    /// answers about its parts, and the jobs that fail alone: each has to be tried once more ([`Shared::alone`]). Every
+    /// other error is the server's, and the same is asked again.
     pub(crate) async fn in_halves<'j, J, T, F>(
         &self,
         what: &str,
         jobs: &'j [J],
         step: impl Fn(&'j [J]) -> F,
-        mut park: impl FnMut(&'j J, String),
-    ) -> Result<Vec<T>, Abandoned>
+    ) -> Result<(Vec<T>, Vec<&'j J>), Abandoned>
     where
         F: Future<Output = Result<T, LedgerError>>,
     {
-        let (mut parts, mut answers) = (vec![(jobs, false)], Vec::new());
-        while let Some((part, may_park)) = parts.pop() {
-            let ask = || {
-                let asking = step(part);
-                async {
-                    match asking.await {
-                        Err(error) if error.of_row().is_some() => Ok(Err(error)),
-                        done => done.map(Ok),
-                    }
-                }
-            };
-            match (self.until_done(what, ask).await?, part) {
+        let (mut parts, mut answers, mut faulty) = (vec![jobs], Vec::new(), Vec::new());
+        while let Some(part) = parts.pop() {
+            match (self.until_judged(what, || step(part)).await?, part) {
                 (Ok(answer), _) => answers.push(answer),
-                (Err(error), [job]) if may_park => park(job, error.of_row().unwrap_or_default()),
-                (Err(_), [_]) => {
-                    self.wait_to_park().await?;
-                    parts.push((part, true));
-                }
-                (Err(error), _) => {
-                    let (error, jobs) = (&error as &dyn Error, part.len());
-                    tracing::warn!(error, jobs, "{what} failed: tried in halves");
+                (Err(_), [job]) => faulty.push(job),
+                (Err(fault), _) => {
+                    tracing::warn!(fault, jobs = part.len(), "{what} failed: tried in halves");
                     let (one, other) = part.split_at(part.len() / 2);
-                    parts.extend([(other, false), (one, false)]);
+                    parts.extend([other, one]);
                 }
             }
         }
-        Ok(answers)
+        Ok((answers, faulty))
     }
 
-    /// Returns when a faulty job may be parked, ten a minute. If there are more, the fault may be another one than
-    /// theirs. No job is recorded or begun meanwhile.
-    async fn wait_to_park(&self) -> Result<(), Abandoned> {
-        if self.parks.check().is_ok() {
-            return Ok(());
+    /// Tries the step of one job whose row seems to be at fault. Returns the fault if it fails again: the job is to be
+    /// parked. Ten jobs a minute are. Others wait here with their places, so that the process stops in the end, and are
+    /// tried again: the fault may be another one than theirs.
+    pub(crate) async fn alone<T, F>(
+        &self,
+        what: &str,
+        mut step: impl FnMut() -> F,
+    ) -> Result<Result<T, String>, Abandoned>
+    where
+        F: Future<Output = Result<T, LedgerError>>,
+    {
+        let _turn = self.abandon.run_until_cancelled(self.parking.lock()).await.ok_or(Abandoned)?;
+        loop {
+            match self.until_judged(what, &mut step).await? {
+                Err(fault) if self.parks.check().is_ok() => return Ok(Err(fault)),
+                Err(fault) => tracing::error!(
+                    fault,
+                    "{what} fails by the data of more than {PARKED_PER_MINUTE} jobs a minute: others wait. See the dead jobs \
+                     (webhookctl dead list)"
+                ),
+                done => return Ok(done),
+            }
+            self.abandon.run_until_cancelled(sleep(TRIED_AGAIN)).await.ok_or(Abandoned)?;
         }
-        tracing::error!(
-            "more than {PARKED_PER_MINUTE} jobs a minute fail by the data of their rows: this process stops until the next \
-             one may be parked. See the dead jobs (webhookctl dead list)"
-        );
-        self.abandon.run_until_cancelled(self.parks.until_ready()).await.ok_or(Abandoned)
+    }
+
+    /// Asks the ledger until it answers, or says that a row's own data is at fault.
+    pub(crate) async fn until_judged<T, F>(
+        &self,
+        what: &str,
+        mut step: impl FnMut() -> F,
+    ) -> Result<Result<T, String>, Abandoned>
+    where
+        F: Future<Output = Result<T, LedgerError>>,
+    {
+        let ask = || {
+            let asking = step();
+            async {
+                match asking.await {
+                    Ok(answer) => Ok(Ok(answer)),
+                    Err(error) => error.of_row().map(Err).ok_or(error),
+                }
+            }
+        };
+        self.until_done(what, ask).await
     }
 
     /// Asks the ledger until it answers, however long that takes.

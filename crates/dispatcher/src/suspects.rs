@@ -11,7 +11,6 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    abandoned::Abandoned,
     end::{DeadReason, End},
     in_flight::Receipt,
     lane::{PATIENCE, Refusal, Refused, waking},
@@ -53,12 +52,21 @@ impl Suspects {
 
     /// How often a job was begun and has not ended, if it was handed out several times before. If it ever was, it is a
     /// suspect: its process may have died, of this job or of another one.
-    pub(crate) async fn tries(&self, job: Job, receipt: Receipt) -> Result<u16, Abandoned> {
-        if receipt.handed_out_before < NOTED_AFTER {
+    ///
+    /// # Errors
+    /// When its attempt was made and could not be recorded: it was being parked when the broker delivered its message again.
+    pub(crate) async fn tries(&self, job: Job, receipt: Receipt) -> Result<u16, End> {
+        if receipt.handed_out_before == 0 {
             return Ok(0);
         }
         let read = || self.shared.ledger.suspect_tries(job.delivery);
-        self.shared.until_done("reading what a job has done", read).await
+        let (tries, is_unrecorded) = self.shared.until_done("reading what a job has done", read).await?;
+        if is_unrecorded {
+            return Err(End::Dead(DeadReason::Unrecorded(
+                "the broker delivered its message again meanwhile".to_owned(),
+            )));
+        }
+        Ok(if receipt.handed_out_before < NOTED_AFTER { 0 } else { tries })
     }
 
     /// Waits for a turn, if the job is a suspect.

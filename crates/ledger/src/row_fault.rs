@@ -71,6 +71,8 @@ impl Ledger {
         let _one_at_a_time = self.probes.acquire().await.ok()?;
         let mut text = <Pg as Backend>::QueryBuilder::default();
         statement.to_sql(&mut text, &Pg).ok()?;
+        // The server may have no connection more than the pool's. Another caller may open one in place of this.
+        drop(self.connection().await.ok()?);
         let probe = async {
             let mut client = client(&self.config.url, self.config.application_name, self.config.patience).await.ok()?;
             let transaction = client.transaction().await.ok()?;

@@ -1,5 +1,6 @@
 //! Turns at the connections that the requests of all tenants share. The tenant with the fewest connections is next, and of
-//! several such, the one that was served longest ago. So nobody waits for all that another tenant asks for.
+//! several such, the one that had its latest turn longest ago; one without requests under way is ahead of these. So nobody
+//! waits for all that another tenant asks for.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,6 +11,9 @@ use domain::TenantId;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+/// The turns of others that a tenant with no request under way is ahead of. A tenant that waits for longer is next anyway.
+const AHEAD: i64 = 100;
+
 /// Turns, as many as there are connections.
 pub(crate) struct Turns(Mutex<State>);
 
@@ -17,16 +21,15 @@ struct State {
     free: usize,
     /// Tenants with a turn, or that wait for one.
     tenants: HashMap<TenantId, Tenant>,
-    /// The number of turns so far.
-    served: u64,
+    /// Counts turns, and tenants that come.
+    count: i64,
 }
 
-#[derive(Default)]
 struct Tenant {
     in_use: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
-    /// The number of its latest turn.
-    served: u64,
+    /// The count at its latest turn, or [`AHEAD`] before it came.
+    at: i64,
 }
 
 /// The right to use a connection. Dropping it gives it to the next.
@@ -37,13 +40,13 @@ pub(crate) struct Turn {
 
 impl Turns {
     pub(crate) fn new(at_once: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { free: at_once, tenants: HashMap::new(), served: 0 })))
+        Arc::new(Self(Mutex::new(State { free: at_once, tenants: HashMap::new(), count: 0 })))
     }
 
     /// Waits for a turn.
     pub(crate) async fn wait(self: &Arc<Self>, tenant: TenantId) -> Turn {
         let (turn, waiting) = oneshot::channel();
-        self.0.lock().tenants.entry(tenant).or_default().waiting.push_back(turn);
+        self.0.lock().enqueue(tenant, turn);
         self.give();
         match waiting.await {
             Ok(turn) => turn,
@@ -62,6 +65,13 @@ impl Turns {
 }
 
 impl State {
+    fn enqueue(&mut self, tenant: TenantId, turn: oneshot::Sender<Turn>) {
+        self.count += 1;
+        let at = self.count - AHEAD;
+        let new = || Tenant { in_use: 0, waiting: VecDeque::new(), at };
+        self.tenants.entry(tenant).or_insert_with(new).waiting.push_back(turn);
+    }
+
     fn next(&mut self) -> Option<(TenantId, oneshot::Sender<Turn>)> {
         if self.free == 0 {
             return None;
@@ -71,14 +81,14 @@ impl State {
             tenant.in_use > 0 || !tenant.waiting.is_empty()
         });
         let waiting = self.tenants.iter().filter(|(_, tenant)| !tenant.waiting.is_empty());
-        let waiting = waiting.map(|(id, tenant)| (tenant.in_use, tenant.served, *id));
+        let waiting = waiting.map(|(id, tenant)| (tenant.in_use, tenant.at, *id));
         let (_, _, id) = waiting.min()?;
         let tenant = self.tenants.get_mut(&id)?;
         let next = tenant.waiting.pop_front()?;
         self.free -= 1;
-        self.served += 1;
+        self.count += 1;
         tenant.in_use += 1;
-        tenant.served = self.served;
+        tenant.at = self.count;
         Some((id, next))
     }
 
@@ -101,8 +111,7 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::{FutureExt, future::join_all, poll};
-    use std::{pin::pin, task::Poll};
+    use futures_util::{FutureExt, future::join_all};
     use uuid::Uuid;
 
     use super::*;
@@ -117,12 +126,12 @@ mod tests {
         let mut held = vec![turns.wait(tenant(1)).await, turns.wait(tenant(1)).await];
         let mut many: Vec<_> = (0..5).map(|_| Box::pin(turns.wait(tenant(1)))).collect();
         for one in &mut many {
-            assert!(poll!(one).is_pending());
+            assert!(one.now_or_never().is_none());
         }
-        let mut late = pin!(turns.wait(tenant(2)));
-        assert!(poll!(&mut late).is_pending());
+        let mut late = Box::pin(turns.wait(tenant(2)));
+        assert!((&mut late).now_or_never().is_none());
         drop(held.pop());
-        let Poll::Ready(turn) = poll!(&mut late) else { panic!("the first free turn is its own") };
+        let turn = late.now_or_never().expect("the first free turn is its own");
         assert!(many.iter_mut().all(|one| one.now_or_never().is_none()));
         drop((turn, held));
         assert_eq!(join_all(many.drain(..2)).await.len(), 2, "who is alone may have all turns");
@@ -133,9 +142,9 @@ mod tests {
         let turns = Turns::new(1);
         let first = turns.wait(tenant(0)).await;
         let mut waiting = Vec::new();
-        for number in [1, 1, 1, 2, 2, 3] {
+        for number in [3, 3, 3, 1, 1, 2] {
             let mut one = Box::pin(turns.wait(tenant(number)));
-            assert!(poll!(&mut one).is_pending());
+            assert!((&mut one).now_or_never().is_none());
             waiting.push((number, one));
         }
         drop(first);
@@ -143,7 +152,7 @@ mod tests {
         while let Some(at) = waiting.iter_mut().position(|(_, one)| one.now_or_never().is_some()) {
             order.push(waiting.remove(at).0);
         }
-        assert_eq!(order, [1, 2, 3, 1, 2, 1]);
+        assert_eq!(order, [3, 1, 2, 3, 1, 3]);
     }
 
     #[tokio::test]
@@ -151,11 +160,11 @@ mod tests {
         let turns = Turns::new(1);
         let first = turns.wait(tenant(1)).await;
         for _ in 0..3 {
-            assert!(poll!(pin!(turns.wait(tenant(2)))).is_pending());
+            assert!(turns.wait(tenant(2)).now_or_never().is_none());
         }
         // This one has got its turn, and goes before it has seen it.
         let mut gone = Box::pin(turns.wait(tenant(3)));
-        assert!(poll!(&mut gone).is_pending());
+        assert!((&mut gone).now_or_never().is_none());
         drop(first);
         drop(gone);
         let last = turns.wait(tenant(4)).await;

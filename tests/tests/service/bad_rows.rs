@@ -4,11 +4,13 @@ use std::{net::SocketAddr, time::Duration};
 use domain::EventType;
 use end_to_end::{
     events::Event,
+    history::{held, made},
+    outsider::connect_any,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use lapin::types::AMQPValue;
+use lapin::{options::BasicGetOptions, types::AMQPValue};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -50,10 +52,10 @@ async fn bad_one(system: &System) -> String {
     system.sql("SELECT id::text FROM deliveries ORDER BY id OFFSET 100 LIMIT 1").await[0].get(0)
 }
 
-/// Has the server fail with an error whenever a row of `table` is added for which `condition` holds.
-async fn fails(system: &System, table: &str, sqlstate: &str, condition: &str) {
+/// Has the server fail with an error at each change of a table ("INSERT ON attempts") for which `condition` holds.
+async fn fails(system: &System, change: &str, sqlstate: &str, condition: &str) {
     the_trigger(system, &format!("RAISE EXCEPTION 'on purpose' USING ERRCODE = '{sqlstate}'")).await;
-    let trigger = format!("CREATE OR REPLACE TRIGGER fails BEFORE INSERT ON {table} FOR EACH ROW");
+    let trigger = format!("CREATE OR REPLACE TRIGGER fails BEFORE {change} FOR EACH ROW");
     system.sql(&format!("{trigger} WHEN ({condition}) EXECUTE FUNCTION fails()")).await;
 }
 
@@ -112,7 +114,7 @@ async fn an_attempt_that_cannot_be_recorded_is_parked_and_not_made_again() {
     System::prepared(Options::default(), async |system| {
         let setting = waiting(&system, JOBS).await;
         let bad = bad_one(&system).await;
-        fails(&system, "attempts", "22003", &format!("NEW.delivery_id = '{bad}'")).await;
+        fails(&system, "INSERT ON attempts", "22003", &format!("NEW.delivery_id = '{bad}'")).await;
         system.start(Service::Dispatcher).await;
         succeeded(&system, JOBS - 1).await;
         parked(&system, &bad, "unrecorded", "SQLSTATE 22003").await;
@@ -131,7 +133,7 @@ async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
     System::prepared(Options::default(), async |system| {
         let setting = waiting(&system, JOBS).await;
         let bad = bad_one(&system).await;
-        fails(&system, "held_jobs", "23514", &format!("NEW.delivery_id = '{bad}'")).await;
+        fails(&system, "INSERT ON held_jobs", "23514", &format!("NEW.delivery_id = '{bad}'")).await;
         let admin = system.admin(setting.tenant).await;
         let path = format!("/api/v1/webhooks/{}/", setting.webhook);
         assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
@@ -148,7 +150,7 @@ async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
 async fn of_many_jobs_that_fail_by_their_own_data_few_are_parked() {
     System::prepared(Options::default(), async |system| {
         let _setting = waiting(&system, 30).await;
-        fails(&system, "attempts", "22003", "true").await;
+        fails(&system, "INSERT ON attempts", "22003", "true").await;
         let dispatcher = system.start(Service::Dispatcher).await;
         eventually("some are parked", SOON, || async { (dead(&system).await >= PARKED).then_some(()) }).await;
         works_again(&system).await;
@@ -182,7 +184,7 @@ async fn an_error_of_the_server_parks_nothing_and_loses_nothing() {
         for sqlstate in ["53100", "55P03", "53300", "42703"] {
             match sqlstate {
                 "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN answer_head TO head").await),
-                _ => fails(&system, "attempts", sqlstate, "true").await,
+                _ => fails(&system, "INSERT ON attempts", sqlstate, "true").await,
             }
             let before = writes(dispatcher).await;
             publish(&system, setting.tenant, EVENTS).await;
@@ -199,6 +201,54 @@ async fn an_error_of_the_server_parks_nothing_and_loses_nothing() {
             succeeded(&system, made).await;
         }
         assert_eq!((dead(&system).await, i64::try_from(setting.receiver.arrived()).unwrap()), (0, made));
+    })
+    .await;
+}
+
+/// The broker delivers a message again while its job is being parked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_was_being_parked_as_unrecorded_is_not_attempted_when_its_message_comes_again() {
+    System::prepared(Options::default(), async |system| {
+        let setting = waiting(&system, 1).await;
+        let bad: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
+        system.sql(&format!("INSERT INTO suspect_jobs VALUES ('{bad}', 0, now(), 'unrecorded')")).await;
+        let connection = connect_any(&system.variables["WEBHOOKS__BROKER__URL"]).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        let queue = system.names.main();
+        assert!(channel.basic_get(queue.as_str().into(), BasicGetOptions::default()).await.unwrap().is_some());
+        connection.close(0, "as if its dispatcher had died".into()).await.unwrap();
+        system.upstream.wait_ready(&queue, 1, SOON).await;
+        system.start(Service::Dispatcher).await;
+        parked(&system, &bad, "unrecorded", "delivered its message again").await;
+        assert_eq!(setting.receiver.arrived(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_jobs_of_a_webhook_whose_rows_fail_hold_up_no_other_webhook() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        let admin = system.admin(tenant).await;
+        let mut webhooks = Vec::new();
+        for path in ["/bad", "/well"] {
+            let webhook = admin.create(&receiver.url(path), &["quote.closed"]).await.id;
+            made(&system, tenant, &webhook, 20, "'pending'").await;
+            webhooks.push(webhook);
+        }
+        // Nobody but who publishes held jobs leaves the number of attempts as it is.
+        let publishes = format!("NEW.webhook_id = '{}' AND NEW.attempts = OLD.attempts", webhooks[0]);
+        fails(&system, "UPDATE ON deliveries", "XX001", &publishes).await;
+        for webhook in &webhooks {
+            held(&system, webhook).await;
+        }
+        system.start(Service::Dispatcher).await;
+        let of = |path: &str| receiver.received().iter().filter(|one| one.path == path).count();
+        eventually("the other webhook's arrive", LONG, || async { (of("/well") == 20).then_some(()) }).await;
+        assert_eq!(of("/bad"), 0);
+        works_again(&system).await;
+        eventually("in the end all do", LONG, || async { (of("/bad") == 20).then_some(()) }).await;
     })
     .await;
 }

@@ -347,7 +347,7 @@ async fn a_mark_that_is_written_twice_counts_once() {
         for (tries, counted) in [(1, 1), (1, 1), (2, 2), (2, 2), (1, 2)] {
             assert_eq!(ledger.suspect_mark(delivery, tries).await.unwrap(), counted);
         }
-        assert_eq!(ledger.suspect_tries(delivery).await.unwrap(), 2);
+        assert_eq!(ledger.suspect_tries(delivery).await.unwrap(), (2, false));
     })
     .await;
 }

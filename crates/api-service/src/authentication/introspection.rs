@@ -11,27 +11,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use domain::TenantId;
 use egress::{EgressError, Internal, InternalAnswer, InternalConfig, InternalError};
 use ledger::{Session, SessionHash};
-use moka::{Expiry, future::Cache};
+use moka::{Expiry, future::Cache, sync};
 use serde_json::{Map, Value};
 use service_kit::{Settings, SettingsError};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use tokio::{runtime::Handle, task::JoinError};
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::{SESSIONS, cookie, turns::Turns};
 use crate::problem::ApiError;
 
-/// The maximum of look-ups under way, and of those of unknown sessions.
-const QUESTIONS: usize = 64;
+/// The maximum of questions under way, of those about unknown sessions, and of those about the known sessions of a tenant.
+const QUESTIONS: usize = 128;
 const STRANGERS: usize = 32;
+const OF_A_TENANT: usize = 16;
+/// Tenants whose questions are counted.
+const TENANTS: u64 = 1_000;
 /// The most characters of `user_id` and of `role`: both are kept for each confirmed session.
 const LONGEST_MEMBER: usize = 255;
 /// In bytes: no browser keeps a longer cookie.
 const LONGEST_ID: usize = 4096;
 
 /// The back end `introspection`.
+#[derive(Clone)]
 pub(super) struct Introspection {
     application: Internal,
     /// The runtime that holds the connections. It is never a web worker's.
@@ -40,6 +45,7 @@ pub(super) struct Introspection {
     confirmed: Cache<SessionHash, Confirmed>,
     questions: Turns,
     strangers: Turns,
+    of_tenants: sync::Cache<TenantId, Turns>,
 }
 
 #[derive(Clone)]
@@ -77,8 +83,6 @@ enum IntrospectionError {
     Status(u16),
     #[error("the business application's answer cannot be used: {0}")]
     Malformed(&'static str),
-    #[error("the question was abandoned")]
-    Abandoned(#[source] JoinError),
 }
 
 /// The longest answer of the application, in bytes.
@@ -105,49 +109,53 @@ impl Introspection {
             confirmed: Cache::builder().max_capacity(SESSIONS).expire_after(UntilItsTime).build(),
             questions: Turns::new(QUESTIONS),
             strangers: Turns::new(STRANGERS),
+            of_tenants: sync::Cache::new(TENANTS),
         })
     }
 
     /// The session with this id, if the application confirms it or did so within `api.introspection_cache`. One question
-    /// is asked for all requests of a session that come meanwhile, unless every request has to ask.
-    pub(super) async fn find(&self, hash: &SessionHash, id: &str, is_known: bool) -> Result<Option<Session>, ApiError> {
+    /// is asked for all requests of a session that come meanwhile, unless every request has to ask. `tenant`: of a session
+    /// that was confirmed before.
+    pub(super) async fn find(
+        &self,
+        hash: &SessionHash,
+        id: &str,
+        tenant: Option<TenantId>,
+    ) -> Result<Option<Session>, ApiError> {
         // An id that no cookie can hold is not forwarded.
         if id.len() > LONGEST_ID || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(None);
         }
-        let asked = match self.believed_for.is_zero() {
-            true => self.ask(id, is_known).await.map_err(Arc::new),
-            false => self.confirmed.try_get_with_by_ref(hash, self.ask(id, is_known)).await,
-        };
-        match asked {
-            Ok(confirmed) => Ok(Some(confirmed.session)),
-            Err(error) => match &*error {
+        let (this, hash, id) = (self.clone(), hash.clone(), id.to_owned());
+        // The question continues when its caller goes away, so that nobody asks the same meanwhile.
+        let asking = self.runtime.spawn(async move {
+            match this.believed_for.is_zero() {
+                true => this.ask(&id, tenant).await.map_err(Arc::new),
+                false => this.confirmed.try_get_with(hash, this.ask(&id, tenant)).await,
+            }
+        });
+        match asking.await {
+            Ok(Ok(confirmed)) => Ok(Some(confirmed.session)),
+            Ok(Err(error)) => match &*error {
                 NotConfirmed::Unknown => Ok(None),
                 NotConfirmed::Crowded => Err(ApiError::Crowded),
                 NotConfirmed::Failed(_) => Err(ApiError::SessionUnknown(error.into())),
             },
+            Err(died) => Err(ApiError::SessionUnknown(died.into())),
         }
     }
 
-    async fn ask(&self, id: &str, is_known: bool) -> Result<Confirmed, NotConfirmed> {
+    async fn ask(&self, id: &str, tenant: Option<TenantId>) -> Result<Confirmed, NotConfirmed> {
+        let own = match tenant {
+            Some(tenant) => self.of_tenants.get_with(tenant, || Turns::new(OF_A_TENANT)),
+            None => self.strangers.clone(),
+        };
         let crowded = |_| NotConfirmed::Crowded;
-        let stranger = match is_known {
-            true => None,
-            false => Some(self.strangers.wait().await.map_err(crowded)?),
-        };
-        let turns = (self.questions.wait().await.map_err(crowded)?, stranger);
+        let _own = own.wait().await.map_err(crowded)?;
+        let _turn = self.questions.wait().await.map_err(crowded)?;
         let asked = Instant::now();
-        let (application, cookie) = (self.application.clone(), format!("{}={id}", cookie::NAME));
-        // The look-up continues when its caller goes away, so it keeps its turns.
-        let asking = self.runtime.spawn(async move {
-            let _turns = turns;
-            application.get("cookie", &cookie).await
-        });
-        let answer = match asking.await {
-            Ok(answer) => answer.map_err(IntrospectionError::NoAnswer),
-            Err(died) => Err(IntrospectionError::Abandoned(died)),
-        };
-        let found = answer.and_then(|answer| read(&answer, OffsetDateTime::now_utc()));
+        let answer = self.application.get("cookie", &format!("{}={id}", cookie::NAME)).await;
+        let found = answer.map_err(IntrospectionError::NoAnswer).and_then(|one| read(&one, OffsetDateTime::now_utc()));
         let (session, left) = found.map_err(NotConfirmed::Failed)?.ok_or(NotConfirmed::Unknown)?;
         Ok(Confirmed { session, until: asked + left.min(self.believed_for) })
     }

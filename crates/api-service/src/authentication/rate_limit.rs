@@ -5,18 +5,23 @@ use std::{num::NonZeroU32, time::Duration};
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use domain::TenantId;
-use governor::clock::Clock;
 use governor::{
-    Quota, RateLimiter, clock::DefaultClock, middleware::StateInformationMiddleware, state::keyed::DashMapStateStore,
+    Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+    middleware::StateInformationMiddleware,
+    state::keyed::DashMapStateStore,
 };
+use ledger::SessionHash;
 use service_kit::settings;
 
-/// Tenants whose tokens are counted before full buckets are forgotten.
-const TENANTS: usize = 10_000;
+/// Payers whose tokens are counted before full buckets are forgotten.
+const PAYERS: usize = 10_000;
 
-type Buckets = RateLimiter<TenantId, DashMapStateStore<TenantId>, DefaultClock, StateInformationMiddleware>;
+/// A tenant, with one of its sessions that is no administrator's.
+pub(super) type Payer = (TenantId, Option<SessionHash>);
+type Buckets = RateLimiter<Payer, DashMapStateStore<Payer>, DefaultClock, StateInformationMiddleware>;
 
-/// A bucket of tokens for each tenant, and another for its refreshes.
+/// A bucket of tokens for each payer, and another for its refreshes.
 pub(super) struct RateLimit {
     quota: Quota,
     requests: Buckets,
@@ -44,13 +49,13 @@ impl RateLimit {
     }
 
     /// Takes a token. If there is none, the second value is the time until there is one.
-    pub(super) fn take(&self, tenant: TenantId, is_refresh: bool) -> (Allowance, Option<Duration>) {
+    pub(super) fn take(&self, payer: &Payer, is_refresh: bool) -> (Allowance, Option<Duration>) {
         let buckets = if is_refresh { &self.refreshes } else { &self.requests };
-        if buckets.len() > TENANTS {
+        if buckets.len() > PAYERS {
             buckets.retain_recent();
         }
         let limit = self.quota.burst_size().get();
-        let (remaining, wait) = match buckets.check_key(&tenant) {
+        let (remaining, wait) = match buckets.check_key(payer) {
             Ok(state) => (state.remaining_burst_capacity(), None),
             Err(not_until) => (0, Some(not_until.wait_time_from(self.clock.now()))),
         };
@@ -92,20 +97,26 @@ mod tests {
         RateLimit::new(&Settings::from_sources(None, env).unwrap().api)
     }
 
+    fn payer(number: u128) -> Payer {
+        (Uuid::from_u128(number).into(), None)
+    }
+
     #[test]
     fn a_burst_passes_and_the_answer_says_what_is_left() {
         let limit = limit("6", "3").unwrap();
-        let (one, other) = (TenantId::from(Uuid::from_u128(1)), TenantId::from(Uuid::from_u128(2)));
+        let (one, other) = (payer(1), payer(2));
+        let user = (one.0, Some(SessionHash::of("a user's")));
         for remaining in [2, 1, 0] {
-            let (allowance, wait) = limit.take(one, false);
+            let (allowance, wait) = limit.take(&one, false);
             assert_eq!((allowance.limit, allowance.remaining, wait), (3, remaining, None));
             assert_eq!(allowance.reset, Duration::from_secs(10) * (3 - remaining));
         }
-        let (allowance, wait) = limit.take(one, false);
+        let (allowance, wait) = limit.take(&one, false);
         assert_eq!(allowance.remaining, 0);
         assert!((Duration::from_secs(9)..=Duration::from_secs(10)).contains(&wait.unwrap()), "{wait:?}");
-        assert_eq!(limit.take(one, true).1, None, "refreshes have tokens of their own");
-        assert_eq!(limit.take(other, false).1, None, "and so has each tenant");
+        assert_eq!(limit.take(&one, true).1, None, "refreshes have tokens of their own");
+        assert_eq!(limit.take(&other, false).1, None, "and so has each tenant");
+        assert_eq!(limit.take(&user, false).1, None, "and each session that is no administrator's");
     }
 
     #[test]
@@ -113,16 +124,16 @@ mod tests {
         assert!(limit("0", "1").is_none());
         let huge = limit("99999999999", "99999999999").unwrap();
         for number in 0..1000 {
-            assert_eq!(huge.take(TenantId::from(Uuid::from_u128(number)), false).1, None);
+            assert_eq!(huge.take(&payer(number), false).1, None);
         }
     }
 
     #[test]
     fn full_buckets_are_forgotten() {
         let limit = limit("4000000000", "1").unwrap();
-        for number in 0..=2 * TENANTS as u128 {
-            limit.take(TenantId::from(Uuid::from_u128(number)), false);
+        for number in 0..=2 * PAYERS as u128 {
+            limit.take(&payer(number), false);
         }
-        assert!(limit.requests.len() <= TENANTS + 1);
+        assert!(limit.requests.len() <= PAYERS + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Limits how many look-ups of unknown sessions are under way.
+//! Limits how many look-ups are under way.
 //!
 //! A flood of random session ids must neither hold all of the ledger's connections nor keep the business application
 //! busy. The tenant of a session that this process has confirmed is known, and its look-up needs no turn here.
@@ -16,6 +16,7 @@ use crate::problem::ApiError;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Gives turns to look-ups.
+#[derive(Clone)]
 pub(super) struct Turns(Arc<Semaphore>);
 
 impl Turns {

@@ -12,14 +12,14 @@ use actix_web::{
 };
 use ring::digest::{SHA256, digest};
 
-use crate::authentication::REFRESH;
+use crate::authentication::is_refresh;
 
 /// Answers 304 to a refresh if the page is what its client has.
 pub(super) async fn without_what_is_known(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let known = request.headers().contains_key(REFRESH).then(|| IfNoneMatch::parse(&request).ok());
+    let known = is_refresh(request.request()).then(|| IfNoneMatch::parse(&request).ok());
     let answered = next.call(request).await?.map_into_boxed_body();
     let Some(known) = known.filter(|_| answered.status() == StatusCode::OK) else { return Ok(answered) };
     let (request, answer) = answered.into_parts();

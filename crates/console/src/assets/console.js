@@ -83,27 +83,38 @@ function isInUse(element) {
     || (!selection.isCollapsed && selection.containsNode(element, true));
 }
 
-// Replaces what has changed. Rows that came or went are only announced, so nothing jumps.
+// Replaces what has changed, but nothing that is in use: returns whether there was such. Rows that came or went are only
+// announced, so nothing jumps.
 function refresh(page) {
+  let isWhole = true;
   for (const old of document.querySelectorAll("[data-live][id]")) {
     const fresh = page.getElementById(old.id);
     if (!fresh) continue;
     localize(fresh);
     prepareCopies(fresh);
     if (old.tagName !== fresh.tagName) announce();
-    else if (old.dataset.live === "rows") refreshRows(old, fresh);
-    else if (!old.isEqualNode(fresh) && !isInUse(old)) old.replaceWith(document.adoptNode(fresh));
+    else if (old.dataset.live === "rows") isWhole = refreshRows(old, fresh) && isWhole;
+    else if (!old.isEqualNode(fresh)) isWhole = replaced(old, fresh) && isWhole;
   }
+  return isWhole;
+}
+
+function replaced(old, fresh) {
+  if (isInUse(old)) return false;
+  old.replaceWith(document.adoptNode(fresh));
+  return true;
 }
 
 function refreshRows(old, fresh) {
   const ids = (list) => [...list.children].map((row) => row.id).join();
   const isOther = ids(old) !== ids(fresh);
+  let isWhole = true;
   for (const row of [...fresh.children]) {
     const shown = document.getElementById(row.id);
-    if (shown && !shown.isEqualNode(row) && !isInUse(shown)) shown.replaceWith(document.adoptNode(row));
+    if (shown && !shown.isEqualNode(row)) isWhole = replaced(shown, row) && isWhole;
   }
   if (isOther) announce();
+  return isWhole;
 }
 
 // A later page stays as it is, whatever comes before it.
@@ -128,8 +139,7 @@ async function follow() {
       document.getElementById("ended").hidden = !isLoggedOut;
       if (isLoggedOut) return;
       if (!isUnchanged) {
-        refresh(page);
-        known = { address, tag };
+        known = refresh(page) ? { address, tag } : {};
       }
       loaded = new Date();
       wait = EVERY;

@@ -67,7 +67,11 @@ struct Ready {
 }
 
 const LOCK_READY: &str =
-    "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 200 FOR UPDATE SKIP LOCKED";
+    "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT $1 FOR UPDATE SKIP LOCKED";
+const WEBHOOKS: i32 = 200;
+/// A webhook whose step has failed comes after all others.
+const POSTPONE_FIRST: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id IN ( \
+       SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1 FOR UPDATE SKIP LOCKED)";
 
 const WAKE: &str = include_str!("wake_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
@@ -103,16 +107,29 @@ impl Ledger {
 
     /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
     /// and some 1,000 in all. Makes their deliveries due now and adds the jobs to the outbox. Returns `None` when
-    /// there is nothing to do. Any number of processes may call this.
+    /// there is nothing to do. Any number of processes may call this. If the statement fails, it is tried with one webhook,
+    /// and a webhook for which it fails is postponed: nobody waits for it.
     ///
     /// # Errors
-    /// When the database does not answer. Then nothing was taken.
+    /// When the database does not answer, or a statement has failed. Then nothing was taken.
     pub async fn jobs_wake(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
+        match self.jobs_wake_of(WEBHOOKS, per_second).await {
+            Err(LedgerError::Query(_)) => {}
+            done => return done,
+        }
+        let of_one = self.jobs_wake_of(1, per_second).await;
+        if let Err(LedgerError::Query(_)) = of_one {
+            self.run(async |conn| diesel::sql_query(POSTPONE_FIRST).execute(conn).await).await?;
+        }
+        of_one
+    }
+
+    async fn jobs_wake_of(&self, webhooks: i32, per_second: u16) -> Result<Option<Step>, LedgerError> {
         let most = i32::from(per_second);
         self.run(async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
-                let ready: Vec<Ready> = diesel::sql_query(LOCK_READY).load(conn).await?;
+                let ready: Vec<Ready> = diesel::sql_query(LOCK_READY).bind::<Int4, _>(webhooks).load(conn).await?;
                 if ready.is_empty() {
                     return Ok(None);
                 }

@@ -1,6 +1,6 @@
 //! Suspects: jobs that may crash dispatchers.
 
-use diesel::sql_types::{SmallInt, Uuid as SqlUuid};
+use diesel::sql_types::{Bool, SmallInt, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::DeliveryId;
 use uuid::Uuid;
@@ -20,9 +20,10 @@ batch_statement! {
 
 // A parked job that comes again all the same counts as begun at least once.
 batch_statement! {
-    CountTries -> (SmallInt,);
+    CountTries -> (SmallInt, Bool);
     suspect { delivery: Uuid => SqlUuid };
-    "SELECT CASE WHEN s.parked_as IS NULL THEN s.tries ELSE greatest(s.tries, 1::smallint) END \
+    "SELECT CASE WHEN s.parked_as IS NULL THEN s.tries ELSE greatest(s.tries, 1::smallint) END, \
+            s.parked_as IS NOT DISTINCT FROM 'unrecorded' \
       FROM suspect CROSS JOIN LATERAL (SELECT * FROM suspect_jobs WHERE delivery_id = suspect.delivery LIMIT 1) AS s \
       WHERE s.marked_at >= now() - interval '1 day'"
 }
@@ -48,15 +49,17 @@ impl Ledger {
         u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
     }
 
-    /// How often a job was marked and did not end: its process died, or still works on it. A mark counts for a day.
+    /// The number of times that a job was marked and did not end: its process died, or still works on it. The second value
+    /// is true if it was to be parked as `unrecorded`. A mark counts for a day.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn suspect_tries(&self, delivery: DeliveryId) -> Result<u16, LedgerError> {
+    pub async fn suspect_tries(&self, delivery: DeliveryId) -> Result<(u16, bool), LedgerError> {
         let statement = CountTries { delivery: vec![delivery.as_uuid()] };
-        let rows: Vec<(i16,)> = self.run(async |conn| statement.load(conn).await).await?;
-        let (tries,) = rows.into_iter().next().unwrap_or_default();
-        u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
+        let rows: Vec<(i16, bool)> = self.run(async |conn| statement.load(conn).await).await?;
+        let (tries, is_unrecorded) = rows.into_iter().next().unwrap_or_default();
+        let tries = u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })?;
+        Ok((tries, is_unrecorded))
     }
 
     /// Deletes the mark of a job that came to an end or did no harm for a while. A parked job stays parked.

@@ -86,8 +86,12 @@ impl Environment<'_> {
         self.services().push(("api-service", process));
     }
 
-    /// Starts one ingest and some dispatchers.
+    /// Starts one ingest and some dispatchers, and an API if there is none: it publishes held jobs.
     pub(crate) async fn start_all(&self, dispatchers: usize) {
+        let has_api = self.services().iter().any(|(name, _)| *name == "api-service");
+        if !has_api {
+            self.start_api().await;
+        }
         self.start("event-ingest").await;
         for _ in 0..dispatchers {
             self.start("dispatcher").await;

@@ -128,7 +128,6 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
         }
         Receivers::Silent => environment.webhooks_at(case.tenants, case.webhooks, &silent.url).await,
     };
-    environment.start_api().await;
     environment.start_warm(&quick).await;
     let load = environment.events(&quick, case.quick_size);
     let alone = environment.pace(&load, case.quick_per_second, ALONE).await;
