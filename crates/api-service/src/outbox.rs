@@ -9,10 +9,14 @@ use domain::{Job, Notice};
 use ledger::{Ledger, LedgerError, OutboxBatch};
 use tokio::sync::Notify;
 
+/// Held jobs are not published while more jobs than these wait on the slow queue: nobody would begin them.
+const CROWDED: u32 = 1_000;
+
 /// Shared by the handlers and the outbox relay.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     ledger: Ledger,
+    broker: Broker,
     publisher: Publisher,
     names: Names,
     /// Notified when a recovery begins.
@@ -27,7 +31,7 @@ impl Outbox {
     pub(crate) fn new(ledger: Ledger, broker: &Broker, publisher: Publisher) -> Self {
         let names = broker.names().clone();
         let (recoveries, activations, cancellations) = (Arc::default(), Arc::default(), Arc::default());
-        Self { ledger, publisher, names, recoveries, activations, cancellations }
+        Self { ledger, broker: broker.clone(), publisher, names, recoveries, activations, cancellations }
     }
 
     /// The same outbox, over another ledger's connections.
@@ -42,6 +46,12 @@ impl Outbox {
 
     pub(crate) fn is_open(&self) -> bool {
         self.publisher.check().is_ok()
+    }
+
+    /// Returns true if dispatchers leave published jobs on the slow queue, as they do while none runs.
+    pub(crate) async fn is_crowded(&self) -> bool {
+        let ready = self.broker.depth(&self.names.slow()).await;
+        ready.is_ok_and(|ready| ready.is_some_and(|jobs| jobs > CROWDED))
     }
 
     /// Publishes jobs of the outbox and deletes those that the broker has confirmed.

@@ -35,6 +35,13 @@ pub(crate) struct Message {
     pub(crate) place: Option<Place>,
 }
 
+impl Message {
+    /// The lane whose room the job uses. Without a place, it is in a long place or in the slow lane.
+    fn lane(&self) -> LaneKind {
+        if self.place.is_some() { self.receipt.lane } else { LaneKind::Slow }
+    }
+}
+
 /// The jobs that are under way in all lanes, with the messages to acknowledge when they are done. A job's own message
 /// comes first, then its duplicates.
 pub(crate) struct InFlight {
@@ -62,7 +69,7 @@ impl InFlight {
                 false
             }
             Entry::Vacant(entry) => {
-                self.gauge.of(message.receipt.lane).inc();
+                self.gauge.of(message.lane()).inc();
                 entry.insert(InFlightEntry::default()).messages.push_back(message);
                 true
             }
@@ -99,10 +106,12 @@ impl InFlight {
         (acks, later)
     }
 
-    /// Gives the place of a job back, for another one to be looked up.
+    /// Releases the place of a job, for another one to be looked up.
     pub(crate) fn leave_place(&self, job: Job) {
         if let Some(first) = self.jobs.lock().get_mut(&job).and_then(|entry| entry.messages.front_mut()) {
+            self.gauge.of(first.lane()).dec();
             first.place = None;
+            self.gauge.of(first.lane()).inc();
         }
     }
 
@@ -122,7 +131,7 @@ impl InFlight {
     pub(crate) fn finish(&self, job: Job) -> Vec<SharedAck> {
         let messages = self.jobs.lock().remove(&job).map(|entry| entry.messages).unwrap_or_default();
         if let Some(first) = messages.front() {
-            self.gauge.of(first.receipt.lane).dec();
+            self.gauge.of(first.lane()).dec();
         }
         messages.into_iter().map(|message| message.ack).collect()
     }
@@ -133,18 +142,17 @@ impl InFlight {
         let mut jobs = self.jobs.lock();
         let entry = jobs.get_mut(&job)?;
         entry.watched = None;
-        let Message { ack, receipt, place } = entry.messages.pop_front()?;
-        drop(place);
-        self.gauge.of(receipt.lane).dec();
-        let duplicate = entry.messages.front().map(|message| message.receipt);
+        let ended = entry.messages.pop_front()?;
+        self.gauge.of(ended.lane()).dec();
+        let duplicate = entry.messages.front().map(|message| (message.receipt, message.lane()));
         match duplicate {
-            Some(duplicate) => {
-                self.gauge.of(duplicate.lane).inc();
+            Some((_, lane)) => {
+                self.gauge.of(lane).inc();
             }
             None => {
                 jobs.remove(&job);
             }
         }
-        Some((ack, duplicate))
+        Some((ended.ack, duplicate.map(|(receipt, _)| receipt)))
     }
 }

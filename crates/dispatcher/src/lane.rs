@@ -35,13 +35,16 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// of an attempt. Without this limit, hundreds that waited would start together, and everybody would wait for their
 /// handshakes.
 const MOST_STARTING: u32 = 16;
+/// The same in the slow lane, for all tenants together: slots that were taken together are free together, ten seconds later.
+const MOST_STARTING_SLOW: usize = 2;
 /// The time for which an attempt counts as starting, unless it ends before.
 const STARTING_FOR: Duration = Duration::from_millis(5);
 
-/// KiB of long bodies that may be in memory: 48 of 256 KiB in the main lane, 8 in each half of the slow one. With
-/// what is read in batches, this is well below what a process may take.
+/// KiB of long bodies that may be in memory: 48 of 256 KiB in the main lane, 8 and 16 in the halves of the slow one. With
+/// what is read in batches, this is well below the memory of a process.
 const MAIN_KIB: u32 = 12 * 1024;
-const SLOW_KIB: u32 = 2 * 1024;
+const SILENT_KIB: u32 = 2 * 1024;
+const LATE_KIB: u32 = 4 * 1024;
 
 /// Attempts at a time of a webhook that does not answer.
 const OF_SILENT: u32 = 4;
@@ -89,6 +92,7 @@ pub(crate) struct Lanes {
     /// For attempts that have become slow in the main lane.
     long: Room,
     starting: Arc<Shares<TenantId>>,
+    starting_slow: Arc<Semaphore>,
     paces: Arc<Paces>,
 }
 
@@ -124,11 +128,17 @@ impl Place {
     }
 }
 
+/// The right to be starting.
+struct Start {
+    _of_tenant: Share<TenantId>,
+    _of_lane: Option<OwnedSemaphorePermit>,
+}
+
 /// The right to make an attempt. Dropping it gives it back.
 pub(crate) struct Admission {
     lanes: Arc<Lanes>,
     owner: Owner,
-    starting: Share<TenantId>,
+    starting: Start,
     slot: Part,
     /// True for a slot of the main lane.
     is_main: bool,
@@ -164,11 +174,15 @@ impl Lanes {
             },
             silent: Lane {
                 slots: Room::new(half.into(), OF_SILENT.min(of(half, 0.5)), of(half, slots.tenant_share)),
-                body_kib: bodies(SLOW_KIB),
+                body_kib: bodies(SILENT_KIB),
             },
-            late: Lane { slots: Room::new(half.into(), of(half, 0.5), of(half, 0.5)), body_kib: bodies(SLOW_KIB) },
+            late: Lane {
+                slots: Room::new(half.into(), of(half, 0.5), of(half, 0.5)),
+                body_kib: Room::new(LATE_KIB, LATE_KIB / 2, LATE_KIB / 2),
+            },
             long: Room::new(long.into(), of(long, 1.0 / 32.0), of(long, 0.125)),
             starting: Shares::new(MOST_STARTING),
+            starting_slow: Arc::new(Semaphore::new(MOST_STARTING_SLOW)),
             paces: Paces::new(),
         }
     }
@@ -217,6 +231,8 @@ impl Lanes {
                 None if self.places_are_scarce() => Err(Refusal::Places),
                 None => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
             },
+            // The rest is for webhooks of which nothing is known.
+            false if pace == Pace::Silent && lane.slots.is_nearly_full() => Err(Refusal::Slow),
             false if lane.slots.is_for_others(owner) => Err(Refusal::Slow),
             false => lane.slots.try_acquire(owner, 1).ok_or(Refusal::Slow),
         };
@@ -229,7 +245,12 @@ impl Lanes {
             }
             None => None,
         };
-        let starting = self.starting.acquire(owner.tenant, 1).await;
+        let of_tenant = self.starting.acquire(owner.tenant, 1).await;
+        let of_lane = match is_main {
+            true => None,
+            false => Arc::clone(&self.starting_slow).acquire_owned().await.ok(),
+        };
+        let starting = Start { _of_tenant: of_tenant, _of_lane: of_lane };
         Ok(Admission { lanes: Arc::clone(self), owner, starting, slot, is_main, body })
     }
 }

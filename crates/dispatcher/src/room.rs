@@ -57,10 +57,14 @@ impl Room {
         self.all.available_permits() * 2 < usize::try_from(self.whole).unwrap_or(usize::MAX)
     }
 
+    /// Returns true if less than a quarter is left.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.all.available_permits() * 4 < usize::try_from(self.whole).unwrap_or(usize::MAX)
+    }
+
     /// Returns true if less than a quarter is left, and the webhook has some: the rest is for others.
     pub(crate) fn is_for_others(&self, owner: Owner) -> bool {
-        self.of_webhooks.has_users(owner.webhook)
-            && self.all.available_permits() * 4 < usize::try_from(self.whole).unwrap_or(usize::MAX)
+        self.is_nearly_full() && self.of_webhooks.has_users(owner.webhook)
     }
 
     /// Waits for its share of the webhook, of the tenant, and of the whole. All wait in this order, so there is no

@@ -113,6 +113,7 @@ impl Relay {
             Work::Cancel => self.ledger.cancellation_step(None, pause).await,
             // These steps make jobs, which must be published.
             Work::Wake | Work::Recover if !self.outbox.is_open() => Ok(None),
+            Work::Wake if self.outbox.is_crowded().await => Ok(None),
             Work::Wake => self.ledger.jobs_wake(most).await,
             Work::Recover => self.ledger.recovery_step(most, pause, self.keep).await,
         }

@@ -1,6 +1,6 @@
 //! Held jobs: the ledger keeps them for slow receivers, and each comes back by itself, in fair parts, once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use end_to_end::{
     history::{held, made},
@@ -86,6 +86,9 @@ async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
     .await;
 }
 
+/// Each api-service looks for due jobs every quarter of a second.
+const SEVERAL_LOOKS: Duration = Duration::from_secs(2);
+
 /// Nobody has seen a success, and nobody remembers why the jobs were held: all processes are new, again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_arrives_although_every_process_is_replaced_in_the_middle() {
@@ -148,6 +151,40 @@ async fn a_paused_webhook_keeps_what_was_held_and_a_deleted_one_cancels_it() {
         admin.set_active(&paused.id, true).await;
         receiver.wait_for(20, LONG).await;
         assert_eq!(receiver.received_once().len(), 20);
+        nothing_is_held(&system).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_no_dispatcher_runs_jobs_stay_held() {
+    const EACH: usize = 1_500;
+    let settings = vec![("API__RECOVER_PER_SECOND", "2000".to_owned())];
+    System::prepared(Options { settings, ..Options::default() }, async |system| {
+        system.start(Service::Api).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        let admin = system.admin(tenant).await;
+        for path in ["/one", "/other"] {
+            let webhook = admin.create(&receiver.url(path), &["quote.closed"]).await;
+            made(&system, tenant, &webhook.id, EACH, "'pending'").await;
+            held(&system, &webhook.id).await;
+        }
+        let queue = system.names.slow();
+        eventually("the queue is crowded", LONG, || async {
+            (system.upstream.ready(&queue).await > 1_000).then_some(())
+        })
+        .await;
+        // As if much time had passed.
+        let waiting = "UPDATE held_webhooks SET wake_at = now(), batch = 1000000 RETURNING webhook_id";
+        assert_eq!(system.sql(waiting).await.len(), 2, "both have held jobs");
+        let looks = async || system.count("SELECT count(*) FROM held_webhooks WHERE wake_at <= now()").await;
+        let begun = Instant::now();
+        while begun.elapsed() < SEVERAL_LOOKS {
+            assert_eq!(looks().await, 2, "nobody publishes more");
+        }
+        system.start(Service::Dispatcher).await;
+        receiver.wait_for(2 * EACH, LONG).await;
+        assert_eq!(receiver.received_once().len(), 2 * EACH);
         nothing_is_held(&system).await;
     })
     .await;
