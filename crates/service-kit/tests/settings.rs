@@ -65,7 +65,7 @@ fn two_urls_are_enough() {
     assert_eq!((settings.api.sessions, &settings.api.introspection_url), (SessionBackEnd::Database, &None));
     assert_eq!(settings.api.introspection_timeout, Duration::from_secs(2));
     assert_eq!(settings.api.introspection_cache, Duration::from_secs(10));
-    assert_eq!((settings.api.rate_limit_per_minute, settings.api.rate_limit_burst), (0, 60));
+    assert_eq!((settings.api.rate_limit_per_minute, settings.api.rate_limit_burst), (600, 60));
     assert_eq!(settings.ops.listen, None);
     assert!(settings.secrets.keys.is_none());
     assert!(settings.signing.standard_webhooks);
