@@ -112,13 +112,13 @@ impl Authentication {
     /// administrator's, before anything is looked up if the session is known. `allowance` is what is left then.
     async fn administrator(&self, request: &HttpRequest, allowance: &mut Option<Allowance>) -> Result<Actor, ApiError> {
         let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
+        // Another site's page must not spend tokens.
+        if !request.method().is_safe() {
+            cross_site::check(request.headers())?;
+        }
         let hash = SessionHash::of(id);
         let mut pay = |known: Known| {
             let Some(limit) = &self.rate_limit else { return Ok(()) };
-            // Another site's page must not spend them.
-            if !request.method().is_safe() {
-                cross_site::check(request.headers())?;
-            }
             let payer = (known.tenant, (!known.is_admin).then(|| hash.clone()));
             let (left, wait) = limit.take(&payer, is_refresh(request));
             *allowance = Some(left);
@@ -134,9 +134,6 @@ impl Authentication {
         }
         if session.role != ADMIN {
             return Err(ApiError::NotAnAdmin);
-        }
-        if !request.method().is_safe() {
-            cross_site::check(request.headers())?;
         }
         Ok(Actor { tenant: session.tenant, user: session.user })
     }

@@ -35,8 +35,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// of an attempt. Without this limit, hundreds that waited would start together, and everybody would wait for their
 /// handshakes.
 const MOST_STARTING: u32 = 16;
-/// The same in the slow lane, for all tenants together: slots that were taken together are free together, ten seconds later.
-const MOST_STARTING_SLOW: usize = 2;
 /// The time for which an attempt counts as starting, unless it ends before.
 const STARTING_FOR: Duration = Duration::from_millis(5);
 
@@ -92,7 +90,6 @@ pub(crate) struct Lanes {
     /// For attempts that have become slow in the main lane.
     long: Room,
     starting: Arc<Shares<TenantId>>,
-    starting_slow: Arc<Semaphore>,
     paces: Arc<Paces>,
 }
 
@@ -128,17 +125,11 @@ impl Place {
     }
 }
 
-/// The right to be starting.
-struct Start {
-    _of_tenant: Share<TenantId>,
-    _of_lane: Option<OwnedSemaphorePermit>,
-}
-
 /// The right to make an attempt. Dropping it gives it back.
 pub(crate) struct Admission {
     lanes: Arc<Lanes>,
     owner: Owner,
-    starting: Start,
+    starting: Option<Share<TenantId>>,
     slot: Part,
     /// True for a slot of the main lane.
     is_main: bool,
@@ -182,14 +173,18 @@ impl Lanes {
             },
             long: Room::new(long.into(), of(long, 1.0 / 32.0), of(long, 0.125)),
             starting: Shares::new(MOST_STARTING),
-            starting_slow: Arc::new(Semaphore::new(MOST_STARTING_SLOW)),
             paces: Paces::new(),
         }
     }
 
-    /// Returns true if less than a sixteenth of the main lane's places is free: the bulk lane leaves a quarter.
-    fn places_are_scarce(&self) -> bool {
-        self.places.available_permits() * 16 < usize::try_from(self.main.slots.whole()).unwrap_or(usize::MAX)
+    /// Returns true if less than a sixteenth of the places is free for jobs that come by a lane. The bulk lane leaves a
+    /// quarter of the main one's.
+    fn places_are_scarce(&self, by: LaneKind) -> bool {
+        let (places, all) = match by {
+            LaneKind::Main | LaneKind::Bulk => (&self.places, self.main.slots.whole()),
+            LaneKind::Slow => (&self.slow_places, self.silent.slots.whole() + self.late.slots.whole()),
+        };
+        places.available_permits() * 16 < usize::try_from(all).unwrap_or(usize::MAX)
     }
 
     /// Waits for a place, then takes further free ones, up to `most` in all.
@@ -208,14 +203,18 @@ impl Lanes {
         places
     }
 
-    /// Admits an attempt: with a slot, with memory for its body if that is long, and with a start. A webhook that is slow
-    /// gets a slot of the slow lane immediately or is refused. So is one that is not trusted, while few long places are
-    /// free. Others wait for [`PATIENCE`] at most. The wait for a start has no limit, and comes last: the tenant's other
-    /// jobs wait for it.
+    /// Admits an attempt of a job that came by a lane: with a slot, and with memory for its body if that is long. A webhook
+    /// that is slow gets a slot of the slow lane immediately or is refused. So is one that is not trusted, while few long
+    /// places are free. Others wait for [`PATIENCE`] at most.
     ///
     /// # Errors
     /// What the job did not get.
-    pub(crate) async fn admit(self: &Arc<Self>, owner: Owner, long_body: Option<usize>) -> Result<Admission, Refused> {
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        owner: Owner,
+        by: LaneKind,
+        long_body: Option<usize>,
+    ) -> Result<Admission, Refused> {
         let pace = self.paces.of(owner.webhook);
         let (lane, is_main) = match pace {
             Pace::Late => (&self.late, false),
@@ -228,12 +227,14 @@ impl Lanes {
             true => match lane.slots.try_acquire(owner, 1) {
                 Some(slot) => Ok(slot),
                 // A job that waits holds a place, and others need it.
-                None if self.places_are_scarce() => Err(Refusal::Places),
+                None if self.places_are_scarce(by) => Err(Refusal::Places),
                 None => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
             },
             // The rest is for webhooks of which nothing is known.
             false if pace == Pace::Silent && lane.slots.is_nearly_full() => Err(Refusal::Slow),
             false if lane.slots.is_for_others(owner) => Err(Refusal::Slow),
+            // Otherwise new jobs would take each slot, and older ones would stay held.
+            false if by != LaneKind::Slow && lane.slots.is_last_of(owner) => Err(Refusal::Slow),
             false => lane.slots.try_acquire(owner, 1).ok_or(Refusal::Slow),
         };
         let refused = |refusal| Refused { refusal, waking: waking(pace) };
@@ -245,13 +246,7 @@ impl Lanes {
             }
             None => None,
         };
-        let of_tenant = self.starting.acquire(owner.tenant, 1).await;
-        let of_lane = match is_main {
-            true => None,
-            false => Arc::clone(&self.starting_slow).acquire_owned().await.ok(),
-        };
-        let starting = Start { _of_tenant: of_tenant, _of_lane: of_lane };
-        Ok(Admission { lanes: Arc::clone(self), owner, starting, slot, is_main, body })
+        Ok(Admission { lanes: Arc::clone(self), owner, starting: None, slot, is_main, body })
     }
 }
 
@@ -290,8 +285,10 @@ impl Admission {
         self.body.take()
     }
 
-    /// Begins to time the attempt: the wait for admission does not count.
-    pub(crate) fn begin(&self) -> Arc<Timed> {
+    /// Waits until the attempt may start, for as long as that takes, and begins to time the attempt. Nothing else may come
+    /// between this and the attempt: the tenant's other attempts wait for the start.
+    pub(crate) async fn begin(&mut self) -> Arc<Timed> {
+        self.starting = Some(self.lanes.starting.acquire(self.owner.tenant, 1).await);
         Arc::new(self.lanes.paces.begin(self.owner.webhook))
     }
 

@@ -18,7 +18,7 @@ use crate::{
     end::{DeadReason, End, Hold, NotAttempted, Retry, WhyHeld},
     holder::{Continue, Holding},
     in_flight::Receipt,
-    lane::{Admission, Lanes},
+    lane::{Admission, LaneKind, Lanes},
     look_up::{Found, LookUp},
     pace::Timed,
     room::{Owner, Part},
@@ -85,8 +85,9 @@ impl Line {
         };
         let delivery = self.judge(job, receipt, found).await?;
         let tries = self.suspects.tries(job, receipt).await?;
-        let (mut admission, turn) = self.admit(job, tries, &delivery).await?;
-        if admission.is_slow() {
+        let (mut admission, turn) = self.admit(job, receipt, tries, &delivery).await?;
+        // Its slot bounds it.
+        if admission.is_slow() || receipt.lane == LaneKind::Slow {
             self.shared.in_flight.leave_place(job);
         }
         self.suspects.note(job, receipt, tries, turn).await?;
@@ -98,7 +99,7 @@ impl Line {
                     let after = OffsetDateTime::now_utc() - delivery.occurred_at;
                     self.shared.metrics.first_attempt(receipt.lane, after.as_seconds_f64());
                 }
-                let timed = admission.begin();
+                let timed = admission.begin().await;
                 let body = with_room(body, admission.take_body(), &timed);
                 let attempt = pin!(self.sender.attempt(job, delivery, &secret, body));
                 let made = admission.spend(&timed, attempt, || self.shared.in_flight.leave_place(job)).await;
@@ -155,7 +156,13 @@ impl Line {
     }
 
     /// Waits for a suspect's turn, and for admission.
-    async fn admit(&self, job: Job, tries: u16, delivery: &LoadedDelivery) -> Result<(Admission, Option<Turn>), End> {
+    async fn admit(
+        &self,
+        job: Job,
+        receipt: Receipt,
+        tries: u16,
+        delivery: &LoadedDelivery,
+    ) -> Result<(Admission, Option<Turn>), End> {
         let owner = Owner { webhook: delivery.destination.webhook, tenant: delivery.destination.tenant };
         let long_body = match delivery.body {
             StoredBody::Here(_) => None,
@@ -163,7 +170,7 @@ impl Line {
         };
         let refused = |refused| hold(job, delivery, WhyHeld::Refused(refused));
         let turn = self.suspects.turn(tries).await.map_err(refused)?;
-        Ok((self.lanes.admit(owner, long_body).await.map_err(refused)?, turn))
+        Ok((self.lanes.admit(owner, receipt.lane, long_body).await.map_err(refused)?, turn))
     }
 
     /// Returns the delivery as it is now if it was read long ago and this attempt is still expected.

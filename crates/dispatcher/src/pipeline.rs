@@ -56,7 +56,6 @@ impl Pipeline {
             in_flight: InFlight::new(metrics.in_flight.clone()),
             metrics: metrics.clone(),
             parks: parks(),
-            parking: tokio::sync::Mutex::default(),
             keep: retention.keep,
             abandon: CancellationToken::new(),
             broken: CancellationToken::new(),

@@ -67,6 +67,11 @@ impl Room {
         self.is_nearly_full() && self.of_webhooks.has_users(owner.webhook)
     }
 
+    /// Returns true if the webhook has a last part left of several.
+    pub(crate) fn is_last_of(&self, owner: Owner) -> bool {
+        self.of_webhooks.is_last(owner.webhook)
+    }
+
     /// Waits for its share of the webhook, of the tenant, and of the whole. All wait in this order, so there is no
     /// deadlock. `lack` says what is waited for.
     pub(crate) async fn acquire(&self, owner: Owner, amount: u32, lack: &mut Lack) -> Part {

@@ -7,7 +7,7 @@ use domain::RetrySchedule;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError};
 use service_kit::until_done;
-use tokio::{sync::Mutex, time::sleep};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{abandoned::Abandoned, alarm::Alarm, in_flight::InFlight, metrics::Metrics};
@@ -18,10 +18,8 @@ pub(crate) struct Shared {
     pub(crate) schedule: RetrySchedule,
     pub(crate) in_flight: InFlight,
     pub(crate) metrics: Metrics,
-    /// Counts the jobs that are parked for the data of their rows.
-    pub(crate) parks: DefaultDirectRateLimiter,
-    /// One of these jobs is tried at a time.
-    pub(crate) parking: Mutex<()>,
+    /// Counts the jobs that are parked for the data of their rows. One of them is tried at a time.
+    pub(crate) parks: Mutex<DefaultDirectRateLimiter>,
     /// How long the ledger keeps a delivery.
     pub(crate) keep: Duration,
     /// Cancelled when the shutdown's deadline has passed.
@@ -33,12 +31,9 @@ pub(crate) struct Shared {
 /// The maximum of jobs that are parked for the data of their rows, for each process and minute.
 const PARKED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
 
-/// The pause until a job is tried again that may not be parked.
-const TRIED_AGAIN: Duration = Duration::from_secs(6);
-
 /// Counts the jobs that are parked for the data of their rows.
-pub(crate) fn parks() -> DefaultDirectRateLimiter {
-    RateLimiter::direct(Quota::per_minute(PARKED_PER_MINUTE))
+pub(crate) fn parks() -> Mutex<DefaultDirectRateLimiter> {
+    Mutex::new(RateLimiter::direct(Quota::per_minute(PARKED_PER_MINUTE)))
 }
 
 impl Shared {
@@ -76,7 +71,7 @@ impl Shared {
 
     /// Tries the step of one job whose row seems to be at fault. Returns the fault if it fails again: the job is to be
     /// parked. Ten jobs a minute are. Others wait here with their places, so that the process stops in the end, and are
-    /// tried again: the fault may be another one than theirs.
+    /// tried again then: the fault may be another one than theirs.
     pub(crate) async fn alone<T, F>(
         &self,
         what: &str,
@@ -85,19 +80,17 @@ impl Shared {
     where
         F: Future<Output = Result<T, LedgerError>>,
     {
-        let _turn = self.abandon.run_until_cancelled(self.parking.lock()).await.ok_or(Abandoned)?;
-        loop {
-            match self.until_judged(what, &mut step).await? {
-                Err(fault) if self.parks.check().is_ok() => return Ok(Err(fault)),
-                Err(fault) => tracing::error!(
-                    fault,
-                    "{what} fails by the data of more than {PARKED_PER_MINUTE} jobs a minute: others wait. See the dead jobs \
-                     (webhookctl dead list)"
-                ),
-                done => return Ok(done),
-            }
-            self.abandon.run_until_cancelled(sleep(TRIED_AGAIN)).await.ok_or(Abandoned)?;
+        let parks = self.abandon.run_until_cancelled(self.parks.lock()).await.ok_or(Abandoned)?;
+        match self.until_judged(what, &mut step).await? {
+            Err(fault) if parks.check().is_err() => tracing::error!(
+                fault,
+                "{what} fails by the data of more than {PARKED_PER_MINUTE} jobs a minute: others wait. See the dead jobs \
+                 (webhookctl dead list)"
+            ),
+            done => return Ok(done),
         }
+        self.abandon.run_until_cancelled(parks.until_ready()).await.ok_or(Abandoned)?;
+        self.until_judged(what, &mut step).await
     }
 
     /// Asks the ledger until it answers, or says that a row's own data is at fault.

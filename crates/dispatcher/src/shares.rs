@@ -59,6 +59,11 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         self.keys.lock().contains_key(&key)
     }
 
+    /// Returns true if no more than one of several parts of the key's share is left.
+    pub(crate) fn is_last(&self, key: K) -> bool {
+        self.limit > 1 && self.keys.lock().get(&key).is_some_and(|seats| seats.free.available_permits() <= 1)
+    }
+
     fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
         let mut keys = self.keys.lock();
         let seats = keys.entry(key).or_insert_with(|| Seats {

@@ -76,6 +76,8 @@ impl Ledger {
         let probe = async {
             let mut client = client(&self.config.url, self.config.application_name, self.config.patience).await.ok()?;
             let transaction = client.transaction().await.ok()?;
+            // A server that is out of transaction ids says so by the class of a row's own errors.
+            transaction.batch_execute("SELECT pg_current_xact_id()").await.ok()?;
             let failed = transaction.query_typed(&text.finish(), &statement.arrays()).await.err()?;
             tracing::debug!(error = failed.source(), "a statement fails again");
             failed.code().map(|code| code.code().to_owned())

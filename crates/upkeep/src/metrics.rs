@@ -24,6 +24,7 @@ pub struct Metrics {
     partitions_ahead: Gauge,
     days: Counter,
     rows: Counter,
+    ended: Counter,
 }
 
 /// Shows that this process leads, until it is dropped.
@@ -40,7 +41,7 @@ impl Metrics {
                 drop(counters.get_or_create(&[(label, *value)]));
             }
         }
-        let Self { leader, passes, jobs, oldest_overdue, partitions_ahead, days, rows } = metrics.clone();
+        let Self { leader, passes, jobs, oldest_overdue, partitions_ahead, days, rows, ended } = metrics.clone();
         registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);
         registry.register("webhooks_reconcile_passes", "Comparisons of the ledger with the queues, by result", passes);
         registry.register("webhooks_reconcile_jobs", "Jobs enqueued again from the ledger, by cause", jobs);
@@ -56,6 +57,11 @@ impl Metrics {
         );
         registry.register("webhooks_retention_days", "Days whose partitions were dropped", days);
         registry.register("webhooks_retention_rows", "Deliveries and events deleted one by one", rows);
+        registry.register(
+            "webhooks_retention_ended",
+            "Deliveries deleted while they were held for slow receivers",
+            ended,
+        );
         metrics
     }
 
@@ -82,6 +88,10 @@ impl Metrics {
 
     pub(crate) fn day_dropped(&self) {
         self.days.inc();
+    }
+
+    pub(crate) fn ended(&self, deliveries: u64) {
+        self.ended.inc_by(deliveries);
     }
 
     pub(crate) fn rows_deleted(&self, rows: u64) {

@@ -92,8 +92,9 @@ impl<'a> Retention<'a> {
     }
 
     async fn clean(&mut self, leader: &mut Leader, cleaning: &Cleaning) -> Result<u32, LedgerError> {
-        if let Some(Cleaned { rows, rest }) = tolerate("cleaning", leader.clean(cleaning).await)? {
+        if let Some(Cleaned { rows, ended, rest }) = tolerate("cleaning", leader.clean(cleaning).await)? {
             self.metrics.rows_deleted(rows);
+            self.metrics.ended(ended);
             self.rest.extend(rest.map(Work::Clean));
         }
         Ok(Cleaning::ROWS)

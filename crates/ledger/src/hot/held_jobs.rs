@@ -69,9 +69,15 @@ struct Ready {
 const LOCK_READY: &str =
     "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT $1 FOR UPDATE SKIP LOCKED";
 const WEBHOOKS: i32 = 200;
-/// A webhook whose step has failed comes after all others.
-const POSTPONE_FIRST: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id IN ( \
-       SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1 FOR UPDATE SKIP LOCKED)";
+/// A job that fails alone waits no longer, so that others of its webhook come next. Lost-job detection publishes it, and a
+/// dispatcher parks it if its row is at fault. Its webhook comes after all others.
+const SET_ASIDE: &str = "WITH first AS ( \
+       UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id IN ( \
+           SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1 FOR UPDATE SKIP LOCKED) \
+       RETURNING webhook_id) \
+     DELETE FROM held_jobs WHERE (webhook_id, delivery_id) IN ( \
+       SELECT h.webhook_id, h.delivery_id FROM held_jobs AS h JOIN first ON first.webhook_id = h.webhook_id \
+       ORDER BY h.webhook_id, h.delivery_id LIMIT 1 FOR UPDATE OF h SKIP LOCKED)";
 
 const WAKE: &str = include_str!("wake_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
@@ -108,18 +114,20 @@ impl Ledger {
     /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
     /// and some 1,000 in all. Makes their deliveries due now and adds the jobs to the outbox. Returns `None` when
     /// there is nothing to do. Any number of processes may call this. If the statement fails, it is tried with one webhook,
-    /// and a webhook for which it fails is postponed: nobody waits for it.
+    /// and with its oldest job alone. If that fails as well, the job is held no longer.
     ///
     /// # Errors
     /// When the database does not answer, or a statement has failed. Then nothing was taken.
     pub async fn jobs_wake(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
-        match self.jobs_wake_of(WEBHOOKS, per_second).await {
-            Err(LedgerError::Query(_)) => {}
-            done => return done,
+        for (webhooks, most) in [(WEBHOOKS, per_second), (1, per_second)] {
+            match self.jobs_wake_of(webhooks, most).await {
+                Err(LedgerError::Query(_)) => {}
+                done => return done,
+            }
         }
-        let of_one = self.jobs_wake_of(1, per_second).await;
+        let of_one = self.jobs_wake_of(1, 1).await;
         if let Err(LedgerError::Query(_)) = of_one {
-            self.run(async |conn| diesel::sql_query(POSTPONE_FIRST).execute(conn).await).await?;
+            self.run(async |conn| diesel::sql_query(SET_ASIDE).execute(conn).await).await?;
         }
         of_one
     }

@@ -1,15 +1,15 @@
 -- Takes held jobs of active webhooks whose time has come, the oldest of each first, at most $1 of a webhook and some 1,000
--- in all. Returns their deliveries.
+-- in all. Webhooks that have waited longest come first. Returns their deliveries.
 --
 -- The caller has locked the rows of the webhooks $2: this statement, which begins later, sees all that was held before.
 -- Four times as many jobs of a webhook are taken a second later, unless one of these has to be held again before
 -- (`hold_jobs.sql`).
 WITH ready AS MATERIALIZED (
-    SELECT webhook_id, least(batch, $1) AS batch FROM held_webhooks WHERE webhook_id = ANY ($2)
+    SELECT webhook_id, wake_at, least(batch, $1) AS batch FROM held_webhooks WHERE webhook_id = ANY ($2)
 )
 , due AS MATERIALIZED (
     SELECT * FROM (
-        SELECT *, sum(batch) OVER (ORDER BY batch, webhook_id) - batch AS before FROM ready
+        SELECT *, sum(batch) OVER (ORDER BY wake_at, webhook_id) - batch AS before FROM ready
     ) AS r WHERE before < 1000
 )
 , active AS MATERIALIZED (

@@ -1,4 +1,5 @@
-//! Retention: deletes what is too old to keep. Never deletes what still waits, and locks nothing for long.
+//! Retention: deletes what is too old to keep, and locks nothing for long. Never deletes what still waits, except a delivery
+//! that was held for a slow receiver for as long as history is kept.
 
 use std::time::Duration;
 
@@ -78,6 +79,8 @@ type EventKey = (OffsetDateTime, Uuid, Uuid, String);
 pub struct Cleaned {
     /// Deleted deliveries and events. Attempts are not counted.
     pub rows: u64,
+    /// Those of them that were held for slow receivers.
+    pub ended: u64,
     /// What remains to be done.
     pub rest: Option<Cleaning>,
 }
@@ -132,6 +135,8 @@ struct DeliveriesChunk {
     looked: i64,
     #[diesel(sql_type = BigInt)]
     gone: i64,
+    #[diesel(sql_type = BigInt)]
+    ended: i64,
 }
 
 #[derive(QueryableByName)]
@@ -245,24 +250,26 @@ impl Leader {
         Ok(cleanings)
     }
 
-    /// Takes one step of a cleaning: deletes finished deliveries with their attempts, then events without deliveries.
+    /// Takes one step of a cleaning: deletes deliveries with their attempts, then events without deliveries. Deletes a
+    /// delivery that is finished, or that is held for a slow receiver since before the cleaning's time.
     ///
     /// # Errors
     /// When the database does not answer, or a row is locked. The step can be taken again.
     pub async fn clean(&mut self, cleaning: &Cleaning) -> Result<Cleaned, LedgerError> {
-        let (gone, cursor) = match &cleaning.cursor {
+        let (gone, ended, cursor) = match &cleaning.cursor {
             Cursor::Deliveries(after) => self.clean_deliveries(cleaning, *after).await?,
             Cursor::Events(after) => self.clean_events(cleaning, after).await?,
         };
         let rest = cursor.map(|cursor| Cleaning { cursor, ..cleaning.clone() });
-        Ok(Cleaned { rows: u64::try_from(gone).unwrap_or_default(), rest })
+        let rows = |count: i64| u64::try_from(count).unwrap_or_default();
+        Ok(Cleaned { rows: rows(gone), ended: rows(ended), rest })
     }
 
     async fn clean_deliveries(
         &mut self,
         Cleaning { part, before, .. }: &Cleaning,
         after: Uuid,
-    ) -> Result<(i64, Option<Cursor>), LedgerError> {
+    ) -> Result<(i64, i64, Option<Cursor>), LedgerError> {
         let clean = format!(include_str!("clean_deliveries.sql"), part = part, rows = CHUNK);
         let chunk = diesel::sql_query(clean).bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(*before);
         let chunk: DeliveriesChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
@@ -270,14 +277,14 @@ impl Leader {
             Some(cursor) if chunk.looked == CHUNK => Cursor::Deliveries(cursor),
             _ => Cursor::Events((ANCIENT, Uuid::nil(), Uuid::nil(), String::new())),
         };
-        Ok((chunk.gone, Some(cursor)))
+        Ok((chunk.gone, chunk.ended, Some(cursor)))
     }
 
     async fn clean_events(
         &mut self,
         Cleaning { part, before, .. }: &Cleaning,
         (at, id, tenant, event_type): &EventKey,
-    ) -> Result<(i64, Option<Cursor>), LedgerError> {
+    ) -> Result<(i64, i64, Option<Cursor>), LedgerError> {
         let clean = format!(include_str!("clean_events.sql"), part = part, rows = CHUNK);
         let chunk = diesel::sql_query(clean)
             .bind::<Timestamptz, _>(at)
@@ -288,7 +295,7 @@ impl Leader {
         let chunk: EventsChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
         let cursor = chunk.occurred_at.zip(chunk.id).zip(chunk.tenant_id).zip(chunk.event_type);
         let cursor = cursor.map(|(((at, id), tenant), event_type)| Cursor::Events((at, id, tenant, event_type)));
-        Ok((chunk.gone, cursor.filter(|_| chunk.looked == CHUNK)))
+        Ok((chunk.gone, 0, cursor.filter(|_| chunk.looked == CHUNK)))
     }
 }
 

@@ -8,6 +8,7 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
+use ledger::{Held, Waking};
 use uuid::Uuid;
 
 use crate::isolation::{LONG, answering_after, events, hanging, now_and_then_slow, options, recorded};
@@ -152,6 +153,52 @@ async fn a_paused_webhook_keeps_what_was_held_and_a_deleted_one_cancels_it() {
         receiver.wait_for(20, LONG).await;
         assert_eq!(receiver.received_once().len(), 20);
         nothing_is_held(&system).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        system.stop(Service::Api).await;
+        made(&system, tenant, &webhook.id, 2, "'pending'").await;
+        held(&system, &webhook.id).await;
+        system
+            .sql("UPDATE held_webhooks SET batch = 1600, woken_at = now(), wake_at = now() + interval '1 second'")
+            .await;
+        let delivery: Uuid = system
+            .sql(
+                "DELETE FROM held_jobs WHERE delivery_id = (SELECT min(delivery_id::text)::uuid FROM held_jobs) \
+             RETURNING delivery_id::text",
+            )
+            .await[0]
+            .get::<_, &str>(0)
+            .parse()
+            .unwrap();
+        let webhook: Uuid = webhook.id.parse().unwrap();
+        let waking = Waking { batch: 1, pause: Duration::from_secs(3) };
+        let hold = async |is_again| {
+            let job = Held {
+                webhook: webhook.into(),
+                delivery: delivery.into(),
+                handed_out: 0,
+                is_again,
+                waking: Some(waking),
+            };
+            system.ledger_as("holds", 1).jobs_hold(&[job]).await.unwrap();
+            let row =
+                system.sql("SELECT batch, extract(epoch FROM wake_at - woken_at)::integer FROM held_webhooks").await;
+            (row[0].get::<_, i32>(0), row[0].get::<_, i32>(1))
+        };
+        assert_eq!(hold(false).await, (1600, 1), "a new job says nothing of those that come back");
+        assert_eq!(hold(true).await, (100, 3));
+        for _ in 0..3 {
+            hold(true).await;
+        }
+        assert_eq!(hold(true).await, (1, 3), "never none");
     })
     .await;
 }

@@ -75,6 +75,39 @@ async fn a_day_in_which_something_waits_is_cleaned_of_everything_else_and_goes_o
     .await;
 }
 
+/// Otherwise a webhook that is dead for ever would keep all days.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_that_was_held_for_a_slow_receiver_for_as_long_as_history_is_kept_ends() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let (mut leader, old) = (leader(&system).await, (today() - DAY * 40).date());
+        leader.partitions_ensure(old).await.unwrap();
+        subscribed.past(&system, 20, "pending", OLD, OLD).await;
+        subscribed.past(&system, 5, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
+        let hold = "INSERT INTO held_jobs (webhook_id, delivery_id, reason, held_at) SELECT webhook_id, id, 'slow', created_at FROM deliveries";
+        system.sql(hold).await;
+        let mut cleaned = async || {
+            let cleaned = leader.clean(&Cleaning::of_day(old.into(), today() - KEEP)).await.unwrap();
+            assert_eq!(cleaned.rows, cleaned.ended);
+            cleaned.ended
+        };
+        assert_eq!(cleaned().await, 0, "the webhook was changed since, for example activated");
+        system.sql("UPDATE webhooks SET updated_at = now() - interval '40 days', is_active = false").await;
+        assert_eq!(cleaned().await, 0, "a pause is no end");
+        system.sql("UPDATE webhooks SET is_active = true").await;
+        let newest = "WHERE delivery_id = (SELECT delivery_id FROM held_jobs ORDER BY delivery_id DESC LIMIT 1)";
+        system.sql(&format!("UPDATE held_jobs SET held_at = now() {newest}")).await;
+        assert_eq!(cleaned().await, 24, "one was tried lately");
+        system.sql("UPDATE held_jobs SET held_at = now() - interval '40 days', reason = 'paused'").await;
+        assert_eq!(cleaned().await, 0, "its reason is a pause");
+        system.sql("UPDATE held_jobs SET reason = 'slow'").await;
+        assert_eq!(cleaned().await, 1);
+        assert_eq!(rows(&system, "held_jobs").await, 0);
+        drop_day(&mut leader, old).await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_day_is_searched_in_bounded_steps_to_its_very_last_delivery() {
     System::prepared(options(), async |system| {

@@ -79,7 +79,7 @@ impl Ledger {
                     let update = diesel::update(one).set((change.row(), webhooks::updated_at.eq(diesel::dsl::now)));
                     update.execute(conn).await?;
                     change.tell(conn, actor, id, &before).await?;
-                    if change.is_active == Some(true) {
+                    if change.is_active == Some(true) && !before.is_active {
                         wake_all(conn, id.as_uuid()).await?;
                     }
                     shown(conn, tenant, id).await
