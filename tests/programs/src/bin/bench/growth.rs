@@ -1,7 +1,7 @@
 //! Measures that the cost of a delivery does not grow with the history, the number of webhooks or a backlog.
 
 mod backlog;
-mod history;
+pub(crate) mod history;
 
 pub(crate) use backlog::measure as with_backlog;
 

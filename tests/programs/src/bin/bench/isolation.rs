@@ -1,6 +1,8 @@
 //! One tenant cannot slow another (crates/README.md, fairness). Measures a healthy tenant's latency alone, and beside a
-//! tenant whose receivers hang, and beside many tenants whose receivers fail together.
+//! tenant whose receivers hang, and beside many tenants whose receivers fail together. `CASES='b d'` measures these alone,
+//! and case h, which takes ten minutes, is measured only if it is named.
 
+mod further;
 mod platform;
 
 use std::time::Duration;
@@ -37,11 +39,22 @@ const TROUBLES: [Trouble; 2] = [
 
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Vec::new();
-    let troubles = if std::env::var_os("CASES").is_some() { &[][..] } else { &TROUBLES };
+    let names = std::env::var("CASES").unwrap_or_default();
+    let troubles = if names.is_empty() { &TROUBLES[..] } else { &[] };
     for trouble in troubles {
         figures.extend(Environment::with(bench, &[], async |environment| beside(environment, trouble).await).await);
     }
-    figures.extend(platform::measure(bench).await);
+    figures.extend(platform::measure(bench, &names).await);
+    let is_named = |name: &str| names.split(' ').any(|one| one == name);
+    if names.is_empty() || is_named("g") {
+        figures.extend(further::restarts(bench).await);
+    }
+    if is_named("h") {
+        figures.extend(further::slow_but_well(bench).await);
+    }
+    if names.is_empty() || is_named("i") {
+        figures.extend(further::flooded_api(bench).await);
+    }
     figures
 }
 
