@@ -54,7 +54,7 @@ unit: toolchain ## Run the tests that need no server: of each crate's decisions,
 	@cargo test --workspace --no-fail-fast --lib --bin webhookctl $(WITHOUT_SERVERS:%=--test %)
 	@cargo test -p signing --doc
 
-it: toolchain ## Run the end-to-end tests whose names contain T (make it T=retries); the servers stay up
+it: toolchain ## Run the end-to-end tests of a subject, or whose names contain T (make it T=retries); the servers stay up
 	@$(STACK) up >/dev/null
 	@RUST_TEST_THREADS=$(THREADS) deploy/local/it '$(T)'
 
@@ -68,7 +68,7 @@ clean: ## Stop the stack and remove its data and everything built
 ##@ Check
 
 lint: toolchain ## Check format, clippy, documentation, scripts, and the English of added lines
-	@deploy/local/tools shellcheck
+	@deploy/local/tools shellcheck english
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
@@ -102,8 +102,8 @@ api-fuzz: toolchain ## Run schemathesis over the whole API, and fail on any answ
 	@$(WITH_STACK) $(SHELL) -euc 'cargo build $(SERVICES); deploy/local/api-fuzz'
 
 accessibility: toolchain ## Let axe-core judge every page of the console, in both themes, wide and narrow
-	@deploy/local/tools chromium axe
-	@$(WITH_STACK) $(SHELL) -euc 'AXE_CORE=$${STACK_DIR:-$$PWD/.local}/axe/node_modules/axe-core/axe.min.js \
+	@SKIP= deploy/local/tools chromium axe
+	@SKIP= $(WITH_STACK) $(SHELL) -euc 'AXE_CORE=$${STACK_DIR:-$$PWD/.local}/axe/node_modules/axe-core/axe.min.js \
 	  deploy/local/it console::pictures'
 
 compat: toolchain ## Test on RabbitMQ 4 and PostgreSQL 17, as root, and write what passed (make compat ARGS='demo retries storm' runs parts)
@@ -133,8 +133,8 @@ openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
 	@mv target/openapi.json proto-schemas/openapi.json
 
 pictures: toolchain ## Make the README's pictures of the console anew
-	@deploy/local/tools chromium
-	@$(WITH_STACK) deploy/local/it console::pictures
+	@SKIP= deploy/local/tools chromium
+	@SKIP= $(WITH_STACK) deploy/local/it console::pictures
 	@cp target/console/webhooks-1200-light.png crates/console/pictures/webhooks.png
 	@cp target/console/webhook-1200-dark.png crates/console/pictures/webhook.png
 

@@ -1,17 +1,12 @@
 //! Databases of tests: copies of a template that is migrated once.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    hash::{DefaultHasher, Hash, Hasher},
-    path::Path,
-};
+use std::collections::BTreeMap;
 
 use ledger::{Ledger, LedgerConfig};
 use parking_lot::Mutex;
 use tokio_postgres::{Client, NoTls, Row};
 
-use crate::{outsider::sql, servers::repository};
+use crate::outsider::sql;
 
 /// The advisory lock of whoever makes the template.
 const LOCK: i64 = 0x7e57;
@@ -39,8 +34,16 @@ pub fn with_database(url: &str, database: &str) -> String {
     format!("{server}/{database}{parameters}")
 }
 
-/// The name of the migrated template on a server, made by the first test that needs it. A template of other migrations
-/// or of another day is dropped: the schema has a partition for each day.
+/// Databases that earlier runs have left: templates of past days, and databases of tests that were interrupted. Other runs
+/// may use younger ones.
+const LEFT: &str = "SELECT datname FROM pg_database WHERE datname = 'e2e_template_new' \
+     UNION ALL SELECT datname FROM pg_database WHERE datname ~ '^e2e_template_[0-9a-f]+_[0-9]+$' \
+         AND right(datname, 8) < to_char(now() AT TIME ZONE 'utc' - interval '1 day', 'YYYYMMDD') \
+     UNION ALL SELECT datname FROM pg_database WHERE datname ~ '^e2e_[0-9a-f]{14}$' \
+         AND ('x' || substr(datname, 5, 8))::bit(32)::bigint < extract(epoch FROM now()) - 6 * 60 * 60";
+
+/// The name of the migrated template on a server, made by the first test that needs it. It is of one day: the schema has a
+/// partition for each day. Whoever makes it drops what earlier runs have left.
 async fn template(server: &str) -> String {
     let mut templates = TEMPLATES.lock().await;
     if let Some(name) = templates.get(server) {
@@ -49,12 +52,11 @@ async fn template(server: &str) -> String {
     let session = Session::open(server).await;
     session.rows(&format!("SELECT pg_advisory_lock({LOCK})")).await;
     let today: String = session.rows("SELECT to_char(now() AT TIME ZONE 'utc', 'YYYYMMDD')").await[0].get(0);
-    let name = format!("e2e_template_{:016x}_{today}", migrations());
-    let found = session.rows("SELECT datname FROM pg_database WHERE datname LIKE 'e2e\\_template\\_%'").await;
-    let found: Vec<String> = found.iter().map(|row| row.get(0)).collect();
-    if !found.contains(&name) {
-        for old in found {
-            session.rows(&format!("DROP DATABASE {old} WITH (FORCE)")).await;
+    let name = format!("e2e_template_{}_{today}", env!("SCHEMA"));
+    let is_there = session.rows(&format!("SELECT 1 FROM pg_database WHERE datname = '{name}'")).await;
+    if is_there.is_empty() {
+        for left in session.rows(LEFT).await {
+            session.rows(&format!("DROP DATABASE {} WITH (FORCE)", left.get::<_, &str>(0))).await;
         }
         let unfinished = "e2e_template_new";
         session.rows(&format!("CREATE DATABASE {unfinished}")).await;
@@ -74,26 +76,6 @@ async fn migrate(url: &str) {
     };
     let ledger = Ledger::new(&config).expect("the URL is good");
     ledger.migrate().await.expect("the database can be migrated");
-}
-
-/// A fingerprint of all that makes the schema.
-fn migrations() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hash_below(&repository().join("crates/ledger"), &mut hasher);
-    hasher.finish()
-}
-
-fn hash_below(folder: &Path, hasher: &mut DefaultHasher) {
-    let mut paths: Vec<_> =
-        fs::read_dir(folder).expect("it is a folder").map(|entry| entry.expect("it can be read").path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            hash_below(&path, hasher);
-        } else {
-            (&path, fs::read(&path).expect("it can be read")).hash(hasher);
-        }
-    }
 }
 
 /// A session with a database.

@@ -9,6 +9,8 @@ use std::{
 
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
+use crate::tools::stack_folder;
+
 /// The repository's folder.
 #[must_use]
 pub fn repository() -> PathBuf {
@@ -31,7 +33,7 @@ impl Servers {
     /// When there are none.
     #[must_use]
     pub fn shared() -> Self {
-        let stack = repository().join(".local/env");
+        let stack = stack_folder().join("env");
         let find = |name: &str| std::env::var(name).ok().or_else(|| from_env_file(&stack, name));
         match (find("DATABASE_URL"), find("AMQP_URL")) {
             (Some(database_url), Some(amqp_url)) => Self { database_url, amqp_url },
@@ -95,6 +97,8 @@ impl PrivateServers {
     /// The pair that the tests of this program share, one at a time. Both servers run, whatever the last test did.
     pub async fn borrow() -> MutexGuard<'static, Self> {
         let servers = BORROWED.get_or_init(async || Mutex::new(Self::start())).await.lock().await;
+        servers.thaw_anyway(Server::Postgres);
+        servers.thaw_anyway(Server::Rabbitmq);
         servers.stack(&["up", "--private"]);
         servers
     }

@@ -25,7 +25,7 @@ use crate::{
     database::{self, Sessions, with_database},
     outsider::{Outsider, sql},
     receiver::TestCa,
-    servers::Servers,
+    servers::{Servers, repository},
     wait::{SOON, eventually, eventually_ok},
 };
 
@@ -78,7 +78,6 @@ pub struct System {
     ledger: Ledger,
     /// Where connections live. The shared system outlives the runtimes of its tests.
     home: Handle,
-    schedule: String,
     admin_url: String,
     database: String,
     folder: PathBuf,
@@ -147,7 +146,9 @@ impl System {
     }
 
     async fn prepare(options: Options) -> Self {
-        let tag = Uuid::new_v4().simple().to_string()[..12].to_owned();
+        // By its time, a later run recognises what an interrupted one has left (`database.rs`).
+        let (now, random) = (OffsetDateTime::now_utc().unix_timestamp(), Uuid::new_v4().simple().to_string());
+        let tag = format!("{now:08x}{}", &random[..6]);
         Self::prepare_as(&tag, options).await
     }
 
@@ -172,7 +173,7 @@ impl System {
         };
         let ledger = Ledger::new(&config).expect("the URL is good");
         let names = Names::new(&prefix, &format!("{prefix}.business"));
-        let folder = std::env::temp_dir().join(&prefix);
+        let folder = repository().join("target/tests").join(format!("{prefix}-{}", std::process::id()));
         let ca = TestCa::new();
         let mut variables = HashMap::new();
         let mut set = |name: &str, value: &str| variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
@@ -203,7 +204,6 @@ impl System {
             database_url,
             amqp_url,
             ledger,
-            schedule: options.schedule.to_owned(),
             admin_url,
             database,
             folder,
@@ -363,8 +363,7 @@ impl System {
     /// The retry queues, one for each gap of the schedule.
     #[must_use]
     pub fn retry_queues(&self) -> Vec<String> {
-        let schedule: domain::RetrySchedule = self.schedule.parse().expect("the schedule is good");
-        schedule.gaps().into_iter().map(|gap| self.names.retry(gap)).collect()
+        self.settings().retry.schedule.gaps().into_iter().map(|gap| self.names.retry(gap)).collect()
     }
 
     /// The generations that the ledger knows. Each has a queue that stands for the broker's disk.
@@ -378,7 +377,11 @@ impl System {
 
     /// Makes the ledger expect a generation that the broker does not have.
     pub async fn lose_generation(&self) {
+        let lost = self.generations().await;
         self.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
+        for lost in lost {
+            self.upstream.delete_queue(&self.names.generation(lost)).await;
+        }
     }
 
     /// Checks that `unsuccessful_deliveries` agrees with `deliveries`. Some tests leave no database, or an older
@@ -406,14 +409,13 @@ impl System {
         for running in services {
             let _ = tokio::time::timeout(SOON, running.task).await;
         }
-        self.remove().await;
+        let _ = tokio::time::timeout(SOON, self.remove()).await;
     }
 
     /// Deletes queues, exchanges, database and files.
     async fn remove(&self) {
         if let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await {
-            let schedule: domain::RetrySchedule = self.schedule.parse().expect("the schedule is good");
-            let topology = Topology::new(&self.names, &schedule.gaps());
+            let topology = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
             let generations = self.generations().await;
             let queues = topology.queues.into_iter().map(|queue| queue.name);
             let sentinels = generations.into_iter().map(|generation| self.names.generation(generation));

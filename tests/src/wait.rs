@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::time::timeout;
+
 /// The deadline for anything that should happen soon. It is generous because machines are shared.
 pub const SOON: Duration = Duration::from_secs(30);
 
@@ -26,18 +28,21 @@ where
 /// The same for a look that says what is missing.
 ///
 /// # Panics
-/// When the deadline passes, with what the last look said.
+/// When the deadline passes, with what the last look said, or when a look takes longer than that.
 pub async fn eventually_ok<T, E, F>(deadline: Duration, mut look: impl FnMut() -> F) -> T
 where
     E: Display,
     F: Future<Output = Result<T, E>>,
 {
     let end = Instant::now() + deadline;
+    let mut last = String::new();
     loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(missing) => assert!(Instant::now() < end, "not within {deadline:?}: {missing}"),
+        match timeout(deadline.max(SOON), look()).await {
+            Ok(Ok(found)) => return found,
+            Ok(Err(missing)) => last = missing.to_string(),
+            Err(_) => panic!("a look does not end; before: {last}"),
         }
+        assert!(Instant::now() < end, "not within {deadline:?}: {last}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -11,6 +11,7 @@ declare -A programs=(
   [prometheus]='prometheus=prometheus promtool=prometheus'
   [pgbouncer]='pgbouncer=pgbouncer'
   [shellcheck]='shellcheck=shellcheck'
+  [english]='python3=python3 git=git'
   [axe]=''
 )
 

@@ -13,14 +13,14 @@ use crate::{database::Session, servers::Servers};
 /// The first of the advisory locks by which programs choose a number.
 const NUMBERS: i64 = 0x5a7e_0000;
 
+/// The name of the threads of the shared system.
+pub(super) const THREAD: &str = "shared";
+/// The beginning of its tag. A number follows.
+const TAG: &str = "shared";
+
 /// Outlives the runtimes of tests.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("shared")
-        .enable_all()
-        .build()
-        .expect("threads can be made")
+    Builder::new_multi_thread().worker_threads(2).thread_name(THREAD).enable_all().build().expect("threads can be made")
 });
 
 static SYSTEM: OnceCell<Arc<System>> = OnceCell::const_new();
@@ -41,11 +41,18 @@ async fn start() -> Arc<System> {
     }
     // The session holds the lock until the program ends.
     std::mem::forget(session);
-    let tag = format!("shared{number}");
+    let tag = format!("{TAG}{number}");
     System::named(&tag, Options::default()).await.remove().await;
     let system = System::prepare_as(&tag, Options::default()).await;
     for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
         system.start(service).await;
     }
     Arc::new(system)
+}
+
+impl System {
+    /// Returns true for the system that tests share.
+    pub(super) fn is_shared(&self) -> bool {
+        self.database.starts_with(&format!("e2e_{TAG}"))
+    }
 }

@@ -56,18 +56,23 @@ fn a_tool_that_is_missing_fails_the_run_and_names_the_command() {
 
 #[test]
 fn only_crates_with_examples_in_their_documentation_run_these() {
-    let mut faults = Vec::new();
+    let (mut faults, makefile) = (Vec::new(), text("Makefile"));
     for package in ours().packages {
         let folder = package.manifest_path.parent().unwrap();
         for target in package.targets.iter().filter(|target| target.is_lib()) {
             let readme = fs::read_to_string(folder.join("README.md")).unwrap();
             let has_examples = readme.contains("```rust");
-            if target.doctest != has_examples {
+            if target.doctest != has_examples
+                || makefile.contains(&format!("-p {} --doc", package.name)) != has_examples
+            {
                 faults.push(format!("{}: doctest = {}", package.name, target.doctest));
             }
         }
     }
-    assert!(faults.is_empty(), "{faults:?}: set it as README.md has examples in Rust, or none");
+    assert!(
+        faults.is_empty(),
+        "{faults:?}: set it as README.md has examples in Rust, or none, and run them in the Makefile's `unit`"
+    );
 }
 
 #[test]
