@@ -113,6 +113,9 @@ impl Rejection {
     }
 }
 
+/// Some writers begin JSON with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
 #[derive(Deserialize)]
 #[serde(expecting = "an event")]
 struct Wire<'m> {
@@ -134,6 +137,7 @@ impl<'m> Event<'m> {
     /// # Errors
     /// The [`Rejection`] that says what is wrong with it.
     pub fn parse(message: &'m [u8], data_limit: usize) -> Result<Self, Rejection> {
+        let message = message.strip_prefix(BYTE_ORDER_MARK).unwrap_or(message);
         let wire: Wire<'m> =
             serde_json::from_slice(message).map_err(|error| Rejection::Malformed(brief(&error.to_string())))?;
         // serde also reads a struct from an array of its fields' values. Only an object is an event.
@@ -199,6 +203,14 @@ mod tests {
         let event = Event::parse(GOOD.as_bytes(), 1000).unwrap();
         assert_eq!(event.event_type, EventType::QuoteClosed);
         assert_eq!(event.data.get(), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_the_json_is_skipped() {
+        let marked = [BYTE_ORDER_MARK, GOOD.as_bytes()].concat();
+        assert_eq!(Event::parse(&marked, 1000).unwrap().data.get(), r#"{"a":1}"#);
+        let twice = [BYTE_ORDER_MARK, &marked].concat();
+        assert_eq!(Event::parse(&twice, 1000).unwrap_err().reason(), "malformed_json");
     }
 
     #[test]

@@ -27,9 +27,23 @@ impl FromStr for Timestamp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let moment =
-            OffsetDateTime::parse(text, &Rfc3339).map_err(|error| format!("not an RFC 3339 timestamp: {error}"))?;
-        moment.try_into()
+        let moment = OffsetDateTime::parse(text, &Rfc3339).map_err(|error| refusal(text, &error.to_string()))?;
+        // The parser takes any character there.
+        match text.as_bytes().get(10) {
+            Some(b'T' | b't') => moment.try_into(),
+            _ => Err(refusal(text, "date and time are separated by T")),
+        }
+    }
+}
+
+/// Returns what is wrong with a text, and how to write it.
+fn refusal(text: &str, fault: &str) -> String {
+    let offset = text.get(19..).and_then(|rest| rest.get(rest.rfind(['+', '-'])?..));
+    match offset.filter(|offset| !offset.contains(':')) {
+        Some(offset) => {
+            format!("not an RFC 3339 timestamp: write the offset {offset} with a colon, as in +00:00, or use Z")
+        }
+        None => format!("not an RFC 3339 timestamp such as 2026-03-01T09:30:00Z: {fault}"),
     }
 }
 
@@ -78,8 +92,25 @@ mod tests {
             "1970-01-01T00:30:00+01:00",
             "9999-12-31T23:59:59-01:00",
             "1772357400",
+            "2026-03-01X00:00:00Z",
+            "2026-03-01 00:00:00Z",
         ] {
             assert!(text.parse::<Timestamp>().is_err(), "{text}");
         }
+        assert!("2026-03-01t00:00:00z".parse::<Timestamp>().is_ok());
+    }
+
+    #[test]
+    fn a_refusal_says_how_to_write_an_offset() {
+        let said = |text: &str| text.parse::<Timestamp>().unwrap_err();
+        for (text, offset) in [("2026-03-01T00:00:00+0000", "+0000"), ("2026-03-01T00:00:00.5-07", "-07")] {
+            assert!(
+                said(text).contains(&format!("write the offset {offset} with a colon, as in +00:00")),
+                "{}",
+                said(text)
+            );
+        }
+        assert!(said("2026-03-01X00:00:00Z").contains("2026-03-01T09:30:00Z"), "an example");
+        assert!(said("2026-03-01T00:00:00").contains("2026-03-01T09:30:00Z"));
     }
 }

@@ -93,6 +93,9 @@ impl WebhookUrl {
         if let Some(address) = address {
             destinations.check_address(address).map_err(UrlFault::Refused)?;
         }
+        if parsed.port() == Some(0) {
+            return Err(UrlFault::Malformed("nothing can be reached at port 0".to_owned()));
+        }
         if let Some(port) = parsed.port_or_known_default() {
             destinations.check_port(port).map_err(UrlFault::RefusedPort)?;
         }
@@ -170,6 +173,7 @@ mod tests {
             ("https://exa mple.com/", "invalid_url"),
             ("https://example.com/a\nb", "invalid_url"),
             ("https://example.com:99999/", "invalid_url"),
+            ("https://example.com:0/", "invalid_url"),
             ("https://user@example.com/", "credentials_in_url"),
             ("https://:secret@example.com/", "credentials_in_url"),
             ("https://127.0.0.1/", "refused_address"),
