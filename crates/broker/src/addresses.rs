@@ -14,7 +14,8 @@ const FRAME_BYTES: u32 = 32 * 1024;
 /// At least one address.
 pub(crate) struct Addresses {
     uris: Vec<AMQPUri>,
-    /// Where this process begins, so that many processes spread over the nodes.
+    /// Where this process begins: at random, so that many processes spread over the nodes. Their ids do not differ: in a
+    /// container each is 1.
     first: usize,
 }
 
@@ -40,7 +41,7 @@ impl Addresses {
             Ok(uri)
         };
         let uris = addresses.iter().map(read).collect::<Result<_, BrokerError>>()?;
-        Ok(Self { uris, first: usize::try_from(std::process::id()).unwrap_or_default() })
+        Ok(Self { uris, first: fastrand::usize(..) })
     }
 
     /// The addresses in the order in which a connection tries them. Publishing and consuming begin at different ones, so
@@ -111,6 +112,13 @@ mod tests {
 
         let one = Addresses::parse("amqp://a").unwrap();
         assert_eq!((hosts(&one, true), hosts(&one, false), one.are_several()), (vec!["a"], vec!["a"], false));
+    }
+
+    #[test]
+    fn processes_begin_at_different_addresses() {
+        let first = || hosts(&Addresses::parse("amqp://a,amqp://b,amqp://c").unwrap(), false)[0].to_owned();
+        let firsts: std::collections::BTreeSet<_> = std::iter::repeat_with(first).take(100).collect();
+        assert_eq!(firsts.len(), 3, "{firsts:?}");
     }
 
     #[test]
