@@ -9,12 +9,16 @@ use std::{
 
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use crate::tools::stack_folder;
-
 /// The repository's folder.
 #[must_use]
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
+}
+
+/// The folder of the local stack, where libraries are installed.
+#[must_use]
+pub fn stack_folder() -> PathBuf {
+    std::env::var_os("STACK_DIR").map_or_else(|| repository().join(".local"), PathBuf::from)
 }
 
 /// The addresses of PostgreSQL and RabbitMQ.

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use crate::servers::repository;
+use crate::servers::{repository, stack_folder};
 
 /// A program, by its name in `deploy/local/tools` and in `SKIP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +80,6 @@ impl Tool {
             }
         }
     }
-}
-
-/// The folder of the local stack, where libraries are installed.
-#[must_use]
-pub fn stack_folder() -> PathBuf {
-    env::var_os("STACK_DIR").map_or_else(|| repository().join(".local"), PathBuf::from)
 }
 
 /// The path of a program: in the search path, in Debian's folder for servers, or a path that exists.

@@ -17,7 +17,11 @@ use tracing_subscriber::{
 };
 
 use super::{System, shared};
-use crate::{outsider::Outsider, servers::repository, tools::stack_folder, wait::SOON};
+use crate::{
+    outsider::Outsider,
+    servers::{repository, stack_folder},
+    wait::SOON,
+};
 
 /// The tables whose rows say what a system had yet to do or had done.
 const STATES: &str = "SELECT 'deliveries ' || state, count(*) FROM deliveries GROUP BY 1 \

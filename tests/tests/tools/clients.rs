@@ -6,9 +6,9 @@ use std::{
 };
 
 use end_to_end::{
-    servers::repository,
+    servers::{repository, stack_folder},
     system::System,
-    tools::{Tool, find, stack_folder},
+    tools::{Tool, find},
 };
 use tokio::process::Command;
 use uuid::Uuid;

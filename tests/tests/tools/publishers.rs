@@ -14,9 +14,9 @@ use end_to_end::{
     events::Event,
     proxy::{Mode, Proxy},
     receiver::{Receiver, always, verify},
-    servers::repository,
+    servers::{repository, stack_folder},
     system::{Options, System},
-    tools::{Tool, stack_folder},
+    tools::Tool,
     wait::{SOON, eventually},
 };
 use tokio::{

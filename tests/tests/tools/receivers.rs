@@ -21,8 +21,9 @@ use end_to_end::{
     events::Event,
     processes::free_address,
     receiver::{Received, Receiver, always},
+    servers::stack_folder,
     system::System,
-    tools::{Tool, stack_folder},
+    tools::Tool,
     wait::{SOON, eventually},
 };
 use tokio::{
