@@ -36,7 +36,8 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// The lane whose room the job uses. Without a place, it is in a long place or in the slow lane.
+    /// The lane whose room the job uses. Without a place, it is in a long place, or it needs no place of the slow lane any
+    /// more.
     fn lane(&self) -> LaneKind {
         if self.place.is_some() { self.receipt.lane } else { LaneKind::Slow }
     }

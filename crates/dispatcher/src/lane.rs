@@ -234,7 +234,9 @@ impl Lanes {
             false if pace == Pace::Silent && lane.slots.is_nearly_full() => Err(Refusal::Slow),
             false if lane.slots.is_for_others(owner) => Err(Refusal::Slow),
             // Otherwise new jobs would take each slot, and older ones would stay held.
-            false if by != LaneKind::Slow && lane.slots.is_last_of(owner) => Err(Refusal::Slow),
+            false if by != LaneKind::Slow && pace != Pace::Unknown && lane.slots.is_for_held(owner) => {
+                Err(Refusal::Slow)
+            }
             false => lane.slots.try_acquire(owner, 1).ok_or(Refusal::Slow),
         };
         let refused = |refusal| Refused { refusal, waking: waking(pace) };

@@ -67,9 +67,9 @@ impl Room {
         self.is_nearly_full() && self.of_webhooks.has_users(owner.webhook)
     }
 
-    /// Returns true if the webhook has a last part left of several.
-    pub(crate) fn is_last_of(&self, owner: Owner) -> bool {
-        self.of_webhooks.is_last(owner.webhook)
+    /// Returns true if less than half is left, or a last part of the webhook's or the tenant's share: it is for held jobs.
+    pub(crate) fn is_for_held(&self, owner: Owner) -> bool {
+        self.is_scarce() || self.of_webhooks.is_last(owner.webhook) || self.of_tenants.is_last(owner.tenant)
     }
 
     /// Waits for its share of the webhook, of the tenant, and of the whole. All wait in this order, so there is no

@@ -101,6 +101,27 @@ async fn who_is_at_its_share_waits_for_a_second_in_vain_and_others_do_not_wait()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_would_wait_is_refused_immediately_while_few_places_are_free() {
+    let lanes = lanes(64, 64);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(admit(&lanes, owner(1, 1)).await.ok().unwrap());
+    }
+    for (kind, by, other) in [
+        (LaneKind::Main, LaneKind::Main, LaneKind::Slow),
+        (LaneKind::Main, LaneKind::Bulk, LaneKind::Slow),
+        (LaneKind::Slow, LaneKind::Slow, LaneKind::Main),
+    ] {
+        let _places = lanes.places(kind, 61).await;
+        let (began, refused) = (Instant::now(), lanes.admit(owner(1, 1), by, None).await.err().unwrap());
+        assert_eq!((refused.refusal, began.elapsed()), (Refusal::Places, Duration::ZERO), "{by:?}");
+        let refused = lanes.admit(owner(1, 1), other, None).await.err().unwrap();
+        assert_eq!((refused.refusal, began.elapsed()), (Refusal::Webhook, PATIENCE), "{other:?} has its own places");
+        assert!(lanes.admit(owner(2, 2), by, None).await.is_ok(), "another webhook need not wait");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_that_has_become_slow_gives_its_slot_and_its_place_back() {
     let lanes = lanes(64, 8);
     let mut tasks = JoinSet::new();

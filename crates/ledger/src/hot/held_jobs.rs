@@ -60,6 +60,21 @@ struct Taken {
     handed_out: i16,
 }
 
+// Writes the rows of deliveries, as publishing their jobs does.
+batch_statement! {
+    TouchDeliveries -> (SqlUuid,);
+    job { delivery: Uuid => SqlUuid };
+    " UPDATE deliveries AS d SET next_attempt_at = d.next_attempt_at FROM job WHERE d.id = job.delivery RETURNING d.id"
+}
+
+#[derive(QueryableByName)]
+struct Next {
+    #[diesel(sql_type = SqlUuid)]
+    webhook_id: Uuid,
+    #[diesel(sql_type = SqlUuid)]
+    delivery_id: Uuid,
+}
+
 #[derive(QueryableByName)]
 struct Ready {
     #[diesel(sql_type = SqlUuid)]
@@ -69,15 +84,13 @@ struct Ready {
 const LOCK_READY: &str =
     "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT $1 FOR UPDATE SKIP LOCKED";
 const WEBHOOKS: i32 = 200;
-/// A job that fails alone waits no longer, so that others of its webhook come next. Lost-job detection publishes it, and a
-/// dispatcher parks it if its row is at fault. Its webhook comes after all others.
-const SET_ASIDE: &str = "WITH first AS ( \
-       UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id IN ( \
-           SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1 FOR UPDATE SKIP LOCKED) \
-       RETURNING webhook_id) \
-     DELETE FROM held_jobs WHERE (webhook_id, delivery_id) IN ( \
-       SELECT h.webhook_id, h.delivery_id FROM held_jobs AS h JOIN first ON first.webhook_id = h.webhook_id \
-       ORDER BY h.webhook_id, h.delivery_id LIMIT 1 FOR UPDATE OF h SKIP LOCKED)";
+/// The next jobs of the webhook that comes next.
+const NEXT: &str = "SELECT h.webhook_id, h.delivery_id FROM ( \
+       SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1) AS w \
+     JOIN held_jobs AS h USING (webhook_id) ORDER BY h.webhook_id, h.delivery_id LIMIT $1";
+/// A webhook whose jobs cannot be published comes after all others.
+const POSTPONE: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id = $1";
+const RELEASE: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
 
 const WAKE: &str = include_str!("wake_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
@@ -113,23 +126,57 @@ impl Ledger {
 
     /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
     /// and some 1,000 in all. Makes their deliveries due now and adds the jobs to the outbox. Returns `None` when
-    /// there is nothing to do. Any number of processes may call this. If the statement fails, it is tried with one webhook,
-    /// and with its oldest job alone. If that fails as well, the job is held no longer.
+    /// there is nothing to do. Any number of processes may call this. If the statement fails, it is tried with one webhook.
+    /// If that fails by the data of some rows, the jobs of these rows are held no longer: lost-job detection publishes them.
+    /// Otherwise the webhook is postponed.
     ///
     /// # Errors
-    /// When the database does not answer, or a statement has failed. Then nothing was taken.
+    /// When the database does not answer, or a statement has failed. Then nothing was published.
     pub async fn jobs_wake(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
-        for (webhooks, most) in [(WEBHOOKS, per_second), (1, per_second)] {
-            match self.jobs_wake_of(webhooks, most).await {
-                Err(LedgerError::Query(_)) => {}
-                done => return done,
-            }
+        match self.jobs_wake_of(WEBHOOKS, per_second).await {
+            Err(LedgerError::Query(_)) => {}
+            done => return done,
         }
-        let of_one = self.jobs_wake_of(1, 1).await;
+        let of_one = self.jobs_wake_of(1, per_second).await;
         if let Err(LedgerError::Query(_)) = of_one {
-            self.run(async |conn| diesel::sql_query(SET_ASIDE).execute(conn).await).await?;
+            self.release_faulty(per_second).await?;
         }
         of_one
+    }
+
+    /// Releases those of the next jobs whose rows are at fault. Postpones their webhook if there are none.
+    async fn release_faulty(&self, most: u16) -> Result<(), LedgerError> {
+        let next = diesel::sql_query(NEXT).bind::<Int4, _>(i32::from(most));
+        let next: Vec<Next> = self.run(async |conn| next.load(conn).await).await?;
+        let Some(webhook) = next.iter().map(|job| job.webhook_id).next() else { return Ok(()) };
+        let jobs: Vec<Uuid> = next.into_iter().map(|job| job.delivery_id).collect();
+        let faulty = self.faulty(&jobs).await?;
+        if faulty.is_empty() {
+            let postpone = diesel::sql_query(POSTPONE).bind::<SqlUuid, _>(webhook);
+            return self.run(async |conn| postpone.execute(conn).await.map(|_| ())).await;
+        }
+        tracing::error!(%webhook, deliveries = ?faulty, "held jobs cannot be published by the data of their rows: they are left to lost-job detection");
+        let release = diesel::sql_query(RELEASE).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
+        self.run(async |conn| release.execute(conn).await.map(|_| ())).await
+    }
+
+    /// Returns the deliveries whose rows cannot be written for their own data.
+    async fn faulty(&self, deliveries: &[Uuid]) -> Result<Vec<Uuid>, LedgerError> {
+        let (mut parts, mut faulty) = (vec![deliveries], Vec::new());
+        while let Some(part) = parts.pop() {
+            let statement = TouchDeliveries { delivery: part.to_vec() };
+            let touched = self.run(async |conn| (&statement).load::<(Uuid,)>(conn).await).await;
+            match (self.judged(&statement, touched).await, part) {
+                (Ok(_), _) => {}
+                (Err(error), [delivery]) if error.of_row().is_some() => faulty.push(*delivery),
+                (Err(error), _) if error.of_row().is_some() => {
+                    let (one, other) = part.split_at(part.len() / 2);
+                    parts.extend([other, one]);
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Ok(faulty)
     }
 
     async fn jobs_wake_of(&self, webhooks: i32, per_second: u16) -> Result<Option<Step>, LedgerError> {

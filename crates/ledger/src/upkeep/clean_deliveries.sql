@@ -3,17 +3,17 @@
 -- A delivery that is held for a slow receiver ends as well, if it is held since before $2, and its webhook is active since
 -- then. Its job is deleted first: if it is published at this moment, the delivery stays.
 WITH chunk AS MATERIALIZED (
-    SELECT id, webhook_id, state FROM deliveries_{part} WHERE id > $1 AND created_at < $2 ORDER BY id LIMIT {rows}
+    SELECT id, webhook_id, state, created_at FROM deliveries_{part} WHERE id > $1 ORDER BY id LIMIT {rows}
 )
 , ended AS (
     DELETE FROM held_jobs AS h USING chunk, webhooks AS w
-    WHERE chunk.state IN ('pending', 'retrying') AND h.webhook_id = chunk.webhook_id AND h.delivery_id = chunk.id
+    WHERE chunk.created_at < $2 AND chunk.state IN ('pending', 'retrying') AND h.webhook_id = chunk.webhook_id AND h.delivery_id = chunk.id
         AND h.reason = 'slow' AND h.held_at < $2 AND w.id = h.webhook_id AND w.is_active AND w.updated_at < $2
     RETURNING h.delivery_id
 )
 , gone AS (
     DELETE FROM deliveries_{part} AS d
-    WHERE d.id IN (SELECT id FROM chunk)
+    WHERE d.id IN (SELECT id FROM chunk) AND d.created_at < $2
         AND (d.state NOT IN ('pending', 'retrying') OR d.id IN (SELECT delivery_id FROM ended))
     RETURNING d.id
 )

@@ -9,10 +9,6 @@
                 AND a.started_at + a.duration_us * interval '1 microsecond' >= $2
             OFFSET 0
         ))
-        -- An attempt was made that could not be recorded.
-        AND NOT EXISTS (
-            SELECT FROM suspect_jobs AS s WHERE s.delivery_id = d.id AND s.parked_as = 'unrecorded' OFFSET 0
-        )
 )
 
 -- All that were found, and the end of the chunk.

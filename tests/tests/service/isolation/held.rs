@@ -167,7 +167,7 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
         made(&system, tenant, &webhook.id, 2, "'pending'").await;
         held(&system, &webhook.id).await;
         system
-            .sql("UPDATE held_webhooks SET batch = 1600, woken_at = now(), wake_at = now() + interval '1 second'")
+            .sql("UPDATE held_webhooks SET batch = 1600, woken_at = now(), wake_at = now() + interval '1 hour'")
             .await;
         let delivery: Uuid = system
             .sql(
@@ -178,6 +178,12 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
             .get::<_, &str>(0)
             .parse()
             .unwrap();
+        system.start(Service::Api).await;
+        system.admin(tenant).await.set_active(&webhook.id, true).await;
+        let early = "SELECT count(*) FROM held_webhooks WHERE wake_at < now() + interval '30 minutes'";
+        assert_eq!(system.count(early).await, 0, "it was active already");
+        system.stop(Service::Api).await;
+        system.sql("UPDATE held_webhooks SET wake_at = woken_at + interval '1 second'").await;
         let webhook: Uuid = webhook.id.parse().unwrap();
         let waking = Waking { batch: 1, pause: Duration::from_secs(3) };
         let hold = async |is_again| {
