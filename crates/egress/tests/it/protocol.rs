@@ -1,6 +1,6 @@
 //! Receivers that do not speak HTTP/1.1.
 
-use domain::OutcomeClass::{Protocol, Status, Timeout};
+use domain::OutcomeClass::{Protocol, Status, Success, Timeout};
 
 use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver};
 
@@ -73,6 +73,34 @@ async fn a_header_without_end_is_bounded() {
         let error = answer.error.unwrap();
         assert_eq!(answer.class, Protocol, "{error}");
         receiver.all_closed().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_s_header_may_have_far_more_than_a_hundred_lines() {
+    let authority = Authority::new();
+    let lines = |number: usize| (0..number).map(|line| format!("X-{line:05}: {line:021}\r\n")).collect::<String>();
+    let (few, most, beyond) = (lines(101), lines(1999), lines(2000));
+    let reason = |length| "O".repeat(length);
+    for (text, class) in [
+        (format!("HTTP/1.1 200 OK\r\n{few}Content-Length: 5\r\n\r\nhello"), Success),
+        (format!("HTTP/1.1 200 OK\r\n{most}Content-Length: 5\r\n\r\nhello"), Success),
+        (format!("HTTP/1.1 500 Oops\r\n{few}Content-Length: 5\r\n\r\nhello"), Status),
+        (format!("HTTP/1.1 103 X\r\n{most}\r\nHTTP/1.1 200 OK\r\n{most}Content-Length: 5\r\n\r\nhello"), Success),
+        (format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n{few}\r\n"), Success),
+        (format!("HTTP/1.1 200 {}\r\nContent-Length: 5\r\n\r\nhello", reason(60_000)), Success),
+        (format!("HTTP/1.1 200 OK\r\n{beyond}Content-Length: 5\r\n\r\nhello"), Protocol),
+        (format!("HTTP/1.1 200 {}\r\nContent-Length: 5\r\n\r\nhello", reason(200_000)), Protocol),
+    ] {
+        let begin: String = text.chars().take(40).collect();
+        let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
+        let egress = egress(&authority, LONG);
+        for _ in 0..2 {
+            let answer = egress.post(post(&receiver.url())).await;
+            let body: &[u8] = if class == Protocol { b"" } else { b"hello" };
+            assert_eq!((answer.class, answer.head.as_slice()), (class, body), "{begin}: {:?}", answer.error);
+        }
+        assert_eq!(receiver.accepted(), if class == Protocol { 2 } else { 1 }, "{begin}");
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) enum Hostility {
     ChunksOfOneByte,
     SendsAHugeHeaderLine,
     SendsManyHeaderLines,
+    EndsItsManyHeaderLines,
     SendsInterimAnswers,
     SendsAHugeStatusLine,
     SendsABomb,
@@ -35,8 +36,9 @@ pub(crate) enum Hostility {
     TalksNonsense,
 }
 use Hostility::{
-    ChunksOfOneByte, ClosesInItsBody, DripsItsBody, DripsItsHeader, NeverAnswers, NeverEndsItsBody, Resets, SendsABomb,
-    SendsAHugeHeaderLine, SendsAHugeStatusLine, SendsInterimAnswers, SendsManyHeaderLines, TalksNonsense,
+    ChunksOfOneByte, ClosesInItsBody, DripsItsBody, DripsItsHeader, EndsItsManyHeaderLines, NeverAnswers,
+    NeverEndsItsBody, Resets, SendsABomb, SendsAHugeHeaderLine, SendsAHugeStatusLine, SendsInterimAnswers,
+    SendsManyHeaderLines, TalksNonsense,
 };
 
 const SHORT: Duration = Duration::from_millis(500);
@@ -44,7 +46,7 @@ const LONG: Duration = Duration::from_secs(10);
 const HUNDRED_MIB: usize = 100 << 20;
 
 impl Hostility {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         NeverAnswers,
         DripsItsHeader,
         DripsItsBody,
@@ -52,6 +54,7 @@ impl Hostility {
         ChunksOfOneByte,
         SendsAHugeHeaderLine,
         SendsManyHeaderLines,
+        EndsItsManyHeaderLines,
         SendsInterimAnswers,
         SendsAHugeStatusLine,
         SendsABomb,
@@ -76,11 +79,21 @@ impl Hostility {
         }
     }
 
+    /// Returns the bytes that the client may hold. Each header line costs the parser and the map of headers more than
+    /// it has bytes, for a moment: the header is dropped before the body is read.
+    pub(crate) const fn most_held(self) -> usize {
+        match self {
+            EndsItsManyHeaderLines => 768 * 1024,
+            _ => 512 * 1024,
+        }
+    }
+
     pub(crate) fn judge(self, answer: &Answer) {
         let good = match self {
             NeverAnswers | DripsItsHeader | SendsInterimAnswers => is_timeout(answer) && answer.elapsed >= SHORT,
             DripsItsBody => answer.class == Success && answer.elapsed >= SHORT && answer.head.starts_with(b"xx"),
             NeverEndsItsBody | ChunksOfOneByte => answer.class == Success && answer.head == [b'x'; 1024],
+            EndsItsManyHeaderLines => answer.class == Success,
             SendsABomb => answer.class == Success && answer.head == bomb()[..1024],
             ClosesInItsBody => (answer.class, answer.status, answer.head.as_slice()) == (Status, Some(500), b"abc"),
             SendsAHugeHeaderLine | SendsManyHeaderLines | SendsAHugeStatusLine | Resets | TalksNonsense => {
@@ -110,6 +123,10 @@ impl Hostility {
             ChunksOfOneByte => flood(&mut tls, chunked, "1\r\nx\r\n", usize::MAX).await,
             SendsAHugeHeaderLine => flood(&mut tls, &format!("{ok}X-A: "), &"x".repeat(8192), HUNDRED_MIB).await,
             SendsManyHeaderLines => flood(&mut tls, ok, &"X-A: b\r\n".repeat(1024), HUNDRED_MIB).await,
+            EndsItsManyHeaderLines => {
+                let lines: String = (0..1999).map(|line| format!("X-{line:05}: {line:021}\r\n")).collect();
+                let _ = tls.write_all(format!("{ok}{lines}Content-Length: 0\r\n\r\n").as_bytes()).await;
+            }
             SendsInterimAnswers => {
                 flood(&mut tls, "", "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", usize::MAX).await;
             }
