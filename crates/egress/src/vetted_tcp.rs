@@ -24,7 +24,7 @@ use crate::{connect_error::ConnectError, host::bare_host, resolver::Resolver};
 /// How many addresses of a host are tried.
 const MOST: usize = 8;
 
-/// Resolves a host once, vets every address and tries those that are left, one after the other.
+/// Resolves a host once, vets every address and tries those that are left, one after the other. The order varies.
 #[derive(Clone)]
 pub(crate) struct VettedTcp(Arc<Inner>);
 
@@ -52,6 +52,7 @@ impl Inner {
         let port = uri.port_u16().unwrap_or(443);
         self.destinations.check_port(port).map_err(ConnectError::RefusedPort)?;
         let mut addresses = self.addresses(bare_host(uri)).await?;
+        vary(&mut addresses);
         addresses.truncate(MOST);
         let others = addresses.len() - 1;
         let mut failed = None;
@@ -94,6 +95,15 @@ fn share(deadline: Instant, further: usize) -> Duration {
     }
 }
 
+/// Puts the addresses of each family into a random order. Otherwise every attempt would meet the same first one, even
+/// one that accepts connections and never answers. The first one's family stays first: another may lead nowhere, and
+/// receivers may know this service by its addresses of one family.
+fn vary(addresses: &mut [IpAddr]) {
+    let Some(first_is_v4) = addresses.first().map(IpAddr::is_ipv4) else { return };
+    fastrand::shuffle(addresses);
+    addresses.sort_by_key(|address| address.is_ipv4() != first_is_v4);
+}
+
 /// Drops the addresses that the policy refuses. If none is left, returns the first refusal.
 fn vet(destinations: &Destinations, found: &[IpAddr]) -> Result<Vec<IpAddr>, RefusedAddress> {
     let mut refusal = None;
@@ -127,6 +137,8 @@ impl Service<Uri> for VettedTcp {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn allowing(network: &str) -> Destinations {
@@ -144,6 +156,26 @@ mod tests {
         let allowed: IpAddr = "10.1.2.3".parse().unwrap();
         assert_eq!(vetted(&["127.0.0.1", "8.8.8.8", "::1", "10.1.2.3"]), Ok(vec![public, allowed]));
         assert_eq!(vetted(&["10.2.0.1", "fe80::1"]), Err("private"));
+    }
+
+    #[test]
+    fn any_address_may_come_first_among_those_of_the_first_one_s_family() {
+        for (v4, v6) in [(3, 0), (0, 3), (3, 2)] {
+            let v4 = (0..v4).map(|last| IpAddr::from([192, 0, 2, last]));
+            let v6 = (0..v6).map(|last| IpAddr::from([0x2606, 0, 0, 0, 0, 0, 0, last]));
+            for given in [v4.clone().chain(v6.clone()).collect::<Vec<_>>(), v6.clone().chain(v4.clone()).collect()] {
+                let mut first = HashSet::new();
+                for _ in 0..200 {
+                    let mut varied = given.clone();
+                    vary(&mut varied);
+                    first.insert(varied[0]);
+                    assert!(varied.iter().map(IpAddr::is_ipv4).eq(given.iter().map(IpAddr::is_ipv4)), "{varied:?}");
+                    assert!(given.iter().all(|address| varied.contains(address)), "{varied:?}");
+                }
+                assert_eq!(first.len(), given.iter().filter(|a| a.is_ipv4() == given[0].is_ipv4()).count());
+            }
+        }
+        vary(&mut []);
     }
 
     #[tokio::test(start_paused = true)]
