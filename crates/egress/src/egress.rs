@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use domain::{Answer, OutcomeClass};
 use http_body_util::Full;
-use hyper::{Request, Response, body::Incoming, header::HeaderValue};
+use hyper::{Request, Response, StatusCode, body::Incoming, header::HeaderValue};
 use hyper_util::{
     client::legacy::{Client, connect::capture_connection},
     rt::{TokioExecutor, TokioTimer},
@@ -15,7 +15,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     EgressConfig, EgressError, Post, body, connection_counts::ConnectionCounts, connector::Connector, failure::Failure,
-    failure_messages, limited::limited, request, resolver::Resolver, retry_after::RetryAfter, vetted_tcp::VettedTcp,
+    failure_messages, guarded::Traffic, limited::limited, request, resolver::Resolver, retry_after::RetryAfter,
+    vetted_tcp::VettedTcp,
 };
 
 /// How large an answer's header may be, in bytes.
@@ -115,16 +116,21 @@ impl Inner {
     /// more, on a new connection, which cannot be stale.
     async fn send(&self, post: &Post) -> Result<Response<Incoming>, Failure> {
         let request = request::build(post, &self.user_agent)?;
-        match self.send_pooled(request).await {
-            Err(failure) if failure.is_of_a_stale_connection() => {
-                let again = request::build(post, &self.user_agent)?;
-                self.fresh.request(again).await.map_err(Failure::Client)
-            }
-            outcome => outcome,
+        let outcome = self.send_pooled(request).await;
+        let is_stale = match &outcome {
+            Ok(response) => is_idle_close(response),
+            Err(failure) => failure.is_of_a_stale_connection(),
+        };
+        if !is_stale {
+            return outcome;
         }
+        let again = request::build(post, &self.user_agent)?;
+        self.fresh.request(again).await.map_err(Failure::Client)
     }
 
-    /// If there are enough unused connections, the request's connection does not return to the pool.
+    /// If there are enough unused connections, the request's connection does not return to the pool. Nor does one that
+    /// says that it was idle for too long: its answer to the request itself may still come, and be taken for the next
+    /// one's.
     async fn send_pooled(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
         let mut connection = capture_connection(&mut request);
         let mut response = self.pooled.request(request);
@@ -140,8 +146,20 @@ impl Inner {
                 }
             } => response.await,
         };
+        if outcome.as_ref().is_ok_and(is_idle_close)
+            && let Some(connection) = connection.connection_metadata().as_ref()
+        {
+            connection.poison();
+        }
         outcome.map_err(Failure::Client)
     }
+}
+
+/// Returns whether the answer is a 408 on a reused connection. Most likely the receiver closes the connection, as it
+/// was idle for too long, and wrote that before it saw the request.
+fn is_idle_close(response: &Response<Incoming>) -> bool {
+    response.status() == StatusCode::REQUEST_TIMEOUT
+        && response.extensions().get::<Traffic>().is_some_and(Traffic::is_reused)
 }
 
 fn client(connector: Connector, idle_timeout: Duration, max_idle_per_host: usize) -> Client<Connector, Full<Bytes>> {

@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::connection_counts::{ConnectionCounts, Counted};
 
-/// What a connection has carried so far. hyper-util returns it with the connection's errors.
+/// The exchanges of a connection so far. hyper-util returns it with the connection's answers and errors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic(Arc<Exchanges>);
 
@@ -32,9 +32,14 @@ struct Exchanges {
 }
 
 impl Traffic {
-    /// Whether the latest request was not the first of its connection and has no byte of an answer.
+    /// Returns whether the latest request was not the first of its connection.
+    pub(crate) fn is_reused(&self) -> bool {
+        self.0.reused.load(Relaxed)
+    }
+
+    /// Returns whether the latest request was not the first of its connection and has no byte of an answer.
     pub(crate) fn is_reused_and_unanswered(&self) -> bool {
-        self.0.reused.load(Relaxed) && !self.0.answered.load(Relaxed)
+        self.is_reused() && !self.0.answered.load(Relaxed)
     }
 
     fn wrote(&self) {
@@ -195,11 +200,11 @@ mod tests {
         assert!(!traffic.is_reused_and_unanswered());
         far.write_u8(1).await.unwrap();
         stream.read_u8().await.unwrap();
-        assert!(!traffic.is_reused_and_unanswered());
+        assert!(!traffic.is_reused() && !traffic.is_reused_and_unanswered());
         stream.write_all(b"second").await.unwrap();
         assert!(traffic.is_reused_and_unanswered());
         far.write_u8(2).await.unwrap();
         stream.read_u8().await.unwrap();
-        assert!(!traffic.is_reused_and_unanswered());
+        assert!(traffic.is_reused() && !traffic.is_reused_and_unanswered());
     }
 }

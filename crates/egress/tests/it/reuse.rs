@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use domain::OutcomeClass::{Protocol, Success};
+use domain::OutcomeClass::{Protocol, Status, Success, Timeout};
 use egress::EgressConfig;
 use tokio::io::AsyncWriteExt;
 
-use crate::{Client, LONG, authority::Authority, config, egress, post, receiver::Receiver};
+use crate::{Client, LONG, SHORT, authority::Authority, config, egress, post, receiver::Receiver};
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+/// The answer of servers to a connection that was idle for too long. Some leave out `Connection: close`.
+const IDLE: &str = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
 
 #[tokio::test]
 async fn a_connection_is_used_again() {
@@ -59,6 +61,74 @@ async fn a_reused_connection_that_breaks_before_an_answer_is_replaced() {
     let received = receiver.received();
     assert_eq!((received.len(), receiver.accepted()), (3, 2));
     assert_eq!((&received[1].head, &received[1].body), (&received[2].head, &received[2].body));
+}
+
+#[tokio::test]
+async fn a_408_on_a_reused_connection_is_an_idle_close_and_the_post_is_repeated() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        // Each connection takes one post, and then is idle for too long. Its late answer must serve no later post.
+        peer.request().await;
+        peer.send(OK).await;
+        if peer.request().await.is_some() {
+            peer.send(IDLE).await;
+            while peer.request().await.is_some() {
+                peer.send("HTTP/1.1 500 Late\r\nContent-Length: 0\r\n\r\n").await;
+            }
+        }
+    })
+    .await;
+    let egress = egress(&authority, LONG);
+    for _ in 0..6 {
+        let answer = egress.post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.error), (Success, None));
+    }
+    let received = receiver.received();
+    // Posts on pooled connections: three first ones, and three that are repeated on fresh ones.
+    assert_eq!((received.len(), receiver.accepted()), (9, 6));
+    assert_eq!((&received[1].head, &received[1].body), (&received[2].head, &received[2].body));
+}
+
+#[tokio::test]
+async fn a_post_is_repeated_once_and_a_408_on_a_fresh_connection_counts() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        if peer.number == 0 {
+            peer.request().await;
+            peer.send(OK).await;
+        }
+        while peer.request().await.is_some() && peer.send(IDLE).await {}
+    })
+    .await;
+    let egress = egress(&authority, LONG);
+    assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+    let answer = egress.post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.status), (Status, Some(408)));
+    assert_eq!((receiver.received().len(), receiver.accepted()), (3, 2));
+    let fresh = Client::new(config(&authority, LONG)).post(post(&receiver.url())).await;
+    assert_eq!((fresh.class, fresh.status), (Status, Some(408)));
+    assert_eq!((receiver.received().len(), receiver.accepted()), (4, 3));
+}
+
+#[tokio::test]
+async fn a_post_that_is_repeated_after_a_408_has_one_deadline() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        peer.request().await;
+        if peer.number == 0 {
+            peer.send(OK).await;
+            peer.request().await;
+            peer.send(IDLE).await;
+        }
+        peer.gone().await;
+    })
+    .await;
+    let egress = egress(&authority, SHORT);
+    assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+    let answer = egress.post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.status), (Timeout, None));
+    assert!(answer.elapsed >= SHORT && answer.elapsed < SHORT * 3 / 2, "{:?}", answer.elapsed);
+    receiver.all_closed().await;
 }
 
 #[tokio::test]

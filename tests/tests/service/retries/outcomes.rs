@@ -72,7 +72,10 @@ async fn every_status_that_is_not_2xx_is_a_failure_and_no_redirect_is_followed()
             assert_eq!(attempt.error.is_none(), class == "success", "{attempt:?}");
             assert_eq!(api.webhook(webhook).await["failure_count"], u32::from(class == "status"));
         }
-        assert_eq!(receiver.received().len(), webhooks.len());
+        // A 408 on a reused connection is an idle close: the POST is repeated once.
+        let received = receiver.received();
+        let repeated = received.iter().filter(|post| post.path == "/408").count() - 1;
+        assert!(repeated <= 1 && received.len() == webhooks.len() + repeated, "{repeated} of {}", received.len());
         assert_eq!(elsewhere.received().len(), 0);
     })
     .await;
