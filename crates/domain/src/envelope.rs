@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(body).unwrap(),
             format!(
-                r#"{{"event_type":"quote.closed","tenant_id":"5b0e0000-0000-4000-8000-000000000001","timestamp":"2026-03-01T09:30:00.5Z","data":{data}}}"#
+                r#"{{"event_type":"quote.closed","tenant_id":"5b0e0000-0000-4000-8000-000000000001","timestamp":"2026-03-01T09:30:00.500000Z","data":{data}}}"#
             )
         );
     }

@@ -16,6 +16,7 @@ mod progress;
 mod schedule;
 mod shortened;
 mod shown;
+pub mod time_text;
 mod timestamp;
 mod traceparent;
 mod webhook_url;

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use strum::{Display, EnumString, IntoStaticStr};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339, serde::rfc3339};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{DeliveryId, TenantId, WebhookId};
+use crate::{DeliveryId, TenantId, WebhookId, time_text};
 
 /// What a notice is about; also its routing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
@@ -66,7 +66,7 @@ pub struct Notice {
     #[serde(rename = "type")]
     pub notice_type: &'static str,
     /// When it happened.
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     pub created_at: OffsetDateTime,
     /// The tenant.
     pub tenant_id: TenantId,
@@ -112,7 +112,7 @@ fn shown(notice_type: NoticeType, webhook: WebhookId, mut details: Value) -> Val
     {
         let first = details.remove("first_dropped");
         let first = first.and_then(|id| id.as_str()?.parse::<DeliveryId>().ok());
-        let since = first.and_then(|first| first.occurred_at().format(&Rfc3339).ok());
+        let since = first.and_then(|first| time_text::written(first.occurred_at()));
         let request = since.map(|since| {
             json!({
                 "method": "POST",
@@ -203,7 +203,7 @@ mod tests {
         let details = json!({"failing_since": "2026-03-01T09:30:00Z", "dropped": 2, "first_dropped": first});
         let notice = notice(NoticeType::Recovered, details);
         let request = &notice.details["recover"];
-        assert_eq!(request["body"], json!({"since": "2026-03-01T09:30:00.123Z", "states": ["dropped"]}));
+        assert_eq!(request["body"], json!({"since": "2026-03-01T09:30:00.123000Z", "states": ["dropped"]}));
         assert_eq!(request["path"], "/api/v1/webhooks/00000000-0000-0000-0000-000000000003/recover/");
         assert!(notice.details.get("first_dropped").is_none());
         assert!(notice.summary.contains("dropped 2 times"), "{}", notice.summary);
@@ -253,7 +253,7 @@ mod tests {
         let expected = json!({
             "notice_id": "00000000-0000-0000-0000-000000000001",
             "type": "webhook.paused",
-            "created_at": "2026-03-01T09:30:00Z",
+            "created_at": "2026-03-01T09:30:00.000000Z",
             "tenant_id": "00000000-0000-0000-0000-000000000002",
             "webhook_id": "00000000-0000-0000-0000-000000000003",
             "webhook_name": "orders",

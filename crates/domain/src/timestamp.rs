@@ -5,6 +5,8 @@ use std::{fmt, str::FromStr};
 use serde::{Serialize, Serializer};
 use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
+use crate::time_text;
+
 /// A time in UTC, from 1970 to the end of 9999. It fits both RFC 3339 and the 48-bit milliseconds of a delivery id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(OffsetDateTime);
@@ -58,7 +60,7 @@ impl TryFrom<OffsetDateTime> for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.format(&Rfc3339).map_err(|_| fmt::Error)?)
+        f.write_str(&time_text::written(self.0).ok_or(fmt::Error)?)
     }
 }
 
@@ -73,11 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_offset_is_read_and_utc_is_written() {
+    fn any_offset_and_precision_is_read_and_utc_of_one_width_is_written() {
         let read = |text: &str| text.parse::<Timestamp>().map(|moment| moment.to_string());
         assert_eq!(read("2026-03-01T09:30:00.123456Z").unwrap(), "2026-03-01T09:30:00.123456Z");
-        assert_eq!(read("2026-03-01T11:00:00+01:30").unwrap(), "2026-03-01T09:30:00Z");
-        assert_eq!(read("1970-01-01T00:00:00Z").unwrap(), "1970-01-01T00:00:00Z");
+        assert_eq!(read("2026-03-01T09:30:00.120Z").unwrap(), "2026-03-01T09:30:00.120000Z");
+        assert_eq!(read("2026-03-01T09:30:00.123456789Z").unwrap(), "2026-03-01T09:30:00.123456Z");
+        assert_eq!(read("2026-03-01T11:00:00+01:30").unwrap(), "2026-03-01T09:30:00.000000Z");
+        assert_eq!(read("1970-01-01T00:00:00Z").unwrap(), "1970-01-01T00:00:00.000000Z");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Every message against its contract in `proto-schemas/`, and messages that are no events.
 use std::collections::BTreeMap;
 
-use domain::EventType;
+use domain::{EventType, Timestamp};
 use end_to_end::{
     events::Event,
     outsider::Outsider,
@@ -286,7 +286,7 @@ async fn garbage_among_good_events_is_parked_with_its_reason_and_the_good_ones_a
         let bodies: Vec<_> = receiver.received().into_iter().map(|one| one.body).collect();
         assert_eq!(bodies.len(), good_count, "each once");
         for event in &good {
-            let time = OffsetDateTime::parse(&event.timestamp, &Rfc3339).unwrap().format(&Rfc3339).unwrap();
+            let time: Timestamp = event.timestamp.parse().unwrap();
             let carries = |body: &bytes::Bytes| String::from_utf8_lossy(body).contains(&format!(r#""{time}""#));
             assert!(bodies.iter().any(carries), "{} of {time}", event.id);
         }

@@ -1,10 +1,10 @@
 //! `GET /api/v1/events/{event_id}/`: what became of an event, for each webhook.
 
 use actix_web::HttpResponse;
-use domain::{DeliveryId, EventId, EventType, WebhookId};
+use domain::{DeliveryId, EventId, EventType, WebhookId, time_text};
 use ledger::{Absence, EventAtWebhook, EventDelivery, FoundEvent};
 use serde::Serialize;
-use time::{OffsetDateTime, serde::rfc3339};
+use time::OffsetDateTime;
 
 use crate::{
     caller::Caller,
@@ -24,9 +24,9 @@ struct EventsView<'a> {
 struct EventView<'a> {
     event_id: EventId,
     event_type: EventType,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     occurred_at: OffsetDateTime,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     received_at: OffsetDateTime,
     webhooks: Vec<EventAtWebhookView<'a>>,
 }
@@ -47,9 +47,9 @@ struct DeliveryView {
     id: DeliveryId,
     state: &'static str,
     attempts: u16,
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     next_attempt_at: Option<OffsetDateTime>,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     created_at: OffsetDateTime,
     is_test: bool,
 }

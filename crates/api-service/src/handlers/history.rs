@@ -1,11 +1,11 @@
 //! `/api/v1/webhooks/{id}/history/` and `…/notices/`: who changed what, and what administrators were told.
 
 use actix_web::HttpResponse;
-use domain::WebhookId;
+use domain::{WebhookId, time_text};
 use ledger::{HistoryEntry, Page};
 use serde::Serialize;
 use serde_json::Value;
-use time::{OffsetDateTime, serde::rfc3339};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Serialize)]
 struct HistoryView {
     id: Uuid,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     created_at: OffsetDateTime,
     user: String,
     action: String,

@@ -2,11 +2,11 @@
 //! again.
 
 use actix_web::{HttpResponse, http::header::LOCATION};
-use domain::WebhookId;
+use domain::{WebhookId, time_text};
 use ledger::{NewRecovery, Recovery};
 use serde::Serialize;
 use serde_json::json;
-use time::{OffsetDateTime, serde::rfc3339};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::body::{Body, FromBody};
@@ -28,17 +28,17 @@ impl FromBody for RecoveryRequest {
 #[derive(Serialize)]
 struct RecoveryView<'a> {
     id: Uuid,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     since: OffsetDateTime,
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     until: Option<OffsetDateTime>,
     states: &'a [String],
     state: &'static str,
     /// How many deliveries have begun a fresh run.
     resent: i32,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     created_at: OffsetDateTime,
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     finished_at: Option<OffsetDateTime>,
 }
 

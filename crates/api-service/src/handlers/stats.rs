@@ -1,10 +1,10 @@
 //! `/api/v1/webhooks/{id}/stats/`: how a webhook's attempts went, by hour or day.
 
 use actix_web::HttpResponse;
-use domain::WebhookId;
+use domain::{WebhookId, time_text};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use time::{OffsetDateTime, serde::rfc3339};
+use time::OffsetDateTime;
 
 use crate::{
     caller::Caller,
@@ -19,9 +19,9 @@ use crate::{
 /// The answer: a span, and its steps without gaps.
 #[derive(Serialize)]
 struct StatsView {
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     from: OffsetDateTime,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     to: OffsetDateTime,
     step: &'static str,
     total: CountsView,
@@ -30,7 +30,7 @@ struct StatsView {
 
 #[derive(Serialize)]
 struct StepView {
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     from: OffsetDateTime,
     #[serde(flatten)]
     counts: CountsView,

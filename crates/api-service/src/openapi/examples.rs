@@ -46,7 +46,7 @@ pub(super) fn delivery() -> Value {
     json!({
         "id": DELIVERY, "webhook_id": WEBHOOK, "event_id": EVENT, "event_type": EVENT_TYPE, "is_test": false,
         "state": "retrying", "attempts": 1, "created_at": "2026-03-01T09:30:00.131842Z",
-        "occurred_at": "2026-03-01T09:30:00.123Z", "first_failed_at": "2026-03-01T09:30:00.489012Z",
+        "occurred_at": "2026-03-01T09:30:00.123000Z", "first_failed_at": "2026-03-01T09:30:00.489012Z",
         "next_attempt_at": "2026-03-01T09:31:00.489012Z",
     })
 }
@@ -72,14 +72,14 @@ pub(super) fn detail() -> Value {
         "attempt": 1, "url": URL, "started_at": "2026-03-01T09:30:00.201377Z", "duration_ms": 288,
         "outcome": "status", "status": 503, "error": "the receiver answered 503 Service Unavailable",
         "response_body": "maintenance until 09:45",
-        "signed_at": "2026-03-01T09:30:00Z",
+        "signed_at": "2026-03-01T09:30:00.000000Z",
     }]);
     detail
 }
 
 pub(super) fn recovery() -> Value {
-    json!({"id": RECOVERY, "since": "2026-03-01T00:00:00Z", "until": null, "states": ["dropped"],
-           "state": "running", "resent": 117, "created_at": "2026-03-01T20:15:00.5Z", "finished_at": null})
+    json!({"id": RECOVERY, "since": "2026-03-01T00:00:00.000000Z", "until": null, "states": ["dropped"],
+           "state": "running", "resent": 117, "created_at": "2026-03-01T20:15:00.500000Z", "finished_at": null})
 }
 
 pub(super) fn recoverable() -> Value {
@@ -92,7 +92,7 @@ pub(super) fn events() -> Value {
     json!({
         "data": [{
             "event_id": EVENT, "event_type": EVENT_TYPE,
-            "occurred_at": "2026-03-01T09:30:00.123Z", "received_at": "2026-03-01T09:30:00.131842Z",
+            "occurred_at": "2026-03-01T09:30:00.123000Z", "received_at": "2026-03-01T09:30:00.131842Z",
             "webhooks": [
                 {
                     "webhook_id": WEBHOOK, "name": "ERP: quotes", "is_deleted": false,
@@ -121,17 +121,17 @@ pub(super) fn stats() -> Value {
     });
     counts["outcomes"]["success"] = json!(1201);
     counts["outcomes"]["timeout"] = json!(3);
-    let mut step = json!({"from": "2026-03-01T09:00:00Z"});
+    let mut step = json!({"from": "2026-03-01T09:00:00.000000Z"});
     for (name, count) in counts.as_object().into_iter().flatten() {
         step[name] = count.clone();
     }
-    json!({"from": "2026-03-01T09:00:00Z", "to": "2026-03-01T10:00:00Z", "step": "hour", "total": counts, "data": [step]})
+    json!({"from": "2026-03-01T09:00:00.000000Z", "to": "2026-03-01T10:00:00.000000Z", "step": "hour", "total": counts, "data": [step]})
 }
 
 pub(super) fn notice() -> Value {
     let request = json!({
         "method": "POST", "path": format!("/api/v1/webhooks/{WEBHOOK}/recover/"),
-        "body": {"since": "2026-02-28T20:30:00.123Z", "states": ["dropped"]},
+        "body": {"since": "2026-02-28T20:30:00.123000Z", "states": ["dropped"]},
     });
     json!({
         "notice_id": NOTICE, "type": "webhook.recovered", "created_at": "2026-03-01T09:30:00.513377Z",

@@ -9,10 +9,10 @@ use diesel::{
     sql_types::{Array, BigInt, Bool, Double, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
-use domain::{DeliveryId, TenantId, WebhookId};
+use domain::{DeliveryId, TenantId, WebhookId, time_text};
 use serde_json::json;
 use strum::{Display, EnumString, IntoStaticStr};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
@@ -355,11 +355,10 @@ impl NewRecovery {
 impl Recovery {
     /// What the webhook's history tells of it.
     fn details(&self) -> serde_json::Value {
-        let written = |moment: OffsetDateTime| moment.format(&Rfc3339).unwrap_or_default();
         json!({
             "recovery_id": self.id,
-            "since": written(self.since),
-            "until": self.until.map(written),
+            "since": time_text::written(self.since),
+            "until": self.until.and_then(time_text::written),
             "states": self.states,
         })
     }

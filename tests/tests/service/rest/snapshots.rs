@@ -117,9 +117,11 @@ fn id(value: &Value) -> Option<String> {
     is_id(value.as_str()?).then(|| "[uuid]".to_owned())
 }
 
+/// Every time has one width: six digits of the second's fraction.
 fn time(value: &Value) -> Option<String> {
     let text = value.as_str()?;
-    (text.ends_with('Z') && OffsetDateTime::parse(text, &Rfc3339).is_ok()).then(|| "[time]".to_owned())
+    let is_time = text.len() == 27 && text.ends_with('Z') && OffsetDateTime::parse(text, &Rfc3339).is_ok();
+    is_time.then(|| "[time]".to_owned())
 }
 
 fn is_hex(text: &str, digits: usize) -> bool {

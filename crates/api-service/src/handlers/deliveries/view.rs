@@ -1,10 +1,10 @@
 //! Deliveries as JSON.
 
-use domain::{DeliveryId, EventId, EventType, WebhookId};
+use domain::{DeliveryId, EventId, EventType, WebhookId, time_text};
 use ledger::{Attempt, Delivery};
 use serde::Serialize;
 use serde_json::{Value, json};
-use time::{OffsetDateTime, serde::rfc3339};
+use time::OffsetDateTime;
 
 /// A delivery in the log. Times are RFC 3339 in UTC.
 #[derive(Serialize)]
@@ -16,13 +16,13 @@ pub(super) struct DeliveryView {
     is_test: bool,
     state: &'static str,
     attempts: u16,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     created_at: OffsetDateTime,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     occurred_at: OffsetDateTime,
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     first_failed_at: Option<OffsetDateTime>,
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     next_attempt_at: Option<OffsetDateTime>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct DetailView<'a> {
 struct AttemptView<'a> {
     attempt: u16,
     url: &'a str,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     started_at: OffsetDateTime,
     duration_ms: u64,
     outcome: &'a str,
@@ -48,7 +48,7 @@ struct AttemptView<'a> {
     error: Option<&'a str>,
     /// The first bytes of the answer. Bytes that are not UTF-8 are replaced.
     response_body: std::borrow::Cow<'a, str>,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     signed_at: OffsetDateTime,
 }
 

@@ -1,9 +1,9 @@
 //! Webhooks as JSON (specification, section 2.1).
 
-use domain::{EventType, WebhookId};
+use domain::{EventType, WebhookId, time_text};
 use ledger::{Backlog, Webhook};
 use serde::Serialize;
-use time::{OffsetDateTime, serde::rfc3339};
+use time::OffsetDateTime;
 
 /// A webhook without its secret. Times are RFC 3339 in UTC.
 #[derive(Serialize)]
@@ -13,18 +13,18 @@ pub(super) struct WebhookView<'a> {
     url: &'a str,
     events: &'a [EventType],
     is_active: bool,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     created_at: OffsetDateTime,
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     updated_at: OffsetDateTime,
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     last_success_at: Option<OffsetDateTime>,
     failure_count: i32,
     /// When the first of these failures ended.
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     failing_since: Option<OffsetDateTime>,
     last_failure: Option<FailureView<'a>>,
-    #[serde(with = "rfc3339::option")]
+    #[serde(with = "time_text::option")]
     next_attempt_at: Option<OffsetDateTime>,
     deliveries: BacklogView,
     is_cancelling: bool,
@@ -34,7 +34,7 @@ pub(super) struct WebhookView<'a> {
 /// The last failed attempt, which a later success leaves as it is.
 #[derive(Serialize)]
 struct FailureView<'a> {
-    #[serde(with = "rfc3339")]
+    #[serde(with = "time_text")]
     at: OffsetDateTime,
     error: &'a str,
 }
@@ -114,10 +114,10 @@ mod tests {
         let expected = json!({
             "id": "0192f0c1-0000-7000-8000-0000000000ab", "name": "orders", "url": "https://example.com/in",
             "events": ["quote.closed", "return_note.created"], "is_active": true,
-            "created_at": "2026-03-01T09:30:00.123456Z", "updated_at": "2026-03-01T09:30:00Z",
-            "last_success_at": null, "failure_count": 2, "failing_since": "2026-03-01T09:31:00Z",
-            "last_failure": {"at": "2026-03-01T09:32:00Z", "error": "answered 500"},
-            "next_attempt_at": "2026-03-01T09:36:00Z", "deliveries": {"waiting": 1, "dropped": 1000, "skipped": 0},
+            "created_at": "2026-03-01T09:30:00.123456Z", "updated_at": "2026-03-01T09:30:00.000000Z",
+            "last_success_at": null, "failure_count": 2, "failing_since": "2026-03-01T09:31:00.000000Z",
+            "last_failure": {"at": "2026-03-01T09:32:00.000000Z", "error": "answered 500"},
+            "next_attempt_at": "2026-03-01T09:36:00.000000Z", "deliveries": {"waiting": 1, "dropped": 1000, "skipped": 0},
             "is_cancelling": false, "is_queued": true,
         });
         assert_eq!(serde_json::to_value(WebhookView::of(&webhook())).unwrap(), expected);
