@@ -9,13 +9,18 @@ use diesel::{
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use tls::{ClientFiles, FailureText};
 use tokio_postgres::{
-    Client, Config, NoTls, Socket,
+    Client, Config, Connection, NoTls, Socket,
     config::{SslNegotiation, TargetSessionAttrs},
     tls::MakeTlsConnect,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{address::Address, error::TlsOptionError, session::Sessions};
+use crate::{
+    address::Address,
+    error::TlsOptionError,
+    hosts::{Reached, first_usable},
+    session::Sessions,
+};
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How PostgreSQL is told from other protocols when TLS begins at once (`sslnegotiation=direct`).
@@ -37,12 +42,25 @@ pub(crate) async fn establish(
     address: &Address,
     process: &'static str,
     patience: Duration,
-    sessions: &Sessions,
+    (sessions, reached): (&Sessions, &Reached),
 ) -> Result<AsyncPgConnection, ConnectionError> {
-    let settings = settings(address, process);
+    async fn open<T>(
+        settings: &Config,
+        tls: T,
+        (sessions, reached): (&Sessions, &Reached),
+    ) -> Result<AsyncPgConnection, ConnectionError>
+    where
+        T: MakeTlsConnect<Socket> + Clone,
+        T::Stream: Send + 'static,
+    {
+        let (used, client, mut driver) = log_in(settings, tls.clone(), reached).await?;
+        sessions.claim((&used, tls), &client, &mut driver).await?;
+        AsyncPgConnection::try_from_client_and_connection(client, driver).await
+    }
+    let (settings, shared) = (settings(address, process), (sessions, reached));
     let mut conn = match &address.tls {
-        None => open(&settings, NoTls, sessions).await?,
-        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, sessions).await?,
+        None => open(&settings, NoTls, shared).await?,
+        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, shared).await?,
     };
     conn.batch_execute(&session(patience)).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     if let Err(error) = conn.batch_execute(WARM_UP).await {
@@ -57,24 +75,38 @@ fn session(patience: Duration) -> String {
     format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis())
 }
 
-async fn open<T>(settings: &Config, tls: T, sessions: &Sessions) -> Result<AsyncPgConnection, ConnectionError>
+/// Connects to the host that accepts writes. Returns its settings too.
+async fn log_in<T>(
+    settings: &Config,
+    tls: T,
+    reached: &Reached,
+) -> Result<(Config, Client, Connection<Socket, T::Stream>), ConnectionError>
 where
     T: MakeTlsConnect<Socket> + Clone,
-    T::Stream: Send + 'static,
 {
-    let (client, mut driver) = settings.connect(tls.clone()).await.map_err(|error| refused(&error))?;
-    sessions.claim((settings, tls), &client, &mut driver).await?;
-    AsyncPgConnection::try_from_client_and_connection(client, driver).await
+    first_usable(settings, reached, CONNECT_TIMEOUT, |settings| {
+        let tls = tls.clone();
+        async move {
+            let (client, driver) = settings.connect(tls).await.map_err(|error| refused(&error))?;
+            Ok((settings, client, driver))
+        }
+    })
+    .await
 }
 
 /// Connects without diesel, for what diesel does not pass on. A statement may last as long as `patience`.
-pub(crate) async fn client(url: &str, process: &'static str, patience: Duration) -> Result<Client, ConnectionError> {
-    async fn open<T>(settings: &Config, tls: T) -> Result<Client, ConnectionError>
+pub(crate) async fn client(
+    url: &str,
+    process: &'static str,
+    patience: Duration,
+    reached: &Reached,
+) -> Result<Client, ConnectionError> {
+    async fn open<T>(settings: &Config, tls: T, reached: &Reached) -> Result<Client, ConnectionError>
     where
-        T: MakeTlsConnect<Socket>,
+        T: MakeTlsConnect<Socket> + Clone,
         T::Stream: Send + 'static,
     {
-        let (client, driver) = settings.connect(tls).await.map_err(|error| refused(&error))?;
+        let (_settings, client, driver) = log_in(settings, tls, reached).await?;
         // The driver ends with its client.
         tokio::spawn(driver);
         Ok(client)
@@ -82,8 +114,8 @@ pub(crate) async fn client(url: &str, process: &'static str, patience: Duration)
     let address = Address::parse(url).map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
     let settings = settings(&address, process);
     let client = match &address.tls {
-        None => open(&settings, NoTls).await?,
-        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?).await?,
+        None => open(&settings, NoTls, reached).await?,
+        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, reached).await?,
     };
     client.batch_execute(&session(patience)).await.map_err(|error| refused(&error))?;
     Ok(client)

@@ -6,6 +6,7 @@ mod batch;
 mod clock;
 mod connect;
 mod error;
+mod hosts;
 mod hot;
 mod keys;
 mod pool;

@@ -23,6 +23,7 @@ use crate::{
     address::Address,
     connect::{CONNECT_TIMEOUT, establish, is_read_only, tls_failure},
     error::LedgerError,
+    hosts::Reached,
     session::{self, Sessions},
     timings::Timings,
     turns::{Turn, Turns},
@@ -46,7 +47,7 @@ pub struct LedgerConfig {
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
     pub(crate) config: Arc<LedgerConfig>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Turns at the connections, for those whose tenant is known.
     turns: Arc<Turns>,
     tenant: Option<TenantId>,
@@ -58,9 +59,10 @@ pub struct Ledger {
 
 /// What all handles on the same database share.
 #[derive(Default)]
-struct Shared {
+pub(crate) struct Shared {
     pools: Mutex<Vec<Pool<AsyncPgConnection>>>,
     sessions: Arc<Sessions>,
+    pub(crate) reached: Arc<Reached>,
     timings: Timings,
 }
 
@@ -107,7 +109,7 @@ impl Ledger {
     }
 
     fn among(config: LedgerConfig, shared: Arc<Shared>) -> Result<Self, LedgerError> {
-        let pool = make_pool(&config, Arc::clone(&shared.sessions))?;
+        let pool = make_pool(&config, &shared)?;
         shared.pools.lock().push(pool.clone());
         let (turns, probes) = (Turns::new(config.max_connections), Arc::new(Semaphore::new(1)));
         let config = Arc::new(config);
@@ -198,19 +200,20 @@ impl Ledger {
     }
 }
 
-/// The pool holds the sessions, but not the list of pools: it would hold itself.
-fn make_pool(config: &LedgerConfig, sessions: Arc<Sessions>) -> Result<Pool<AsyncPgConnection>, LedgerError> {
+/// The pool holds parts of what is shared, but not the list of pools: it would hold itself.
+fn make_pool(config: &LedgerConfig, shared: &Shared) -> Result<Pool<AsyncPgConnection>, LedgerError> {
     let address = Arc::new(Address::parse(&config.url)?);
     let (process, patience) = (config.application_name, config.patience);
+    let (sessions, reached) = (Arc::clone(&shared.sessions), Arc::clone(&shared.reached));
     let mut manager = ManagerConfig::default();
     manager.recycling_method = RecyclingMethod::Fast;
     // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
-        let (address, sessions) = (Arc::clone(&address), Arc::clone(&sessions));
+        let (address, sessions, reached) = (Arc::clone(&address), Arc::clone(&sessions), Arc::clone(&reached));
         // Nobody cancels the task when its caller gives up, and a frozen server never answers.
         let established = runtime.spawn(async move {
-            let establishing = establish(&address, process, patience, &sessions);
+            let establishing = establish(&address, process, patience, (&sessions, &reached));
             tokio::time::timeout(CONNECT_TIMEOUT, establishing).await.unwrap_or_else(|_| Err(timed_out()))
         });
         Box::pin(async move {

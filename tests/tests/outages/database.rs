@@ -3,6 +3,7 @@
 
 mod clock;
 mod held;
+mod hosts;
 mod leader;
 mod read_only;
 
