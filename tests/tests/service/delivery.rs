@@ -1,6 +1,7 @@
 //! From the event to the receiver.
 mod body;
 mod large;
+mod log_plans;
 mod plans;
 mod routing;
 mod span;

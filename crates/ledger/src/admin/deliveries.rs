@@ -1,17 +1,16 @@
 //! The log of deliveries, as administrators read it.
 
+mod log;
+
 use std::time::{Duration, Instant};
 
-use diesel::{
-    QueryableByName,
-    prelude::*,
-    sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid},
-};
+use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use self::log::{LogStep, Source};
 use crate::{
     admin::webhooks::{Existence, OwnWebhook, Page},
     error::LedgerError,
@@ -97,30 +96,12 @@ pub struct DeliveryPage {
     pub next: Option<DeliveryId>,
 }
 
-/// Rows that one statement reads in some milliseconds: of the log, or of unsuccessful deliveries, each looked up.
-const LOOKED_AT: i64 = 2_000;
-const LOOKED_UP: i64 = 500;
 /// How many attempts are shown, the newest. Each resend may add as many as the schedule has steps.
 const ATTEMPTS: i64 = 200;
 /// How far an event's timestamp may lie ahead of its delivery's creation.
 const AHEAD: time::Duration = time::Duration::DAY;
 
-/// The deliveries that a search reads.
-#[derive(Clone, Copy)]
-enum Source {
-    /// All of the webhook's.
-    Log,
-    /// The unsuccessful ones in this state.
-    Unsuccessful(DeliveryState),
-}
-
-#[derive(QueryableByName)]
-struct Id {
-    #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
-}
-
-#[derive(Queryable, Selectable, QueryableByName)]
+#[derive(Queryable, Selectable)]
 #[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
 struct Row {
     id: Uuid,
@@ -164,23 +145,18 @@ impl Ledger {
         let Some((source, states)) = search(webhook.existence, filter.state) else {
             return Ok(DeliveryPage { deliveries: Vec::new(), next: None });
         };
-        let (began, limit) = (Instant::now(), usize::from(page.limit));
+        let (began, limit, of) = (Instant::now(), usize::from(page.limit), webhook.id().as_uuid());
         let (mut deliveries, mut after) = (Vec::new(), first_after(page.after, filter.created_until));
         loop {
             let needed = limit + 1 - deliveries.len();
-            // The end is read first, so that rows that come or go meanwhile are neither read twice nor skipped. When
-            // all match, the page ends the search.
-            let end = match states.is_none() && filter.takes_all() {
-                true => None,
-                false => self.log_end(webhook, source, after).await?,
-            };
-            let span = (end.unwrap_or(Uuid::nil()), after);
-            let found = self.log_search(webhook, source, states, &filter, span, needed).await?;
-            let is_full = found.len() == needed;
-            for row in found {
+            // One statement, so that rows that come or go meanwhile are neither read twice nor skipped.
+            let step = LogStep::new((of, source), after, states, &filter, needed);
+            let rows: Vec<(Row, bool, bool)> = self.run(async |conn| step.load(conn).await).await?;
+            let end = rows.last().and_then(|(row, _, is_end)| is_end.then_some(row.id));
+            for (row, _, _) in rows.into_iter().filter(|(_, is_match, _)| *is_match).take(needed) {
                 deliveries.push(row.read(webhook.existence)?);
             }
-            if is_full {
+            if deliveries.len() > limit {
                 deliveries.truncate(limit);
                 return Ok(DeliveryPage { next: deliveries.last().map(|last| last.id), deliveries });
             }
@@ -192,43 +168,6 @@ impl Ledger {
                 Some(end) => after = end,
             }
         }
-    }
-
-    /// The last row that a step after this id reads. `None` when the step reads to the end.
-    async fn log_end(&self, webhook: OwnWebhook, source: Source, after: Uuid) -> Result<Option<Uuid>, LedgerError> {
-        let (query, looked_at) = source.end();
-        let query = diesel::sql_query(query)
-            .bind::<SqlUuid, _>(webhook.id().as_uuid())
-            .bind::<SqlUuid, _>(after)
-            .bind::<BigInt, _>(looked_at - 1);
-        let end: Option<Id> = self.run(async |conn| query.get_result(conn).await.optional()).await?;
-        Ok(end.map(|row| row.id))
-    }
-
-    /// The newest `most` matches with ids from `from` to before `before`.
-    async fn log_search(
-        &self,
-        webhook: OwnWebhook,
-        source: Source,
-        states: Option<&[&str]>,
-        filter: &DeliveryFilter,
-        (from, before): (Uuid, Uuid),
-        most: usize,
-    ) -> Result<Vec<Row>, LedgerError> {
-        let query = diesel::sql_query(format!(
-            "SELECT * FROM ({}) AS d WHERE ($4 IS NULL OR state = ANY ($4)) AND ($5 IS NULL OR event_type = $5) \
-             AND ($6 IS NULL OR created_at >= $6) AND ($7 IS NULL OR created_at < $7) LIMIT $8",
-            source.rows()
-        ))
-        .bind::<SqlUuid, _>(webhook.id().as_uuid())
-        .bind::<SqlUuid, _>(before)
-        .bind::<SqlUuid, _>(from)
-        .bind::<Nullable<Array<Text>>, _>(states)
-        .bind::<Nullable<Text>, _>(filter.event_type.map(EventType::as_str))
-        .bind::<Nullable<Timestamptz>, _>(filter.created_from)
-        .bind::<Nullable<Timestamptz>, _>(filter.created_until)
-        .bind::<BigInt, _>(i64::try_from(most).unwrap_or(i64::MAX));
-        self.run(async |conn| query.load(conn).await).await
     }
 
     /// One of a webhook's deliveries.
@@ -277,47 +216,6 @@ impl Ledger {
         let key = (delivery.id.occurred_at(), delivery.event.as_uuid(), tenant.as_uuid(), event_type);
         let query = events::table.find(key).select(events::body);
         self.run(async |conn| query.first(conn).await.optional()).await
-    }
-}
-
-// A webhook's log is read as the README says of it.
-impl Source {
-    /// Selects the rows from `$3` to before `$2`, newest first.
-    fn rows(self) -> String {
-        let columns =
-            "id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at";
-        match self {
-            Self::Log => format!(
-                "SELECT {columns} FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id < $2 AND id >= $3 \
-                 ORDER BY webhook_id DESC, id DESC"
-            ),
-            Self::Unsuccessful(state) => format!(
-                "SELECT d.* FROM ( \
-                   SELECT delivery_id FROM unsuccessful_deliveries \
-                   WHERE webhook_id = ANY (ARRAY[$1]) AND state = '{state}' AND delivery_id < $2 AND delivery_id >= $3 \
-                   ORDER BY webhook_id DESC, delivery_id DESC LIMIT {LOOKED_UP} \
-                 ) AS u CROSS JOIN LATERAL (SELECT {columns} FROM deliveries WHERE id = u.delivery_id LIMIT 1) AS d"
-            ),
-        }
-    }
-
-    /// Selects the last row that a step before `$2` reads. Also returns how many a step reads.
-    fn end(self) -> (String, i64) {
-        match self {
-            Self::Log => {
-                let end = "SELECT id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id < $2 \
-                     ORDER BY webhook_id DESC, id DESC OFFSET $3 LIMIT 1";
-                (end.to_owned(), LOOKED_AT)
-            }
-            Self::Unsuccessful(state) => {
-                let end = format!(
-                    "SELECT delivery_id AS id FROM unsuccessful_deliveries \
-                     WHERE webhook_id = ANY (ARRAY[$1]) AND state = '{state}' AND delivery_id < $2 \
-                     ORDER BY webhook_id DESC, delivery_id DESC OFFSET $3 LIMIT 1"
-                );
-                (end, LOOKED_UP)
-            }
-        }
     }
 }
 

@@ -56,7 +56,7 @@ async fn index_pages(system: &System) -> i64 {
 }
 
 /// What a call reads on a connection of its own: rows, and pages of indexes.
-async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (i64, i64) {
+pub(super) async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (i64, i64) {
     let before = (read(system).await, index_pages(system).await);
     let name: &'static str = Box::leak(format!("reads-{}", Uuid::new_v4().simple()).into_boxed_str());
     let ledger = system.ledger_as(name, 1);
@@ -171,7 +171,7 @@ async fn filled(system: &System, days_ago: u8, webhook: &str) {
 }
 
 /// Reads the first page of a webhook's log, in one step.
-async fn first_page(ledger: &Ledger, tenant: Uuid, webhook: &str, filter: DeliveryFilter) {
+pub(super) async fn first_page(ledger: &Ledger, tenant: Uuid, webhook: &str, filter: DeliveryFilter) {
     let id = webhook.parse::<Uuid>().unwrap().into();
     let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
     ledger.delivery_list(own, filter, Page { after: None, limit: 50 }, Duration::ZERO).await.unwrap();

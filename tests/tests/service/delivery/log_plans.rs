@@ -1,0 +1,185 @@
+//! Lists of the API are read in the order of an index, however many rows a webhook has and the planner believes in.
+
+use std::time::Duration;
+
+use domain::{DeliveryState, EventType};
+use end_to_end::{
+    database::Session,
+    system::{Options, Service, System},
+};
+use ledger::{DeliveryFilter, Ledger, NewRecovery, Page, Recoverable};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::delivery::plans::{first_page, reads};
+
+/// Real rows of one webhook in one day, of which every tenth is another's. The statistics are set to five times as many.
+const ROWS: u32 = 300_000;
+const TIMES: u32 = 5;
+
+/// Settings of a services' connection (`SESSION` in the ledger's `connect.rs`).
+const SESSION: [(&str, &str); 5] = [
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+];
+
+/// An id for row `i`, in the order of the rows: today's, four a second.
+const ID: &str = "(lpad(to_hex((extract(epoch FROM date_trunc('day', now(), 'UTC')) * 1000)::bigint + i * 250), 12, '0') \
+     || '8' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid";
+
+/// Fills the tables that lists read, and has the planner believe in many more rows.
+async fn fill(system: &System, tenant: Uuid, large: &str) {
+    let session = Session::open(&system.database_url).await;
+    // Without triggers, which fill another table row by row.
+    session.rows("SET session_replication_role = replica").await;
+    let of = format!("CASE WHEN i % 10 = 0 THEN md5((i % 1000)::text)::uuid ELSE '{large}' END");
+    let state = "CASE i % 4 WHEN 0 THEN 'dropped' ELSE 'succeeded' END";
+    let rows = format!("FROM generate_series(1, {ROWS}) AS i");
+    for fill in [
+        format!(
+            "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts) \
+             SELECT {ID}, {of}, gen_random_uuid(), 'quote.closed', {state}, 1 {rows}"
+        ),
+        format!(
+            "INSERT INTO unsuccessful_deliveries (delivery_id, webhook_id, state) SELECT {ID}, {of}, 'dropped' {rows} \
+             WHERE i % 4 = 0"
+        ),
+        format!(
+            "INSERT INTO history (id, tenant_id, webhook_id, user_id, action, details) \
+             SELECT {ID}, '{tenant}', {of}, 'somebody', 'tested', '{{}}' {rows}"
+        ),
+        format!(
+            "INSERT INTO notices (id, tenant_id, webhook_id, webhook_name, notice_type, details, leased_until) \
+             SELECT {ID}, '{tenant}', {of}, 'A test', 'webhook.changed', '{{}}', NULL {rows}"
+        ),
+    ] {
+        session.rows(&fill).await;
+    }
+    for table in ["deliveries", "unsuccessful_deliveries", "history", "notices"] {
+        session.rows(&format!("ANALYZE {table}")).await;
+    }
+    let many = "UPDATE pg_class SET reltuples = reltuples * {} WHERE reltuples > 0 AND relkind IN ('r', 'i') \
+                AND relname ~ '^(deliveries|unsuccessful_deliveries|history|notices)'";
+    session.rows(&many.replace("{}", &TIMES.to_string())).await;
+}
+
+/// The type and a value of each parameter, by the text before it. Ids are the last one, so that no day is left out.
+fn parameters(text: &str) -> Vec<(&'static str, &'static str)> {
+    const ID: (&str, &str) = ("uuid", "'ffffffff-ffff-ffff-ffff-ffffffffffff'");
+    const IDS: (&str, &str) = ("uuid[]", "'{ffffffff-ffff-ffff-ffff-ffffffffffff}'");
+    const NUMBER: (&str, &str) = ("bigint", "51");
+    const WORD: (&str, &str) = ("text", "'dropped'");
+    const WORDS: (&str, &str) = ("text[]", "'{dropped}'");
+    const MOMENT: (&str, &str) = ("timestamptz", "now()");
+    let before = [
+        ("number = ", NUMBER),
+        ("LIMIT ", NUMBER),
+        ("ARRAY[", ID),
+        ("state = ANY (", WORDS),
+        ("state = ", WORD),
+        ("event_type = ", WORD),
+        ("created_at >= ", MOMENT),
+        ("created_at < ", MOMENT),
+        ("unnest(", WORDS),
+        ("id < ", ID),
+        ("id > ", ID),
+        ("\"id\" < ", ID),
+        ("\"tenant_id\" = ", ID),
+        ("\"webhook_id\" = ANY(", IDS),
+        ("\"notice_type\" = ANY(", WORDS),
+    ];
+    let mut parameters = Vec::new();
+    loop {
+        let parameter = format!("${}", parameters.len() + 1);
+        let is_it = |at: &usize| !text[at + parameter.len()..].starts_with(|next: char| next.is_ascii_digit());
+        let Some(at) = text.match_indices(&parameter).map(|(at, _)| at).find(is_it) else { return parameters };
+        let known = before.iter().find(|(end, _)| text[..at].ends_with(end));
+        parameters.push(known.unwrap_or_else(|| panic!("the type of {parameter} is unknown in {text}")).1);
+    }
+}
+
+/// The generic plan of the statement that a call sends last.
+async fn plan(system: &System, call: impl AsyncFnOnce(&Ledger)) -> String {
+    let name: &'static str = Box::leak(format!("plan-{}", Uuid::new_v4().simple()).into_boxed_str());
+    let ledger = system.ledger_as(name, 1);
+    call(&ledger).await;
+    let last = format!("SELECT query FROM pg_stat_activity WHERE application_name = '{name}'");
+    let text: String = system.sql(&last).await[0].get(0);
+    drop(ledger);
+    let session = Session::open(&system.database_url).await;
+    for (setting, value) in SESSION {
+        session.rows(&format!("SET {setting} = {value}")).await;
+    }
+    let (types, values): (Vec<_>, Vec<_>) = parameters(&text).into_iter().unzip();
+    session.rows(&format!("PREPARE list ({}) AS {text}", types.join(", "))).await;
+    let rows = session.rows(&format!("EXPLAIN EXECUTE list({})", values.join(", "))).await;
+    let lines: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    format!("{text}\n{}", lines.join("\n"))
+}
+
+/// All filters of the log that differ in their members.
+fn filters() -> Vec<DeliveryFilter> {
+    let past = OffsetDateTime::now_utc() - Duration::from_secs(3600);
+    let mut filters = Vec::new();
+    for state in [None, Some(DeliveryState::Succeeded), Some(DeliveryState::Dropped)] {
+        for event_type in [None, Some(EventType::QuoteAccepted)] {
+            for created_from in [None, Some(past)] {
+                for created_until in [None, Some(OffsetDateTime::now_utc())] {
+                    filters.push(DeliveryFilter { state, event_type, created_from, created_until });
+                }
+            }
+        }
+    }
+    filters
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_list_sorts_what_a_webhook_with_very_many_deliveries_has() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let api = system.admin(tenant).await;
+        let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
+        // Its tasks read too.
+        system.stop(Service::Api).await;
+        fill(&system, tenant, large).await;
+        let id = large.parse::<Uuid>().unwrap().into();
+        let page = Page { after: None, limit: 50 };
+        let mut plans = Vec::new();
+        for filter in filters() {
+            plans.push(plan(&system, async |ledger| first_page(ledger, tenant, large, filter).await).await);
+        }
+        let history = async |ledger: &Ledger| {
+            assert_eq!(ledger.history_list(tenant.into(), id, page).await.unwrap().unwrap().len(), 50);
+        };
+        plans.push(plan(&system, history).await);
+        let notices = async |ledger: &Ledger| {
+            let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
+            assert_eq!(ledger.notice_list(own, page).await.unwrap().len(), 50);
+        };
+        plans.push(plan(&system, notices).await);
+        let recoverable = async |ledger: &Ledger| {
+            let (since, day) = (OffsetDateTime::now_utc() - Duration::from_secs(86_400), Duration::from_secs(86_400));
+            let wanted = NewRecovery { since, until: None, states: vec![Recoverable::Dropped] };
+            ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
+        };
+        plans.push(plan(&system, recoverable).await);
+        for plan in plans {
+            // A merge of the days' indexes has a "Sort Key" too.
+            assert!(!plan.contains("Sort  (cost"), "it sorts: {plan}");
+        }
+        for webhook in [large, quiet] {
+            for filter in filters() {
+                let (read, pages) =
+                    reads(&system, async |ledger| first_page(ledger, tenant, webhook, filter).await).await;
+                println!("{read} rows and {pages} pages of indexes were read for {filter:?} of {webhook}");
+                assert!(read <= 5_000 && pages <= 5_000, "{read} rows, {pages} pages for {filter:?} of {webhook}");
+            }
+        }
+    })
+    .await;
+}
