@@ -36,6 +36,8 @@ const STRANGERS_PART: usize = 2;
 
 /// How many confirmed sessions are remembered.
 const SESSIONS: u64 = 10_000;
+/// The maximum of a request's session ids that are looked up. No honest browser sends more.
+const TRIED: usize = 3;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
 /// The header of the console's refreshes.
 const REFRESH: &str = "x-refresh";
@@ -53,6 +55,16 @@ pub(crate) struct Authentication {
 struct Known {
     tenant: TenantId,
     is_admin: bool,
+}
+
+/// The id of the session that let a request pass: an extension of the request. Other ids among its cookies may have
+/// been set by somebody else, so no secret may derive from them.
+pub(crate) struct SessionId(String);
+
+impl SessionId {
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
 }
 
 /// The back ends that know sessions. Each finds the session of an id, unless it is unknown or expired.
@@ -108,19 +120,45 @@ impl Authentication {
         Ok(found)
     }
 
-    /// The administrator who makes a request. A request costs a token of its tenant, or of its session if that is no
-    /// administrator's, before anything is looked up if the session is known. `allowance` is what is left then.
-    async fn administrator(&self, request: &HttpRequest, allowance: &mut Option<Allowance>) -> Result<Actor, ApiError> {
-        let id = cookie::session_id(request.headers()).ok_or(ApiError::NotLoggedIn)?;
+    /// Finds the administrator who makes a request, and the session that shows it: the first one of an administrator
+    /// among the cookies. If a look-up fails, the request does: the next cookie may be another user's.
+    async fn administrator(
+        &self,
+        request: &HttpRequest,
+        allowance: &mut Option<Allowance>,
+    ) -> Result<(Actor, SessionId), ApiError> {
+        let mut ids = cookie::session_ids(request.headers()).take(TRIED).peekable();
+        ids.peek().ok_or(ApiError::NotLoggedIn)?;
         // Another site's page must not spend tokens.
         if !request.method().is_safe() {
             cross_site::check(request.headers())?;
         }
+        let mut refusal = ApiError::NotLoggedIn;
+        for id in ids {
+            match self.find_for_a_token(id, is_refresh(request), allowance).await? {
+                Some(Session { tenant, user, role }) if role == ADMIN => {
+                    return Ok((Actor { tenant, user }, SessionId(id.to_owned())));
+                }
+                Some(_) => refusal = ApiError::NotAnAdmin,
+                None => {}
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Finds a session, which costs a token of its tenant, or its own if it is no administrator's. If the session is
+    /// known, the token is taken before the look-up. `allowance` is what is left then.
+    async fn find_for_a_token(
+        &self,
+        id: &str,
+        is_refresh: bool,
+        allowance: &mut Option<Allowance>,
+    ) -> Result<Option<Session>, ApiError> {
         let hash = SessionHash::of(id);
         let mut pay = |known: Known| {
             let Some(limit) = &self.rate_limit else { return Ok(()) };
             let payer = (known.tenant, (!known.is_admin).then(|| hash.clone()));
-            let (left, wait) = limit.take(&payer, is_refresh(request));
+            let (left, wait) = limit.take(&payer, is_refresh);
             *allowance = Some(left);
             wait.map_or(Ok(()), |wait| Err(ApiError::TooManyRequests(wait)))
         };
@@ -128,14 +166,11 @@ impl Authentication {
         if let Some(known) = known {
             pay(known)?;
         }
-        let session = self.find(&hash, id, known).await?.ok_or(ApiError::NotLoggedIn)?;
-        if known.is_none() {
-            pay(Known::of(&session))?;
+        let found = self.find(&hash, id, known).await?;
+        if let Some(session) = found.as_ref().filter(|_| known.is_none()) {
+            pay(Known::of(session))?;
         }
-        if session.role != ADMIN {
-            return Err(ApiError::NotAnAdmin);
-        }
-        Ok(Actor { tenant: session.tenant, user: session.user })
+        Ok(found)
     }
 }
 
@@ -175,9 +210,9 @@ impl Sessions {
     }
 }
 
-/// The session id of a request.
-pub(crate) fn session_id(request: &HttpRequest) -> Option<&str> {
-    cookie::session_id(request.headers())
+/// Returns every session id of a request's cookies. None of them need be known.
+pub(crate) fn session_ids(request: &HttpRequest) -> impl Iterator<Item = &str> {
+    cookie::session_ids(request.headers())
 }
 
 /// Refuses a write that another site's page makes.
@@ -203,8 +238,9 @@ pub(crate) async fn admit(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let mut allowance = None;
     let mut answered = match authentication.administrator(request.request(), &mut allowance).await {
-        Ok(administrator) => {
+        Ok((administrator, id)) => {
             request.extensions_mut().insert(administrator);
+            request.extensions_mut().insert(id);
             next.call(request).await?.map_into_boxed_body()
         }
         Err(error) => refuse(request, error),
@@ -214,3 +250,6 @@ pub(crate) async fn admit(
     }
     Ok(answered)
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,7 @@ pub(crate) fn document(limits: &Limits) -> Value {
         "components": {
             "securitySchemes": {"session": {
                 "type": "apiKey", "in": "cookie", "name": "sessionid",
-                "description": "The session of an administrator of the business application.",
+                "description": "The session of an administrator of the business application. Of several cookies of this name, the first such session counts, among three.",
             }},
             "headers": headers(),
             "responses": errors::all(&calls, limits),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, pin::Pin};
 
 use actix_web::{
-    Error, FromRequest, HttpRequest,
+    Error, FromRequest, HttpMessage, HttpRequest,
     dev::Payload,
     http::header::CONTENT_TYPE,
     web::{self, Data},
@@ -13,13 +13,13 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use crate::{
-    authentication::session_id,
+    authentication::SessionId,
     problem::ApiError,
     request::{Members, read_body},
     state::State,
 };
 
-/// What the token signs. Its key is the session's id.
+/// The text that the token signs. Its key is the id of the session that let the request pass.
 const WHAT: &[u8] = b"a form of the console";
 
 /// The fields of a form that carries the session's token. A handler takes it last.
@@ -69,13 +69,14 @@ impl Fields {
     }
 }
 
-/// The token of a session's forms. Whoever has not the session cannot make it.
+/// Returns the token of the forms of the session that let this request pass. Nobody can make it without that session.
 pub(super) fn token(request: &HttpRequest) -> Option<String> {
     Some(hex::encode(hmac::sign(&key(request)?, WHAT)))
 }
 
 fn key(request: &HttpRequest) -> Option<hmac::Key> {
-    session_id(request).map(|id| hmac::Key::new(hmac::HMAC_SHA256, id.as_bytes()))
+    let extensions = request.extensions();
+    extensions.get::<SessionId>().map(|id| hmac::Key::new(hmac::HMAC_SHA256, id.expose().as_bytes()))
 }
 
 fn is_ours(request: &HttpRequest, token: &str) -> bool {

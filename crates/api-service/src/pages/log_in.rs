@@ -22,7 +22,7 @@ use super::{
     html, see_other,
 };
 use crate::{
-    authentication::{self, ADMIN, Authentication, cookie, refuse_cross_site, session_id},
+    authentication::{self, ADMIN, Authentication, cookie, refuse_cross_site, session_ids},
     problem::{Answer, ApiError},
     request::LONGEST_QUERY,
     state::State,
@@ -138,14 +138,14 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
     Ok(Some(id))
 }
 
-/// Ends the session, and takes its cookie.
+/// Ends every session that the cookies name, and deletes the console's cookie. Any session that is left would log its user
+/// in again.
 pub(super) async fn log_out(state: Data<State>, request: HttpRequest, _: Form) -> Answer {
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
     }
-    if let Some(id) = session_id(&request) {
-        state.ledger.session_revoke(&SessionHash::of(id)).await?;
-    }
+    let hashes: Vec<_> = session_ids(&request).map(SessionHash::of).collect();
+    state.ledger.sessions_revoke(&hashes).await?;
     Ok(with_cookie(&state, "", Duration::ZERO, Paths::LOG_IN))
 }
 

@@ -119,13 +119,33 @@ async fn whoever_is_not_logged_in_as_an_administrator_gets_nothing_below_api_v1(
             for (cookie, expected) in [
                 ("", (401, "not_logged_in")),
                 ("sessionid=unknown", (401, "not_logged_in")),
-                ("sessionid=; sessionid=boss", (401, "not_logged_in")),
+                ("sessionid=; sessionid=unknown", (401, "not_logged_in")),
                 ("sessionid=clerk", (403, "not_an_admin")),
             ] {
                 let answer = ask(method.clone(), path, &[("Cookie", cookie)], "").await;
                 assert_eq!(answer.code(), expected, "{method} {path} {cookie}");
                 assert_eq!(answer.headers.contains_key("www-authenticate"), expected.0 == 401);
             }
+        }
+    }
+}
+
+/// The token of a session's forms, computed by itself.
+fn token(session: &str) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, session.as_bytes());
+    format!("token={}", hex::encode(ring::hmac::sign(&key, b"a form of the console")))
+}
+
+#[actix_web::test]
+async fn a_form_needs_the_token_of_the_session_that_lets_it_pass() {
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let path = &format!("/console/webhooks/{ID}/pause/");
+    for cookies in ["sessionid=boss", "sessionid=stale; sessionid=boss", "sessionid=boss; sessionid=stale"] {
+        // The database is unavailable to the form that passes.
+        for (session, status) in [("boss", 503), ("stale", 403), ("", 403)] {
+            let body = token(session).leak();
+            let answer = ask(Method::POST, path, &[("Cookie", cookies), form], body).await;
+            assert_eq!(answer.status, status, "{cookies} {session}");
         }
     }
 }

@@ -121,6 +121,16 @@ impl Ledger {
         Ok(deleted > 0)
     }
 
+    /// Deletes sessions, as far as there are such. Returns how many, expired or not.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn sessions_revoke(&self, hashes: &[SessionHash]) -> Result<usize, LedgerError> {
+        let ids = hashes.iter().map(|hash| &hash.0);
+        let revoke = diesel::delete(admin_sessions::table.filter(admin_sessions::id_sha256.eq_any(ids)));
+        self.run(async |conn| revoke.execute(conn).await).await
+    }
+
     /// Deletes the sessions that had expired at `now`, 1,000 at a time. Returns how many. Safe to run concurrently.
     ///
     /// # Errors

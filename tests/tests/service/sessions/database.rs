@@ -74,6 +74,27 @@ async fn a_session_is_looked_up_while_all_connections_for_requests_are_held_whic
     .await;
 }
 
+/// A browser sends two cookies of one name if their paths or domains differ.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_found_behind_a_stale_or_an_empty_cookie_of_its_name() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let (admin, user) = (system.admin(tenant).await, system.session(tenant, "user", SOON).await);
+        let webhook = admin.create("https://localhost/", &["quote.closed"]).await.id;
+        let (good, user) = (admin.session.clone().unwrap(), user.session.unwrap());
+        let anonymous = system.anonymous().await;
+        let asked = async |cookies: &str| anonymous.send("GET", LIST, &[("cookie", cookies)], "").await;
+        for before in ["sessionid=stale", "sessionid=", "sessionid=a; sessionid=b", &format!("sessionid={user}")] {
+            let answer = asked(&format!("{before}; sessionid={good}")).await;
+            assert_eq!((answer.status, &answer.json()["data"][0]["id"]), (200, &json!(webhook)), "{before}");
+        }
+        assert_eq!(asked(&format!("sessionid={good}; sessionid=stale")).await.status, 200);
+        assert_eq!(asked(&format!("sessionid=a; sessionid=b; sessionid=c; sessionid={good}")).await.status, 401);
+        assert_eq!(asked(&format!("sessionid=stale; sessionid={user}")).await.status, 403);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_session_is_not_logged_in_from_then_on() {
     System::shared(async |system| {

@@ -38,6 +38,33 @@ async fn status(api: &Api, session: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_session_cookies_the_application_is_asked_about_one_after_the_other() {
+    asking("10s", "20s", async |application, api| {
+        let id = application.login(Uuid::new_v4(), "admin", HOUR);
+        let cookies = format!("sessionid=; sessionid=stale; sessionid={id}; sessionid=younger");
+        assert_eq!(api.send("GET", LIST, &[("cookie", &cookies)], "").await.status, 200);
+        let asked: Vec<_> = application.asked().into_iter().flat_map(|asked| asked.headers).collect();
+        let asked = asked.iter().filter(|(name, _)| name == "cookie").map(|(_, value)| value.as_str());
+        assert_eq!(asked.collect::<Vec<_>>(), ["sessionid=stale", &format!("sessionid={id}")]);
+    })
+    .await;
+}
+
+/// Another cookie may be another user's: a request must not act for that one because a look-up failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cookie_whose_look_up_fails_is_not_passed_over() {
+    asking("1h", "20s", async |application, api| {
+        let id = application.login(Uuid::new_v4(), "admin", HOUR);
+        assert_eq!(status(&api, &id).await, 200);
+        application.is(Mood::Status(500));
+        let cookies = format!("sessionid=another; sessionid={id}");
+        assert_eq!(api.send("GET", LIST, &[("cookie", &cookies)], "").await.status, 503);
+        assert_eq!(status(&api, &id).await, 200, "it is remembered");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_application_is_asked_with_the_session_cookie_and_no_other() {
     asking("10s", "20s", async |application, api| {
         let id = application.login(Uuid::new_v4(), "admin", HOUR);

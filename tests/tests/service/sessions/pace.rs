@@ -70,6 +70,9 @@ async fn a_request_without_a_token_is_refused_before_its_session_is_looked_up() 
         for _ in 0..5 {
             assert_eq!((admin.get(LIST).await.status, user.get(LIST).await.status), (429, 429));
         }
+        let cookies = format!("sessionid=; sessionid={}; sessionid=x", admin.session.clone().unwrap());
+        let several = system.anonymous().await.send("GET", LIST, &[("cookie", &cookies)], "").await;
+        assert_eq!(several.status, 429, "more cookies are no way around it");
         drop(hold);
     })
     .await;

@@ -121,6 +121,40 @@ async fn a_link_logs_in_once_and_sets_a_cookie_that_no_script_and_no_other_site_
     .await;
 }
 
+/// Another host of the same domain can set the first cookie, and knows its value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_cookies_the_session_that_passes_keys_the_forms_and_a_log_out_ends_both() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let clerk = system.session(tenant, "sales", Duration::from_secs(60)).await;
+        let (admin, stranger) = (system.admin(tenant).await, system.anonymous().await);
+        let token = hidden(&admin.get("/console/register/").await.text, "token");
+        let cookies = |first: &Api| {
+            format!(
+                "sessionid={}; sessionid={}",
+                first.session.as_deref().unwrap_or("stale"),
+                admin.session.as_deref().unwrap()
+            )
+        };
+        for first in [&stranger, &clerk] {
+            let page = stranger.send("GET", "/console/register/", &[("cookie", &cookies(first))], "").await;
+            assert_eq!((page.status, hidden(&page.text, "token")), (200, token.clone()));
+        }
+        let foreign = hidden(&system.admin(tenant).await.get("/console/register/").await.text, "token");
+        let out = async |token: &str| {
+            let headers = [FORM, ("cookie", &cookies(&clerk))];
+            stranger.send("POST", "/console/logout/", &headers, format!("token={token}")).await.status
+        };
+        assert_eq!(out(&foreign).await, 403);
+        assert_eq!((clerk.get("/console/").await.status, admin.get("/console/").await.status), (403, 200));
+        assert_eq!(out(&token).await, 303);
+        for ended in [&clerk, &admin] {
+            assert_eq!(ended.get("/console/").await.header("location"), Some("/console/login/?next=%2Fconsole%2F"));
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_form_needs_the_sessions_token_and_comes_from_the_console() {
     System::shared(async |system| {

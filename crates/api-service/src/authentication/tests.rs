@@ -1,0 +1,97 @@
+use std::collections::HashMap;
+
+use actix_web::test::TestRequest;
+use uuid::Uuid;
+
+use super::*;
+
+const TENANT: u128 = 1;
+const OTHER: u128 = 2;
+
+fn tenant(number: u128) -> TenantId {
+    Uuid::from_u128(number).into()
+}
+
+/// An authentication that knows two administrators, of two tenants, and a clerk, and lets a payer burst three tokens.
+fn authentication() -> Authentication {
+    let session =
+        |number, user: &str, role: &str| Session { tenant: tenant(number), user: user.into(), role: role.into() };
+    let sessions = [
+        ("boss", session(TENANT, "b", "admin")),
+        ("other", session(OTHER, "o", "admin")),
+        ("clerk", session(TENANT, "c", "sales")),
+    ];
+    let env = [
+        ("DATABASE__URL", "postgres://db"),
+        ("BROKER__URL", "amqp://mq"),
+        ("API__RATE_LIMIT_PER_MINUTE", "1"),
+        ("API__RATE_LIMIT_BURST", "3"),
+    ];
+    let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
+    let rate_limit = RateLimit::new(&Settings::from_sources(None, env).unwrap().api);
+    Authentication { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit }
+}
+
+/// Makes this process know a session that has ended since.
+fn remember_ended(authentication: &Authentication, id: &str) {
+    authentication.known.insert(SessionHash::of(id), Known { tenant: tenant(TENANT), is_admin: true });
+}
+
+async fn asked(authentication: &Authentication, cookies: &str) -> Result<(Actor, SessionId), ApiError> {
+    let request = TestRequest::default().insert_header(("cookie", cookies)).to_http_request();
+    authentication.administrator(&request, &mut None).await
+}
+
+async fn passes_by(authentication: &Authentication, cookies: &str) -> Option<String> {
+    asked(authentication, cookies).await.ok().map(|(_, id)| id.expose().to_owned())
+}
+
+async fn code(authentication: &Authentication, cookies: &str) -> &'static str {
+    asked(authentication, cookies).await.map_or_else(|error| error.kind().1, |_| "")
+}
+
+#[actix_web::test]
+async fn the_first_session_of_an_administrator_among_three_cookies_counts() {
+    for (cookies, id) in [
+        ("sessionid=stale; sessionid=boss", "boss"),
+        ("sessionid=boss; sessionid=stale", "boss"),
+        ("sessionid=; sessionid=boss", "boss"),
+        ("sessionid=a; sessionid=b; sessionid=a; sessionid=; sessionid=boss", "boss"),
+        ("sessionid=clerk; sessionid=boss", "boss"),
+        ("sessionid=stale; sessionid=other; sessionid=boss", "other"),
+    ] {
+        assert_eq!(passes_by(&authentication(), cookies).await.as_deref(), Some(id), "{cookies}");
+    }
+    for (cookies, expected) in [
+        ("sessionid=a; sessionid=b; sessionid=c; sessionid=boss", "not_logged_in"),
+        ("sessionid=; sessionid=", "not_logged_in"),
+        ("sessionid=stale; sessionid=clerk", "not_an_admin"),
+        ("sessionid=clerk; sessionid=stale", "not_an_admin"),
+    ] {
+        assert_eq!(code(&authentication(), cookies).await, expected, "{cookies}");
+    }
+}
+
+#[actix_web::test]
+async fn a_known_session_is_paid_for_before_its_look_up_wherever_its_cookie_is() {
+    let authentication = authentication();
+    for _ in 0..3 {
+        assert_eq!(code(&authentication, "sessionid=stale; sessionid=boss").await, "");
+    }
+    for cookies in ["sessionid=boss", "sessionid=x; sessionid=boss", "sessionid=; sessionid=y; sessionid=boss"] {
+        assert_eq!(code(&authentication, cookies).await, "too_many_requests", "{cookies}");
+    }
+    // Known again though it has ended: its token would be needed for the look-up that finds that out.
+    remember_ended(&authentication, "ended");
+    assert_eq!(code(&authentication, "sessionid=ended; sessionid=other").await, "too_many_requests");
+    assert_eq!(code(&authentication, "sessionid=other").await, "", "another tenant has its own tokens");
+}
+
+#[actix_web::test]
+async fn each_look_up_of_a_request_costs_a_token() {
+    let authentication = authentication();
+    remember_ended(&authentication, "ended");
+    assert_eq!(code(&authentication, "sessionid=ended; sessionid=boss").await, "", "two of the three");
+    assert_eq!(code(&authentication, "sessionid=boss").await, "");
+    assert_eq!(code(&authentication, "sessionid=boss").await, "too_many_requests");
+}
