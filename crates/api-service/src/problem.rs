@@ -16,6 +16,7 @@
 //! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
 //! | a resend of a delivery with 1,000 attempts | 409 | `too_many_attempts` |
 //! | a resend or a recovery while what waits is being cancelled | 409 | `cancelling` |
+//! | a recovery while another one of the webhook is running | 409 | `recovering` |
 //! | a test for a webhook that is paused | 409 | `webhook_inactive` |
 //! | a body that is too large | 413 | `body_too_large` |
 //! | a body that does not claim to be JSON | 415 | `unsupported_media_type` |
@@ -39,7 +40,7 @@ use actix_web::{
     HttpResponse, ResponseError,
     http::{
         StatusCode,
-        header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+        header::{ALLOW, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
 use broker::PublishError;
@@ -92,6 +93,12 @@ pub(crate) enum ApiError {
     TooOften,
     #[error("what waits for the webhook is being cancelled, and so would this be; wait until that is done")]
     Cancelling,
+    /// Holds the path of the running recovery.
+    #[error(
+        "a recovery of the webhook is running, and no other one was begun; wait until the running one is done, whose path \
+         is in the header Location, then try again"
+    )]
+    Recovering(String),
     #[error("the webhook is paused; set is_active to true first")]
     WebhookInactive,
     #[error("the body is larger than {0} bytes")]
@@ -148,6 +155,7 @@ impl ApiError {
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
             Self::TooOften => (StatusCode::CONFLICT, "too_many_attempts"),
             Self::Cancelling => (StatusCode::CONFLICT, "cancelling"),
+            Self::Recovering(_) => (StatusCode::CONFLICT, "recovering"),
             Self::WebhookInactive => (StatusCode::CONFLICT, "webhook_inactive"),
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
@@ -178,6 +186,7 @@ impl ApiError {
                 WWW_AUTHENTICATE,
                 HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
             )),
+            Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
             Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) | Self::Crowded => {

@@ -6,16 +6,25 @@ use uuid::Uuid;
 
 use crate::{caller::Caller, problem::ApiError};
 
+/// The result of a request to recover.
+pub(crate) enum Beginning {
+    /// This recovery has begun.
+    Begun(Recovery),
+    /// This recovery was running already, and no other one has begun.
+    Running(Recovery),
+}
+
 /// Begins a recovery, or finds the one that is running.
-pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Recovery, ApiError> {
+pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Beginning, ApiError> {
     let recovery = match caller.ledger.recovery_create(&caller.admin, webhook, wanted).await? {
         Recover::NotFound => return Err(ApiError::NotFound),
         Recover::Cancelling => return Err(ApiError::Cancelling),
-        Recover::UnderWay(recovery) => recovery,
+        Recover::Running(recovery) => return Ok(Beginning::Running(recovery)),
+        Recover::Begun(recovery) => recovery,
     };
     caller.outbox.recoveries.notify_one();
     tracing::info!(recovery = %recovery.id, %webhook, tenant = %caller.admin.tenant, "deliveries are recovered");
-    Ok(recovery)
+    Ok(Beginning::Begun(recovery))
 }
 
 /// How many deliveries a recovery would send again.

@@ -12,8 +12,11 @@ use uuid::Uuid;
 use super::body::{Body, FromBody};
 use crate::{
     caller::Caller,
-    calls::{recoveries, webhooks},
-    problem::Answer,
+    calls::{
+        recoveries::{self, Beginning},
+        webhooks,
+    },
+    problem::{Answer, ApiError},
     request::{Checked, Id, Members, RecoveryRequest},
     state::Rules,
 };
@@ -42,15 +45,22 @@ struct RecoveryView<'a> {
     finished_at: Option<OffsetDateTime>,
 }
 
-/// Begins a recovery, or answers with the one that is running, or only with how many deliveries one would send.
+/// Begins a recovery, or answers only with how many deliveries one would send.
 pub(crate) async fn begin(caller: Caller, Id(webhook): Id<WebhookId>, Body(request): Body<RecoveryRequest>) -> Answer {
     let wanted = match request {
         RecoveryRequest::Recover(wanted) => wanted,
         RecoveryRequest::Count(wanted) => return count(&caller, webhook, &wanted).await,
     };
-    let recovery = recoveries::begin(&caller, webhook, &wanted).await?;
-    let location = format!("/api/v1/webhooks/{webhook}/recover/{}/", recovery.id);
+    let recovery = match recoveries::begin(&caller, webhook, &wanted).await? {
+        Beginning::Begun(recovery) => recovery,
+        Beginning::Running(recovery) => return Err(ApiError::Recovering(path(webhook, recovery.id))),
+    };
+    let location = path(webhook, recovery.id);
     Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
+}
+
+fn path(webhook: WebhookId, recovery: Uuid) -> String {
+    format!("/api/v1/webhooks/{webhook}/recover/{recovery}/")
 }
 
 async fn count(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Answer {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::{Body, Call, Content, Parameter, Success, Tag, reference},
-    errors::broker_away,
+    errors::{broker_away, recovering},
     examples,
 };
 use crate::{
@@ -167,7 +167,7 @@ fn recovery() -> Vec<Call> {
             id: "recoverDeliveries",
             path: "/webhooks/{id}/recover/",
             summary: "Recover dropped or skipped deliveries",
-            description: "Sends again every delivery of the webhook that is in one of `states`, of events that fired in a span of time and are not older than what is kept: with the same id and the same body, in a fresh run of the schedule. Deliveries made after the request are left out. It continues in the background, at a measured pace, and survives restarts. While one runs, asking again begins nothing: the answer is the one that runs, and its members say what that one recovers. The call is refused while waiting deliveries of the webhook are being cancelled.",
+            description: "Sends again every delivery of the webhook that is in one of `states`, of events that fired in a span of time and are not older than what is kept: with the same id and the same body, in a fresh run of the schedule. Deliveries made after the request are left out. It continues in the background, at a measured pace, and survives restarts. While one runs, another one is refused (409 `recovering`), and `Location` leads to the one that runs. The call is refused while waiting deliveries of the webhook are being cancelled.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "NewRecovery",
@@ -181,7 +181,7 @@ fn recovery() -> Vec<Call> {
                     ("count", json!({"since": "2026-03-01T00:00:00Z", "count_only": true})),
                 ],
             }),
-            refusals: vec![|_| ApiError::Cancelling],
+            refusals: vec![|_| ApiError::Cancelling, recovering],
             links: vec![("readRecovery", progress)],
             success: answer(202, "The recovery is under way.", "Recovery", examples::recovery())
                 .at("The recovery's path."),

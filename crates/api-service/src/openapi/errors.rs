@@ -101,6 +101,10 @@ fn malformed_json() -> Option<ApiError> {
     serde_json::from_str::<Value>("{\"name\": }").err().map(ApiError::MalformedJson)
 }
 
+pub(super) fn recovering(_: &Limits) -> ApiError {
+    ApiError::Recovering(format!("/api/v1/webhooks/{}/recover/{}/", examples::WEBHOOK, examples::RECOVERY))
+}
+
 pub(super) const fn broker_away(_: &Limits) -> ApiError {
     ApiError::BrokerAway(PublishError::NotConnected)
 }
@@ -115,6 +119,12 @@ fn response(errors: &[ApiError]) -> Value {
         let name = if samples.contains_key(code) { format!("{code}_2") } else { code.to_owned() };
         let body: Value = serde_json::from_str(&problem::body::text(error, examples::REQUEST)).unwrap_or_default();
         samples.insert(name, json!({"value": body}));
+        if let ApiError::Recovering(_) = error {
+            headers["Location"] = json!({
+                "description": "With `recovering`: the path of the running recovery.", "required": false,
+                "schema": {"type": "string", "format": "uri-reference"},
+            });
+        }
         if let Some(name) = header_of(error) {
             headers[name] = header(name);
         }
@@ -150,6 +160,9 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::TooOld => "the delivery is older than what is kept",
         ApiError::TooOften => "the delivery has had 1,000 attempts",
         ApiError::Cancelling => "what waits for the webhook is being cancelled; wait until that is done",
+        ApiError::Recovering(_) => {
+            "a recovery of the webhook is running, and no other one was begun; `Location` leads to its progress"
+        }
         ApiError::WebhookInactive => "the webhook is paused",
         ApiError::BodyTooLarge(_) => "the body is larger than it may be",
         ApiError::MediaType => "the body does not say that it is JSON, or is compressed",

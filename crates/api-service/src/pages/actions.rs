@@ -20,7 +20,11 @@ use super::{
 };
 use crate::{
     caller::Caller,
-    calls::{cancellations, deliveries, recoveries, test_deliveries, webhooks},
+    calls::{
+        cancellations, deliveries,
+        recoveries::{self, Beginning},
+        test_deliveries, webhooks,
+    },
     docs::RECEIVERS,
     problem::{Answer, ApiError},
     request::{Id, Registration, event_type, read_change},
@@ -190,14 +194,20 @@ pub(super) async fn resend(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): I
     Ok(done(&Paths::delivery(webhook, id), Done::Resent))
 }
 
-/// Begins a recovery.
+/// Begins a recovery, or leads to the one that is running.
 pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
     let states = form.all("states").map(str::to_owned).collect::<Vec<_>>();
     match recovery_request(form.first("since"), form.first("until"), &states) {
         Ok(wanted) => {
-            let recovery = recoveries::begin(&caller, id, &wanted).await?;
-            let page = Paths::recovery(id, recovery.id);
-            if is_of(&recovery, &wanted) { Ok(see_other(&page)) } else { Ok(done(&page, Done::Another)) }
+            Ok(match recoveries::begin(&caller, id, &wanted).await? {
+                Beginning::Running(other) if !is_of(&other, &wanted) => {
+                    done(&Paths::recovery(id, other.id), Done::Another)
+                }
+                // A second post of the form finds the recovery that the first one has begun.
+                Beginning::Begun(recovery) | Beginning::Running(recovery) => {
+                    see_other(&Paths::recovery(id, recovery.id))
+                }
+            })
         }
         Err(violations) => {
             let given = |field| beginning(form.first(field), LONGEST_TIME);

@@ -90,8 +90,10 @@ pub enum Recover {
     NotFound,
     /// Deliveries of the webhook are being cancelled, and so would these be.
     Cancelling,
-    /// This recovery has begun, or was running already.
-    UnderWay(Recovery),
+    /// This recovery has begun.
+    Begun(Recovery),
+    /// This recovery was running already, and no other one has begun.
+    Running(Recovery),
 }
 
 /// How many deliveries a recovery would send again.
@@ -144,7 +146,7 @@ const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
      WHERE id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Begins a recovery, or returns the webhook's running one, whatever that one recovers.
+    /// Begins a recovery, or finds the webhook's running one, whatever that one recovers.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -180,10 +182,11 @@ impl Ledger {
                     return Ok(Recover::Cancelling);
                 }
                 let recovery = insert.get_result(conn).await?;
-                if recovery.id == id {
-                    add_history(conn, actor, webhook, Action::Recovered, recovery.details()).await?;
+                if recovery.id != id {
+                    return Ok(Recover::Running(recovery));
                 }
-                Ok(Recover::UnderWay(recovery))
+                add_history(conn, actor, webhook, Action::Recovered, recovery.details()).await?;
+                Ok(Recover::Begun(recovery))
             })
             .await
         })

@@ -127,12 +127,18 @@ async fn of_states(system: &System) -> Problems {
     // As if the next step of a cancellation were not due yet.
     let task = "INSERT INTO webhook_tasks (webhook_id, task, leased_until, until)";
     system.sql(&format!("{task} VALUES ('{waiting}', 'cancel', 'infinity', now())")).await;
+    let recovering = admin().await;
+    let recovered = recovering.create(URL, QUOTES).await.id;
+    let running = "INSERT INTO recoveries (id, webhook_id, since, states, reached, leased_until)";
+    let id = Uuid::now_v7();
+    system.sql(&format!("{running} VALUES ('{id}', '{recovered}', now(), '{{dropped}}', '{id}', 'infinity')")).await;
     let recover = json!({"since": "2026-01-01T00:00:00Z"});
     assert_eq!(paused.patch(&webhook, &json!({"is_active": false})).await.status, 200);
     vec![
         ("too_many_webhooks", full.post(LIST, &registration()).await),
         ("too_many_deleted_webhooks", deleting.post(LIST, &registration()).await),
         ("cancelling", cancelling.post(&format!("{LIST}{waiting}/recover/"), &recover).await),
+        ("recovering", recovering.post(&format!("{LIST}{recovered}/recover/"), &recover).await),
         ("webhook_inactive", paused.ask(&format!("{webhook}test/")).await),
     ]
 }

@@ -192,7 +192,7 @@ async fn a_count_stops_at_a_hundred_thousand_and_leaves_out_what_is_too_old() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_asked_twice_is_done_once() {
+async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
     let options = Options { settings: vec![("API__RECOVER_PER_SECOND", "20".to_owned())], ..Options::default() };
     System::run(options, async |system| {
         let tenant = Uuid::new_v4();
@@ -203,15 +203,21 @@ async fn what_is_asked_twice_is_done_once() {
         let path = format!("/api/v1/webhooks/{webhook}/recover/");
         let since = ago(Duration::HOUR);
         let answers = join_all((0..10).map(|_| api.post(&path, &since))).await;
-        let ids: Vec<Value> = answers.iter().map(|answer| answer.json()["id"].clone()).collect();
-        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-        let joined = api.post(&path, &json!({"since": "2026-01-01T00:00:00Z", "states": ["skipped"]})).await.json();
-        assert_eq!((&joined["id"], &joined["states"]), (&ids[0], &json!(["dropped"])), "it is the one that is running");
-        done(&api, answers[0].header("location").unwrap()).await;
+        let (begun, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 202);
+        let [begun] = &*begun else { panic!("{begun:?}") };
+        let location = begun.header("location").unwrap();
+        let other = api.post(&path, &json!({"since": "2026-01-01T00:00:00Z", "states": ["skipped"]})).await;
+        for refused in refused.iter().chain([&other]) {
+            assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("recovering")), "{}", refused.text);
+            assert_eq!(refused.header("location"), Some(location), "it is the one that is running");
+        }
+        let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
+        assert_eq!(api.post(&path, &count).await.status, 200, "a count is possible meanwhile");
+        assert_eq!(done(&api, location).await["states"], json!(["dropped"]));
         assert_eq!(
             system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await,
             1,
-            "who joins it does nothing"
+            "a refused one does nothing"
         );
         receiver.wait_for(50, SOON).await;
         eventually("all are recorded", SOON, || async {
