@@ -28,6 +28,7 @@
 //! | a tenant's requests come too fast | 429 | `too_many_requests` |
 //! | the database or the broker is away | 503 | `unavailable` |
 //! | too many unknown sessions are being looked up | 503 | `busy` |
+//! | the database does not confirm a change | 503 | `unavailable` |
 //! | it is unknown whether the caller is logged in | 503 | `unavailable` |
 //! | anything else | 500 | `internal_error` |
 
@@ -119,6 +120,11 @@ pub(crate) enum ApiError {
     TooManyRequests(Duration),
     #[error("the service cannot do this at the moment; try again in a few seconds")]
     Unavailable(#[source] LedgerError),
+    #[error(
+        "the change was not confirmed in time, and may have been made; look at the webhook, or at the list of webhooks, \
+         before you try again; a webhook that was registered without showing its secret can be deleted"
+    )]
+    Unconfirmed(#[source] LedgerError),
     #[error("too many unknown sessions are being looked up at the moment; try again in a few seconds")]
     Crowded,
     #[error("the service cannot find out who is logged in at the moment; try again in a few seconds")]
@@ -132,6 +138,16 @@ pub(crate) enum ApiError {
 impl ApiError {
     pub(crate) fn unexpected(cause: impl Into<BoxError>) -> Self {
         Self::Unexpected(cause.into())
+    }
+
+    /// Converts the error of a call that changes something.
+    pub(crate) fn of_change(error: LedgerError) -> Self {
+        if error.is_unconfirmed() { Self::Unconfirmed(error) } else { error.into() }
+    }
+
+    /// Converts the error of a call that follows a change, which stays.
+    pub(crate) fn after_change(error: LedgerError) -> Self {
+        if error.is_unavailable() { Self::Unconfirmed(error) } else { error.into() }
     }
 
     /// One violation, found after all fields were read.
@@ -165,7 +181,7 @@ impl ApiError {
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
-            Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) => {
+            Self::Unavailable(_) | Self::Unconfirmed(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
             Self::Crowded => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
@@ -189,9 +205,11 @@ impl ApiError {
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
-            Self::Unavailable(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) | Self::Crowded => {
-                Some((RETRY_AFTER, HeaderValue::from_static("5")))
-            }
+            Self::Unavailable(_)
+            | Self::Unconfirmed(_)
+            | Self::BrokerAway(_)
+            | Self::SessionUnknown(_)
+            | Self::Crowded => Some((RETRY_AFTER, HeaderValue::from_static("5"))),
             _ => None,
         }
     }
@@ -200,6 +218,9 @@ impl ApiError {
     fn log(&self) {
         match self {
             Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
+            Self::Unconfirmed(cause) => {
+                tracing::warn!(error = cause as &dyn StdError, "the database has not confirmed a change");
+            }
             Self::BrokerAway(cause) => tracing::warn!(error = cause as &dyn StdError, "the broker is away"),
             Self::SessionUnknown(cause) => {
                 tracing::warn!(error = &**cause as &dyn StdError, "a session cannot be looked up");

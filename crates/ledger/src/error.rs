@@ -100,6 +100,17 @@ impl LedgerError {
         )
     }
 
+    /// Returns true if the call may have taken effect, or still may: nothing came back before its time was over, or before
+    /// its connection was lost. A call that got no connection has done nothing.
+    #[must_use]
+    pub fn is_unconfirmed(&self) -> bool {
+        match self {
+            Self::Timeout(_) => true,
+            Self::Unavailable(cause) => cause.is::<diesel::result::Error>(),
+            _ => false,
+        }
+    }
+
     /// The fault of a row, if this is an error of the row's own data: the same call without the row may succeed.
     #[must_use]
     pub fn of_row(&self) -> Option<String> {
@@ -121,6 +132,28 @@ impl LedgerError {
         match self {
             Self::Query(diesel::result::Error::DatabaseError(_, violation)) => violation.constraint_name(),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_an_answer_may_have_taken_effect_and_one_without_a_connection_has_not() {
+        for unconfirmed in [
+            LedgerError::Timeout(Duration::from_secs(1)),
+            LedgerError::Unavailable(diesel::result::Error::BrokenTransactionManager.into()),
+        ] {
+            assert!(unconfirmed.is_unconfirmed(), "{unconfirmed:?}");
+        }
+        for nothing_done in [
+            LedgerError::Unavailable("no connection in time".into()),
+            LedgerError::ReadOnly,
+            LedgerError::Query(diesel::result::Error::NotFound),
+        ] {
+            assert!(!nothing_done.is_unconfirmed(), "{nothing_done:?}");
         }
     }
 }

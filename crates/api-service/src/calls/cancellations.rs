@@ -7,7 +7,7 @@ use crate::{caller::Caller, problem::ApiError};
 
 /// Wakes the outbox relay, which cancels in steps what waits now. What comes later is delivered.
 pub(crate) async fn cancel(caller: &Caller, webhook: WebhookId) -> Result<(), ApiError> {
-    match caller.ledger.webhook_cancel(&caller.admin, webhook).await? {
+    match caller.ledger.webhook_cancel(&caller.admin, webhook).await.map_err(ApiError::of_change)? {
         Cancellation::NotFound => return Err(ApiError::NotFound),
         Cancellation::Begun => caller.outbox.cancellations.notify_one(),
     }

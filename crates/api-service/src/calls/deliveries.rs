@@ -52,7 +52,8 @@ pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) 
     let webhook = webhooks::known(caller, webhook).await?;
     caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     caller.outbox.check().map_err(ApiError::BrokerAway)?;
-    match caller.ledger.delivery_resend(&caller.admin, webhook.id(), id, caller.keep).await? {
+    let begun = caller.ledger.delivery_resend(&caller.admin, webhook.id(), id, caller.keep).await;
+    match begun.map_err(ApiError::of_change)? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
         Resend::TooOften => return Err(ApiError::TooOften),
@@ -60,7 +61,7 @@ pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) 
         Resend::Waiting => {}
         Resend::Begun(begun) => {
             if let Err(error) = caller.outbox.publish(&begun.batch).await
-                && caller.ledger.resend_undo(&begun).await?
+                && caller.ledger.resend_undo(&begun).await.map_err(ApiError::after_change)?
             {
                 return Err(ApiError::BrokerAway(error));
             }
@@ -70,7 +71,8 @@ pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) 
     accepted(caller, webhook, id).await
 }
 
-/// A delivery whose job is published or in the outbox.
+/// Reads a delivery whose job is published or in the outbox.
 pub(super) async fn accepted(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> Result<Delivery, ApiError> {
-    caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)
+    let found = caller.ledger.delivery_find(webhook, id).await.map_err(ApiError::after_change)?;
+    found.ok_or(ApiError::NotFound)
 }

@@ -16,7 +16,8 @@ pub(crate) enum Beginning {
 
 /// Begins a recovery, or finds the one that is running.
 pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Beginning, ApiError> {
-    let recovery = match caller.ledger.recovery_create(&caller.admin, webhook, wanted).await? {
+    let made = caller.ledger.recovery_create(&caller.admin, webhook, wanted).await.map_err(ApiError::of_change)?;
+    let recovery = match made {
         Recover::NotFound => return Err(ApiError::NotFound),
         Recover::Cancelling => return Err(ApiError::Cancelling),
         Recover::Running(recovery) => return Ok(Beginning::Running(recovery)),

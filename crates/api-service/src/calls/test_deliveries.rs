@@ -19,20 +19,21 @@ pub(crate) async fn send(
 ) -> Result<Delivery, ApiError> {
     let webhook = webhooks::find(caller, id).await?;
     let event_type = subscribed(wish, &webhook.events)?;
+    let own = webhooks::known(caller, id).await?;
     caller.outbox.check().map_err(ApiError::BrokerAway)?;
     let event = sample(event_type, caller.admin.tenant, trace)?;
-    let begun = match caller.ledger.test_create(&caller.admin, &event, id).await? {
+    let begun = match caller.ledger.test_create(&caller.admin, &event, id).await.map_err(ApiError::of_change)? {
         TestDelivery::NotFound => return Err(ApiError::NotFound),
         TestDelivery::Paused => return Err(ApiError::WebhookInactive),
         TestDelivery::Begun(begun) => begun,
     };
     if let Err(error) = caller.outbox.publish(&begun.batch).await
-        && caller.ledger.test_undo(&begun).await?
+        && caller.ledger.test_undo(&begun).await.map_err(ApiError::after_change)?
     {
         return Err(ApiError::BrokerAway(error));
     }
     tracing::info!(delivery = %begun.delivery, webhook = %id, tenant = %caller.admin.tenant, "a test is sent");
-    accepted(caller, webhooks::known(caller, id).await?, begun.delivery).await
+    accepted(caller, own, begun.delivery).await
 }
 
 /// The requested type, else the webhook's first.

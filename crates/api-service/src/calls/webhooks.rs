@@ -17,12 +17,13 @@ pub(crate) async fn register(
     let secret =
         caller.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
     let new = NewWebhook { id, name, url: url.as_str().to_owned(), events, secret };
-    let webhook = match caller.ledger.webhook_create(&caller.admin, &new, caller.most).await? {
-        ledger::Registration::Made(webhook) => webhook,
-        ledger::Registration::Exists => return Err(ApiError::RegisteredBefore),
-        ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
-        ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
-    };
+    let webhook =
+        match caller.ledger.webhook_create(&caller.admin, &new, caller.most).await.map_err(ApiError::of_change)? {
+            ledger::Registration::Made(webhook) => webhook,
+            ledger::Registration::Exists => return Err(ApiError::RegisteredBefore),
+            ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
+            ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
+        };
     tracing::info!(webhook = %id, %tenant, "a webhook was registered");
     Ok((*webhook, signing_secret))
 }
@@ -49,7 +50,8 @@ pub(crate) async fn known(caller: &Caller, id: WebhookId) -> Result<OwnWebhook, 
 
 /// Changes the given fields. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
 pub(crate) async fn change(caller: &Caller, id: WebhookId, change: &WebhookChange) -> Result<Webhook, ApiError> {
-    let webhook = caller.ledger.webhook_change(&caller.admin, id, change).await?.ok_or(ApiError::NotFound)?;
+    let changed = caller.ledger.webhook_change(&caller.admin, id, change).await.map_err(ApiError::of_change)?;
+    let webhook = changed.ok_or(ApiError::NotFound)?;
     if change.is_active == Some(true) {
         caller.outbox.activations.notify_one();
     }
@@ -59,7 +61,7 @@ pub(crate) async fn change(caller: &Caller, id: WebhookId, change: &WebhookChang
 
 /// Deletes a webhook. Its waiting deliveries count as cancelled at once, and its history stays readable.
 pub(crate) async fn delete(caller: &Caller, id: WebhookId) -> Result<(), ApiError> {
-    if !caller.ledger.webhook_delete(&caller.admin, id).await? {
+    if !caller.ledger.webhook_delete(&caller.admin, id).await.map_err(ApiError::of_change)? {
         return Err(ApiError::NotFound);
     }
     caller.outbox.cancellations.notify_one();

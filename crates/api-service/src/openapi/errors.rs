@@ -75,6 +75,7 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
         ApiError::unexpected("an example"),
     ];
     if call.method != Method::GET {
+        errors.push(ApiError::Unconfirmed(LedgerError::Timeout(Duration::ZERO)));
         errors.push(ApiError::CrossSite("Sec-Fetch-Site"));
     }
     if call.path.contains('{') {
@@ -116,7 +117,8 @@ fn response(errors: &[ApiError]) -> Value {
     for error in errors {
         let code = error.kind().1;
         described.push(format!("`{code}`: {}.", when(error)));
-        let name = if samples.contains_key(code) { format!("{code}_2") } else { code.to_owned() };
+        let same = samples.keys().filter(|name| name.starts_with(code)).count();
+        let name = if same == 0 { code.to_owned() } else { format!("{code}_{}", same + 1) };
         let body: Value = serde_json::from_str(&problem::body::text(error, examples::REQUEST)).unwrap_or_default();
         samples.insert(name, json!({"value": body}));
         if let ApiError::Recovering(_) = error {
@@ -175,6 +177,9 @@ const fn when(error: &ApiError) -> &'static str {
             "the tenant makes requests too fast; `Retry-After` says when the next one may come"
         }
         ApiError::Unavailable(_) => "the database, or whoever knows the sessions, does not answer; nothing was changed",
+        ApiError::Unconfirmed(_) => {
+            "the database did not confirm the change in time: it may have been made; look before you try again"
+        }
         ApiError::Crowded => "too many unknown sessions are being looked up; known ones are not held up",
         ApiError::SessionUnknown(_) => "nobody can tell at the moment who is logged in",
         ApiError::BrokerAway(_) => "the message broker is away; nothing was begun",

@@ -124,6 +124,24 @@ mod tests {
     }
 
     #[test]
+    fn a_change_that_is_not_confirmed_may_have_been_made_and_one_without_a_connection_was_not() {
+        let timeout = || LedgerError::Timeout(Duration::from_secs(1));
+        let not_had = || LedgerError::Unavailable("no connection in time".into());
+        for (error, may_be_made) in [
+            (ApiError::of_change(timeout()), true),
+            (ApiError::of_change(not_had()), false),
+            (ApiError::after_change(not_had()), true),
+            (ApiError::from(timeout()), false),
+        ] {
+            let problem = rendered(&error);
+            assert_eq!((&problem["status"], &problem["code"]), (&json!(503), &json!("unavailable")));
+            let detail = problem["detail"].as_str().unwrap();
+            assert_eq!(detail.contains("may have been made"), may_be_made, "{detail}");
+            assert_eq!(detail.contains("try again in a few seconds"), !may_be_made, "{detail}");
+        }
+    }
+
+    #[test]
     fn what_is_unexpected_tells_the_client_nothing() {
         let errors =
             [LedgerError::Unreadable { column: "webhooks.events" }, LedgerError::Timeout(Duration::from_secs(30))];

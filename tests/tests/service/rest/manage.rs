@@ -43,6 +43,37 @@ async fn a_change_shows_what_was_given_and_leaves_the_rest() {
     .await;
 }
 
+/// A commit that lasts longer than a request may: so it waits for a standby that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_is_not_confirmed_in_time_says_that_it_may_have_been_made() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let api = system.admin(Uuid::new_v4()).await;
+        let function = "CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql \
+                        AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$";
+        let trigger = "CREATE CONSTRAINT TRIGGER wait_long AFTER INSERT ON webhooks DEFERRABLE INITIALLY DEFERRED \
+                       FOR EACH ROW EXECUTE FUNCTION wait_long()";
+        system.sql(function).await;
+        system.sql(trigger).await;
+        let new = json!({"name": "A test", "url": "https://localhost/", "events": ["quote.closed"]});
+        let answer = api.post("/api/v1/webhooks/", &new).await;
+        assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unavailable")), "{}", answer.text);
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("may have been made") && detail.contains("can be deleted"), "{detail}");
+        let made = eventually("it was made all the same", SOON, async || {
+            api.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().map(str::to_owned)
+        })
+        .await;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{made}/")).await.status, 204);
+
+        let _lock = system.database_session("BEGIN; LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE").await;
+        let read = api.get("/api/v1/webhooks/").await;
+        assert_eq!((read.status, &read.json()["code"]), (503, &json!("unavailable")), "{}", read.text);
+        assert!(!read.text.contains("may have been made"), "a request that only reads: {}", read.text);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_the_next_attempt() {
     System::shared(async |system| {
