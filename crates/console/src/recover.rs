@@ -41,7 +41,7 @@ impl RecoverForm {
             section {
                 h2 { "Send again what was lost" }
                 p { "Deliveries that were dropped, or skipped during a pause, are sent once more: at a limited rate, and each is retried as usual. Nothing is sent before you have seen how many there are." }
-                @if webhook.is_active && webhook.failure_count > 0 { p.banner.warn { strong { "It is failing at the moment." } " What you send again will probably fail too. Mend the receiver and send a test before you recover." } }
+                @if webhook.is_active && webhook.failure_count > 0 { p.banner.warn { strong { "It is failing at the moment." } " What you send again will probably fail too, unless a test has succeeded since: fix the receiver and send a test before you recover." } }
                 form.stack method="get" action=(Paths::of_webhook(webhook.id, "recover")) data-outdates="counted" {
                     div.pair {
                         (self.time("since", "Events from (UTC)", &since))

@@ -154,9 +154,9 @@ fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
                 @if backlog.waiting > 0 { p.links { a href=(log("retrying")) { "See what is retried" } } }
             }
             Health::Dropping => {
-                p.next { "Mend the receiver and send a test. What waits is then sent by itself; what was dropped is sent when you recover it." }
+                p.next { "Fix the receiver and send a test. Waiting deliveries are then sent by themselves. Recover the dropped ones once the test has succeeded: only a delivery of an event ends the failure." }
                 p.links {
-                    a href=(log("dropped")) { "See what was dropped" }
+                    a href=(log("dropped")) { "See dropped deliveries" } " " (recover)
                     @if backlog.waiting > 0 { " " a href=(log("retrying")) { "See what is retried" } }
                 }
             }

@@ -5,6 +5,7 @@ mod late;
 mod locks;
 mod notices;
 mod sequences;
+mod test_deliveries;
 
 use std::time::Duration;
 

@@ -9,7 +9,8 @@ use uuid::Uuid;
 use super::{deliveries::accepted, webhooks};
 use crate::{caller::Caller, problem::ApiError, span::Trace};
 
-/// Sends a realistic sample of a subscribed event type. It is signed, retried and recorded like any event, but marked.
+/// Sends a realistic sample of a subscribed event type. It is signed, retried and logged like any event, but marked, and
+/// changes neither the webhook's health nor its statistics.
 /// Its trace is that of the request.
 pub(crate) async fn send(
     caller: &Caller,

@@ -101,7 +101,7 @@ fn changes() -> Vec<Call> {
             id: "testWebhook",
             path: "/webhooks/{id}/test/",
             summary: "Send a test",
-            description: "Sends a realistic sample of one event type to which the webhook is subscribed: signed, retried and recorded like any delivery, and marked with `is_test`.",
+            description: "Sends a realistic sample of one event type to which the webhook is subscribed: signed, retried and logged like any delivery, and marked with `is_test`. Its attempts change neither the health of the webhook (`last_success_at`, `failure_count`, the failing period) nor its statistics, and cause no notice.",
             body: Some(Body {
                 need: Need::Optional,
                 schema: "Test",

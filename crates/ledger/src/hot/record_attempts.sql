@@ -29,15 +29,16 @@
         next_attempt_at = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled'
             THEN excluded.next_attempt_at ELSE d.next_attempt_at END
     WHERE d.attempts = excluded.attempts - 1
-    RETURNING d.id, d.event_type, d.state, d.next_attempt_at
+    RETURNING d.id, d.event_type, d.is_test, d.state, d.next_attempt_at
 )
 
--- Only attempts that the ledger expects count: the delivery's counter was one lower. While nothing is dropped, nobody
--- looks for what is.
+-- Only attempts that the ledger expects are logged: the delivery's counter was one lower. Those of test deliveries count
+-- neither in statistics nor in health, so a test causes no notice. While nothing is dropped, nobody looks for what is.
 , counted AS MATERIALIZED (
     SELECT
         *,
-        new_state = 'dropped' AND (delivery_id IN (SELECT id FROM done WHERE state = 'dropped')) IS TRUE AS is_dropped
+        new_state = 'dropped' AND (delivery_id IN (SELECT id FROM done WHERE state = 'dropped')) IS TRUE AS is_dropped,
+        (delivery_id IN (SELECT id FROM done WHERE is_test)) IS TRUE AS is_test
     FROM made WHERE (delivery_id IN (SELECT id FROM done)) IS TRUE
 )
 
@@ -47,7 +48,7 @@
     SELECT
         webhook_id, date_bin('1 hour', finished_at, '2000-01-01Z') AS hour, outcome, bucket,
         count(*), count(*) FILTER (WHERE is_dropped)
-    FROM counted GROUP BY webhook_id, hour, outcome, bucket ORDER BY webhook_id, hour, outcome, bucket
+    FROM counted WHERE NOT is_test GROUP BY webhook_id, hour, outcome, bucket ORDER BY webhook_id, hour, outcome, bucket
     ON CONFLICT (webhook_id, hour, outcome, bucket) DO UPDATE SET
         attempts = least(s.attempts::bigint + excluded.attempts, 2147483647),
         dropped = least(s.dropped::bigint + excluded.dropped, 2147483647)
@@ -66,7 +67,7 @@
         (array_agg(error ORDER BY finished_at DESC) FILTER (WHERE outcome <> 'success'))[1] AS failure,
         array_agg(finished_at) FILTER (WHERE is_dropped) AS drops,
         (array_agg(delivery_id ORDER BY delivery_id) FILTER (WHERE is_dropped))[1] AS first_dropped
-    FROM counted GROUP BY webhook_id ORDER BY webhook_id
+    FROM counted WHERE NOT is_test GROUP BY webhook_id ORDER BY webhook_id
 )
 , shown AS (
     INSERT INTO webhook_health AS h (

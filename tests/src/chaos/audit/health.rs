@@ -1,5 +1,5 @@
 //! Computes each webhook's health again from its attempts, by the rule in `ledger::attempts`: failures count that ended
-//! after the last success.
+//! after the last success. Test deliveries do not count.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::chaos::evidence::{Attempt, Health};
 
 pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
     let mut attempts: HashMap<_, Vec<&Attempt>> = HashMap::new();
-    for delivery in &case.evidence.deliveries {
+    for delivery in case.evidence.deliveries.iter().filter(|delivery| !delivery.is_test) {
         attempts
             .entry(delivery.webhook)
             .or_default()

@@ -293,6 +293,8 @@ fn a_wrong_health_is_found_in_the_ledger_and_in_the_api() {
     assert_eq!(kinds, [Kind::WrongHealth]);
     let kinds = found(|evidence| shown(evidence, |shown| shown.api.as_mut().unwrap().last_success_at = None));
     assert_eq!(kinds, [Kind::WrongHealthShown]);
+    let kinds = found(|evidence| evidence.deliveries.last_mut().unwrap().is_test = true);
+    assert!(kinds.contains(&Kind::WrongHealth), "the last success was a test, which does not count: {kinds:?}");
     let kinds = found(|evidence| evidence.health.clear());
     assert_eq!(kinds, [Kind::WrongHealth]);
 }

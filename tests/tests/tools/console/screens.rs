@@ -72,6 +72,13 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
         let webhook = only_webhook(&api).await;
         browser.own("Page.reload", serde_json::json!({})).await;
         browser.open("/console/").await;
+        browser.shows("no event has come yet").await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        eventually("an event has succeeded", SOON, async || {
+            api.webhook(&webhook).await["last_success_at"].is_string().then_some(())
+        })
+        .await;
+        browser.open("/console/").await;
         browser.shows("All well, last success").await;
         only_webhook(&api).await;
 
