@@ -108,6 +108,8 @@ async fn plan(system: &System, call: impl AsyncFnOnce(&Ledger)) -> String {
     call(&ledger).await;
     let last = format!("SELECT query FROM pg_stat_activity WHERE application_name = '{name}'");
     let text: String = system.sql(&last).await[0].get(0);
+    // Comments name parameters too.
+    let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
     drop(ledger);
     let session = Session::open(&system.database_url).await;
     for (setting, value) in SESSION {
