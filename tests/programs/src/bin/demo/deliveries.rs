@@ -70,7 +70,7 @@ fn same_content(what: &str, event: &Event, delivery: &Received) -> Checked {
         serde_json::from_slice(&delivery.body).map_err(|error| Failure::new(what, "JSON", error))?;
     let expected = [
         ("tenant_id", format!("\"{}\"", event.tenant)),
-        ("timestamp", format!("\"{}\"", event.timestamp)),
+        ("timestamp", format!("\"{}\"", event.timestamp.parse::<domain::Timestamp>().expect("the timestamp is good"))),
         ("data", event.data.clone()),
     ];
     for (member, expected) in expected {
