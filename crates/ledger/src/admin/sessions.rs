@@ -116,9 +116,7 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn session_revoke(&self, hash: &SessionHash) -> Result<bool, LedgerError> {
-        let deleted =
-            self.run(async |conn| diesel::delete(admin_sessions::table.find(&hash.0)).execute(conn).await).await?;
-        Ok(deleted > 0)
+        Ok(self.sessions_revoke(std::slice::from_ref(hash)).await? > 0)
     }
 
     /// Deletes sessions, as far as there are such. Returns how many, expired or not.

@@ -35,11 +35,10 @@ pub(super) async fn restarts(bench: &Bench) -> Vec<Figure> {
     Environment::with(bench, &[("RETRY__SCHEDULE", SCHEDULE)], async |environment| {
         let system = &environment.system;
         for tenant in environment.webhooks(usize::try_from(WEBHOOKS).unwrap_or_default(), 1, "/ok/held").await {
-            let rows = environment.rows(&format!("SELECT id::text FROM webhooks WHERE tenant_id = '{tenant}'")).await;
-            let webhook: &str = rows[0].get(0);
+            let webhook = webhook_of(environment, tenant).await;
             let each = usize::try_from(HELD / WEBHOOKS).unwrap_or_default();
-            history::made(system, tenant, webhook, each, "'pending'").await;
-            history::held(system, webhook).await;
+            history::made(system, tenant, &webhook, each, "'pending'").await;
+            history::held(system, &webhook).await;
         }
         let (first, began) = (bench.sink.seen().requests, std::time::Instant::now());
         for part in 1..=3 {
@@ -97,13 +96,9 @@ pub(super) async fn flooded_api(bench: &Bench) -> Vec<Figure> {
         let alone = lists(environment, *ninth).await;
         let (stop, mut calls) = (CancellationToken::new(), tokio::task::JoinSet::new());
         for tenant in flooding {
-            let rows = environment.rows(&format!("SELECT id::text FROM webhooks WHERE tenant_id = '{tenant}'")).await;
-            // Few of a webhook's deliveries were dropped, and none has been cancelled.
-            let path: Arc<str> = format!(
-                "/api/v1/webhooks/{}/deliveries/?limit=100&event_type=quote.closed&state=succeeded",
-                rows[0].get::<_, &str>(0)
-            )
-            .into();
+            let webhook = webhook_of(environment, *tenant).await;
+            let filters = "limit=100&event_type=quote.closed&state=succeeded";
+            let path: Arc<str> = format!("/api/v1/webhooks/{webhook}/deliveries/?{filters}").into();
             let admin = environment.system.admin(*tenant).await;
             for _ in 0..CALLS_OF_EACH {
                 let (mut kept, path, stop) = (Kept::open(&admin).await, Arc::clone(&path), stop.clone());
@@ -127,6 +122,12 @@ pub(super) async fn flooded_api(bench: &Bench) -> Vec<Figure> {
         figures
     })
     .await
+}
+
+/// Returns the id of a tenant's only webhook.
+async fn webhook_of(environment: &Environment<'_>, tenant: Uuid) -> String {
+    let rows = environment.rows(&format!("SELECT id::text FROM webhooks WHERE tenant_id = '{tenant}'")).await;
+    rows[0].get(0)
 }
 
 /// The times of a tenant's calls for its webhooks.
