@@ -2,20 +2,26 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use domain::{Answer, OutcomeClass};
-use http_body_util::Full;
 use hyper::{Request, Response, StatusCode, body::Incoming, header::HeaderValue};
 use hyper_util::{
-    client::legacy::{Client, connect::capture_connection},
+    client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    EgressConfig, EgressError, Post, body, connection_counts::ConnectionCounts, connector::Connector, failure::Failure,
-    failure_messages, guarded::Traffic, limited::limited, request, resolver::Resolver, retry_after::RetryAfter,
+    EgressConfig, EgressError, Post, body,
+    connection_counts::ConnectionCounts,
+    connector::Connector,
+    exchange::{Exchange, ExchangeBody},
+    failure::Failure,
+    failure_messages,
+    limited::limited,
+    request,
+    resolver::Resolver,
+    retry_after::RetryAfter,
     vetted_tcp::VettedTcp,
 };
 
@@ -37,9 +43,9 @@ struct Inner {
     notice: Option<String>,
     max_idle: usize,
     counts: ConnectionCounts,
-    pooled: Client<Connector, Full<Bytes>>,
+    pooled: Client<Connector, ExchangeBody>,
     /// A client without a pool: every request has a connection of its own.
-    fresh: Client<Connector, Full<Bytes>>,
+    fresh: Client<Connector, ExchangeBody>,
 }
 
 impl Egress {
@@ -115,24 +121,35 @@ impl Inner {
     /// Returns the answer's status and header. A stale connection from the pool is no outcome: the request is sent once
     /// more, on a new connection, which cannot be stale.
     async fn send(&self, post: &Post) -> Result<Response<Incoming>, Failure> {
-        let request = request::build(post, &self.user_agent)?;
-        let outcome = self.send_pooled(request).await;
+        let (request, exchange) = self.request(post)?;
+        let outcome = self.send_pooled(request, &exchange).await;
+        exchange.end();
         let is_stale = match &outcome {
-            Ok(response) => is_idle_close(response),
-            Err(failure) => failure.is_of_a_stale_connection(),
+            Ok(response) => is_idle_close(response, &exchange),
+            Err(failure) => failure.is_break() && exchange.is_reused_and_unanswered(),
         };
         if !is_stale {
             return outcome;
         }
-        let again = request::build(post, &self.user_agent)?;
-        self.fresh.request(again).await.map_err(Failure::Client)
+        let (again, exchange) = self.request(post)?;
+        let outcome = self.fresh.request(again).await;
+        exchange.end();
+        outcome.map_err(Failure::Client)
+    }
+
+    fn request(&self, post: &Post) -> Result<(Request<ExchangeBody>, Exchange), Failure> {
+        Ok(Exchange::of(request::build(post, &self.user_agent)?, &self.counts))
     }
 
     /// If there are enough unused connections, the request's connection does not return to the pool. Nor does one that
     /// says that it was idle for too long: its answer to the request itself may still come, and be taken for the next
     /// one's.
-    async fn send_pooled(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
-        let mut connection = capture_connection(&mut request);
+    async fn send_pooled(
+        &self,
+        request: Request<ExchangeBody>,
+        exchange: &Exchange,
+    ) -> Result<Response<Incoming>, Failure> {
+        let mut connection = exchange.connection();
         let mut response = self.pooled.request(request);
         let outcome = tokio::select! {
             biased;
@@ -146,7 +163,7 @@ impl Inner {
                 }
             } => response.await,
         };
-        if outcome.as_ref().is_ok_and(is_idle_close)
+        if outcome.as_ref().is_ok_and(|response| is_idle_close(response, exchange))
             && let Some(connection) = connection.connection_metadata().as_ref()
         {
             connection.poison();
@@ -156,13 +173,12 @@ impl Inner {
 }
 
 /// Returns whether the answer is a 408 on a reused connection. Most likely the receiver closes the connection, as it
-/// was idle for too long, and wrote that before it saw the request.
-fn is_idle_close(response: &Response<Incoming>) -> bool {
-    response.status() == StatusCode::REQUEST_TIMEOUT
-        && response.extensions().get::<Traffic>().is_some_and(Traffic::is_reused)
+/// was idle for too long, and wrote that before it saw the request. After an interim answer it has seen the request.
+fn is_idle_close(response: &Response<Incoming>, exchange: &Exchange) -> bool {
+    response.status() == StatusCode::REQUEST_TIMEOUT && exchange.is_reused_and_not_continued()
 }
 
-fn client(connector: Connector, idle_timeout: Duration, max_idle_per_host: usize) -> Client<Connector, Full<Bytes>> {
+fn client(connector: Connector, idle_timeout: Duration, max_idle_per_host: usize) -> Client<Connector, ExchangeBody> {
     Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())

@@ -8,8 +8,7 @@ use hyper_util::client::legacy;
 use crate::{
     causes::{find, io_kind},
     connect_error::ConnectError,
-    failure_messages,
-    guarded::Traffic,
+    failure_messages, tls_messages,
 };
 
 /// Why there is no status.
@@ -37,23 +36,16 @@ impl Failure {
             return connect(error, timeout);
         }
         if let Some(failure) = tls::Failure::find(error) {
-            return (OutcomeClass::Tls, failure_messages::tls(&failure));
+            return (OutcomeClass::Tls, tls_messages::failed(&failure));
         }
         (OutcomeClass::Protocol, failure_messages::protocol(find(error), io_kind(error)))
     }
 
-    /// Whether a reused connection broke before any byte of an answer came. Most likely the receiver closed it just as
-    /// the request was sent.
-    pub(crate) fn is_of_a_stale_connection(&self) -> bool {
+    /// Returns whether the connection broke before there was a status.
+    pub(crate) fn is_break(&self) -> bool {
         let Self::Client(error) = self else { return false };
-        let mut extras = hyper::http::Extensions::new();
-        if let Some(info) = error.connect_info() {
-            info.get_extras(&mut extras);
-        }
-        let unanswered = extras.get::<Traffic>().is_some_and(Traffic::is_reused_and_unanswered);
         let incomplete = find::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message);
-        let broken = io_kind(error).is_some_and(failure_messages::is_broken);
-        unanswered && (incomplete || broken)
+        incomplete || io_kind(error).is_some_and(failure_messages::is_broken)
     }
 }
 

@@ -6,7 +6,6 @@
 use std::{error::Error, io::ErrorKind, time::Duration};
 
 use hyper::StatusCode;
-use time::OffsetDateTime;
 use tls::Failure;
 
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
     limited::{limited, quoted},
     resolver::LookupError,
     retry_after::RetryAfter,
+    tls_messages,
 };
 
 /// Says as well what the receiver asks for, as far as a status or a header is meant for that, and that it is in vain.
@@ -66,11 +66,9 @@ pub(crate) fn connect(error: &ConnectError, limit: Duration) -> String {
         ConnectError::Tls(error) => {
             let error = error.as_ref() as &(dyn Error + 'static);
             match (Failure::find(error), io_kind(error)) {
-                (Some(failure), _) => tls(&failure),
-                (None, Some(kind)) if is_broken(kind) => {
-                    "the TLS handshake failed: the receiver closed the connection".to_owned()
-                }
-                _ => "the TLS handshake failed".to_owned(),
+                (Some(failure), _) => tls_messages::failed(&failure),
+                (None, Some(kind)) if is_broken(kind) => tls_messages::closed(),
+                _ => tls_messages::failed(&Failure::Other(&"unknown cause")),
             }
         }
     }
@@ -83,38 +81,6 @@ fn unresolved(host: &str, error: LookupError) -> String {
         LookupError::Failed => format!("the host name {host} does not resolve: its name servers fail"),
         LookupError::Silent => format!("the host name {host} does not resolve: no name server answered in time"),
     }
-}
-
-pub(crate) fn tls(failure: &Failure<'_>) -> String {
-    match failure {
-        Failure::Expired(None) => "the certificate has expired".to_owned(),
-        Failure::Expired(Some(second)) => format!("the certificate expired on {}", date(*second)),
-        Failure::NotValidYet(None) => "the certificate is not valid yet".to_owned(),
-        Failure::NotValidYet(Some(second)) => format!("the certificate is not valid before {}", date(*second)),
-        Failure::UnknownIssuer => "the certificate is signed by an unknown authority".to_owned(),
-        Failure::WrongName(None) => "the certificate is not valid for the host's name".to_owned(),
-        Failure::WrongName(Some(name)) => format!("the certificate is not valid for the name {}", quoted(name)),
-        Failure::NotForServers => {
-            "the certificate is not meant for servers: its extended key usage does not allow it".to_owned()
-        }
-        Failure::Certificate(reason) => limited(format_args!("the certificate was rejected: {reason}")),
-        Failure::CertificateWanted => {
-            "the receiver wants a client certificate, and deliveries come without one".to_owned()
-        }
-        Failure::NotTls => "the TLS handshake failed: the receiver does not speak TLS on this port".to_owned(),
-        Failure::TooOld => "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
-        Failure::CertificateRefused(reason) | Failure::Other(reason) => {
-            limited(format_args!("the TLS handshake failed: {reason}"))
-        }
-    }
-}
-
-fn date(second: u64) -> String {
-    let second = i64::try_from(second).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(second).map_or_else(
-        |_| format!("second {second} after 1970"),
-        |time| format!("{:04}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day()),
-    )
 }
 
 /// hyper's own error texts are fixed. They hold nothing that the receiver sent.

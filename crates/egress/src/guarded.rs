@@ -1,12 +1,8 @@
-//! A connection that knows whether it was reused, and that fails when its peer does not read in time.
+//! A connection that shows its exchanges what it reads, and that fails when its peer does not read in time.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,61 +13,25 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::connection_counts::{ConnectionCounts, Counted};
-
-/// The exchanges of a connection so far. hyper-util returns it with the connection's answers and errors.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Traffic(Arc<Exchanges>);
-
-#[derive(Debug, Default)]
-struct Exchanges {
-    /// Whether something was written after something had been read: a second request.
-    reused: AtomicBool,
-    /// Whether something was read since the last write: an answer has begun.
-    answered: AtomicBool,
-}
-
-impl Traffic {
-    /// Returns whether the latest request was not the first of its connection.
-    pub(crate) fn is_reused(&self) -> bool {
-        self.0.reused.load(Relaxed)
-    }
-
-    /// Returns whether the latest request was not the first of its connection and has no byte of an answer.
-    pub(crate) fn is_reused_and_unanswered(&self) -> bool {
-        self.is_reused() && !self.0.answered.load(Relaxed)
-    }
-
-    fn wrote(&self) {
-        if self.0.answered.swap(false, Relaxed) {
-            self.0.reused.store(true, Relaxed);
-        }
-    }
-
-    fn read(&self) {
-        self.0.answered.store(true, Relaxed);
-    }
-}
+use crate::{
+    connection_counts::{ConnectionCounts, Counted},
+    exchange::Exchanges,
+};
 
 /// Fails a write, a flush or a shutdown that does not end within the limit. Otherwise a receiver that answers without
 /// reading the request could keep the connection and the request as long as it likes: hyper goes on writing, and no
 /// request's deadline is left to end it.
 pub(crate) struct Guarded<S> {
     inner: S,
-    traffic: Traffic,
-    counted: Counted,
+    exchanges: Exchanges,
     limit: Duration,
     unflushed: Option<Pin<Box<Sleep>>>,
+    _open: Counted,
 }
 
 impl<S> Guarded<S> {
     pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts) -> Self {
-        Self { inner, traffic: Traffic::default(), counted: counts.opened(), limit, unflushed: None }
-    }
-
-    fn wrote(&mut self) {
-        self.traffic.wrote();
-        self.counted.wrote();
+        Self { inner, exchanges: Exchanges::default(), limit, unflushed: None, _open: counts.opened() }
     }
 
     /// Starts the clock when something has to wait, and fails when it has run out.
@@ -86,13 +46,18 @@ impl<S> Guarded<S> {
     }
 }
 
+impl<S> Drop for Guarded<S> {
+    fn drop(&mut self) {
+        self.exchanges.close();
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.traffic.read();
-            self.counted.read();
+            self.exchanges.read();
         }
         polled
     }
@@ -100,7 +65,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.wrote();
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.waited(cx, polled)
     }
@@ -110,7 +74,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.wrote();
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.waited(cx, polled)
     }
@@ -135,7 +98,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
 impl<S: Connection> Connection for Guarded<S> {
     fn connected(&self) -> Connected {
-        self.inner.connected().extra(self.traffic.clone())
+        self.inner.connected().extra(self.exchanges.clone())
     }
 }
 
@@ -188,23 +151,5 @@ mod tests {
             stream.flush().await.unwrap();
         }
         reader.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_second_request_is_told_from_the_first_and_from_an_answered_one() {
-        let (near, mut far) = duplex(64);
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
-        let traffic = stream.traffic.clone();
-        stream.write_all(b"first").await.unwrap();
-        stream.write_all(b"more of the first").await.unwrap();
-        assert!(!traffic.is_reused_and_unanswered());
-        far.write_u8(1).await.unwrap();
-        stream.read_u8().await.unwrap();
-        assert!(!traffic.is_reused() && !traffic.is_reused_and_unanswered());
-        stream.write_all(b"second").await.unwrap();
-        assert!(traffic.is_reused_and_unanswered());
-        far.write_u8(2).await.unwrap();
-        stream.read_u8().await.unwrap();
-        assert!(traffic.is_reused() && !traffic.is_reused_and_unanswered());
     }
 }

@@ -7,6 +7,7 @@ mod connect_error;
 mod connection_counts;
 mod connector;
 mod egress;
+mod exchange;
 mod failure;
 mod failure_messages;
 mod guarded;
@@ -16,6 +17,7 @@ mod limited;
 mod request;
 mod resolver;
 mod retry_after;
+mod tls_messages;
 mod vetted_tcp;
 
 pub use config::{EgressConfig, EgressError};

@@ -7,7 +7,7 @@ use std::{
     io,
 };
 
-use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible, PeerMisbehaved};
 use time::OffsetDateTime;
 
 /// Why a TLS connection failed. The texts may hold what the peer sent: whoever shows one bounds it.
@@ -22,8 +22,16 @@ pub enum Failure<'a> {
     WrongName(Option<Cow<'a, str>>),
     /// The certificate is not meant for servers.
     NotForServers,
+    /// The certificate is that of an authority.
+    Authority,
+    /// The certificate, or one of its authorities, is signed with an algorithm that is not accepted.
+    WeakSignature,
+    /// A signature does not verify: the name of a trusted authority and another key, or a key that is too short.
+    BadSignature,
     /// The certificate is refused for another reason.
     Certificate(&'a dyn Display),
+    /// The peer has no certificate.
+    NoCertificate,
     /// The peer wants a certificate of ours, and got none.
     CertificateWanted,
     /// The peer refuses our certificate, with this alert.
@@ -32,6 +40,16 @@ pub enum Failure<'a> {
     NotTls,
     /// The peer speaks neither TLS 1.2 nor TLS 1.3.
     TooOld,
+    /// No cipher suite, key exchange or type of key is common to both.
+    NothingInCommon,
+    /// The peer does not know the name that it was asked for.
+    UnknownName,
+    /// The peer wants a protocol that is agreed upon in the handshake (ALPN).
+    NoProtocol,
+    /// The peer reports an error of its own.
+    InternalError,
+    /// The peer ends the handshake with another alert.
+    Alert(&'a dyn Display),
     /// Anything else.
     Other(&'a dyn Display),
 }
@@ -42,20 +60,50 @@ impl<'a> Failure<'a> {
     pub fn find(error: &'a (dyn Error + 'static)) -> Option<Self> {
         rustls_error(error).map(|error| match error {
             rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),
-            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Self::NotTls,
-            rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13)
-            | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => Self::TooOld,
-            rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => Self::CertificateWanted,
-            rustls::Error::AlertReceived(
-                AlertDescription::BadCertificate
-                | AlertDescription::UnsupportedCertificate
-                | AlertDescription::CertificateRevoked
-                | AlertDescription::CertificateExpired
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::UnknownCA,
-            ) => Self::CertificateRefused(error),
+            rustls::Error::NoCertificatesPresented => Self::NoCertificate,
+            rustls::Error::AlertReceived(alert) => Self::of_alert(*alert, error),
+            rustls::Error::InvalidMessage(
+                InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
+            ) => Self::NotTls,
+            rustls::Error::PeerIncompatible(
+                PeerIncompatible::ServerDoesNotSupportTls12Or13
+                | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+            ) => Self::TooOld,
+            rustls::Error::PeerIncompatible(_)
+            | rustls::Error::InvalidMessage(
+                InvalidMessage::UnsupportedKeyExchangeAlgorithm(_)
+                | InvalidMessage::UnsupportedCurveType
+                | InvalidMessage::UnsupportedCompression,
+            )
+            | rustls::Error::PeerMisbehaved(
+                PeerMisbehaved::SelectedUnofferedCipherSuite
+                | PeerMisbehaved::SelectedUnofferedKxGroup
+                | PeerMisbehaved::SelectedUnusableCipherSuiteForVersion
+                | PeerMisbehaved::IllegalHelloRetryRequestWithUnofferedCipherSuite
+                | PeerMisbehaved::IllegalHelloRetryRequestWithUnofferedNamedGroup
+                | PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme
+                | PeerMisbehaved::SignedKxWithWrongAlgorithm,
+            ) => Self::NothingInCommon,
             other => Self::Other(other),
         })
+    }
+
+    fn of_alert(alert: AlertDescription, error: &'a rustls::Error) -> Self {
+        match alert {
+            AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => Self::NothingInCommon,
+            AlertDescription::ProtocolVersion | AlertDescription::InappropriateFallback => Self::TooOld,
+            AlertDescription::UnrecognisedName => Self::UnknownName,
+            AlertDescription::NoApplicationProtocol => Self::NoProtocol,
+            AlertDescription::InternalError => Self::InternalError,
+            AlertDescription::CertificateRequired | AlertDescription::NoCertificate => Self::CertificateWanted,
+            AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA => Self::CertificateRefused(error),
+            _ => Self::Alert(error),
+        }
     }
 
     fn of_certificate(error: &'a CertificateError) -> Self {
@@ -64,12 +112,17 @@ impl<'a> Failure<'a> {
             CertificateError::ExpiredContext { not_after, .. } => Self::Expired(Some(not_after.as_secs())),
             CertificateError::NotValidYet => Self::NotValidYet(None),
             CertificateError::NotValidYetContext { not_before, .. } => Self::NotValidYet(Some(not_before.as_secs())),
-            // A bad signature: the name of a trusted authority, and another key.
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownIssuer,
+            CertificateError::UnknownIssuer => Self::UnknownIssuer,
+            CertificateError::BadSignature => Self::BadSignature,
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => Self::WeakSignature,
             CertificateError::NotValidForName => Self::WrongName(None),
             CertificateError::NotValidForNameContext { expected, .. } => Self::WrongName(Some(expected.to_str())),
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => Self::NotForServers,
-            CertificateError::Other(other) => Self::Certificate(other),
+            CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
+                Some(webpki::Error::CaUsedAsEndEntity) => Self::Authority,
+                _ => Self::Certificate(other),
+            },
             other => Self::Certificate(other),
         }
     }
@@ -89,12 +142,30 @@ impl Display for Failure<'_> {
             Self::WrongName(None) => f.write_str("the server's certificate is not for its name"),
             Self::WrongName(Some(name)) => write!(f, "the server's certificate is not for the name {name}"),
             Self::NotForServers => f.write_str("the server's certificate is not meant for servers"),
+            Self::Authority => f.write_str("the server's certificate is that of an authority (CA:TRUE)"),
+            Self::WeakSignature => {
+                f.write_str("the server's certificate is signed with an algorithm that is not accepted, as SHA-1 or P-521")
+            }
+            Self::BadSignature => f.write_str(
+                "the server's certificate is signed by an unknown authority, or has a key that is too short (RSA under \
+                 2048 bits)",
+            ),
+            Self::NoCertificate => f.write_str("the server has no certificate"),
             Self::Certificate(reason) => write!(f, "the server's certificate is rejected: {reason}"),
             Self::CertificateWanted => f.write_str("the server wants a client certificate, and none is set"),
             Self::CertificateRefused(alert) => write!(f, "the server refuses our client certificate: {alert}"),
             Self::NotTls => f.write_str("the server does not speak TLS on this port"),
             Self::TooOld => f.write_str("the server speaks neither TLS 1.2 nor TLS 1.3"),
-            Self::Other(reason) => write!(f, "the TLS connection failed: {reason}"),
+            Self::NothingInCommon => f.write_str(
+                "the server and this client have no cipher suite or type of key in common: TLS 1.3 or ECDHE with AES-GCM \
+                 or ChaCha20, and a key of P-256, P-384, Ed25519 or RSA (2048 bits or more)",
+            ),
+            Self::UnknownName => f.write_str("the server does not know the name that it was asked for"),
+            Self::NoProtocol => f.write_str("the server wants a protocol that this client does not offer (ALPN)"),
+            Self::InternalError => {
+                f.write_str("the server reports an internal error in the TLS handshake: its log shows the cause")
+            }
+            Self::Alert(reason) | Self::Other(reason) => write!(f, "the TLS connection failed: {reason}"),
         }
     }
 }

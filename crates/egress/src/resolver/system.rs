@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use hickory_resolver::{TokioResolver, net::NetError, proto::rr::Name, system_conf::parse_resolv_conf};
+use hickory_resolver::{
+    TokioResolver, config::NameServerConfig, net::NetError, proto::rr::Name, system_conf::parse_resolv_conf,
+};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -90,10 +92,7 @@ fn read(resolv_conf: &PathBuf, hosts: &PathBuf) -> Texts {
 
 impl Current {
     fn of(texts: &Texts, limit: Duration) -> Result<Self, NetError> {
-        let servers = texts.resolv_conf.as_ref().map_err(Clone::clone).and_then(|text| {
-            let (config, _) = parse_resolv_conf(text).map_err(|error| format!("resolv.conf is of no use: {error}"))?;
-            Ok(config.name_servers().to_vec())
-        });
+        let servers = texts.resolv_conf.as_ref().map_err(Clone::clone).and_then(|text| parse_servers(text));
         let (servers, notice) = match servers {
             Ok(servers) => (servers, None),
             Err(why) => {
@@ -104,6 +103,15 @@ impl Current {
         let hosts = texts.hosts.as_deref().map(parse_hosts).unwrap_or_default();
         Ok(Self { client: client(servers, limit)?, hosts, notice })
     }
+}
+
+/// Reads the lines that name servers. The others are not used, and a search domain that is no name would refuse them all.
+fn parse_servers(resolv_conf: &[u8]) -> Result<Vec<NameServerConfig>, String> {
+    let lines = resolv_conf.split_inclusive(|byte| *byte == b'\n');
+    let lines: Vec<_> = lines.filter(|line| line.trim_ascii_start().starts_with(b"nameserver")).collect();
+    let (config, _) =
+        parse_resolv_conf(lines.concat()).map_err(|error| format!("resolv.conf is of no use: {error}"))?;
+    Ok(config.name_servers().to_vec())
 }
 
 /// Reads lines of an address and its names. Other lines are skipped.
@@ -146,6 +154,25 @@ mod tests {
             ["127.0.0.1", "::1"].map(|address| address.parse::<IpAddr>().unwrap())
         );
         assert!(hosts.contains_key(&name("box.")));
+    }
+
+    #[test]
+    fn only_the_lines_that_name_servers_are_read() {
+        let label = "a".repeat(64);
+        for other in [
+            format!("search {label}.example corp.example"),
+            format!("domain {label}"),
+            "search a..b".to_owned(),
+            "options ndots:x timeout".to_owned(),
+            "sortlist 130.155.160.0/255.255.240.0/1".to_owned(),
+            "# nameserver 192.0.2.9".to_owned(),
+            "nonsense \u{fe}".to_owned(),
+        ] {
+            let text = format!("{other}\nnameserver 192.0.2.1\n{other}\nnameserver 2001:db8::1 # second\n{other}");
+            let servers = parse_servers(text.as_bytes()).unwrap();
+            let servers: Vec<_> = servers.iter().map(|server| server.ip.to_string()).collect();
+            assert_eq!(servers, ["192.0.2.1", "2001:db8::1"], "{other}");
+        }
     }
 
     #[tokio::test]

@@ -5,12 +5,14 @@
 mod authority;
 mod bodies;
 mod evasions;
+mod interim;
 mod internal;
 mod lengths;
 #[path = "../../../../tests/src/name_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "it belongs to the end-to-end package")]
 mod name_server;
 mod names;
+mod old_tls;
 mod protocol;
 mod receiver;
 mod refusals;

@@ -1,7 +1,7 @@
 //! Receivers whose TLS or certificate is unacceptable.
 
 use domain::OutcomeClass::{Success, Tls};
-use rcgen::date_time_ymd;
+use rcgen::{BasicConstraints, IsCa, date_time_ymd};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc,
@@ -29,15 +29,36 @@ async fn refusal(authority: &Authority, acceptor: TlsAcceptor) -> String {
 async fn certificates_that_do_not_verify_are_refused_with_the_reason() {
     let authority = Authority::new();
     let local = ["127.0.0.1"];
-    let unknown = "the certificate is signed by an unknown authority";
+    let unknown = "the certificate is signed by an unknown authority; ask the receiver's operator for one of a public \
+                   authority, and to send the intermediate certificates with it";
     assert_eq!(refusal(&authority, self_signed(&local)).await, unknown);
     assert_eq!(refusal(&authority, Authority::named("another").acceptor(&local)).await, unknown);
     let expired = authority.acceptor_with(&local, |params| params.not_after = date_time_ymd(2026, 1, 2));
-    assert_eq!(refusal(&authority, expired).await, "the certificate expired on 2026-01-02");
+    assert_eq!(
+        refusal(&authority, expired).await,
+        "the certificate expired on 2026-01-02; ask the receiver's operator to renew it"
+    );
     let early = authority.acceptor_with(&local, |params| params.not_before = date_time_ymd(2999, 1, 2));
-    assert_eq!(refusal(&authority, early).await, "the certificate is not valid before 2999-01-02");
+    assert_eq!(
+        refusal(&authority, early).await,
+        "the certificate is not valid before 2999-01-02; ask the receiver's operator for one that is valid now"
+    );
     let other = authority.acceptor(&["example.com"]);
-    assert_eq!(refusal(&authority, other).await, "the certificate is not valid for the name \"127.0.0.1\"");
+    assert_eq!(
+        refusal(&authority, other).await,
+        "the certificate is not valid for the name \"127.0.0.1\"; correct the webhook's URL, or ask the receiver's \
+         operator for a certificate with this name"
+    );
+    let of_an_authority =
+        authority.acceptor_with(&local, |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+    assert_eq!(
+        refusal(&authority, of_an_authority).await,
+        "the certificate is that of an authority (CA:TRUE), not of a server; ask the receiver's operator for a \
+         server's certificate of a public authority"
+    );
+    // It has the name of the trusted authority.
+    let namesake = refusal(&authority, Authority::new().acceptor(&local)).await;
+    assert!(namesake.starts_with("the certificate is signed by an unknown authority, or "), "{namesake}");
 }
 
 #[tokio::test]
@@ -70,26 +91,70 @@ async fn the_second_connection_to_a_host_resumes_its_session() {
     }
 }
 
+/// A receiver that reads a client's first message, answers with these bytes and closes.
+async fn replying(reply: impl Into<Vec<u8>>) -> Receiver {
+    let reply = reply.into();
+    Receiver::tcp(move |mut tcp, _| {
+        let reply = reply.clone();
+        async move {
+            let _ = tcp.read(&mut [0; 4096]).await;
+            let _ = tcp.write_all(&reply).await;
+        }
+    })
+    .await
+}
+
 #[tokio::test]
 async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
     // A TLS 1.1 record with a TLS 1.1 ServerHello: random, no session, AES-128-CBC, no compression.
-    let hello =
-        [b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02".as_slice(), &[7; 32], b"\x00\xc0\x13\x00"].concat().leak();
-    let too_old = "the receiver speaks neither TLS 1.2 nor TLS 1.3";
+    let hello = [b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02".as_slice(), &[7; 32], b"\x00\xc0\x13\x00"].concat();
+    let too_old = "the receiver speaks neither TLS 1.2 nor TLS 1.3; ask the receiver's operator to enable ";
+    let no_tls = "the receiver does not speak TLS on this port; correct the port in the webhook's URL, or ask ";
     for (reply, message) in [
-        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "the receiver does not speak TLS on this port"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), no_tls),
+        (b"SSH-2.0-OpenSSH_9.9\r\n".to_vec(), no_tls),
         (hello, too_old),
         // An alert in a TLS 1.1 record: fatal, protocol_version.
-        (b"\x15\x03\x02\x00\x02\x02\x46", too_old),
-        (b"", "the receiver closed the connection"),
+        (b"\x15\x03\x02\x00\x02\x02\x46".to_vec(), too_old),
+        (Vec::new(), "the receiver closed the connection; ask the receiver's operator for TLS 1.3, or TLS 1.2 with "),
     ] {
-        let receiver = Receiver::tcp(move |mut tcp, _| async move {
-            let _ = tcp.read(&mut [0; 4096]).await;
-            let _ = tcp.write_all(reply).await;
-        })
-        .await;
+        let receiver = replying(reply).await;
         let answer = egress(&Authority::new(), LONG).post(post(&receiver.url())).await;
-        assert_eq!(answer.class, Tls, "{:?}", answer.error);
-        assert_eq!(answer.error.unwrap(), format!("the TLS handshake failed: {message}"));
+        let error = answer.error.unwrap();
+        assert!(answer.class == Tls && error.starts_with(&format!("the TLS handshake failed: {message}")), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_alert_says_what_to_ask_the_receiver_s_operator_for() {
+    let nothing_in_common = "the TLS handshake failed: no cipher suite or type of key in common; ask the receiver's \
+                             operator for TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20, a certificate for \
+                             this host with a P-256, P-384, Ed25519 or RSA key (2048 bits or more), and to require no \
+                             client certificate";
+    let client_certificate = "the receiver wants a client certificate, and deliveries come without one; ask the \
+                              receiver's operator to accept deliveries without one, and to verify their signature \
+                              instead";
+    let unknown_name = "the TLS handshake failed: the receiver does not know the host name; correct the webhook's URL, \
+                        or ask the receiver's operator for a certificate for this name";
+    let internal_error = "the TLS handshake failed: the receiver reports an internal error; ask the receiver's operator \
+                          what the receiver's log says, and whether it has a certificate for this host name";
+    let no_http = "the TLS handshake failed: the receiver does not accept HTTP/1.1; ask the receiver's operator to \
+                   allow HTTP/1.1, also to clients that do not name it (ALPN)";
+    let denied = "the TLS handshake failed: received fatal alert: AccessDenied; ask the receiver's operator what the \
+                  receiver's log says";
+    for (alert, message) in [
+        (40, nothing_in_common),
+        (71, nothing_in_common),
+        (42, client_certificate),
+        (48, client_certificate),
+        (116, client_certificate),
+        (112, unknown_name),
+        (80, internal_error),
+        (120, no_http),
+        (49, denied),
+    ] {
+        let receiver = replying([0x15, 3, 3, 0, 2, 2, alert]).await;
+        let answer = egress(&Authority::new(), LONG).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.error.as_deref()), (Tls, Some(message)), "alert {alert}");
     }
 }

@@ -46,7 +46,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries, and the one crate that may name each.
-const OWNERS: [(&str, &str); 17] = [
+const OWNERS: [(&str, &str); 18] = [
     ("diesel", "ledger"),
     ("diesel-async", "ledger"),
     ("diesel_migrations", "ledger"),
@@ -62,6 +62,7 @@ const OWNERS: [(&str, &str); 17] = [
     ("rustls", "tls"),
     ("rustls-pki-types", "tls"),
     ("rustls-native-certs", "tls"),
+    ("rustls-webpki", "tls"),
     ("tokio-rustls", "tls"),
     ("webpki-roots", "tls"),
 ];
@@ -165,7 +166,7 @@ fn every_dependency_is_named_in_the_code() {
             .map(|below| code_below(folder.join(below).as_std_path()))
             .collect();
         for dependency in &package.dependencies {
-            let name = dependency.name.replace('-', "_");
+            let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");
             let names_it = |(at, _): (usize, &str)| {
                 let (before, after) = (&code[..at], &code[at + name.len()..]);
                 let is_whole = !before.ends_with(|last: char| last.is_alphanumeric() || last == '_' || last == ':');
@@ -420,8 +421,10 @@ mod schemas {
             "address: webhooks.deliveries.slow\n",
             "address: webhooks.retry.{gap}\n",
             "address: webhooks.events.rejected\n",
+            "address: webhooks.events.unknown_key\n",
+            "mandatory: true\n",
             "[x-rejected-reason, x-rejected-detail, x-rejected-at, x-rejected-routing-key]",
-            "enum: [malformed_json, invalid_member, data_too_large, timestamp_out_of_range]",
+            "enum: [malformed_json, invalid_member, data_too_large, timestamp_out_of_range, unknown_routing_key, panicked]",
             "[Content-Type, X-Service-Webhook-Id, X-Service-Event, X-Service-Signature]",
             "          webhook-id:\n",
             "          webhook-timestamp:\n",

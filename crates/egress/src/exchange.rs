@@ -1,0 +1,197 @@
+//! A request on its connection: whether the connection was reused, and what came since the request began.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Request,
+    body::{Body, Frame, SizeHint},
+    ext::on_informational,
+    http::Extensions,
+};
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use parking_lot::Mutex;
+
+use crate::connection_counts::{ConnectionCounts, Counted};
+
+/// A request and its answer on a connection, as the sender of the request sees them.
+#[derive(Clone)]
+pub(crate) struct Exchange {
+    progress: Arc<Mutex<Progress>>,
+    connection: CaptureConnection,
+}
+
+struct Progress {
+    counts: ConnectionCounts,
+    /// True if the connection had an earlier request.
+    is_reused: bool,
+    /// True if a byte was read since the request began.
+    is_answered: bool,
+    /// True if an interim answer (1xx) was read.
+    has_interim_answer: bool,
+    waiting: Option<Counted>,
+}
+
+/// The latest exchange of a connection. hyper-util keeps it with the connection.
+#[derive(Clone, Default)]
+pub(crate) struct Exchanges(Arc<Mutex<Option<Arc<Mutex<Progress>>>>>);
+
+/// A request's body. hyper reads it before it writes the first byte of the request, and then the request begins.
+///
+/// Writes and reads alone do not show where a request begins: an interim answer may come between the writes of one
+/// request, and a whole answer before the last of them.
+pub(crate) struct ExchangeBody {
+    bytes: Full<Bytes>,
+    exchange: Option<Exchange>,
+}
+
+impl Exchange {
+    /// Begins to observe a request that is not sent yet.
+    pub(crate) fn of(mut request: Request<Full<Bytes>>, counts: &ConnectionCounts) -> (Request<ExchangeBody>, Self) {
+        let connection = capture_connection(&mut request);
+        let progress = Arc::new(Mutex::new(Progress {
+            counts: counts.clone(),
+            is_reused: false,
+            is_answered: false,
+            has_interim_answer: false,
+            waiting: None,
+        }));
+        let interim = Arc::clone(&progress);
+        on_informational(&mut request, move |_| interim.lock().has_interim_answer = true);
+        let exchange = Self { progress, connection };
+        (request.map(|bytes| ExchangeBody { bytes, exchange: Some(exchange.clone()) }), exchange)
+    }
+
+    /// The request's connection, once there is one.
+    pub(crate) fn connection(&self) -> CaptureConnection {
+        self.connection.clone()
+    }
+
+    /// Returns whether the connection was reused, and no byte came since the request began.
+    pub(crate) fn is_reused_and_unanswered(&self) -> bool {
+        let progress = self.progress.lock();
+        progress.is_reused && !progress.is_answered
+    }
+
+    /// Returns whether the connection was reused, and no interim answer came before the answer.
+    pub(crate) fn is_reused_and_not_continued(&self) -> bool {
+        let progress = self.progress.lock();
+        progress.is_reused && !progress.has_interim_answer
+    }
+
+    /// Notes that the request no longer waits for its answer.
+    pub(crate) fn end(&self) {
+        self.progress.lock().waiting = None;
+    }
+
+    fn begin(&self) {
+        let mut extras = Extensions::new();
+        if let Some(connected) = self.connection.connection_metadata().as_ref() {
+            connected.get_extras(&mut extras);
+        }
+        if let Some(exchanges) = extras.get::<Exchanges>() {
+            exchanges.begin(&self.progress);
+        }
+    }
+}
+
+impl Exchanges {
+    fn begin(&self, next: &Arc<Mutex<Progress>>) {
+        let earlier = self.0.lock().replace(Arc::clone(next));
+        let mut progress = next.lock();
+        progress.is_reused = earlier.is_some();
+        progress.waiting = Some(progress.counts.waiting());
+    }
+
+    /// Notes that something was read.
+    pub(crate) fn read(&self) {
+        if let Some(latest) = &*self.0.lock() {
+            latest.lock().is_answered = true;
+        }
+    }
+
+    /// Notes that the connection is closed.
+    pub(crate) fn close(&self) {
+        if let Some(latest) = self.0.lock().take() {
+            latest.lock().waiting = None;
+        }
+    }
+}
+
+impl Body for ExchangeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(exchange) = self.exchange.take() {
+            exchange.begin();
+        }
+        Pin::new(&mut self.bytes).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.bytes.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(counts: &ConnectionCounts) -> Exchange {
+        Exchange::of(Request::new(Full::new(Bytes::from_static(b"body"))), counts).1
+    }
+
+    #[test]
+    fn whatever_is_read_answers_the_request_that_began_last() {
+        let (counts, connection) = (ConnectionCounts::default(), Exchanges::default());
+        connection.read();
+        let (first, second) = (exchange(&counts), exchange(&counts));
+        for request in [&first, &second] {
+            assert!(!request.is_reused_and_unanswered() && !request.is_reused_and_not_continued());
+        }
+        connection.begin(&first.progress);
+        connection.read();
+        assert!(!first.is_reused_and_unanswered() && !first.is_reused_and_not_continued());
+        connection.begin(&second.progress);
+        assert!(second.is_reused_and_unanswered() && second.is_reused_and_not_continued());
+        connection.read();
+        assert!(!second.is_reused_and_unanswered() && second.is_reused_and_not_continued());
+        second.progress.lock().has_interim_answer = true;
+        assert!(!second.is_reused_and_not_continued() && !first.is_reused_and_unanswered());
+    }
+
+    #[test]
+    fn a_connection_is_unused_but_between_a_request_and_its_answer() {
+        let counts = ConnectionCounts::default();
+        let (one, other) = (Exchanges::default(), Exchanges::default());
+        let open = [counts.opened(), counts.opened()];
+        assert_eq!(counts.unused(), 2);
+        let first = exchange(&counts);
+        one.begin(&first.progress);
+        assert_eq!(counts.unused(), 1);
+        // An interim answer is not the answer.
+        one.read();
+        assert_eq!(counts.unused(), 1);
+        first.end();
+        first.end();
+        assert_eq!(counts.unused(), 2);
+        let second = exchange(&counts);
+        other.begin(&second.progress);
+        assert_eq!(counts.unused(), 1);
+        other.close();
+        assert_eq!(counts.unused(), 2);
+        drop(open);
+        assert_eq!(counts.unused(), 0);
+    }
+}

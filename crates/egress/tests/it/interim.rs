@@ -1,0 +1,114 @@
+//! Answers that begin before the request has ended, and interim ones (1xx).
+
+use domain::OutcomeClass::{Protocol, Status, Success};
+use egress::Post;
+use tokio::io::AsyncReadExt;
+
+use crate::{
+    LONG,
+    authority::Authority,
+    egress, post,
+    receiver::{Peer, Receiver},
+};
+
+const LOCAL: [&str; 1] = ["127.0.0.1"];
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The length of a body that no buffers hold before the receiver reads. So it is still being written when the
+/// answer to its header comes.
+const LENGTH: usize = 16 << 20;
+
+fn long_post(receiver: &Receiver) -> Post {
+    Post { body: vec![b'x'; LENGTH].into(), ..post(&receiver.url()) }
+}
+
+/// Answers a request's header, and then reads so much of its body.
+async fn answer_early(peer: &mut Peer, answer: &str, mut length: usize) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let Ok(byte) = peer.stream.read_u8().await else { return };
+        head.push(byte);
+    }
+    peer.send(answer).await;
+    let mut body = vec![0; 1 << 16];
+    while length > 0 {
+        let most = length.min(body.len());
+        match peer.stream.read(&mut body[..most]).await {
+            Ok(read) if read > 0 => length -= read,
+            _ => return,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_post_that_got_any_byte_of_an_answer_is_not_repeated() {
+    let authority = Authority::new();
+    for begin in [
+        CONTINUE,
+        "HTTP/1.1 102 Processing\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 2",
+        "HTTP/1.1 1",
+        "H",
+    ] {
+        for earlier in [0, 1] {
+            let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+                for _ in 0..earlier {
+                    peer.request().await;
+                    peer.send(OK).await;
+                }
+                answer_early(&mut peer, begin, LENGTH - 1).await;
+            })
+            .await;
+            let egress = egress(&authority, LONG);
+            for _ in 0..earlier {
+                assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+            }
+            let answer = egress.post(long_post(&receiver)).await;
+            let (posts, error) = (receiver.accepted(), answer.error);
+            assert_eq!((answer.class, posts), (Protocol, 1), "{begin:?} after {earlier} posts: {error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_408_after_an_interim_answer_is_an_answer() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        peer.request().await;
+        peer.send(OK).await;
+        while peer.request().await.is_some() {
+            peer.send(CONTINUE).await;
+            peer.send("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let egress = egress(&authority, LONG);
+    assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+    let answer = egress.post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.status), (Status, Some(408)));
+    assert_eq!((receiver.received().len(), receiver.accepted()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_connection_whose_interim_answer_was_followed_by_an_answer_may_go_stale() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        if peer.number == 0 {
+            // The whole body is read before the answer, so the connection can be reused.
+            answer_early(&mut peer, CONTINUE, LENGTH).await;
+            peer.send(OK).await;
+            peer.request().await;
+        } else if peer.request().await.is_some() {
+            peer.send(OK).await;
+        }
+    })
+    .await;
+    let egress = egress(&authority, LONG);
+    for request in [long_post(&receiver), post(&receiver.url())] {
+        let answer = egress.post(request).await;
+        assert_eq!((answer.class, answer.error), (Success, None));
+    }
+    assert_eq!((receiver.received().len(), receiver.accepted()), (2, 2));
+}
