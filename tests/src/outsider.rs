@@ -71,6 +71,21 @@ impl Outsider {
         self.publish_to(&self.exchange, routing_key, body).await;
     }
 
+    /// Publishes any message with any routing key to the event exchange, if a queue accepts it.
+    ///
+    /// # Errors
+    /// The broker's answer, when it is no plain confirm.
+    ///
+    /// # Panics
+    /// When the channel fails.
+    pub async fn try_publish_raw(&self, routing_key: &str, body: &[u8]) -> Result<(), Confirmation> {
+        let confirm = self.send(&self.exchange, routing_key, body).await.expect("the channel is open");
+        match confirm.await.expect("a confirm comes") {
+            Confirmation::Ack(None) => Ok(()),
+            other => Err(other),
+        }
+    }
+
     /// Publishes any message with these headers to the event exchange.
     ///
     /// # Panics
@@ -170,6 +185,19 @@ impl Outsider {
         self.channel.queue_declare(queue.into(), own, FieldTable::default()).await.expect("the broker answers");
         let (options, table) = (QueueBindOptions::default(), FieldTable::default());
         self.channel.queue_bind(queue.into(), exchange.into(), key.into(), options, table).await.expect("it exists");
+    }
+
+    /// Declares a queue of this connection's own whose messages expire immediately, into an exchange under a key.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub async fn declare_expiring_queue(&self, queue: &str, exchange: &str, key: &str) {
+        let own = QueueDeclareOptions { exclusive: true, ..Default::default() };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(1));
+        arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString(exchange.into()));
+        arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(key.into()));
+        self.channel.queue_declare(queue.into(), own, arguments).await.expect("the broker answers");
     }
 
     /// Takes a message from a queue, if there is one, and acknowledges it.

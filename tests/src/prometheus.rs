@@ -27,9 +27,9 @@ pub const HURRY: u32 = 60;
 /// The deadline for what the rules take minutes to see.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Twice a second is every half a minute of the rules.
+/// A process of an unoptimized build, beside starting servers and a browser, may take half a second to answer.
 const CONFIGURATION: &str = "
-global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
+global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms}
 rule_files: [alerts.yml]
 scrape_configs:
   - job_name: webhooks
@@ -140,6 +140,18 @@ impl Prometheus {
         let name_of =
             |(labels, _): &Sample| named(label(labels, "alertname").as_deref(), label(labels, "service").as_deref());
         alerts.iter().map(name_of).collect()
+    }
+
+    /// For a failure's text: the samples of alerts since then, of processes that could not be scraped, and of slow scrapes.
+    pub async fn history(&self, since: Instant) -> String {
+        let window = since.elapsed().as_secs() + 10;
+        let mut text = String::new();
+        for series in ["ALERTS{alertname!='WebhooksWatchdog'}", "up == 0", "scrape_duration_seconds > 0.3"] {
+            let expr: String = byte_serialize(format!("({series})[{window}s:1s]").as_bytes()).collect();
+            let answer = self.api.get(&format!("/api/v1/query?query={expr}")).await;
+            text = format!("{text}{series}: {}\n", answer.text);
+        }
+        text
     }
 
     /// Waits until the rules have been evaluated for so long, in their own time.

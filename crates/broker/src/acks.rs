@@ -5,7 +5,10 @@ mod tracker;
 
 use std::{sync::Arc, time::Duration};
 
-use lapin::{Channel, options::BasicAckOptions};
+use lapin::{
+    Channel,
+    options::{BasicAckOptions, BasicNackOptions},
+};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{Instant, timeout_at};
@@ -34,12 +37,14 @@ struct State {
     /// Gone once the consumer gives it up: a channel stays open as long as anybody has it.
     channel: Option<Channel>,
     tracker: Tracker,
+    /// Messages to be requeued, until the consumers are cancelled.
+    dropped: Option<Vec<u64>>,
 }
 
 impl Acks {
     /// Starts for a channel that has not handed out anything yet. Counts in `held` what it hands out.
     pub(crate) fn new(channel: Channel, stats: &Stats, held: Gauge) -> Arc<Self> {
-        let state = State { channel: Some(channel), tracker: Tracker::default() };
+        let state = State { channel: Some(channel), tracker: Tracker::default(), dropped: Some(Vec::new()) };
         Arc::new(Self { stats: stats.clone(), held, state: Mutex::new(state) })
     }
 
@@ -62,6 +67,23 @@ impl Acks {
     pub(crate) fn end(&self) {
         let channel = self.state.lock().channel.take();
         drop(channel);
+    }
+
+    /// Requeues a message that nobody will acknowledge, once the consumers are cancelled: before that, the broker would
+    /// deliver the message to this process again.
+    pub(crate) fn requeue(&self, tag: u64) {
+        let mut state = self.state.lock();
+        match &mut state.dropped {
+            Some(dropped) => dropped.push(tag),
+            None => state.nack(&[tag]),
+        }
+    }
+
+    /// The consumers are cancelled: requeues the messages that were dropped, and from now on each that is dropped.
+    pub(crate) fn consumers_cancelled(&self) {
+        let mut state = self.state.lock();
+        let dropped = state.dropped.take().unwrap_or_default();
+        state.nack(&dropped);
     }
 
     /// Acknowledges messages by their tags. An acknowledgement that cannot be sent is counted as lost. This is no
@@ -96,5 +118,16 @@ impl Acks {
             (ack, sent)
         };
         state.tracker.done(tags).into_iter().map(queue).collect()
+    }
+}
+
+impl State {
+    /// Requeues messages. The broker does not answer, and requeues them anyway once the channel is closed.
+    fn nack(&mut self, tags: &[u64]) {
+        let Some(channel) = &self.channel else { return };
+        self.tracker.requeued(tags);
+        for tag in tags {
+            let _sent = poll_once(channel.basic_nack(*tag, BasicNackOptions { multiple: false, requeue: true }));
+        }
     }
 }

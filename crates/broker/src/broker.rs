@@ -14,6 +14,7 @@ use crate::{
     addresses::Addresses,
     encrypted,
     error::BrokerError,
+    essential::EssentialTasks,
     stats::Stats,
     topology::{Names, Topology},
 };
@@ -29,6 +30,8 @@ pub struct BrokerConfig {
     pub names: Names,
     /// The gaps of the retry schedule.
     pub gaps: Vec<Duration>,
+    /// True if messages of the events exchange with an unknown routing key are copied to a queue of the service.
+    pub unknown_keys: bool,
     /// How long a confirm may take.
     pub confirm_timeout: Duration,
     /// The name of this process in the broker's own lists.
@@ -51,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) topology: Topology,
     pub(crate) confirm_timeout: Duration,
     pub(crate) stats: Stats,
+    essential: EssentialTasks,
     /// The connection for depth queries, one at a time. It is kept, as connecting costs more than asking.
     pub(crate) depths: Mutex<Option<(Connection, Channel)>>,
     /// Held while a node that has none of the queues is judged, so that a process judges once.
@@ -77,6 +81,7 @@ impl Broker {
             false => return Err(BrokerError::NoTls),
         }
         let topology = Topology::new(&config.names, &config.gaps);
+        let topology = if config.unknown_keys { topology } else { topology.ignoring_unknown_keys() };
         let shared = Shared {
             addresses,
             tls: config.tls.clone(),
@@ -86,6 +91,7 @@ impl Broker {
             topology,
             confirm_timeout: config.confirm_timeout,
             stats: Stats::default(),
+            essential: EssentialTasks::default(),
             depths: Mutex::default(),
             judging: Mutex::default(),
         };
@@ -118,6 +124,12 @@ impl Broker {
     /// Why there is no connection, if TLS is the reason.
     pub(crate) fn tls_failure(&self) -> Option<FailureText> {
         self.shared.tls_failure.lock().clone()
+    }
+
+    /// The tasks that the process needs. Among them are those that keep its connections.
+    #[must_use]
+    pub fn essential(&self) -> &EssentialTasks {
+        &self.shared.essential
     }
 
     /// The counters.

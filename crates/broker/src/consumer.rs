@@ -111,7 +111,7 @@ impl Broker {
         let held = self.shared.stats.consumer(self.shared.names.unprefixed(&queue), prefetch.most());
         let worker =
             Worker { broker, queue, prefetch, sender, attachment, held, stop: stop.clone(), close: close.clone() };
-        let supervisor = tokio::spawn(worker.supervise());
+        let supervisor = self.essential().spawn("consumer", worker.supervise());
         Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
     }
 }
@@ -154,12 +154,13 @@ impl Subscription {
         self.messages.len()
     }
 
-    /// Cancels the consumer: no further messages are handed out. Those that were can still be acknowledged.
+    /// Cancels the consumer: no further messages are delivered. Those that were can still be acknowledged.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Stops, and returns a handle that closes the connection. Use it once the last acknowledgement is sent.
+    /// Stops, requeues the messages that are in no batch yet, and returns a handle that closes the connection. Use the
+    /// handle once the last acknowledgement is sent.
     #[must_use]
     pub fn into_closing(self) -> Closing {
         self.stop.cancel();
@@ -171,9 +172,7 @@ impl Closing {
     /// Closes the connection. Messages that are not acknowledged go back to their queue.
     pub async fn close(self) {
         self.close.cancel();
-        if self.supervisor.await.is_err() {
-            tracing::error!("the supervisor of a consumer panicked");
-        }
+        let _ = self.supervisor.await;
     }
 }
 
@@ -247,10 +246,7 @@ impl Worker {
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => {
-                    cancel_all(channel, second.tag.as_deref().into_iter().chain([TAG])).await;
-                    return;
-                }
+                () = self.stop.cancelled() => return leave(channel, consumer, second, acks).await,
                 next = consumer.next() => match next {
                     Some(next) => Some(next),
                     None => return,
@@ -269,7 +265,8 @@ impl Worker {
                 Some(Ok(delivery)) => {
                     let wanted = sizes.count(delivery.data.len());
                     last = delivery.delivery_tag;
-                    if self.sender.send(Received::new(delivery, acks)).await.is_err() {
+                    // At the stop, nobody receives messages any more, and the consumers are to be cancelled.
+                    if self.sender.send(Received::new(delivery, acks)).await.is_err() && !self.stop.is_cancelled() {
                         return;
                     }
                     wanted
@@ -326,11 +323,21 @@ struct Second {
     opened: u64,
 }
 
-/// Cancels consumers, or gives up after [`FAREWELL`].
-async fn cancel_all<'t>(channel: &Channel, tags: impl Iterator<Item = &'t str>) {
-    let cancelled = try_join_all(tags.map(|tag| cancel(channel, tag)));
-    if !matches!(tokio::time::timeout(FAREWELL, cancelled).await, Ok(Ok(_))) {
-        tracing::debug!("the consumer could not be cancelled");
+/// Cancels the consumers and requeues the messages that nobody has begun. Gives up after [`FAREWELL`]: the messages of
+/// a consumer that may not be cancelled would come to this process again.
+async fn leave(channel: &Channel, consumer: Consumer, second: Second, acks: &Acks) {
+    let cancelled = async {
+        try_join_all(second.tag.as_deref().into_iter().chain([TAG]).map(|tag| cancel(channel, tag))).await?;
+        for mut consumer in [Some(consumer), second.consumer].into_iter().flatten() {
+            while let Some(Ok(delivery)) = consumer.next().await {
+                acks.requeue(delivery.delivery_tag);
+            }
+        }
+        lapin::Result::Ok(())
+    };
+    match tokio::time::timeout(FAREWELL, cancelled).await {
+        Ok(Ok(())) => acks.consumers_cancelled(),
+        _ => tracing::debug!("the consumer could not be cancelled"),
     }
 }
 

@@ -26,6 +26,20 @@ impl Broker {
         .await
     }
 
+    /// The same for a queue that has consumers while the service works. `None` also for a zero beside no consumer, which
+    /// is what RabbitMQ answers for a queue whose leader is silent.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub async fn depth_consumed(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
+        self.query(async |connection, channel| {
+            let (found, channel) = find(connection, channel, queue).await?;
+            let counted = found.filter(|queue| queue.message_count() > 0 || queue.consumer_count() > 0);
+            Ok((counted.map(|queue| queue.message_count()), channel))
+        })
+        .await
+    }
+
     /// The same, for who relies on zero. RabbitMQ counts zero messages if a queue's leader does not answer within 250 ms,
     /// or has been replaced without knowing it. So zero counts only if a message is asked for and there is none: that
     /// takes more than half of the queue's members. A message that has just come is given back.

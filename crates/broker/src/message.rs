@@ -116,7 +116,7 @@ impl Received {
             handed_out_before: handed_out_before(&delivery),
             is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
             traceparent: headers.and_then(traceparent),
-            acker: Acker { acks: Arc::clone(acks), tag: delivery.delivery_tag, held: acks.counted() },
+            acker: Acker { acks: Some(Arc::clone(acks)), tag: delivery.delivery_tag, _held: acks.counted() },
             body: delivery.data,
         }
     }
@@ -155,31 +155,32 @@ fn number(value: &AMQPValue) -> Option<u32> {
     }
 }
 
-/// Acknowledges one message.
+/// Acknowledges one message. A message whose `Acker` is dropped instead is requeued once the subscription has stopped: before
+/// that, the broker would deliver the message to this process again.
 #[derive(Debug)]
 pub struct Acker {
-    acks: Arc<Acks>,
+    /// Taken when the message is acknowledged.
+    acks: Option<Arc<Acks>>,
     tag: u64,
-    held: Unacknowledged,
+    _held: Unacknowledged,
 }
 
 impl Acker {
     /// Tells the broker that the message's effect is durable. If the connection is gone, the broker hands the message
     /// out again. This is counted, and is no error of the caller's.
     pub async fn ack(self) {
-        self.acks.acknowledge(&[self.tag]).await;
+        Self::ack_all(vec![self]).await;
     }
 
     /// Acknowledges many messages in as few frames as possible. Acknowledgements that cannot be sent time out together.
-    pub async fn ack_all(ackers: Vec<Self>) {
+    pub async fn ack_all(mut ackers: Vec<Self>) {
         // The list is short: only a rebuilt connection adds a channel.
         let mut channels: Vec<(Arc<Acks>, Vec<u64>)> = Vec::new();
-        let mut all_held = Vec::with_capacity(ackers.len());
-        for Self { acks, tag, held } in ackers {
-            all_held.push(held);
+        for acker in &mut ackers {
+            let Some(acks) = acker.acks.take() else { continue };
             match channels.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &acks)) {
-                Some((_, tags)) => tags.push(tag),
-                None => channels.push((acks, vec![tag])),
+                Some((_, tags)) => tags.push(acker.tag),
+                None => channels.push((acks, vec![acker.tag])),
             }
         }
         join_all(channels.iter().map(|(acks, tags)| acks.acknowledge(tags))).await;
@@ -188,7 +189,15 @@ impl Acker {
     /// Whether the channel that handed the message out is still open.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.acks.is_usable()
+        self.acks.as_ref().is_some_and(|acks| acks.is_usable())
+    }
+}
+
+impl Drop for Acker {
+    fn drop(&mut self) {
+        if let Some(acks) = self.acks.take() {
+            acks.requeue(self.tag);
+        }
     }
 }
 

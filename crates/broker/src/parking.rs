@@ -24,6 +24,59 @@ pub struct Parked {
     pub body: Vec<u8>,
     /// Its headers with text values.
     pub headers: BTreeMap<String, String>,
+    /// The broker's own reason, if the broker parked the message.
+    pub moved: Option<Moved>,
+}
+
+/// The broker's latest move of a message, by its header `x-death`. It is for people: attempts are counted by job and
+/// ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The broker's word, such as `delivery_limit` or `expired`.
+    pub reason: String,
+    /// The queue from which the message was moved.
+    pub queue: String,
+    /// The routing key that the message had there.
+    pub routing_key: Option<String>,
+    /// The time of the move, in Unix seconds.
+    pub at: Option<u64>,
+}
+
+impl Moved {
+    /// Reads the first entry, which is the latest.
+    fn read(headers: &FieldTable) -> Option<Self> {
+        let entry = headers.inner().get("x-death")?.as_array()?.as_slice().first()?.as_field_table()?.inner();
+        let text_of = |name: &str| entry.get(name).and_then(text);
+        Some(Self {
+            reason: text_of("reason")?,
+            queue: text_of("queue")?,
+            routing_key: entry.get("routing-keys").and_then(|keys| text(keys.as_array()?.as_slice().first()?)),
+            at: entry.get("time").and_then(AMQPValue::as_timestamp),
+        })
+    }
+
+    /// The reason in words.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let Self { reason, queue, .. } = self;
+        match reason.as_str() {
+            "delivery_limit" => format!(
+                "the broker delivered it from {queue} as often as that queue allows, and it was never acknowledged"
+            ),
+            "expired" => format!("it expired on {queue}: the time to live of the queue or of a policy is over"),
+            "maxlen" => format!("{queue} was full: a policy limits that queue"),
+            "rejected" => format!("a consumer of {queue} rejected it"),
+            _ => format!("the broker moved it from {queue}"),
+        }
+    }
+}
+
+fn text(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        AMQPValue::ShortString(text) => Some(text.to_string()),
+        _ => None,
+    }
 }
 
 impl Broker {
@@ -43,12 +96,9 @@ impl Broker {
                 continue;
             }
             let headers = message.delivery.properties.headers().clone().unwrap_or_default();
-            let text = |(name, value): (&lapin::types::ShortString, &AMQPValue)| match value {
-                AMQPValue::LongString(text) => Some((name.to_string(), text.to_string())),
-                _ => None,
-            };
-            let headers = headers.inner().iter().filter_map(text).collect();
-            parked.push(Parked { body: message.delivery.data, headers });
+            let moved = Moved::read(&headers);
+            let headers = headers.inner().iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
+            parked.push(Parked { body: message.delivery.data, headers: headers.collect(), moved });
         }
         if let Some(last) = last {
             last.nack(BasicNackOptions { multiple: true, requeue: true }).await?;
@@ -63,16 +113,21 @@ impl Broker {
     /// # Errors
     /// When the broker fails; the other messages stay where they are.
     pub async fn parked_discard(&self, queue: &str, most: Option<usize>) -> Result<usize, BrokerError> {
-        self.parked_take("discard", queue, None, most).await
+        self.parked_take("discard", queue, None::<fn(&[u8]) -> String>, most).await
     }
 
-    /// Moves messages to another queue of the service, without their headers but for the trace of an event: up to
-    /// `most`, or as many as are there at the start. Each is confirmed there before it is acknowledged here. Returns
-    /// how many.
+    /// Moves messages to other queues of the service, each by the routing key that `to` names for its body, without their
+    /// headers except for the trace of an event: up to `most`, or as many as are there at the start. Each is confirmed
+    /// there before it is acknowledged here. Returns how many.
     ///
     /// # Errors
     /// When the broker fails; the other messages stay where they are.
-    pub async fn parked_move(&self, from: &str, to: &str, most: Option<usize>) -> Result<usize, BrokerError> {
+    pub async fn parked_move(
+        &self,
+        from: &str,
+        to: impl Fn(&[u8]) -> String,
+        most: Option<usize>,
+    ) -> Result<usize, BrokerError> {
         self.parked_take("move", from, Some(to), most).await
     }
 
@@ -80,7 +135,7 @@ impl Broker {
         &self,
         purpose: &str,
         from: &str,
-        to: Option<&str>,
+        to: Option<impl Fn(&[u8]) -> String>,
         most: Option<usize>,
     ) -> Result<usize, BrokerError> {
         let (connection, channel) = self.connect(purpose).await?;
@@ -95,7 +150,7 @@ impl Broker {
             let Some(message) = channel.basic_get(from.into(), BasicGetOptions::default()).await? else { break };
             let received = Received::new(message.delivery, &acks);
             if let Some((to, publisher)) = &to {
-                let outgoing = Outgoing { queue: (*to).to_owned(), body: received.body, ..Default::default() };
+                let outgoing = Outgoing { queue: to(&received.body), body: received.body, ..Default::default() };
                 publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
             }
             received.acker.ack().await;
@@ -110,4 +165,55 @@ impl Broker {
 async fn present(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
     let passive = QueueDeclareOptions { passive: true, ..Default::default() };
     Ok(channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table<const N: usize>(entries: [(&str, AMQPValue); N]) -> FieldTable {
+        let mut table = FieldTable::default();
+        for (name, value) in entries {
+            table.insert(name.into(), value);
+        }
+        table
+    }
+
+    fn death(reason: &str, queue: &str, key: &str) -> AMQPValue {
+        AMQPValue::FieldTable(table([
+            ("count", AMQPValue::LongLongInt(3)),
+            ("reason", AMQPValue::LongString(reason.into())),
+            ("queue", AMQPValue::LongString(queue.into())),
+            ("time", AMQPValue::Timestamp(1_772_000_000)),
+            ("routing-keys", AMQPValue::FieldArray(vec![AMQPValue::LongString(key.into())].into())),
+        ]))
+    }
+
+    #[test]
+    fn what_the_broker_parked_has_the_words_of_its_latest_move() {
+        // A retry that expired as it should, and then was delivered too often.
+        let deaths = [death("delivery_limit", "w.deliveries", "w.deliveries"), death("expired", "w.retry.60s", "key")];
+        let headers = table([("x-death", AMQPValue::FieldArray(deaths.to_vec().into()))]);
+        let moved = Moved::read(&headers).unwrap();
+        assert_eq!((moved.reason.as_str(), moved.queue.as_str()), ("delivery_limit", "w.deliveries"));
+        assert_eq!((moved.routing_key.as_deref(), moved.at), (Some("w.deliveries"), Some(1_772_000_000)));
+        assert!(moved.detail().contains("as often as that queue allows"), "{}", moved.detail());
+        let moved = Moved { reason: "expired".to_owned(), queue: "w.events".to_owned(), ..moved };
+        assert!(moved.detail().contains("expired on w.events"), "{}", moved.detail());
+        let moved = Moved { reason: "newer".to_owned(), ..moved };
+        assert_eq!(moved.detail(), "the broker moved it from w.events");
+    }
+
+    #[test]
+    fn a_header_of_another_shape_names_no_move() {
+        for value in [
+            AMQPValue::LongString("x".into()),
+            AMQPValue::FieldArray(Vec::new().into()),
+            AMQPValue::FieldArray(vec![AMQPValue::Void].into()),
+            AMQPValue::FieldArray(vec![AMQPValue::FieldTable(FieldTable::default())].into()),
+        ] {
+            assert_eq!(Moved::read(&table([("x-death", value.clone())])), None, "{value:?}");
+        }
+        assert_eq!(Moved::read(&FieldTable::default()), None);
+    }
 }

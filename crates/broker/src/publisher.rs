@@ -80,7 +80,7 @@ impl Broker {
 
     fn publisher_to(&self, exchange: String, stop: CancellationToken) -> Publisher {
         let (sender, established) = watch::channel(None);
-        tokio::spawn(supervise(self.clone(), sender, stop));
+        self.essential().spawn("publisher", supervise(self.clone(), sender, stop));
         Publisher { broker: self.clone(), exchange, established }
     }
 }

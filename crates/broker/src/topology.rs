@@ -5,7 +5,9 @@ use std::time::Duration;
 use domain::{EventType, NoticeType, gap_name};
 use lapin::{
     Channel, ExchangeKind as AmqpKind,
-    options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    options::{
+        ExchangeBindOptions, ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
+    },
     types::{AMQPValue, FieldTable},
 };
 use uuid::Uuid;
@@ -40,6 +42,8 @@ pub struct Exchange {
     pub alternate: Option<String>,
     /// The exchange and the keys that feed it, if one does.
     pub bindings: Vec<(String, String)>,
+    /// The bindings of an earlier setting, which are removed.
+    pub unbound: Vec<(String, String)>,
 }
 
 /// A durable quorum queue.
@@ -71,8 +75,10 @@ pub struct Topology {
 const REDELIVERIES: u32 = 1_000;
 /// For queues that only operators read: reading a message must never use it up.
 const UNLIMITED: u32 = 1_000_000_000;
-/// Notices that are kept while nobody consumes them: some 50 MB.
-const MOST_NOTICES: u32 = 100_000;
+/// The maximum of messages on a queue that anybody outside the service can fill: about 50 MB of notices.
+pub const QUEUE_LIMIT: u32 = 100_000;
+/// Matches every routing key.
+const ANY_KEY: &str = "#";
 
 impl Names {
     /// The names under a prefix.
@@ -97,6 +103,27 @@ impl Names {
     #[must_use]
     pub fn rejected(&self) -> String {
         format!("{}.events.rejected", self.prefix)
+    }
+
+    /// Events with an unknown routing key, parked for an operator.
+    #[must_use]
+    pub fn unknown_key(&self) -> String {
+        format!("{}.events.unknown_key", self.prefix)
+    }
+
+    /// The exchange that gets a copy of everything on the events exchange. It routes events with a known key to the
+    /// events queue, which has them already: RabbitMQ stores a message once in a queue, however many ways lead there.
+    /// Its alternate exchange gets the rest.
+    #[must_use]
+    pub fn known_keys(&self) -> String {
+        format!("{}.events.known_keys", self.prefix)
+    }
+
+    /// Messages of the events exchange with any other routing key, until ingest has judged them. The exchange that routes
+    /// them there has the same name.
+    #[must_use]
+    pub fn other_keys(&self) -> String {
+        format!("{}.events.other_keys", self.prefix)
     }
 
     /// Jobs that are due: the main lane.
@@ -164,12 +191,21 @@ impl Topology {
     /// The topology for a retry schedule with these gaps.
     #[must_use]
     pub fn new(names: &Names, gaps: &[Duration]) -> Self {
-        let exchange = |name: String, kind, alternate| Exchange { name, kind, alternate, bindings: Vec::new() };
+        let exchange = |name: String, kind, alternate| {
+            let (bindings, unbound) = (Vec::new(), Vec::new());
+            Exchange { name, kind, alternate, bindings, unbound }
+        };
         let notices = NoticeType::ALL.map(|notice| (names.exchange(), notice.to_string()));
         let exchanges = vec![
             exchange(names.unroutable(), ExchangeKind::Fanout, None),
             exchange(names.exchange(), ExchangeKind::Direct, Some(names.unroutable())),
             exchange(names.events_exchange.clone(), ExchangeKind::Topic, None),
+            exchange(names.other_keys(), ExchangeKind::Fanout, None),
+            // The events exchange may be another's, and an exchange that exists cannot get an alternate exchange.
+            Exchange {
+                bindings: vec![(names.events_exchange.clone(), ANY_KEY.to_owned())],
+                ..exchange(names.known_keys(), ExchangeKind::Direct, Some(names.other_keys()))
+            },
             exchange(names.untaken_notices(), ExchangeKind::Fanout, None),
             Exchange {
                 bindings: notices.into(),
@@ -181,15 +217,22 @@ impl Topology {
             Queue { name, delivery_limit, dead_letters_to, time_to_live: None, most: None, bindings }
         };
         let mut events = own(names.events(), REDELIVERIES, Some(names.rejected()));
-        let business = |event_type: EventType| (names.events_exchange.clone(), event_type.to_string());
-        events.bindings.extend(EventType::ALL.map(business));
+        // By the service's own exchange, events are requeued.
+        for source in [names.events_exchange.clone(), names.known_keys(), names.exchange()] {
+            events.bindings.extend(EventType::ALL.map(|event_type| (source.clone(), event_type.to_string())));
+        }
+        let mut other_keys = Queue { most: Some(QUEUE_LIMIT), ..own(names.other_keys(), UNLIMITED, None) };
+        other_keys.bindings = vec![(names.other_keys(), String::new())];
         let mut unroutable = own(names.unroutable(), UNLIMITED, None);
         unroutable.bindings = vec![(names.unroutable(), String::new())];
-        let mut notices = Queue { most: Some(MOST_NOTICES), ..own(names.notices(), UNLIMITED, None) };
+        let mut notices = Queue { most: Some(QUEUE_LIMIT), ..own(names.notices(), UNLIMITED, None) };
         notices.bindings = vec![(names.untaken_notices(), String::new())];
         let mut queues = vec![
             events,
             own(names.rejected(), UNLIMITED, None),
+            Queue { most: Some(QUEUE_LIMIT), ..own(names.unknown_key(), UNLIMITED, None) },
+            // After the events queue is bound: before, an event with a known key would come here.
+            other_keys,
             own(names.main(), REDELIVERIES, Some(names.dead())),
             own(names.bulk(), REDELIVERIES, Some(names.dead())),
             own(names.slow(), REDELIVERIES, Some(names.dead())),
@@ -206,6 +249,16 @@ impl Topology {
         Self { exchanges, queues }
     }
 
+    /// The same topology without the copies of messages with unknown routing keys. Declaring it ends them.
+    #[must_use]
+    pub fn ignoring_unknown_keys(mut self) -> Self {
+        for exchange in &mut self.exchanges {
+            let bindings = std::mem::take(&mut exchange.bindings);
+            (exchange.unbound, exchange.bindings) = bindings.into_iter().partition(|(_, key)| key == ANY_KEY);
+        }
+        self
+    }
+
     /// Declares everything. Existing exchanges and queues stay as they are.
     ///
     /// # Errors
@@ -219,6 +272,11 @@ impl Topology {
                 let (name, source, key) = (exchange.name.as_str(), source.as_str(), key.as_str());
                 let options = ExchangeBindOptions::default();
                 channel.exchange_bind(name.into(), source.into(), key.into(), options, FieldTable::default()).await?;
+            }
+            for (source, key) in &exchange.unbound {
+                let (name, source, key) = (exchange.name.as_str(), source.as_str(), key.as_str());
+                let options = ExchangeUnbindOptions::default();
+                channel.exchange_unbind(name.into(), source.into(), key.into(), options, FieldTable::default()).await?;
             }
         }
         for queue in &self.queues {
@@ -311,6 +369,8 @@ mod tests {
         let fixed = [
             "webhooks.events",
             "webhooks.events.rejected",
+            "webhooks.events.unknown_key",
+            "webhooks.events.other_keys",
             "webhooks.deliveries",
             "webhooks.deliveries.bulk",
             "webhooks.deliveries.slow",
@@ -318,16 +378,37 @@ mod tests {
             "webhooks.unroutable",
             "webhooks.notices",
         ];
-        assert_eq!(names[..8], fixed);
+        assert_eq!(names[..10], fixed);
+        let bounded = [fixed[2], fixed[3], fixed[9]];
         for queue in topology().queues {
             let arguments = queue.arguments("webhooks");
             assert!(!queue.bindings.is_empty() && queue.delivery_limit > 0);
             let keys: Vec<_> = arguments.inner().keys().map(lapin::types::ShortString::as_str).collect();
             assert!(keys.contains(&"x-queue-type"));
-            assert_eq!(keys.contains(&"x-max-length"), queue.name == "webhooks.notices");
+            assert_eq!(keys.contains(&"x-max-length"), bounded.contains(&queue.name.as_str()));
             if queue.dead_letters_to.is_some() {
                 assert!(keys.contains(&"x-dead-letter-strategy") && keys.contains(&"x-overflow"), "{keys:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_has_an_unknown_key_is_copied_unless_that_is_switched_off() {
+        let any = vec![("business.events".to_owned(), "#".to_owned())];
+        let of = |topology: Topology| {
+            let mut found = topology.exchanges.into_iter().filter(|one| one.name == "webhooks.events.known_keys");
+            found.next().map(|one| (one.kind, one.alternate, one.bindings, one.unbound)).unwrap()
+        };
+        let alternate = Some("webhooks.events.other_keys".to_owned());
+        assert_eq!(of(topology()), (ExchangeKind::Direct, alternate.clone(), any.clone(), Vec::new()));
+        assert_eq!(of(topology().ignoring_unknown_keys()), (ExchangeKind::Direct, alternate, Vec::new(), any));
+        let unbound = |topology: Topology| topology.exchanges.iter().flat_map(|one| &one.unbound).count();
+        assert_eq!((unbound(topology()), unbound(topology().ignoring_unknown_keys())), (0, 1));
+        let events = &topology().queues[0];
+        for source in ["business.events", "webhooks.events.known_keys", "webhooks"] {
+            let keys = events.bindings.iter().filter(|(from, _)| from == source).map(|(_, key)| key.as_str());
+            let keys: Vec<_> = keys.filter(|key| *key != "webhooks.events").collect();
+            assert_eq!(keys, EventType::ALL.map(EventType::as_str), "{source}");
         }
     }
 }

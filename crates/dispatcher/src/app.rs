@@ -21,17 +21,6 @@ use crate::{
 const PROCESS: &str = "dispatcher";
 const OPS_PORT: u16 = 9083;
 
-/// Why the service cannot start, or why it failed.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    /// It cannot start.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// A task that all jobs need panicked: another process has to take them.
-    #[error("recording, holding or settling panicked: no job can come to its end")]
-    Broken,
-}
-
 /// The service: build it, then run it.
 pub struct App {
     foundation: Foundation,
@@ -61,8 +50,8 @@ impl App {
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`StartError::Database`] or [`AppError::Broken`].
-    pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
+    /// [`StartError::Database`] or [`StartError::Panicked`].
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
         let Self { foundation, settings, egress, keys } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
@@ -72,7 +61,6 @@ impl App {
         let readiness =
             Readiness::new().check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
         let running = foundation.start(registry, readiness, &shutdown).await?;
-
         let slots = Slots {
             main: settings.dispatcher.max_in_flight,
             slow: settings.dispatcher.slow_in_flight,
@@ -81,38 +69,34 @@ impl App {
         };
         let Pipeline { intake, recorder, attempts, holder, holds, tasks, shared } =
             Pipeline::new(&running, &settings, egress, keys, slots, &metrics);
-        let depths = tokio::spawn(depths::show(
-            running.broker.clone(),
-            settings.retry.schedule.gaps(),
-            metrics,
-            shutdown.clone(),
-        ));
+        let gaps = settings.retry.schedule.gaps();
+        let showing = depths::show(running.broker.clone(), gaps, metrics, shutdown.clone());
+        let depths = running.essential.spawn("queue depths", showing);
         let most = usize::from(settings.dispatcher.batch);
-        let recording = tokio::spawn(recorder.run(attempts, most));
-        let holding = tokio::spawn(holder.run(holds));
-        let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
-            let prefetch = Prefetch::of(slots.prefetch(kind));
-            let subscription = running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment);
-            consume(kind, subscription, &intake, most, &shutdown)
-        });
-        let consuming = join_all(lanes);
-        let closings = tokio::select! {
-            () = shared.broken.cancelled() => return Err(AppError::Broken),
-            closings = consuming => closings,
+        let recording = running.essential.spawn("recorder", recorder.run(attempts, most));
+        let holding = running.essential.spawn("holder", holder.run(holds));
+        let work = async {
+            let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
+                let prefetch = Prefetch::of(slots.prefetch(kind));
+                let subscription = running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment);
+                consume(kind, subscription, &intake, most, &shutdown)
+            });
+            let closings = join_all(lanes).await;
+            // The intake and the jobs under way hold the senders. Without them, recorder and holder end after the last job.
+            drop(intake);
+            tasks.close();
+            let drained = async {
+                tasks.wait().await;
+                tokio::join!(recording, holding)
+            };
+            tokio::pin!(drained);
+            if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {
+                tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
+                shared.abandon.cancel();
+            }
+            let _ = tokio::join!(join_all(closings.into_iter().map(Closing::close)), depths);
         };
-        // The intake and the jobs under way hold the senders. Without them, recorder and holder end after the last job.
-        drop(intake);
-        tasks.close();
-        let drained = async {
-            tasks.wait().await;
-            tokio::join!(recording, holding)
-        };
-        tokio::pin!(drained);
-        if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {
-            tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
-            shared.abandon.cancel();
-        }
-        let _ = tokio::join!(join_all(closings.into_iter().map(Closing::close)), depths);
+        running.essential.run(work).await?;
         running.finish().await;
         Ok(())
     }

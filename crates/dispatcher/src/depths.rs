@@ -17,27 +17,49 @@ fn label(queue: &str) -> String {
 /// Often enough for a graph. Each look costs a round trip for each queue.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Sets the depths of all queues until `stop`. A gauge keeps its value while the broker does not answer.
+/// When a zero is one. RabbitMQ counts zero messages of a queue whose leader is silent, and an alert would resolve by it.
+#[derive(Clone, Copy)]
+enum Zero {
+    /// Beside a consumer: of a queue that the services consume.
+    Consumed,
+    /// When none can be had: of a queue that holds little and is in no hurry.
+    Proven,
+    /// Always: retries pass no alert, and one that is taken for a look would be counted as delivered.
+    Believed,
+}
+
+/// Sets the depths of all queues until `stop`. A gauge keeps its value while nobody knows a queue's depth.
 pub(crate) async fn show(broker: Broker, gaps: Vec<Duration>, metrics: Metrics, stop: CancellationToken) {
     let names = broker.names();
-    let mut queues: Vec<(String, Gauge)> =
-        LaneKind::ALL.map(|kind| (kind.queue(names), metrics.depth.of(kind))).to_vec();
-    let others = [names.events(), names.rejected(), names.dead(), names.unroutable(), names.notices()];
-    for queue in others.into_iter().chain(gaps.iter().map(|gap| names.retry(*gap))) {
+    let lanes = LaneKind::ALL.map(|kind| (kind.queue(names), Zero::Consumed, metrics.depth.of(kind)));
+    let parked = [names.rejected(), names.unknown_key(), names.dead(), names.unroutable(), names.notices()];
+    let others = std::iter::once((names.events(), Zero::Consumed))
+        .chain(parked.map(|queue| (queue, Zero::Proven)))
+        .chain(gaps.iter().map(|gap| (names.retry(*gap), Zero::Believed)));
+    let with_gauge = |(queue, zero): (String, Zero)| {
         let gauge = metrics.queue_depth(label(names.unprefixed(&queue)));
-        queues.push((queue, gauge));
-    }
+        (queue, zero, gauge)
+    };
+    let queues: Vec<(String, Zero, Gauge)> = lanes.into_iter().chain(others.map(with_gauge)).collect();
     let mut look = interval(EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let looking = async {
         loop {
             look.tick().await;
-            for (queue, gauge) in &queues {
-                match broker.depth(queue).await {
-                    Ok(depth) => {
-                        gauge.set(depth.unwrap_or_default().into());
+            for (queue, zero, gauge) in &queues {
+                let depth = match zero {
+                    Zero::Consumed => broker.depth_consumed(queue).await,
+                    Zero::Proven => broker.depth_proven(queue).await,
+                    Zero::Believed => broker.depth(queue).await,
+                };
+                match depth {
+                    Ok(Some(depth)) => {
+                        gauge.set(depth.into());
                     }
-                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no depth of a queue"),
+                    Ok(None) => tracing::debug!(queue, "no depth of a queue: it is missing, or its leader is silent"),
+                    Err(error) => {
+                        tracing::debug!(queue, error = &error as &dyn std::error::Error, "no depth of a queue");
+                    }
                 }
             }
         }

@@ -92,6 +92,8 @@ pub(crate) enum NotAttempted {
     Expired,
     /// Its delivery was erased with its tenant.
     Erased,
+    /// Its message was lost with its connection: the broker delivers the message again.
+    MessageLost,
 }
 
 /// Why a message is parked: the reason of a dead letter.

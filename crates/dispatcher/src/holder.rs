@@ -43,7 +43,6 @@ pub(crate) struct Continue(pub(crate) Option<Receipt>);
 impl Holder {
     /// Holds jobs until all senders are gone. Returns when the messages of all are acknowledged, or this was abandoned.
     pub(crate) async fn run(self, mut holds: mpsc::Receiver<Holding>) {
-        let _alarm = self.shared.alarm();
         let settling = TaskTracker::new();
         let mut batch = Vec::new();
         while holds.recv_many(&mut batch, MOST).await > 0 {
@@ -79,7 +78,7 @@ impl Holder {
             }
             let (settler, shared) = (Arc::clone(&self.settler), Arc::clone(&self.shared));
             settling.spawn(async move {
-                let _alarm = shared.alarm();
+                let _watched = shared.essential.watch("holding");
                 settler.publish_then_ack(parts).await;
             });
             if holds.len() < MOST {
@@ -93,7 +92,7 @@ impl Holder {
 
 /// Tries once more to hold a job whose row seems to be at fault. It is judged again then, or parked.
 async fn hold_alone(shared: Arc<Shared>, settler: Arc<Settler>, held: Held, (hold, judge_again): Holding) {
-    let _alarm = shared.alarm();
+    let _watched = shared.essential.watch("holding");
     let jobs = [held];
     match shared.alone("holding a job", || shared.ledger.jobs_hold(&jobs)).await {
         Ok(Ok(_)) => drop(judge_again.send(Continue(None))),

@@ -107,6 +107,12 @@ impl InFlight {
         (acks, later)
     }
 
+    /// Returns true if any of a job's messages can still be acknowledged. Otherwise the broker delivers them again.
+    pub(crate) fn is_usable(&self, job: Job) -> bool {
+        let jobs = self.jobs.lock();
+        jobs.get(&job).is_some_and(|entry| entry.messages.iter().any(|message| message.ack.is_usable()))
+    }
+
     /// Releases the place of a job, for another one to be looked up.
     pub(crate) fn leave_place(&self, job: Job) {
         if let Some(first) = self.jobs.lock().get_mut(&job).and_then(|entry| entry.messages.front_mut()) {

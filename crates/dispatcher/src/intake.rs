@@ -13,7 +13,7 @@ use tracing::{
 
 use crate::{
     end::{DeadReason, NotAttempted},
-    in_flight::{Message, Receipt},
+    in_flight::{InFlight, Message, Receipt},
     lane::{LaneKind, Lanes},
     line::Line,
     look_up::Found,
@@ -38,23 +38,23 @@ impl Intake {
         let mut waiting = self.open(kind, batch);
         while !waiting.is_empty() {
             let places = self.lanes.places(kind, waiting.len().min(self.most)).await;
-            let mut begun = Vec::with_capacity(places.len());
+            let mut begun = Begun { in_flight: &self.shared.in_flight, jobs: Vec::with_capacity(places.len()) };
             for ((job, ack, receipt), place) in waiting.drain(..places.len()).zip(places) {
                 // Skips a job whose connection is lost: the broker redelivers its message.
                 if !ack.is_usable() {
                     continue;
                 }
                 if self.shared.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
-                    begun.push((job, receipt));
+                    begun.jobs.push((job, receipt));
                 } else {
                     self.shared.metrics.not_attempted(NotAttempted::Duplicate);
                 }
             }
-            if begun.is_empty() {
+            if begun.jobs.is_empty() {
                 continue;
             }
-            let Ok((found, read_at)) = self.line.look_up.all(&begun).await else { return };
-            for ((job, receipt), found) in begun.into_iter().zip(found) {
+            let Ok((found, read_at)) = self.line.look_up.all(&begun.jobs).await else { return };
+            for ((job, receipt), found) in begun.jobs.drain(..).zip(found) {
                 self.start(job, receipt, found, read_at);
             }
         }
@@ -120,10 +120,27 @@ impl Intake {
             acks.into_iter().zip(others.into_iter().map(|other| Some(FollowUp::Message(other))))
         });
         let parts: Vec<_> = parts.collect();
+        let watched = self.shared.essential.watch("settling");
         self.tasks.spawn(async move {
+            let _watched = watched;
             if settler.publish_then_ack(parts).await.is_some() {
                 handed_on.inc_by(to_bulk);
             }
         });
+    }
+}
+
+/// Jobs that are under way and have no task yet. When this is dropped, as at the shutdown, the rest of them is under way no
+/// more, and their messages are requeued.
+struct Begun<'i> {
+    in_flight: &'i InFlight,
+    jobs: Vec<(Job, Receipt)>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        for (job, _) in self.jobs.drain(..) {
+            drop(self.in_flight.finish(job));
+        }
     }
 }

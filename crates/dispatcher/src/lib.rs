@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 mod abandoned;
-mod alarm;
 mod app;
 mod attempt;
 mod depths;
@@ -26,4 +25,4 @@ mod sharing;
 mod spans;
 mod suspects;
 
-pub use app::{App, AppError};
+pub use app::App;

@@ -49,7 +49,7 @@ impl Line {
     /// Takes a job all its way, and duplicates of it that came meanwhile. `found` was read at `read_at`. A panic on the
     /// way parks only this job. A panic while its end is settled ends the process, as one of recorder and holder does.
     pub(crate) async fn run(self: Arc<Self>, job: Job, mut receipt: Receipt, found: Found, read_at: Instant) {
-        let _alarm = self.shared.alarm();
+        let _watched = self.shared.essential.watch("job");
         let mut read = Some((found, read_at));
         loop {
             // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
@@ -93,6 +93,9 @@ impl Line {
         self.suspects.note(job, receipt, tries, turn).await?;
         let body = self.body(&delivery).await?;
         let delivery = self.up_to_date(job, receipt, delivery, read_at).await?;
+        if !self.shared.in_flight.is_usable(job) {
+            return Err(self.counted(NotAttempted::MessageLost, End::NotNeeded));
+        }
         match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
             Ok(secret) => {
                 if delivery.progress.attempts == 0 {

@@ -38,7 +38,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     pub(crate) fn new(
-        Running { ledger, broker, publisher, traces, .. }: &Running,
+        Running { ledger, broker, publisher, traces, essential, .. }: &Running,
         settings: &Settings,
         egress: Egress,
         keys: SecretKeys,
@@ -58,7 +58,7 @@ impl Pipeline {
             parks: parks(),
             keep: retention.keep,
             abandon: CancellationToken::new(),
-            broken: CancellationToken::new(),
+            essential: essential.clone(),
         });
         for (lane, slots) in [
             (LaneKind::Main, dispatcher.max_in_flight),

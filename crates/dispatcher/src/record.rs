@@ -37,7 +37,6 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Records results until all senders are gone. Returns when all jobs are acknowledged, or this was abandoned.
     pub(crate) async fn run(self, mut results: mpsc::Receiver<Attempted>, most: usize) {
-        let _alarm = self.shared.alarm();
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
         // A job keeps its place until it is recorded. Of few places, half are enough.
@@ -74,7 +73,7 @@ impl Recorder {
     fn settle(&self, settling: &TaskTracker, ends: Vec<(Job, End)>) {
         let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
         settling.spawn(async move {
-            let _alarm = shared.alarm();
+            let _watched = shared.essential.watch("settling");
             end_recorded(&settler, ends).await;
         });
     }
@@ -88,7 +87,7 @@ impl Recorder {
         for one in faulty {
             let (recorder, one) = (self.clone(), one.clone());
             settling.spawn(async move {
-                let _alarm = recorder.shared.alarm();
+                let _watched = recorder.shared.essential.watch("recording");
                 recorder.record_alone(one).await;
             });
         }

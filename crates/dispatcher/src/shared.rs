@@ -6,11 +6,11 @@ use broker::Names;
 use domain::RetrySchedule;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError};
-use service_kit::until_done;
+use service_kit::{EssentialTasks, until_done};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{abandoned::Abandoned, alarm::Alarm, in_flight::InFlight, metrics::Metrics};
+use crate::{abandoned::Abandoned, in_flight::InFlight, metrics::Metrics};
 
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
@@ -24,8 +24,8 @@ pub(crate) struct Shared {
     pub(crate) keep: Duration,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
-    /// Cancelled when a task panics that jobs need to come to their end.
-    pub(crate) broken: CancellationToken,
+    /// The tasks without which no job ends.
+    pub(crate) essential: EssentialTasks,
 }
 
 /// The maximum of jobs that are parked for the data of their rows, for each process and minute.
@@ -37,11 +37,6 @@ pub(crate) fn parks() -> Mutex<DefaultDirectRateLimiter> {
 }
 
 impl Shared {
-    /// For a task that must not panic.
-    pub(crate) const fn alarm(&self) -> Alarm<'_> {
-        Alarm(&self.broken)
-    }
-
     /// Asks the ledger about a batch of jobs until it answers. A batch that fails by a row's own data is halved. Returns the
     /// answers about its parts, and the jobs that fail alone: each has to be tried once more ([`Shared::alone`]). Every
     /// other error is the server's, and the same is asked again.

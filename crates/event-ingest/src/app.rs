@@ -15,7 +15,15 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
 
-use crate::{ack_batch::AckBatch, flood::Flood, intake::Intake, metrics::Metrics, spans::Spans, turns::Turns};
+use crate::{
+    ack_batch::AckBatch,
+    flood::Flood,
+    intake::Intake,
+    metrics::Metrics,
+    spans::Spans,
+    turns::Turns,
+    unknown_keys::{self, UnknownKeys},
+};
 
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
 /// together, so that it need not wait for more itself.
@@ -51,7 +59,7 @@ impl App {
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`StartError::Database`] when the database cannot be used, however long one waits.
+    /// [`StartError::Database`] when the database cannot be used, however long one waits. [`StartError::Panicked`].
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
         let Self { foundation, settings } = self;
         let mut registry = Registry::default();
@@ -72,16 +80,23 @@ impl App {
             failing: failing(&settings.notices),
             metrics: upkeep_metrics,
         };
-        tokio::spawn(upkeep.run(running.finished.clone()));
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            () = running.database.known() => {}
-        }
-        let Settings { ingest, limits, .. } = &settings;
-        let prefetch = Prefetch::within(ingest.prefetch, ingest.prefetch_bytes, limits.event_data_bytes);
-        let subscription = running.broker.subscribe(running.broker.names().events(), prefetch, attachment);
-        let intake = intake(&running, &settings, prefetch, metrics);
-        consume(subscription, intake, ingest.batch, settings.shutdown.deadline, shutdown).await;
+        running.essential.spawn("upkeep", upkeep.run(running.finished.clone()));
+        let work = async {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = running.database.known() => {}
+            }
+            let Settings { ingest, limits, .. } = &settings;
+            let prefetch = Prefetch::within(ingest.prefetch, ingest.prefetch_bytes, limits.event_data_bytes);
+            let subscription = running.broker.subscribe(running.broker.names().events(), prefetch, attachment);
+            let unknown_keys = judge_unknown_keys(&running, &settings, metrics.clone(), &shutdown);
+            let intake = intake(&running, &settings, prefetch, metrics);
+            tokio::join!(
+                consume(subscription, intake, ingest.batch, settings.shutdown.deadline, &shutdown),
+                unknown_keys
+            );
+        };
+        running.essential.run(work).await?;
         running.finish().await;
         Ok(())
     }
@@ -109,8 +124,23 @@ fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: M
         flood: Flood::above(settings.ingest.flood, Instant::now()),
         acks: AckBatch::of(prefetch.usual()),
         part_turn: Arc::new(Semaphore::new(1)),
+        essential: running.essential.clone(),
         abandon: CancellationToken::new(),
     }
+}
+
+/// Judges messages with an unknown routing key until the shutdown, if the settings want that.
+async fn judge_unknown_keys(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &CancellationToken) {
+    if !settings.broker.unknown_keys {
+        return;
+    }
+    let (broker, publisher) = (running.broker.clone(), running.publisher.clone());
+    let prefetch = Prefetch::within(unknown_keys::PREFETCH, BATCH_BYTES, settings.limits.event_data_bytes);
+    let subscription = broker.subscribe(broker.names().other_keys(), prefetch, Attachment::default());
+    let messages = usize::from(unknown_keys::PREFETCH);
+    let limit = BatchLimit { messages, bytes: BATCH_BYTES, linger: Duration::ZERO };
+    let unknown_keys = UnknownKeys { broker, publisher, metrics };
+    unknown_keys.consume(subscription, limit, settings.shutdown.deadline, shutdown).await;
 }
 
 /// Takes batches until the shutdown, then waits for those under way. Acknowledges what they finish in time.
@@ -119,7 +149,7 @@ async fn consume(
     intake: Intake,
     most: u16,
     deadline: Duration,
-    shutdown: CancellationToken,
+    shutdown: &CancellationToken,
 ) {
     let most = usize::from(most);
     let limit = BatchLimit { messages: most, bytes: BATCH_BYTES, linger: LINGER };

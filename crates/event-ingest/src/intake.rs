@@ -3,27 +3,31 @@
 use std::{
     collections::{HashMap, HashSet},
     error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use broker::{Acker, Names, Publisher, Received};
-use domain::{AcceptedPeriod, DeliveryId, EventId, Job, Redelivered, TenantId, Traceparent};
+use broker::{Acker, Names, Outgoing, Publisher, Received};
+use domain::{AcceptedPeriod, DeliveryId, EventId, Job, Redelivered, Rejection, TenantId, Traceparent};
+use futures_util::FutureExt;
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
-    DatabaseWatch, HighLoad,
+    DatabaseWatch, EssentialTasks, HighLoad,
     publishing::{Publication, Publishing},
     until_done,
 };
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use traces::Span as EventSpan;
 use tracing::{Instrument, Span};
 
 use crate::{
     ack_batch::AckBatch,
+    fault,
     flood::Flood,
     metrics::Metrics,
     plan::{Plan, Usable, rejected},
@@ -51,13 +55,23 @@ pub(crate) struct Intake {
     pub(crate) acks: AckBatch,
     /// The turn of a part of a batch that could not be stored at once: one is tried at a time.
     pub(crate) part_turn: Arc<Semaphore>,
+    pub(crate) essential: EssentialTasks,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
 
+/// The message of an event. It is parked untouched if the event cannot be used.
+struct Message {
+    body: Vec<u8>,
+    routing_key: String,
+    acker: Acker,
+}
+
 impl Intake {
-    /// Takes a batch to its end. When that is abandoned, the unacknowledged events come again.
+    /// Processes a batch to its end. When that is abandoned, the unacknowledged events come again. A panic at one event
+    /// rejects this event only. Any other panic ends the process.
     pub(crate) async fn take(self, batch: Vec<Received>, Turn { under_way, storing }: Turn) {
+        let _watched = self.essential.watch("batch of events");
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let now = OffsetDateTime::now_utc();
@@ -65,36 +79,51 @@ impl Intake {
         let (mut usable, mut unusable) = (Vec::new(), Vec::new());
         for Received { body, routing_key, redelivered, traceparent, acker, .. } in batch {
             let span = self.spans.begin(traceparent.as_ref(), &routing_key, now);
-            match Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, accepted) {
+            let parse = || {
+                fault::at(fault::Step::Read, &body);
+                Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, accepted)
+            };
+            let parsed = catch_unwind(AssertUnwindSafe(parse)).unwrap_or(Err(Rejection::Panicked));
+            let message = Message { body, routing_key, acker };
+            match parsed {
                 Ok(event) => {
                     let event = event.traced(traceparent, span);
                     let NewEvent { id, tenant, event_type, traceparent, .. } = event.event();
                     let traceparent = text(traceparent.as_ref());
                     tracing::debug!(event = %id, %event_type, %tenant, redelivered, traceparent, "an event came");
-                    usable.push((event, acker));
+                    usable.push((event, message));
                 }
-                Err(rejection) => {
-                    let (reason, trace) = (rejection.reason(), text(traceparent.as_ref()));
-                    tracing::warn!(reason, detail = %rejection, traceparent = trace, "an unusable event is rejected");
-                    self.metrics.event("rejected");
-                    spans::end_rejected(span, reason);
-                    let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
-                    let content = rejected(queue, body, routing_key, &rejection, now).traced(traceparent.as_ref());
-                    unusable.push(Publication { sources: vec![Arc::new(vec![acker])], content });
-                }
+                Err(rejection) => unusable.push(self.rejected(message, traceparent.as_ref(), span, &rejection)),
             }
         }
         let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
         tokio::join!(
             self.deliver(usable, Size::Whole, Some(Arc::clone(&under_way)), storing),
-            self.reject(unusable, under_way)
+            self.reject(unusable, Some(under_way))
         );
     }
 
+    /// Counts and logs an unusable event. Returns what is to be published to the queue of rejected ones.
+    fn rejected(
+        &self,
+        Message { body, routing_key, acker }: Message,
+        traceparent: Option<&Traceparent>,
+        span: Option<EventSpan>,
+        rejection: &Rejection,
+    ) -> Publication<Vec<Acker>, Outgoing> {
+        let reason = rejection.reason();
+        tracing::warn!(reason, detail = %rejection, traceparent = text(traceparent), "an unusable event is rejected");
+        self.metrics.event("rejected");
+        spans::end_rejected(span, reason);
+        let (queue, now) = (self.names.rejected(), OffsetDateTime::now_utc());
+        let content = rejected(queue, body, routing_key, rejection, now).traced(traceparent);
+        Publication { sources: vec![Arc::new(vec![acker])], content }
+    }
+
     /// Publishes unusable events to the queue of rejected ones. Runs beside `deliver`, as that queue may refuse.
-    async fn reject(&self, unusable: Publications<Acker>, under_way: Arc<UnderWay>) {
+    async fn reject(&self, unusable: Publications<Acker>, under_way: Option<Arc<UnderWay>>) {
         if !unusable.is_empty() {
-            self.publish_then_ack("rejecting events", unusable, Vec::new(), Some(under_way)).await;
+            self.publish_then_ack("rejecting events", unusable, Vec::new(), under_way).await;
         }
     }
 
@@ -103,10 +132,11 @@ impl Intake {
     ///
     /// A batch that cannot be stored is halved, and neither half waits for the other. So what is too much for one
     /// statement is stored in several, and an event that cannot be stored at all holds up no other. The halves hold no
-    /// permits: the prefetch bounds them (backpressure).
+    /// permits: the prefetch bounds them (backpressure). A batch whose storing panics is halved as well, until the event
+    /// is alone: it is rejected.
     async fn deliver(
         &self,
-        mut usable: Vec<(Usable, Acker)>,
+        mut usable: Vec<(Usable, Message)>,
         size: Size,
         under_way: Option<Arc<UnderWay>>,
         storing: Option<OwnedSemaphorePermit>,
@@ -114,22 +144,28 @@ impl Intake {
         if usable.is_empty() {
             return;
         }
-        let plan = Plan::new(usable.iter().map(|(event, _)| event));
-        let jobs = match self.store(&plan, size).instrument(span_of(&plan)).await {
-            Some(StoreResult { stored: Some(stored), may_be_older }) => self.jobs(&plan, stored, may_be_older).await,
-            Some(_) => {
-                drop((plan, under_way, storing));
+        let stored = AssertUnwindSafe(self.stored(&usable, size)).catch_unwind().await;
+        drop(storing);
+        let Jobs { main, bulk, verdicts } = match stored.unwrap_or(Err(NotStored::Panicked)) {
+            Ok(jobs) => jobs,
+            Err(NotStored::Abandoned) => return,
+            Err(NotStored::Panicked) if usable.len() == 1 => {
+                let reject = |(mut event, message): (Usable, Message)| {
+                    let span = event.span.take();
+                    self.rejected(message, event.event().traceparent.as_ref(), span, &Rejection::Panicked)
+                };
+                return self.reject(usable.into_iter().map(reject).collect(), under_way).await;
+            }
+            Err(NotStored::Together | NotStored::Panicked) => {
+                drop(under_way);
                 let other = usable.split_off(usable.len() / 2);
                 let [one, other] = [usable, other].map(|half| Box::pin(self.deliver(half, Size::Part, None, None)));
                 tokio::join!(one, other);
                 return;
             }
-            None => None,
         };
-        let Some(Jobs { main, bulk, verdicts }) = jobs else { return };
-        drop((plan, storing));
         let (mut waiting, mut spans, mut verdicts) = (WaitingEvents::default(), Vec::new(), verdicts.into_iter());
-        for (event, acker) in usable {
+        for (event, Message { acker, .. }) in usable {
             waiting.add(event.unix_millis(), acker);
             spans.extend(spans::judged(event, verdicts.next()));
         }
@@ -166,6 +202,15 @@ impl Intake {
         publishing.until_confirmed(messages, ready, content, acknowledge).await
     }
 
+    /// Stores usable events, and returns their jobs.
+    async fn stored(&self, usable: &[(Usable, Message)], size: Size) -> Result<Jobs, NotStored> {
+        let plan = Plan::new(usable.iter().map(|(event, _)| event));
+        let result = self.store(&plan, size).instrument(span_of(&plan)).await;
+        let StoreResult { stored, may_be_older } = result.ok_or(NotStored::Abandoned)?;
+        let jobs = self.jobs(&plan, stored.ok_or(NotStored::Together)?, may_be_older).await;
+        jobs.ok_or(NotStored::Abandoned)
+    }
+
     /// Stores events and deliveries. Tries again until it succeeds, or until it fails where fewer events may be stored.
     async fn store(&self, plan: &Plan, size: Size) -> Option<StoreResult> {
         let mut tries = 0_u32;
@@ -177,6 +222,7 @@ impl Intake {
                     Size::Whole => None,
                     Size::Part => self.part_turn.acquire().await.ok(),
                 };
+                plan.events.iter().for_each(|event| fault::at(fault::Step::Store, &event.body));
                 match self.ledger.events_store(&plan.events).await {
                     Err(error) if plan.events.len() > 1 && may_be_less(&error) => {
                         let (error, events) = (&error as &dyn Error, plan.events.len());
@@ -253,6 +299,15 @@ struct Jobs {
     bulk: Vec<Job>,
     /// What became of the event of each message, for the spans, if traces are on.
     verdicts: Vec<&'static str>,
+}
+
+/// The reason why events have no jobs.
+enum NotStored {
+    /// The shutdown's deadline has passed.
+    Abandoned,
+    /// Fewer events may be stored.
+    Together,
+    Panicked,
 }
 
 /// What is being stored.

@@ -2,12 +2,14 @@
 
 mod ack_batch;
 mod app;
+mod fault;
 mod flood;
 mod intake;
 mod metrics;
 mod plan;
 mod spans;
 mod turns;
+mod unknown_keys;
 mod waiting_events;
 
 pub use app::App;

@@ -7,12 +7,13 @@ use prometheus_client::{
 use service_kit::metrics::{Counters, Register, batch_sizes, from_zero, seconds};
 
 /// What becomes of an event.
-const VERDICTS: [&str; 4] = ["accepted", "unwanted", "duplicate", "rejected"];
+const VERDICTS: [&str; 5] = ["accepted", "unwanted", "duplicate", "rejected", "unknown_key"];
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
     events: Counters,
     pub(crate) deliveries: Counter,
+    pub(crate) unknown_key_dropped: Counter,
     pub(crate) batch_size: Histogram,
     pub(crate) batch_seconds: Histogram,
 }
@@ -22,6 +23,11 @@ impl Metrics {
         Self {
             events: registry.shown("webhooks_ingest_events", "Events, by outcome", from_zero("outcome", VERDICTS)),
             deliveries: registry.shown("webhooks_ingest_deliveries", "Deliveries made", Counter::default()),
+            unknown_key_dropped: registry.shown(
+                "webhooks_ingest_unknown_key_dropped",
+                "Parked events with an unknown routing key that gave way to newer ones",
+                Counter::default(),
+            ),
             batch_size: registry.shown("webhooks_ingest_batch_size", "Events taken at a time", batch_sizes()),
             batch_seconds: registry.shown(
                 "webhooks_ingest_batch_seconds",

@@ -65,6 +65,7 @@ pub fn broker(settings: &Settings, process: &'static str) -> Result<Broker, Sett
         tls: settings.broker.tls_files()?,
         names: Names::new(&settings.broker.prefix, &settings.broker.events_exchange),
         gaps: settings.retry.schedule.gaps(),
+        unknown_keys: settings.broker.unknown_keys,
         confirm_timeout: settings.broker.confirm_timeout,
         process,
     };

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use broker::EssentialTasks;
 use ledger::{ClockReading, Ledger, LedgerError};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use time::OffsetDateTime;
@@ -33,7 +34,12 @@ impl DatabaseWatch {
     /// Reads the clock at once and then every five seconds, in the background, until `stop`. Shows in `registry` how
     /// far the local clock is off. Warns once when that is more than five seconds.
     #[must_use]
-    pub fn start(ledger: &Ledger, registry: &mut Registry, stop: CancellationToken) -> Self {
+    pub fn start(
+        ledger: &Ledger,
+        registry: &mut Registry,
+        essential: &EssentialTasks,
+        stop: CancellationToken,
+    ) -> Self {
         let offset = registry.shown(
             "webhooks_database_clock_offset_seconds",
             "This machine's time less the database's",
@@ -41,7 +47,7 @@ impl DatabaseWatch {
         );
         let (sender, last) = watch::channel(None);
         let clock = Clock { ledger: ledger.clone(), offset, sender, is_off: false };
-        tokio::spawn(async move {
+        essential.spawn("database clock", async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = clock.read_for_ever() => {}

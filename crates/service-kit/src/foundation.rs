@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use broker::{Broker, Publisher};
+use broker::{Broker, EssentialTasks, Publisher, TaskPanicked};
 use ledger::Ledger;
 use prometheus_client::{metrics::info::Info, registry::Registry};
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ use crate::{
     pool, usage,
 };
 
-/// Why a service cannot start.
+/// Why a service cannot start, or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A setting is missing or cannot be used.
@@ -31,6 +31,9 @@ pub enum StartError {
     /// The database's schema is too old, or a pooler shares its sessions.
     #[error(transparent)]
     Database(#[from] Unusable),
+    /// A task panicked that the service needs.
+    #[error(transparent)]
+    Panicked(#[from] TaskPanicked),
 }
 
 /// A service before its work begins: ledger and broker, which are not connected yet, and the operations port.
@@ -57,6 +60,8 @@ pub struct Running {
     pub publisher: Publisher,
     /// Begins spans, if traces are on.
     pub traces: Traces,
+    /// The tasks that the service needs. [`EssentialTasks::run`] has to run the work.
+    pub essential: EssentialTasks,
     /// Cancelled when this is dropped, to end whatever else runs beside the work.
     pub finished: CancellationToken,
     finish: DropGuard,
@@ -121,13 +126,14 @@ impl Foundation {
         traces.register(&mut metrics);
         let export = exporter.map(|exporter| exporter.run(shutdown.clone(), deadline, finished.clone()));
         let exporting = export.map(tokio::spawn);
-        let database = DatabaseWatch::start(&ledger, &mut metrics, finished.clone());
+        let essential = broker.essential().clone();
+        let database = DatabaseWatch::start(&ledger, &mut metrics, &essential, finished.clone());
         let publisher = broker.publisher(finished.clone());
         let readiness =
             connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone()).shown(&mut metrics);
-        let health = tokio::spawn(ops.serve(Arc::new(metrics), readiness, finished.clone()));
+        let health = essential.spawn("health", ops.serve(Arc::new(metrics), readiness, finished.clone()));
         connections::wait_for_schema(&ledger, shutdown).await?;
-        Ok(Running { ledger, broker, database, publisher, traces, finished, finish, health, exporting })
+        Ok(Running { ledger, broker, database, publisher, traces, essential, finished, finish, health, exporting })
     }
 }
 

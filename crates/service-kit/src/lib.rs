@@ -17,6 +17,7 @@ pub mod shutdown;
 mod until_done;
 mod usage;
 
+pub use broker::{EssentialTasks, TaskPanicked, Watched};
 pub use database_watch::DatabaseWatch;
 pub use foundation::{Foundation, Running, StartError};
 pub use high_load::HighLoad;

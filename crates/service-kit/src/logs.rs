@@ -30,6 +30,10 @@ const OURS: [&str; 14] = [
     "webhookctl",
 ];
 
+/// A directive that is added unless one names lapin. It hands each error on to its caller, which says what it means, and logs
+/// as errors what a first start expects: that a queue does not exist yet.
+const WITHOUT_LAPIN: &str = "lapin=off";
+
 /// Sends this process's logs to standard error. A second call in one process changes nothing. Foreign crates log at
 /// `debug` at most, whatever `level` asks for: at `trace` they show credentials and whole messages.
 ///
@@ -38,7 +42,8 @@ const OURS: [&str; 14] = [
 pub fn init(format: LogFormat, level: &str) -> Result<(), SettingsError> {
     let filter = filter(level)?;
     let registry = registry().with(filter).with(filter_fn(may_speak));
-    let lines = fmt::layer().with_writer(io::stderr);
+    // By default, a line that cannot be written panics: with the reader of its log, a service would end.
+    let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let already_set = match format {
         LogFormat::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init().is_err(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init().is_err(),
@@ -61,12 +66,15 @@ fn is_ours(target: &str) -> bool {
 fn filter(level: &str) -> Result<EnvFilter, SettingsError> {
     let invalid =
         |reason: String| SettingsError::invalid("log.level", format_args!("invalid level {level:?}: {reason}"));
-    let directives: Vec<_> = level.split(',').map(str::trim).collect();
+    let mut directives: Vec<_> = level.split(',').map(str::trim).collect();
     for directive in &directives {
         let bare = !directive.contains(['=', '[']);
         if bare && !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(directive)) {
             return Err(invalid(format!("{directive:?} is not one of {}, nor target=level", LEVELS.join(", "))));
         }
+    }
+    if !directives.iter().any(|directive| directive.starts_with("lapin")) {
+        directives.push(WITHOUT_LAPIN);
     }
     EnvFilter::builder().parse(directives.join(",")).map_err(|error| invalid(error.to_string()))
 }
@@ -80,6 +88,12 @@ mod tests {
         for level in ["info", "DEBUG", "off", "warn,dispatcher=debug", "info, ledger::deliveries=trace"] {
             assert!(filter(level).is_ok(), "{level}");
         }
+    }
+
+    #[test]
+    fn lapin_speaks_when_it_is_named() {
+        assert!(filter("debug").unwrap().to_string().contains(WITHOUT_LAPIN));
+        assert!(!filter("info,lapin::channels=warn").unwrap().to_string().contains(WITHOUT_LAPIN));
     }
 
     #[test]

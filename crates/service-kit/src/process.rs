@@ -5,6 +5,7 @@ mod report;
 pub use report::line;
 
 use std::error::Error;
+use std::io::{Write, stderr, stdout};
 use std::panic::resume_unwind;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -98,12 +99,13 @@ fn help(name: &str, about: &str) -> String {
     )
 }
 
+/// `println!` would panic when nobody reads.
 fn say(text: &str) -> ExitCode {
-    println!("{text}");
+    let _ = writeln!(stdout(), "{text}");
     ExitCode::SUCCESS
 }
 
 fn fail(code: u8, text: &str) -> ExitCode {
-    eprintln!("{text}");
+    let _ = writeln!(stderr(), "{text}");
     ExitCode::from(code)
 }

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     if let Ok(behaviour) = env::var(CHILD) {
         return service(behaviour);
     }
-    let checks: [(&str, fn()); 10] = [
+    let checks: [(&str, fn()); 11] = [
         ("help_and_version_need_no_settings", help_and_version_need_no_settings),
         ("other_arguments_are_refused", other_arguments_are_refused),
         ("unusable_settings_end_it_with_2", unusable_settings_end_it_with_2),
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         ("a_second_signal_ends_it_at_once", a_second_signal_ends_it_at_once),
         ("an_overdue_service_is_abandoned", an_overdue_service_is_abandoned),
         ("json_logs_are_json", json_logs_are_json),
+        ("output_that_nobody_reads_changes_nothing", output_that_nobody_reads_changes_nothing),
     ];
     for (name, check) in checks {
         check();
@@ -66,6 +67,14 @@ fn service(behaviour: String) -> ExitCode {
     )
 }
 
+fn command(behaviour: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(arguments).env_clear().env(CHILD, behaviour);
+    command.env("WEBHOOKS__DATABASE__URL", "postgres://hunter2").env("WEBHOOKS__BROKER__URL", "amqp://hunter2");
+    command.envs(environment.iter().copied());
+    command
+}
+
 struct Service {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -79,17 +88,8 @@ struct Ended {
 
 impl Service {
     fn start(behaviour: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(arguments)
-            .env_clear()
-            .env(CHILD, behaviour)
-            .env("WEBHOOKS__DATABASE__URL", "postgres://hunter2")
-            .env("WEBHOOKS__BROKER__URL", "amqp://hunter2")
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = command(behaviour, arguments, environment);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         Self { process, output }
     }
@@ -119,7 +119,9 @@ impl Service {
         };
         let (mut output, mut errors) = (String::new(), String::new());
         self.output.read_to_string(&mut output).unwrap();
-        self.process.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        if let Some(mut stderr) = self.process.stderr.take() {
+            stderr.read_to_string(&mut errors).unwrap();
+        }
         Ended { code: status.code(), output, errors }
     }
 }
@@ -208,4 +210,22 @@ fn json_logs_are_json() {
     assert_eq!(ended.code, Some(0));
     let line: serde_json::Value = serde_json::from_str(ended.errors.trim_end()).expect(&ended.errors);
     assert_eq!((&line["level"], &line["message"], &line["connections"]), (&"INFO".into(), &"begun".into(), &8.into()));
+}
+
+fn output_that_nobody_reads_changes_nothing() {
+    let mut service = Service::start("obey", &[], &[]);
+    service.expect("begun");
+    drop(service.process.stderr.take());
+    service.signal("TERM");
+    assert_eq!(service.end().code, Some(0));
+    let unread = || {
+        let (_, writer) = std::io::pipe().unwrap();
+        Stdio::from(writer)
+    };
+    assert_eq!(command("obey", &["--help"], &[]).stdout(unread()).status().unwrap().code(), Some(0));
+    for (behaviour, arguments, code) in [("obey", &["--verbose"][..], 2), ("fail", &[][..], 1)] {
+        let mut command = command(behaviour, arguments, &[]);
+        let status = command.stdout(Stdio::null()).stderr(unread()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{behaviour} {arguments:?}");
+    }
 }

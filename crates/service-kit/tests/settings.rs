@@ -58,6 +58,7 @@ fn two_urls_are_enough() {
     assert_eq!(settings.broker.url.expose(), BROKER.1);
     assert_eq!(settings.broker.prefix, "webhooks");
     assert_eq!(settings.broker.events_exchange, "business.events");
+    assert!(settings.broker.unknown_keys);
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(10));
     assert!(settings.broker.tls_files().unwrap().is_empty());
     assert_eq!(settings.api.listen, "127.0.0.1:8080".parse().unwrap());
@@ -116,6 +117,7 @@ fn every_other_setting_can_come_from_the_environment() {
         ("WEBHOOKS__DATABASE__MAX_CONNECTIONS", "3"),
         ("WEBHOOKS__BROKER__PREFIX", "test-7.a_b"),
         ("WEBHOOKS__BROKER__EVENTS_EXCHANGE", "other.events"),
+        ("WEBHOOKS__BROKER__UNKNOWN_KEYS", "false"),
         ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s"),
         ("WEBHOOKS__API__LISTEN", "[::1]:0"),
         ("WEBHOOKS__API__SESSIONS", "introspection"),
@@ -144,6 +146,7 @@ fn every_other_setting_can_come_from_the_environment() {
     assert_eq!(settings.database.max_connections, 3);
     assert_eq!(settings.broker.prefix, "test-7.a_b");
     assert_eq!(settings.broker.events_exchange, "other.events");
+    assert!(!settings.broker.unknown_keys);
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(1));
     assert_eq!(settings.api.listen, "[::1]:0".parse().unwrap());
     assert_eq!(settings.api.sessions, SessionBackEnd::Introspection);
@@ -251,6 +254,7 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("api.rate_limit_per_minute", "-1", "number"),
         ("api.rate_limit_burst", "0", "number"),
         ("ops.listen", "9090", "address"),
+        ("broker.unknown_keys", "no", "value"),
         ("signing.standard_webhooks", "yes", "value"),
         ("traces.sample_ratio", "1.01", "ratio"),
         ("traces.sample_ratio", "NaN", "ratio"),

@@ -63,6 +63,36 @@ async fn a_second_migration_says_that_there_is_nothing_to_do() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_output_nobody_reads_ends_without_a_panic() {
+    System::shared(async |system| {
+        let unread = || std::io::pipe().unwrap().1;
+        let start = |arguments: &[&str]| {
+            let mut command = Command::new(binary("webhookctl"));
+            command.args(arguments).env_clear().envs(&system.variables).stdin(Stdio::null()).kill_on_drop(true);
+            command
+        };
+        let tenant = Uuid::new_v4().to_string();
+        let commands = [
+            &["doctor", "--json"][..],
+            &["doctor"],
+            &["keys", "list"],
+            &["keys", "reseal"],
+            &["migrate"],
+            &["session", "create", "--tenant", &tenant],
+        ];
+        for arguments in commands {
+            let child = start(arguments).stdout(unread()).stderr(Stdio::piped()).spawn().unwrap();
+            let output = tokio::time::timeout(SOON, child.wait_with_output()).await.expect("it ends").unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), said.as_str()), (Some(141), ""), "{arguments:?}");
+        }
+        let status = start(&["health", "http://127.0.0.1:1/"]).stderr(unread()).status().await.unwrap();
+        assert_eq!(status.code(), Some(1), "the error is not read");
+    })
+    .await;
+}
+
 /// Locks the list of migrations: nobody reads it until the returned session is dropped.
 async fn hold_the_list_of_migrations(system: &System) -> tokio_postgres::Client {
     let table = "CREATE TABLE __diesel_schema_migrations (version varchar(50) PRIMARY KEY, run_on timestamp NOT NULL DEFAULT now())";
@@ -372,6 +402,114 @@ async fn a_requeued_event_keeps_its_trace() {
         system.start(Service::Ingest).await;
         let stored = format!("SELECT count(*) FROM events WHERE traceparent = '{trace}'");
         eventually("it is stored", SOON, || async { (system.count(&stored).await == 1).then_some(()) }).await;
+    })
+    .await;
+}
+
+/// Four routing keys that are one of the seven but for case, a suffix or all of it.
+const MISSPELT: [&str; 4] = ["quote.close", "Quote.Closed", "quote.closed.v2", ""];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_with_a_misspelt_routing_key_is_listed_and_requeued_under_the_right_one() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, names, broker) = (Uuid::new_v4(), &system.names, &system.upstream);
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let ops = system.start(Service::Ingest).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let events = MISSPELT.map(|key| (key, Event::now(EventType::QuoteClosed, tenant)));
+        let header = [("traceparent", AMQPValue::LongString(trace.into()))];
+        for (count, (key, event)) in (1..).zip(&events) {
+            broker.publish_with(key, &event.to_message(), &header).await;
+            broker.wait_ready(&names.unknown_key(), count, SOON).await;
+        }
+        // Of others on the same exchange: one that may be an event, and one that is none.
+        broker.publish_raw("invoice.paid", &Event::now(EventType::QuoteClosed, tenant).to_message()).await;
+        broker.publish_raw("invoice.paid", br#"{"invoice":1}"#).await;
+        broker.wait_ready(&names.unknown_key(), 5, SOON).await;
+        let counted =
+            async |outcome: &str| metric(ops, &format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}")).await;
+        eventually("all are counted", SOON, async || (counted("unknown_key").await == 2.0).then_some(())).await;
+        assert_eq!((counted("rejected").await, counted("accepted").await), (4.0, 0.0));
+        assert_eq!((broker.ready(&names.rejected()).await, receiver.received().len()), (0, 0));
+
+        let lines = listed(&done(&system.variables, &["rejected", "list"]).await);
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        for (line, (key, event)) in lines.iter().zip(&events) {
+            assert_eq!(
+                (&line["reason"], &line["routing_key"]),
+                (&"unknown_routing_key".into(), &(*key).into()),
+                "{line}"
+            );
+            assert!(line["detail"].as_str().unwrap().ends_with("the event belongs under quote.closed"), "{line}");
+            assert_eq!(
+                (&line["traceparent"], &line["body"].as_str().unwrap().as_bytes()),
+                (&trace.into(), &&event.to_message()[..])
+            );
+        }
+        assert_eq!(lines[4]["routing_key"], "invoice.paid");
+        assert_eq!(
+            done(&system.variables, &["rejected", "requeue", "--limit", "4"]).await,
+            "handed 4 event(s) to ingest again\n"
+        );
+        for received in receiver.wait_for(4, SOON).await {
+            verify(&received, &webhook.secret).unwrap();
+        }
+        assert_eq!(done(&system.variables, &["rejected", "discard"]).await, "discarded 1 event(s)\n");
+        assert_eq!((broker.ready(&names.rejected()).await, broker.ready(&names.unknown_key()).await), (0, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_with_a_known_routing_key_is_stored_once_and_unknown_ones_can_be_left_to_others() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, names, broker) = (Uuid::new_v4(), &system.names, &system.upstream);
+        // Declares what the services declare.
+        done(&system.variables, &["dead", "list"]).await;
+        broker.publish(&EventType::ALL.map(|event_type| Event::now(event_type, tenant))).await;
+        broker.publish_raw("Quote.Closed", b"{}").await;
+        let depths = async || (broker.ready(&names.events()).await, broker.ready(&names.other_keys()).await);
+        assert_eq!(depths().await, (7, 1), "no copy");
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__BROKER__UNKNOWN_KEYS".to_owned(), "false".to_owned());
+        done(&variables, &["dead", "list"]).await;
+        let unroutable = broker.try_publish_raw("Quote.Closed", b"{}").await;
+        assert!(unroutable.is_err(), "a mandatory message comes back");
+        assert_eq!(depths().await, (7, 1));
+        done(&system.variables, &["dead", "list"]).await;
+        broker.publish_raw("Quote.Closed", b"{}").await;
+        assert_eq!(depths().await, (7, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_broker_parked_is_listed_with_its_reason() {
+    System::prepared(Options::default(), async |system| {
+        let (names, broker) = (&system.names, &system.upstream);
+        done(&system.variables, &["dead", "list"]).await;
+        let job = format!(r#"{{"v":1,"delivery_id":"{}","attempt":3}}"#, Uuid::now_v7());
+        for (parked, body, command) in
+            [(names.rejected(), "no event", "rejected"), (names.dead(), job.as_str(), "dead")]
+        {
+            let queue = format!("{parked}.expiring");
+            broker.declare_expiring_queue(&queue, &names.exchange(), &parked).await;
+            broker.publish_to("", &queue, body.as_bytes()).await;
+            broker.wait_ready(&parked, 1, SOON).await;
+            let lines = listed(&done(&system.variables, &[command, "list"]).await);
+            let [line] = lines.as_slice() else { panic!("{lines:?}") };
+            assert_eq!((&line["reason"], &line["body"]), (&"expired".into(), &body.into()), "{line}");
+            assert!(line["detail"].as_str().unwrap().contains(&format!("expired on {queue}")), "{line}");
+            if command == "rejected" {
+                assert_eq!(line["routing_key"], queue.as_str());
+                assert!(line["rejected_at"].as_str().unwrap().ends_with('Z'), "{line}");
+            } else {
+                assert_eq!(line["attempt"], 3, "{line}");
+            }
+        }
     })
     .await;
 }

@@ -231,6 +231,54 @@ async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch_are_stored() {
+    const FINE: usize = 30;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
+        let bad = [of("oops-Read"), of("oops-Store")];
+        let mut events: Vec<_> = (0..FINE).map(|_| of("fine")).collect();
+        drop(events.splice(FINE / 2..FINE / 2, bad.clone()));
+        system.upstream.publish(&events).await;
+        let ingest = Process::start("event-ingest", &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "oops")).await;
+        let stored = "SELECT count(*) FROM deliveries";
+        eventually("the others are stored", LONG, || async {
+            (system.count(stored).await == FINE as i64).then_some(())
+        })
+        .await;
+        let rejected = system.names.rejected();
+        system.upstream.wait_ready(&rejected, 2, SOON).await;
+        let mut bodies = Vec::new();
+        for _ in &bad {
+            let message = system.upstream.take(&rejected).await.unwrap();
+            let headers = message.properties.headers().clone().unwrap();
+            let header = |name: &str| match &headers.inner()[name] {
+                lapin::types::AMQPValue::LongString(text) => text.to_string(),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(
+                (header("x-rejected-reason"), header("x-rejected-routing-key")),
+                ("panicked".to_owned(), "quote.closed".to_owned())
+            );
+            bodies.push(message.delivery.data.clone());
+        }
+        bodies.sort_unstable();
+        let mut untouched = bad.map(|event| event.to_message());
+        untouched.sort_unstable();
+        assert_eq!(bodies, untouched);
+        let judged = async |outcome: &str| {
+            metric(ingest.ops, &format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}")).await
+        };
+        assert_eq!((judged("accepted").await, judged("rejected").await), (FINE as f64, 2.0));
+        assert_eq!(ingest.terminate().await.code(), Some(0));
+        system.upstream.wait_ready(&system.names.events(), 0, SOON).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// Which delivery tags of one channel (1, 2, 3, …) are done. All tags that are done are acknowledged.
+/// Which delivery tags of one channel (1, 2, 3, …) are done: acknowledged or requeued.
 ///
-/// Takes one byte per tag from the lowest undone tag on. A message that nobody acknowledges keeps its tag undone, until
-/// the broker closes the channel after its `consumer_timeout`.
+/// Takes one byte per tag from the lowest undone tag on. A message that nobody acknowledges or requeues keeps its tag
+/// undone, until the broker closes the channel after its `consumer_timeout`.
 #[derive(Debug)]
 pub(super) struct Tracker {
     /// The lowest tag that is not done.
@@ -33,20 +33,31 @@ impl Tracker {
     /// Marks tags as done and returns what to send, in this order. One acknowledgement covers the tags before which
     /// everything is done. Each of the others has its own, as it must not wait for a slow message.
     pub(super) fn done(&mut self, tags: &[u64]) -> Vec<Ack> {
-        let new: Vec<u64> = tags.iter().copied().filter(|tag| self.mark(*tag)).collect();
-        while self.done.front() == Some(&true) {
-            self.done.pop_front();
-            self.lowest += 1;
-        }
+        let new = self.mark_all(tags);
         let (bulk, single): (Vec<u64>, Vec<u64>) = new.into_iter().partition(|tag| *tag < self.lowest);
         // The highest tag that is newly done, and not the end of what is done: the broker rejects an acknowledged tag.
         let bulk = bulk.iter().max().map(|tag| Ack { tag: *tag, messages: number_of(&bulk) });
         bulk.into_iter().chain(single.into_iter().map(|tag| Ack { tag, messages: 1 })).collect()
     }
 
+    /// Marks tags as requeued: no acknowledgement names them.
+    pub(super) fn requeued(&mut self, tags: &[u64]) {
+        self.mark_all(tags);
+    }
+
     /// Whether all tags up to one are done.
     pub(super) const fn are_done(&self, tag: u64) -> bool {
         tag < self.lowest
+    }
+
+    /// Marks tags as done. Returns those that were undone.
+    fn mark_all(&mut self, tags: &[u64]) -> Vec<u64> {
+        let new = tags.iter().copied().filter(|tag| self.mark(*tag)).collect();
+        while self.done.front() == Some(&true) {
+            self.done.pop_front();
+            self.lowest += 1;
+        }
+        new
     }
 
     /// Marks a tag as done. Returns whether it was undone.
@@ -138,27 +149,31 @@ mod tests {
         }
     }
 
-    /// Tags in random order, those that are never done, and the sizes of the chunks in which the others are done.
-    fn history() -> impl Strategy<Value = (Vec<u64>, BTreeSet<u64>, Vec<usize>)> {
+    /// Tags in random order, those that are never done, those that are requeued, and the sizes of the chunks in which
+    /// the others are done.
+    fn history() -> impl Strategy<Value = (Vec<u64>, [BTreeSet<u64>; 2], Vec<usize>)> {
         (1_u64..200).prop_flat_map(|most| {
-            let never = prop::collection::btree_set(1..=most, 0..4);
+            let some = || prop::collection::btree_set(1..=most, 0..4);
             let sizes = prop::collection::vec(1_usize..20, 200);
-            (Just((1..=most).collect::<Vec<_>>()).prop_shuffle(), never, sizes)
+            (Just((1..=most).collect::<Vec<_>>()).prop_shuffle(), [some(), some()], sizes)
         })
     }
 
     proptest! {
         #[test]
-        fn all_that_is_done_is_acknowledged_at_once_and_once_and_nothing_else((order, never, sizes) in history()) {
+        fn all_that_is_done_is_acknowledged_at_once_and_once_and_nothing_else(
+            (order, [never, requeued], sizes) in history()
+        ) {
             let mut broker = Unacknowledged(order.iter().copied().collect());
             let mut tracker = Tracker::default();
             let mut todo: Vec<u64> = order.into_iter().filter(|tag| !never.contains(tag)).collect();
             let mut undone = broker.0.clone();
             for size in sizes {
-                let tags: Vec<u64> = todo.drain(..size.min(todo.len())).collect();
-                for tag in &tags {
-                    undone.remove(tag);
-                }
+                let tags = todo.drain(..size.min(todo.len()));
+                let (back, tags): (Vec<u64>, Vec<u64>) = tags.partition(|tag| requeued.contains(tag));
+                tracker.requeued(&back);
+                broker.0.retain(|tag| !back.contains(tag));
+                undone.retain(|tag| !back.contains(tag) && !tags.contains(tag));
                 for ack in tracker.done(&tags) {
                     let taken = broker.take(ack).map_err(TestCaseError::fail)?;
                     prop_assert_eq!(taken.len() as u64, ack.messages);

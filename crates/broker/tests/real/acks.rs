@@ -103,6 +103,33 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn messages_that_nobody_has_begun_are_requeued_at_the_stop_and_dropped_ones_when_they_are_dropped() {
+    with_broker(async |broker| {
+        let mut subscription = broker.subscribe(broker.names().main(), PREFETCH, Attachment::default());
+        publish(broker, 0..MESSAGES, 1).await;
+        wait_for_depth(broker, 0).await;
+        let limit = BatchLimit { messages: 10, ..LIMIT };
+        let mut held = timeout(SOON, subscription.next_batch(limit)).await.unwrap().unwrap();
+        let closing = subscription.into_closing();
+        wait_for_depth(broker, (MESSAGES - held.len()) as u32).await;
+        drop(held.pop());
+        wait_for_depth(broker, (MESSAGES - held.len()) as u32).await;
+        let done: BTreeSet<_> = held.iter().map(number).collect();
+        Acker::ack_all(held.into_iter().map(|message| message.acker).collect()).await;
+        closing.close().await;
+
+        let mut next = broker.subscribe(broker.names().main(), PREFETCH, Attachment::default());
+        let again = take(&mut next, MESSAGES - done.len()).await;
+        assert!(again.iter().all(|message| message.redelivered && !done.contains(&number(message))));
+        Acker::ack_all(again.into_iter().map(|message| message.acker).collect()).await;
+        next.into_closing().close().await;
+        wait_for_depth(broker, 0).await;
+        assert_eq!(counters(broker), NOTHING_WENT_WRONG);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_is_held_does_not_hold_the_channel_of_a_consumer_that_was_thrown_off() {
     with_broker(async |broker| {

@@ -42,6 +42,7 @@ async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
         tls: Default::default(),
         names,
         gaps: Vec::new(),
+        unknown_keys: true,
         confirm_timeout: SOON,
         process: "test of broker",
     };

@@ -41,6 +41,9 @@ pub struct Broker {
     /// The exchange that events are published to.
     #[serde(deserialize_with = "parse::exchange")]
     pub events_exchange: String,
+    /// True if events with an unknown routing key are parked. The same for all processes: each of them declares it.
+    #[serde(deserialize_with = "parse::flag")]
+    pub unknown_keys: bool,
     /// How long the broker may take to confirm a message; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub confirm_timeout: Duration,

@@ -84,7 +84,7 @@
 {{- if kindIs "invalid" $value -}}
 {{- fail (printf "%s has no value: leave it out for its default" $path) -}}
 {{- end -}}
-{{- if and $where (has $name (list "broker.prefix" "broker.events_exchange" "retry.schedule" "retention.keep" "limits.event_data_bytes")) -}}
+{{- if and $where (has $name (list "broker.prefix" "broker.events_exchange" "broker.unknown_keys" "retry.schedule" "retention.keep" "limits.event_data_bytes")) -}}
 {{- fail (printf "%s: all processes need the same one; set it in settings" $path) -}}
 {{- end -}}
 {{- end -}}

@@ -9,7 +9,7 @@ use end_to_end::{
 };
 use ledger::{Ledger, LedgerConfig};
 use prometheus_client::registry::Registry;
-use service_kit::DatabaseWatch;
+use service_kit::{DatabaseWatch, EssentialTasks};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +45,12 @@ async fn the_databases_time_is_known_from_the_first_reading_on_and_while_the_dat
             application_name: "tests",
         };
         let stop = CancellationToken::new();
-        let watch = DatabaseWatch::start(&Ledger::new(&config).unwrap(), &mut Registry::default(), stop.clone());
+        let watch = DatabaseWatch::start(
+            &Ledger::new(&config).unwrap(),
+            &mut Registry::default(),
+            &EssentialTasks::default(),
+            stop.clone(),
+        );
         let _stop = stop.drop_guard();
         assert_eq!(watch.now(), None, "nobody listens there");
         let proxy = reserved.forward_to(target(&system.database_url));

@@ -158,6 +158,9 @@ async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
         // The broker waits for a queue at a channel's first message for it, and does nothing else meanwhile.
         system.upstream.publish_raw("quote.closed", b"no event").await;
         system.upstream.wait_ready(&rejected, 1, SOON).await;
+        let shown = "webhooks_queue_depth{queue=\"rejected\"}";
+        eventually("its depth is shown", LONG, || async { (metric(dispatcher.ops, shown).await == 1.0).then_some(()) })
+            .await;
         tell(&servers, &rejected, "suspend");
         for _ in 1..OTHERS {
             system.upstream.publish_raw("quote.closed", b"no event").await;
@@ -169,6 +172,7 @@ async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         no_reconnects(&ingest).await;
+        assert_eq!(metric(dispatcher.ops, shown).await, 1.0, "what nobody can count is not none");
         tell(&servers, &rejected, "resume");
         system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
         left_by(&servers, &system, ingest, &system.names.events(), 0).await;

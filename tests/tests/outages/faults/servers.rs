@@ -118,9 +118,9 @@ async fn connections_that_the_broker_closes_are_built_again() {
         let publishing = storm.publish();
         storm.steady.wait_for(points(7, 1, EVENTS)[0], LONG).await;
         servers.rabbitmqctl(&["close_all_connections", "--vhost", "/", "a test"]);
-        eventually("both connections of each are built again", LONG, || async {
+        eventually("all connections of each are built again", LONG, || async {
             let (ingest, dispatcher) = tokio::join!(reconnects(&processes.ingest), reconnects(&processes.dispatcher));
-            (ingest >= 2.0 && dispatcher >= 2.0).then_some(())
+            (ingest >= 3.0 && dispatcher >= 2.0).then_some(())
         })
         .await;
         publishing.rest().await;

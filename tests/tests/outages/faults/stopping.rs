@@ -83,18 +83,20 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
         receiver.wait_for(100, SOON).await;
         dispatcher.ask_to_stop();
         assert_eq!(wait_unready(&dispatcher, "process").await, "shutting down");
+        let is_left_to_others = async || {
+            let [main, slow] = [system.names.main(), system.names.slow()];
+            let queued = system.upstream.ready(&main).await + system.upstream.ready(&slow).await;
+            let held = system.count("SELECT count(*) FROM held_jobs").await;
+            (i64::from(queued) + held == 300 - i64::try_from(receiver.arrived()).unwrap()).then_some(())
+        };
+        eventually("the rest is on a queue or held while attempts last", LONG, &is_left_to_others).await;
+        assert!(dispatcher.has_ended().is_none());
         gate.cancel();
         assert_eq!(dispatcher.wait().await.code(), Some(0));
         let sent = i64::try_from(receiver.received().len()).unwrap();
         assert!(sent < 300, "jobs without a place are left to others");
         assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, sent);
-        eventually("the rest is on a queue or held", LONG, || async {
-            let [main, slow] = [system.names.main(), system.names.slow()];
-            let queued = system.upstream.ready(&main).await + system.upstream.ready(&slow).await;
-            let held = system.count("SELECT count(*) FROM held_jobs").await;
-            (i64::from(queued) + held == 300 - sent).then_some(())
-        })
-        .await;
+        eventually("the rest is on a queue or held", LONG, &is_left_to_others).await;
         let _next = Process::start(DISPATCHER, &variables).await;
         all_succeed(&system, 300).await;
         assert_eq!(receiver.received().len(), 300, "nothing was sent twice");
@@ -125,6 +127,38 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         let _next = Process::start(INGEST, &variables).await;
         system.upstream.wait_ready(&system.names.main(), EVENTS, LONG).await;
         assert_eq!((stored().await, system.upstream.ready(&system.names.events()).await), (EVENTS, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ingest_that_is_told_to_stop_requeues_what_it_has_not_begun_while_it_finishes_what_it_has() {
+    const KNOWN: u32 = 100;
+    const EVENTS: u32 = 400;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let (_receiver, events) = subscriber(&system, always(200), (KNOWN + EVENTS).try_into().unwrap()).await;
+        let (known, events) = events.split_at(KNOWN.try_into().unwrap());
+        let mut ingest = Process::start(INGEST, &with(&system, &[("INGEST__BATCH", "4")])).await;
+        let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
+        let queue = system.names.events();
+        // Once their sizes are known, hundreds of events are delivered at a time.
+        system.upstream.publish(known).await;
+        eventually("the first are stored", LONG, || async { (stored().await == KNOWN).then_some(()) }).await;
+        let lock = system.database_session("BEGIN; LOCK TABLE deliveries IN SHARE MODE").await;
+        system.upstream.publish(events).await;
+        system.upstream.wait_ready(&queue, 0, LONG).await;
+        ingest.ask_to_stop();
+        eventually("most are on the queue again", LONG, || async {
+            (system.upstream.ready(&queue).await > EVENTS / 2).then_some(())
+        })
+        .await;
+        assert!(ingest.has_ended().is_none(), "some are under way");
+        drop(lock);
+        assert_eq!(ingest.wait().await.code(), Some(0));
+        let left = KNOWN + EVENTS - stored().await;
+        assert!((EVENTS / 2..EVENTS).contains(&left), "{left} are left");
+        system.upstream.wait_ready(&queue, left, LONG).await;
     })
     .await;
 }

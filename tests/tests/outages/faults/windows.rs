@@ -5,17 +5,18 @@ use std::time::Duration;
 use domain::EventType;
 use end_to_end::{
     events::Event,
-    outsider::Outsider,
+    outsider::{Outsider, connect_any},
     processes::Process,
     proxy::{Mode, Proxy},
     receiver::{Behaviour, Receiver, Reply, behaviour, fails_then_succeeds},
-    system::{Options, Service, System},
+    system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
+use lapin::options::BasicGetOptions;
 use service_kit::Settings;
 use uuid::Uuid;
 
-use crate::faults::{DISPATCHER, INGEST, LONG};
+use crate::faults::{DISPATCHER, INGEST, LONG, wait_unready};
 
 /// Part of the name of the connections on which the service publishes. Acknowledgements go over others.
 const PUBLISHING: &str = "(publish)";
@@ -219,6 +220,42 @@ async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
         outsider.close().await;
         ingest.ask_to_stop();
         assert_eq!(ingest.wait().await.code(), Some(0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_message_is_lost_before_its_secret_is_opened_is_not_attempted() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
+        system.upstream.publish(&[event]).await;
+        let main = system.names.main();
+        system.upstream.wait_ready(&main, 1, SOON).await;
+        system.stop(Service::Ingest).await;
+        // Of a job that was delivered before, a dispatcher asks what it has done.
+        let connection = connect_any(&system.amqp_url).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        assert!(channel.basic_get(main.as_str().into(), BasicGetOptions::default()).await.unwrap().is_some());
+        connection.close(0, "as if its dispatcher had died".into()).await.unwrap();
+        system.upstream.wait_ready(&main, 1, SOON).await;
+        let lock = system.database_session("BEGIN; LOCK TABLE suspect_jobs").await;
+        let (proxy, dispatcher) = Process::start_behind_proxy(DISPATCHER, system.variables.clone()).await;
+        system.wait_for_locked_out(1).await;
+        proxy.set(Mode::Refuse);
+        wait_unready(&dispatcher, "consumer").await;
+        system.upstream.wait_ready(&main, 1, LONG).await;
+        drop(lock);
+        let lost = r#"webhooks_jobs_skipped_total{reason="message_lost"}"#;
+        eventually("the job is left to its next message", SOON, || async {
+            (metric(dispatcher.ops, lost).await == 1.0).then_some(())
+        })
+        .await;
+        assert_eq!(receiver.arrived(), 0);
+        proxy.set(Mode::Pass);
+        receiver.wait_for(1, LONG).await;
+        succeeded(&system, &receiver, 1).await;
     })
     .await;
 }

@@ -152,6 +152,7 @@ async fn a_queue_whose_leader_is_silent_is_not_empty() {
         tls: Default::default(),
         names: names.clone(),
         gaps: Vec::new(),
+        unknown_keys: true,
         confirm_timeout: SOON,
         process: "test",
     };

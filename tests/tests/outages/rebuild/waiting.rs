@@ -96,6 +96,7 @@ async fn interrupted(is_lost_again: bool) -> f64 {
                 tls: Default::default(),
                 names: system.names.clone(),
                 gaps: system.settings().retry.schedule.gaps(),
+                unknown_keys: true,
                 confirm_timeout: SOON,
                 process: "test",
             };

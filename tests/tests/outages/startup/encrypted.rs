@@ -63,6 +63,7 @@ async fn reaches_broker(url: &str, files: &[(&str, String)]) -> Result<(), Strin
         tls: settings.broker.tls_files().unwrap(),
         names: names.clone(),
         gaps: Vec::new(),
+        unknown_keys: true,
         confirm_timeout: SOON,
         process: "encrypted",
     };

@@ -75,6 +75,23 @@ async fn servers_that_are_away_at_the_start_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_start_on_an_empty_broker_warns_of_nothing() {
+    System::prepared(Options::default(), async |system| {
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "info".to_owned());
+        for mut process in ALL.map(|name| Process::spawn(name, &variables)) {
+            is_up(&process).await;
+            wait_ready(process.ops).await;
+            process.ask_to_stop();
+            assert_eq!(process.wait().await.code(), Some(0));
+            let log = process.logged();
+            assert!(!log.contains("ERROR") && !log.contains("WARN"), "{log}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password_is_told_without_being_shown() {
     System::prepared(Options::default(), async |system| {
         let wrong = |url: &str| {

@@ -111,7 +111,8 @@ impl Watched {
         let mut fired = self.prometheus.fired(self.since).await;
         fired.retain(|alert| !may.contains(&alert.as_str()));
         let expected: BTreeSet<_> = expected.iter().chain([&WATCHDOG]).map(|alert| (*alert).to_owned()).collect();
-        assert_eq!(fired, expected);
+        let history = if fired == expected { String::new() } else { self.prometheus.history(self.since).await };
+        assert_eq!(fired, expected, "{history}");
     }
 }
 
