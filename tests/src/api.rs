@@ -6,8 +6,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use uuid::Uuid;
 
 use crate::wait::{SOON, eventually};
 
@@ -46,6 +48,13 @@ impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// The cursor after this entry of the list at a path, as the API makes it.
+#[must_use]
+pub fn cursor_after(list: &str, entry: Uuid) -> String {
+    let hash = digest(&SHA256, list.trim_end_matches('/').as_bytes());
+    format!("{}{}", entry.simple(), hex::encode(&hash.as_ref()[..4]))
 }
 
 /// A webhook, as its creation shows it.

@@ -181,14 +181,9 @@ impl Process {
     }
 
     /// The peak resident memory of the process, in bytes.
-    ///
-    /// # Panics
-    /// When it does not run.
     #[must_use]
     pub fn peak_memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        peak.and_then(|kib| kib.trim().parse::<usize>().ok()).expect("a number of kB") * 1024
+        peak_memory(self.pid())
     }
 
     /// The log so far.
@@ -236,6 +231,17 @@ pub async fn with_api_address(system: &System) -> HashMap<String, String> {
     let mut variables = system.variables.clone();
     variables.insert("WEBHOOKS__API__LISTEN".to_owned(), address.to_string());
     variables
+}
+
+/// The peak resident memory of a process, in bytes.
+///
+/// # Panics
+/// When it does not run.
+#[must_use]
+pub fn peak_memory(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    peak.and_then(|kib| kib.trim().parse::<usize>().ok()).expect("a number of kB") * 1024
 }
 
 fn log_file(name: &str, ops: SocketAddr) -> PathBuf {

@@ -46,7 +46,7 @@ impl Shares {
 /// Why the service cannot start, or why it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// It cannot start.
+    /// It cannot start or continue.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The HTTP server failed.
@@ -100,7 +100,7 @@ impl App {
     /// away at the start, requests wait in the listener's queue.
     ///
     /// # Errors
-    /// [`AppError`] when the schema is too old or the server fails.
+    /// [`AppError`] when the schema is too old, the server fails, or a task panics that it needs.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
         let Self { foundation, settings, ledger, keys, authentication, listener, .. } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
@@ -117,7 +117,9 @@ impl App {
         };
         let state = State::new(&settings, ledger, outbox, keys);
         let routes = Routes::new(state, authentication, metrics, running.traces.clone());
-        let served = serve(listener, routes, relay, &shutdown, settings.shutdown.deadline).await;
+        // In a box: the nested futures exceed the compiler's depth limit.
+        let serving = Box::pin(serve(listener, routes, relay, &shutdown, settings.shutdown.deadline));
+        let served = running.essential.run(serving).await.map_err(StartError::from)?;
         running.finish().await;
         served.map_err(AppError::Serve)
     }

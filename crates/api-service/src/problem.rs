@@ -57,81 +57,89 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 /// Why a request failed. The text is for the client, the source for the log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    #[error("no administrator is logged in: the cookie sessionid is missing, unknown or expired")]
+    #[error("the cookie sessionid is missing, unknown or expired: log in at the business application, then try again")]
     NotLoggedIn,
-    #[error("only administrators may manage webhooks")]
+    #[error(
+        "the session's user is not an administrator, and only administrators may manage webhooks: ask an administrator of your organization"
+    )]
     NotAnAdmin,
-    #[error("a write must come from a page of this service itself, and the header {0} says that it does not")]
+    #[error(
+        "the header {0} says that another site's page sent this request: send it from a page of this service, or without a browser"
+    )]
     CrossSite(&'static str),
-    #[error("there is nothing here")]
+    #[error("this path or id does not exist, or belongs to another tenant: check the URL")]
     NotFound,
     #[error(
-        "there is no such event of this tenant: it has not arrived yet, or never came (a wrong exchange or routing key); \
-         or it was refused, and operators find it in the queue of rejected events; or no webhook wanted it when it \
-         came: such events are not kept; or it is older than events are kept; or it belongs to another tenant; or so many events have this id that not \
-         all of them are looked at"
+        "your organization has no event with this id: the event has not arrived yet, or was published to a wrong exchange or routing key; \
+         or the event was invalid, and operators find it by webhookctl rejected list; or no webhook was subscribed to the event when it \
+         arrived: such events are not stored; or the event is older than the retention period; or the event belongs to another tenant; or too many events \
+         have this id to search all of them"
     )]
     UnknownEvent,
-    #[error("only these methods are possible here: {0}")]
+    #[error("this path does not support the method: use {0}")]
     MethodNotAllowed(&'static str),
-    #[error("the body did not arrive within {} seconds", .0.as_secs())]
+    #[error("the body did not arrive within {} seconds: send it again", .0.as_secs())]
     BodyTooSlow(Duration),
-    #[error("the tenant has {0} webhooks already, and may not have more")]
+    #[error("your organization has {0} webhooks, the maximum: delete a webhook first")]
     TooManyWebhooks(u32),
     #[error(
-        "the tenant has deleted {0} webhooks whose logs are still kept; it may register more when retention has taken some"
+        "your organization has deleted {0} webhooks whose logs are still kept, the maximum: register again after the first of these logs have expired"
     )]
     TooManyDeleted(u32),
-    #[error("this form belongs to another session, or was open for too long; load its page again")]
+    #[error("this form belongs to another session, or was open for too long: load the page again")]
     StaleForm,
-    #[error("this form has registered a webhook already")]
+    #[error("this form has already registered a webhook: open the list of webhooks")]
     RegisteredBefore,
-    #[error("the delivery is older than what is kept, and may be gone at any moment")]
-    TooOld,
     #[error(
-        "the delivery has had 1,000 attempts, and is not sent again; publish the event anew, with another event_id"
+        "the delivery is older than the retention period, and cannot be sent again: publish the event again, with another event_id"
     )]
+    TooOld,
+    #[error("the delivery has had 1,000 attempts, the maximum: publish the event again, with another event_id")]
     TooOften,
-    #[error("what waits for the webhook is being cancelled, and so would this be; wait until that is done")]
+    #[error(
+        "the webhook's waiting deliveries are being cancelled, and this one would be too: try again when is_cancelling of the webhook is false"
+    )]
     Cancelling,
     /// Holds the path of the running recovery.
     #[error(
-        "a recovery of the webhook is running, and no other one was begun; wait until the running one is done, whose path \
-         is in the header Location, then try again"
+        "a recovery of the webhook is already running, and a second one did not begin: wait until the running one has \
+         finished (its path is in the header Location), then try again"
     )]
     Recovering(String),
-    #[error("the webhook is paused; set is_active to true first")]
+    #[error("the webhook is paused: set is_active to true first")]
     WebhookInactive,
-    #[error("the body is larger than {0} bytes")]
+    #[error("the body is larger than {0} bytes, the maximum")]
     BodyTooLarge(usize),
     #[error("the body must be JSON: Content-Type application/json, in UTF-8, without Content-Encoding")]
     MediaType,
     #[error("the body is not valid JSON: {0}")]
     MalformedJson(serde_json::Error),
-    #[error("the body could not be read to its end")]
+    #[error("the body is incomplete, as the connection broke: send the request again")]
     IncompleteBody,
-    #[error("the query string is longer than {0} bytes")]
+    #[error("the query string is longer than {0} bytes, the maximum")]
     QueryTooLong(usize),
-    #[error("parameters of the query string cannot be used; errors says which")]
+    #[error("the query string has invalid parameters: errors lists each")]
     Parameters(Vec<Violation>),
-    #[error("fields of the body cannot be used; errors says which")]
+    #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
-    #[error("your organization has made too many requests; try again in {} s", seconds(*.0))]
+    #[error("your organization has made too many requests: try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
-    #[error("the service cannot do this at the moment; try again in a few seconds")]
+    #[error("the service is unavailable at the moment, and nothing was changed: try again in a few seconds")]
     Unavailable(#[source] LedgerError),
     #[error(
-        "the change was not confirmed in time, and may have been made; look at the webhook, or at the list of webhooks, \
-         before you try again; a webhook that was registered without showing its secret can be deleted"
+        "the database did not confirm the change in time, and the change may have been made: look at the webhook, or at the \
+         list of webhooks, before you try again. Delete a webhook that was registered without showing you its secret"
     )]
     Unconfirmed(#[source] LedgerError),
-    #[error("too many unknown sessions are being looked up at the moment; try again in a few seconds")]
+    #[error("the service is checking too many new sessions at the moment: try again in a few seconds")]
     Crowded,
-    #[error("the service cannot find out who is logged in at the moment; try again in a few seconds")]
+    #[error("the service cannot check sessions at the moment: try again in a few seconds")]
     SessionUnknown(#[source] BoxError),
-    #[error("the service cannot send anything at the moment, and nothing was begun; try again in a few seconds")]
+    #[error("the message broker is unavailable at the moment, and nothing was sent: try again in a few seconds")]
     BrokerAway(#[source] PublishError),
-    #[error("something went wrong; the service's operators find the reason in their logs under the request id")]
+    #[error(
+        "the service failed unexpectedly: report the request id to its operators, who find the cause in their logs"
+    )]
     Unexpected(#[source] BoxError),
 }
 

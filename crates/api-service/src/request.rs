@@ -1,5 +1,6 @@
 //! What a request says, checked: the ids of its path, the page of a list, the members of its body.
 
+mod cursor;
 mod delivery_filter;
 mod fields;
 mod json;
@@ -10,9 +11,10 @@ mod registration;
 mod stats_query;
 
 pub(crate) use self::{
+    cursor::Cursors,
     fields::{Checked, Fields, event_type},
     json::{Members, Need, PATIENCE, members, read as read_body},
-    page::{DEFAULT_LIMIT, LONGEST_QUERY, List, MAX_LIMIT, Parameters, Query, cursor_after, cut},
+    page::{DEFAULT_LIMIT, LONGEST_QUERY, List, MAX_LIMIT, Parameters, Query, cut},
     path::Id,
     recovery::RecoveryRequest,
     registration::{Registration, change as read_change},

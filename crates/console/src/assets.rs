@@ -1,4 +1,5 @@
-//! The style sheet, the script and the icon. Their addresses change with their content, so browsers may keep them.
+//! The style sheet, the script and the icon. Their addresses change with their content, so browsers may keep them if this
+//! version of the console was asked for.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -21,4 +22,11 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 /// The address of an asset.
 pub(crate) fn address(name: &str) -> String {
     format!("/console/assets/{name}?v={}", *VERSION)
+}
+
+/// Returns true if the query string of an asset's address is of this version. While an upgrade replaces processes, pages of one
+/// version ask processes of the other for their assets.
+#[must_use]
+pub fn is_of_this_version(query: &str) -> bool {
+    query.strip_prefix("v=") == Some(&**VERSION)
 }

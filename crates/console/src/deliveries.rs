@@ -109,11 +109,11 @@ impl Deliveries {
 
     fn nothing(&self) -> &'static str {
         match (&self.next, self.query.cursor.is_empty()) {
-            (Some(_), _) => "Nothing matches in this part of the log. Older deliveries may.",
+            (Some(_), _) => "No delivery in this part of the log matches. Older ones may.",
             (None, false) => "This is the end of the log.",
             (None, true) if self.query.is_filtered() => "No delivery matches.",
             (None, true) => {
-                "No deliveries yet: they appear here as soon as an event comes that this webhook wants. A test is one too."
+                "No deliveries yet. A delivery appears here when an event of a subscribed type arrives, or when you send a test."
             }
         }
     }

@@ -80,7 +80,7 @@ impl DeliveryPage {
                     div { dt { "Delivery, which the receiver sees as " code { "X-Service-Webhook-Id" } } dd { code #delivery-id { (delivery.id) } " " (copy("delivery-id", "Copy", "Copy the delivery id")) } }
                     div { dt { "Event, as the upstream service gave it" } dd { a href=(Paths::find(&delivery.event.to_string())) { code #event-id { (delivery.event) } } " " (copy("event-id", "Copy", "Copy the event id")) } }
                 }
-                p.note { "The event's page shows what became of it for every webhook." }
+                p.note { "The event's page shows its outcome for every webhook." }
             }
         }
     }
@@ -98,9 +98,9 @@ impl DeliveryPage {
                     @if hidden > 0 { li { p.note { (hidden) " earlier attempts are left out" } } }
                     @for attempt in self.attempts.iter().skip(hidden) { (self.attempted(attempt)) }
                     @if let Some(at) = delivery.next_attempt_at {
-                        li.next { (step(&html! { "Next attempt " (due(at, now)) }, &html! { @if at > now { "at " (clock(at, now)) } @else { "It is due, and waits for its turn." } })) }
+                        li.next { (step(&html! { "Next attempt " (due(at, now)) }, &html! { @if at > now { "at " (clock(at, now)) } @else { "It is due, and queued." } })) }
                     } @else if delivery.state == DeliveryState::Pending && self.attempts.is_empty() {
-                        li.next { (step(&html! { "The first attempt is under way, or waits for its turn" }, &html! {})) }
+                        li.next { (step(&html! { "The first attempt is queued or running" }, &html! {})) }
                     }
                 }
             }
@@ -152,7 +152,7 @@ impl DeliveryPage {
                     "POST " (url.as_deref().unwrap_or("(the webhook's URL)")) "\n"
                     @for (name, value) in self.headers() { b { (name) } ": " (value) "\n" }
                 }
-                p.note { "Each attempt is signed anew: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept." }
+                p.note { "Each attempt has its own signature: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept." }
                 @if is_cut { p.note { "The body has " (self.body.len()) " bytes; this is its beginning." } }
                 @if let Some(json) = self.pretty().filter(|_| !is_cut) {
                     pre #body tabindex="0" { (json) }
@@ -160,12 +160,12 @@ impl DeliveryPage {
                 } @else {
                     pre.raw tabindex="0" { (raw) }
                 }
-                details { summary { "As curl, without a signature" } pre #curl tabindex="0" { (visible(&self.curl())) } }
+                details { summary { "As a curl command, without a signature" } pre #curl tabindex="0" { (visible(&self.curl())) } }
             }
         }
     }
 
-    /// The whole body with a line for each member, unless that is long: what is nested deep grows a lot.
+    /// The whole body with a line for each member, unless that is long or nested deep.
     fn pretty(&self) -> Option<String> {
         let json = indented(Some(&*self.body).filter(|body| body.len() <= SHOWN)?)?;
         let (json, is_cut) = shown(&json, PRETTY);
@@ -209,17 +209,17 @@ fn took(attempt: &Attempt) -> String {
 fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
     html! {
         @match delivery.state {
-            DeliveryState::Succeeded => "The receiver has it.",
-            DeliveryState::Pending if delivery.attempts > 0 => "It is being sent again; this page follows it.",
-            DeliveryState::Pending => "It waits for its first attempt.",
+            DeliveryState::Succeeded => "The receiver accepted the delivery.",
+            DeliveryState::Pending if delivery.attempts > 0 => "The delivery is being sent again. This page updates automatically.",
+            DeliveryState::Pending => "The delivery is queued for its first attempt.",
             DeliveryState::Retrying => {
-                "It failed and will be tried again"
+                "The last attempt failed, and the delivery will be retried"
                 @if let Some(at) = delivery.next_attempt_at { ", " (due(at, frame.now)) }
                 "."
             }
-            DeliveryState::Dropped => "Every attempt failed, so it was given up. Mend the receiver, then send it again.",
-            DeliveryState::Cancelled => "It was cancelled before it succeeded: an administrator cancelled what waited, or deleted the webhook.",
-            DeliveryState::Skipped => "The webhook was paused when the event came, so nothing was sent. You can send it now.",
+            DeliveryState::Dropped => "Every attempt failed, and the delivery was dropped. Fix the receiver, then send the delivery again.",
+            DeliveryState::Cancelled => "The delivery was cancelled before it succeeded: an administrator cancelled the waiting deliveries, or deleted the webhook.",
+            DeliveryState::Skipped => "The webhook was paused when the event arrived, so nothing was sent. You can send the delivery now.",
         }
     }
 }
@@ -271,13 +271,15 @@ mod tests {
 
     #[test]
     fn the_largest_page_is_at_most_100_kb() {
-        let deep = format!("{}{}1{}", "[".repeat(126), "1,".repeat(2_800), "]".repeat(126));
+        let deep = format!("{}{}1{}", "[".repeat(60), "1,".repeat(2_800), "]".repeat(60));
+        let nested = format!("{{\"a\":{}{}}}", "[".repeat(5_850), "]".repeat(5_850));
         for body in [
             &*format!("[{}\"\"]", "\"\",".repeat(1_990)),
             &"\"".repeat(262_144),
             &"\u{1}".repeat(262_144),
             &format!("\"{}\"", "\u{61c}".repeat(2_900)),
             &deep,
+            &nested,
         ] {
             for answer in [&(0..=255).cycle().take(1024).collect::<Vec<u8>>()[..], &[b'"'; 1024], &[0xff; 1024]] {
                 let page = rendered(&page(body, (1..=200).map(|number| attempt(number, answer)).collect()));
@@ -289,6 +291,15 @@ mod tests {
             page.contains("188 earlier attempts are left out") && page.contains("Attempt 200: <bdi>500 Internal"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn a_body_nested_deeper_than_64_is_shown_as_it_was_sent() {
+        let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        let indented = "<pre id=\"body\"";
+        assert!(rendered(&page(&nested(64), vec![])).contains(indented));
+        let raw = rendered(&page(&nested(65), vec![]));
+        assert!(!raw.contains(indented) && raw.contains(&format!("<pre class=\"raw\" tabindex=\"0\">{}<", nested(65))));
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub(crate) const fn words(class: OutcomeClass) -> &'static str {
         OutcomeClass::Dns => "The host name could not be resolved",
         OutcomeClass::Tls => "TLS failed: certificate, name or version",
         OutcomeClass::RefusedAddress => "The address is not allowed",
-        OutcomeClass::Protocol => "The answer was not HTTP, or broke off",
+        OutcomeClass::Protocol => "The response was not HTTP, or was incomplete",
     }
 }
 
@@ -101,23 +101,21 @@ const fn remedy(class: OutcomeClass) -> &'static str {
     match class {
         OutcomeClass::Success => "",
         OutcomeClass::Status => {
-            "Open a failed delivery below: it shows the status and the beginning of the answer. The receiver's own log tells the rest."
+            "Open a failed delivery below: it shows the status and the beginning of the response. The receiver's own log shows the cause."
         }
         OutcomeClass::Timeout => {
-            "The receiver should store the event, answer at once with 2xx, and do its work afterwards."
+            "The receiver should store the event, respond immediately with 2xx, and process the event afterwards."
         }
         OutcomeClass::Connect => {
-            "Is the receiver running, is the port right, and does its firewall let this service in?"
+            "Check that the receiver is running, that the port is right, and that its firewall accepts this service."
         }
         OutcomeClass::Dns => "Check the host name in the URL, and its records in the DNS.",
         OutcomeClass::Tls => {
-            "Renew or mend the receiver's certificate: for this host name, not expired, with its whole chain."
+            "Renew or fix the receiver's certificate: it must name this host, not be expired, and be sent with its whole chain."
         }
-        OutcomeClass::RefusedAddress => {
-            "The URL leads into a network that is not public. Use one that the internet can reach."
-        }
+        OutcomeClass::RefusedAddress => "The URL leads into a private network. Use a URL that the internet can reach.",
         OutcomeClass::Protocol => {
-            "Check that HTTPS is spoken at this port, and what stands between: a proxy or a load balancer."
+            "Check that the receiver speaks HTTPS on this port, and check the proxies and load balancers before it."
         }
     }
 }

@@ -50,7 +50,7 @@ impl Find<'_> {
             }
             @match &self.found {
                 Found::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too." },
-                Found::NoId => p.fault role="alert" { "This is no id. Ids look like 0192f0c1-0000-7000-8000-0000000000ab: 32 digits and letters from a to f, in five groups." },
+                Found::NoId => p.fault role="alert" { "This is not an id. An id looks like 0192f0c1-0000-7000-8000-0000000000ab: 32 digits and letters from a to f, in five groups." },
                 Found::Unknown(why) => (unknown(why)),
                 Found::Events(id, found) => (self.events(*id, found, frame)),
             }
@@ -81,7 +81,7 @@ impl Find<'_> {
                     div { dt { "Received" } dd { (full(event.received_at)) } }
                 }
                 table.log.outcomes {
-                    thead { tr { th { "Webhook" } th { "What became of it" } th.number { "Attempts" } th { "Next attempt" } } }
+                    thead { tr { th { "Webhook" } th { "Outcome" } th.number { "Attempts" } th { "Next attempt" } } }
                     tbody { @for at in webhooks.into_iter().take(most) { (self.at_webhook(at, frame)) } }
                 }
                 @if hidden > 0 { p.note { (number(hidden as u64)) " more of your webhooks, deleted ones included, are left out." } }
@@ -111,7 +111,7 @@ fn unknown(why: &str) -> Markup {
     let (what, reasons) = why.split_once(": ").unwrap_or((why, ""));
     html! {
         section {
-            h2 { "Nothing is known of it" }
+            h2 { "Nothing found" }
             p { (sentence(what)) @if !reasons.is_empty() { " One of these is the reason:" } }
             @if !reasons.is_empty() { ul.steps { @for reason in reasons.split("; or ") { li { (sentence(reason)) } } } }
         }

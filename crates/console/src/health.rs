@@ -94,9 +94,9 @@ pub(crate) fn words(webhook: &Webhook, now: OffsetDateTime) -> Markup {
     html! {
         span.first { (sentence(webhook, now)) }
         @if let Some(more) = consequences(webhook, now) { " " span.more { (more) } }
-        @if webhook.backlog.is_cancelling { " " span.more { "What waited is being cancelled." } }
+        @if webhook.backlog.is_cancelling { " " span.more { "Waiting deliveries are being cancelled." } }
         @else if webhook.backlog.is_queued && webhook.is_active {
-            " " span.more { "Deliveries are queued: the receiver does not answer in time. They are sent by themselves." }
+            " " span.more { "Deliveries are queued: the receiver does not answer in time. The service sends them automatically." }
         }
     }
 }
@@ -114,11 +114,11 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
         }
         (Health::Paused, _) => html! { strong { "Paused" } ": nothing is sent." },
         (Health::Untried, _) if webhook.backlog.waiting > 0 => {
-            html! { strong { "New" } ": nothing has been tried yet." }
+            html! { strong { "New" } ": no delivery has been attempted yet." }
         }
-        (Health::Untried, _) => html! { strong { "New" } ": no event has come yet." },
+        (Health::Untried, _) => html! { strong { "New" } ": no event has arrived yet." },
         (Health::Recoverable, Some(at)) => last_success("Works again", at),
-        (Health::Recoverable, None) => html! { "Nothing has arrived yet." },
+        (Health::Recoverable, None) => html! { "No delivery has succeeded yet." },
         (Health::Well, at) => html! { "All well" @if let Some(at) = at { ", last success " (relative(at, now)) } "." },
     }
 }
@@ -228,7 +228,7 @@ pub(crate) mod tests {
             ),
             (gaps, "Works again, last success 12 s ago. 1 dropped and 2 skipped can be recovered."),
             (paused, "Paused: nothing is sent."),
-            (new, "New: no event has come yet."),
+            (new, "New: no event has arrived yet."),
         ] {
             assert_eq!(plain(&webhook), words);
         }

@@ -39,14 +39,14 @@ impl History {
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             section {
-                h2 { "Who did what" }
+                h2 { "Changes by administrators" }
                 @if self.entries.is_empty() { p.nothing { "Nothing." } }
                 ol.entries { @for entry in &self.entries { (acted(entry, self.webhook.id(), frame)) } }
                 (older("cursor", self.next.as_deref()))
             }
             section {
                 h2 { "Notices" }
-                p.note { "What your administrators were told about this webhook." }
+                p.note { "Notices that your administrators received about this webhook." }
                 @if self.told.notices.is_empty() { p.nothing { "None." } }
                 ol.entries { @for notice in &self.told.notices { (told(notice, frame)) } }
                 (older("notices", self.told.next.as_deref()))
@@ -97,7 +97,7 @@ fn action(entry: &HistoryEntry) -> &str {
         "tested" => "sent a test",
         "resent" => "sent a delivery again",
         "recovered" => "began a recovery",
-        "cancelled" => "cancelled what waited",
+        "cancelled" => "cancelled waiting deliveries",
         other => other,
     }
 }

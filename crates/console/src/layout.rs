@@ -31,7 +31,7 @@ pub enum Done {
     Activated,
     /// The webhook was deleted.
     Deleted,
-    /// What waited is being cancelled.
+    /// Waiting deliveries are being cancelled.
     Cancelled,
     /// A test is under way.
     Tested,
@@ -81,17 +81,17 @@ impl Done {
     const fn message(self) -> &'static str {
         match self {
             Self::Changed => "Saved. The next attempt of every delivery uses the new settings.",
-            Self::Paused => "Paused. What waits is kept; events that come now are skipped and can be recovered.",
-            Self::Activated => "Active again. What waited is being sent, at a limited rate.",
-            Self::Deleted => "Deleted. What waited is cancelled.",
-            Self::Cancelled => "What waited until now is being cancelled.",
-            Self::Tested => "A test is on its way.",
+            Self::Paused => "Paused. Waiting deliveries are kept. New events are skipped and can be recovered.",
+            Self::Activated => "Active again. Waiting deliveries are being sent, at a limited rate.",
+            Self::Deleted => "Deleted. Waiting deliveries are cancelled.",
+            Self::Cancelled => "The deliveries that were waiting are being cancelled.",
+            Self::Tested => "The test is being sent.",
             Self::Resent => "The delivery is being sent again.",
             Self::Registered => {
-                "This webhook was registered before by the same form. Its secret was shown then, and cannot be shown again. If you did not see it, delete this webhook and register it anew."
+                "This form has already registered this webhook, and its secret cannot be shown again. If you did not see the secret, delete this webhook and register it again."
             }
             Self::Another => {
-                "This recovery was under way already. Yours was not begun: wait until this one is done, then count again."
+                "This recovery is already running, so yours did not begin. Wait until it has finished, then count again."
             }
         }
     }
@@ -128,7 +128,7 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
             a href="/api/v1/docs/" { "API reference" }
         }
         div.toasts role="status" {
-            p.stale #stale hidden { "The connection to the service is lost. What you see is from " span {} ". It is tried again by itself." }
+            p.stale #stale hidden { "The connection to the service is lost. This page is from " span {} ". The console reconnects automatically." }
             p.stale #ended hidden { "Your session has ended. " a href="" { "Log in again" } }
         }
     };

@@ -23,7 +23,7 @@ mod times;
 mod webhook;
 mod webhooks;
 
-pub use assets::{ICON, SCRIPT, STYLE};
+pub use assets::{ICON, SCRIPT, STYLE, is_of_this_version};
 pub use chart::Bar;
 pub use deliveries::Deliveries;
 pub use delivery::DeliveryPage;

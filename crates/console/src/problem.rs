@@ -40,18 +40,18 @@ impl Problem<'_> {
         let content = html! {
             h1 { (self.title) }
             p #problem {
-                @if self.way_out == WayOut::LogIn { "Your session has ended, and nothing was changed. Log in again, then repeat what you did." }
+                @if self.way_out == WayOut::LogIn { "Your session has ended, and nothing was changed. Log in again, then repeat the action." }
                 @else { (sentence(self.detail)) @if !self.advice.is_empty() { " " (self.advice) } }
             }
             p {
                 @match self.way_out {
                     WayOut::LogIn => a.button.primary href=(Paths::HOME) { "Log in" },
-                    WayOut::OtherUser => a.button.primary href=(Paths::LOG_IN) { "Log in as somebody else" },
+                    WayOut::OtherUser => a.button.primary href=(Paths::LOG_IN) { "Log in as another user" },
                     WayOut::Webhook(id) => a.button.primary href=(Paths::webhook(id)) { "To the webhook" },
                     WayOut::Webhooks => a.button.primary href=(Paths::HOME) { "To the webhooks" },
                 }
             }
-            p.hint { "If you report this, name the request: " code { (self.request_id) } }
+            p.hint { "If you report this, include the request id: " code { (self.request_id) } }
         };
         layout::bare(self.title, &content)
     }

@@ -39,16 +39,16 @@ impl RecoverForm {
         let content = html! {
             @if let Some(running) = &self.running { (under_way(webhook, running)) }
             section {
-                h2 { "Send again what was lost" }
-                p { "Deliveries that were dropped, or skipped during a pause, are sent once more: at a limited rate, and each is retried as usual. Nothing is sent before you have seen how many there are." }
-                @if webhook.is_active && webhook.failure_count > 0 { p.banner.warn { strong { "It is failing at the moment." } " What you send again will probably fail too, unless a test has succeeded since: fix the receiver and send a test before you recover." } }
+                h2 { "Recover lost deliveries" }
+                p { "Dropped deliveries, and those skipped during a pause, are sent again, at a limited rate, and retried as usual. First count them: nothing is sent before you confirm." }
+                @if webhook.is_active && webhook.failure_count > 0 { p.banner.warn { strong { "The webhook is failing at the moment." } " Recovered deliveries will probably fail too: fix the receiver and send a test before you recover." } }
                 form.stack method="get" action=(Paths::of_webhook(webhook.id, "recover")) data-outdates="counted" {
                     div.pair {
                         (self.time("since", "Events from (UTC)", &since))
                         (self.time("until", "Until (UTC), may be empty", &self.until))
                     }
                     fieldset.field aria-describedby="states-fault" {
-                        legend { "What" }
+                        legend { "Deliveries" }
                         label.check { input type="checkbox" name="states" value="dropped" checked[is(Recoverable::Dropped)]; "Dropped: every attempt failed" }
                         label.check { input type="checkbox" name="states" value="skipped" checked[is(Recoverable::Skipped)]; "Skipped: the webhook was paused" }
                         (self.fault("states"))
@@ -90,7 +90,7 @@ impl RecoverForm {
         let states: Vec<_> = self.states.iter().map(|state| state.as_str()).collect();
         let spaced = |time: &str| time.replace('T', " ");
         let until = if self.until.is_empty() { String::new() } else { format!(" until {}", spaced(&self.until)) };
-        format!("what was {}, of events from {}{until} UTC", states.join(" or "), spaced(&self.since))
+        format!("{} deliveries of events from {}{until} UTC", states.join(" or "), spaced(&self.since))
     }
 
     fn confirmation(&self, frame: &Frame) -> Markup {
@@ -101,7 +101,7 @@ impl RecoverForm {
         html! {
             div.result #counted role="status" {
                 @if shown == 0 {
-                    p { strong { "There are none." } " Nothing was lost in this time." }
+                    p { strong { "None found." } " No delivery was lost in this time." }
                 } @else {
                     p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } ": " (self.asked()) "." }
                     @if !self.webhook.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }
@@ -121,7 +121,7 @@ impl RecoverForm {
 fn under_way(webhook: &Webhook, running: &Recovery) -> Markup {
     html! {
         p.banner.idle {
-            strong { "A recovery is under way" } ": " (number(u64::try_from(running.resent).unwrap_or_default())) " sent so far. "
+            strong { "A recovery is running" } ": " (number(u64::try_from(running.resent).unwrap_or_default())) " sent so far. "
             a href=(Paths::recovery(webhook.id, running.id)) { "See its progress" }
         }
     }
@@ -160,7 +160,7 @@ impl Progress {
                     div { dt { "What was" } dd { (recovery.states.join(" or ")) } }
                     div { dt { "Begun" } dd { (full(recovery.created_at)) } }
                 }
-                @if recovery.finished_at.is_none() { p.note { "You may leave this page: it goes on by itself." } }
+                @if recovery.finished_at.is_none() { p.note { "You may leave this page: the recovery continues." } }
             }
             p { a.button href={ (Paths::webhook(self.webhook.id())) "#log" } { "See the log" } }
         };

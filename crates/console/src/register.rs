@@ -46,16 +46,16 @@ impl Registered<'_> {
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             h1 { (foreign(&self.webhook.name)) " is registered" }
-            p.note { "Three steps, and it is in use." }
+            p.note { "Three steps remain." }
             section.secret {
                 h2 { "1. Keep the signing secret" }
-                p { "Your receiver needs it to know that a request comes from this service and was not altered. " strong { "It is shown only now." } " If you lose it, register the webhook anew." }
+                p { "Your receiver needs it to know that a request comes from this service and was not altered. " strong { "It is shown only now." } " If you lose it, register the webhook again." }
                 p.row { code #secret { (self.secret) } (copy("secret", "Copy", "Copy the secret")) }
                 p.note { "Never put it into a page, an app or a repository. It holds two keys: " code { "X-Service-Signature" } " is made with the whole text as its key, the headers of Standard Webhooks with the 48 bytes that follow " code { "whsec_" } " in base64." }
             }
             section {
-                h2 { "2. Verify what you receive" }
-                p { "Take one of these programs, or its function that verifies. Each checks the signature and its age, and takes each delivery once." }
+                h2 { "2. Verify each request" }
+                p { "Use one of these programs, or its verification function. Each checks the signature and its age, and processes each delivery once." }
                 @for (language, code) in self.receivers {
                     details { summary { (language) } pre tabindex="0" { (code) } }
                 }

@@ -31,7 +31,7 @@ impl Settings {
         let webhook = &self.webhook;
         let content = html! {
             section {
-                h2 { "What is sent, and where" }
+                h2 { "Name, URL and events" }
                 form.stack method="post" action=(Paths::of_webhook(webhook.id, "settings")) {
                     (token(frame))
                     input type="hidden" name="shown_name" value=(self.shown.name);
@@ -61,7 +61,7 @@ impl Settings {
     fn waiting(&self) -> Option<String> {
         let waiting = self.webhook.backlog.waiting;
         let verb = if waiting == 1 { "is" } else { "are" };
-        let words = bounded(waiting, Backlog::MOST, "delivery that waits", "deliveries that wait");
+        let words = bounded(waiting, Backlog::MOST, "waiting delivery", "waiting deliveries");
         (waiting > 0).then(|| format!("{words} {verb}"))
     }
 
@@ -74,7 +74,7 @@ impl Settings {
                     div { h2 { "Pause" } p { "Nothing is sent while it is paused." @if let Some(waiting) = waiting { " " (waiting) " kept for later." } " New events are skipped; you can recover them afterwards." } }
                     (button(frame, &Paths::of_webhook(id, "pause"), "Pause", ""))
                 } @else {
-                    div { h2 { "Activate" } p { "It is paused." @if let Some(waiting) = waiting { " When you activate it, " (waiting) " sent." } @else { " When you activate it, new events are sent." } " What was skipped stays skipped until you recover it." } }
+                    div { h2 { "Activate" } p { "It is paused." @if let Some(waiting) = waiting { " When you activate it, " (waiting) " sent." } @else { " When you activate it, new events are sent." } " Skipped events stay skipped until you recover them." } }
                     (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
                 }
             }
@@ -83,14 +83,15 @@ impl Settings {
 
     fn cancel(&self, frame: &Frame) -> Markup {
         let waiting = self.waiting();
-        let confirm = if self.webhook.backlog.waiting == 0 { "Yes, cancel what waits" } else { "Yes, cancel them" };
+        let confirm =
+            if self.webhook.backlog.waiting == 0 { "Yes, cancel waiting deliveries" } else { "Yes, cancel them" };
         html! {
             section.act {
-                div { h2 { "Cancel what waits" } p { @if let Some(waiting) = &waiting { (waiting) " cancelled, with what has not been tried yet." } @else { "No retry waits at the moment. What has not been tried yet is cancelled." } " Each can be sent again from the log. What comes later is delivered as usual." } }
+                div { h2 { "Cancel waiting deliveries" } p { @if let Some(waiting) = &waiting { (waiting) " cancelled, and so are deliveries that have not been attempted yet." } @else { "No retry is waiting at the moment. Deliveries that have not been attempted yet are cancelled." } " Each can be sent again from the log. Later events are delivered as usual." } }
                 @if self.webhook.backlog.is_cancelling {
-                    p.note { "This is being done." }
+                    p.note { "Waiting deliveries are being cancelled." }
                 } @else {
-                    (confirmed(frame, &Paths::of_webhook(self.webhook.id, "cancel"), confirm, "Cancel what waits"))
+                    (confirmed(frame, &Paths::of_webhook(self.webhook.id, "cancel"), confirm, "Cancel waiting deliveries"))
                 }
             }
         }
@@ -99,8 +100,8 @@ impl Settings {
     fn delete(&self, frame: &Frame) -> Markup {
         html! {
             section.act {
-                div { h2 { "Delete" } p { "This cannot be undone. Nothing is sent any more" @if let Some(waiting) = self.waiting() { ", " (waiting) " cancelled" } ", and the signing secret is of no use. The log can be read for " (self.kept_days) " days." } }
-                (confirmed(frame, &Paths::of_webhook(self.webhook.id, "delete"), "Yes, delete this webhook for good", "Delete"))
+                div { h2 { "Delete" } p { "This cannot be undone. Nothing more is sent" @if let Some(waiting) = self.waiting() { ", " (waiting) " cancelled" } ", and the signing secret becomes invalid. The log can be read for " (self.kept_days) " days." } }
+                (confirmed(frame, &Paths::of_webhook(self.webhook.id, "delete"), "Yes, delete this webhook permanently", "Delete"))
             }
         }
     }

@@ -101,7 +101,7 @@ impl WebhookFrame {
             Self::Live(webhook) => live(webhook, frame),
             Self::Deleted(_) => html! {
                 div.title { h1 { "Deleted webhook" } }
-                p.banner.idle { "It sends nothing any more. Its log and its history can be read until they expire." }
+                p.banner.idle { "Nothing more is sent. Its log and its history can be read until they expire." }
             },
         }
     }
@@ -150,19 +150,19 @@ fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
     html! {
         @match Health::of(webhook) {
             Health::Failing => {
-                p.next { "Mend the receiver; what waits is then sent by itself." }
-                @if backlog.waiting > 0 { p.links { a href=(log("retrying")) { "See what is retried" } } }
+                p.next { "Fix the receiver. The service then sends the waiting deliveries automatically." }
+                @if backlog.waiting > 0 { p.links { a href=(log("retrying")) { "See retried deliveries" } } }
             }
             Health::Dropping => {
-                p.next { "Fix the receiver and send a test. Waiting deliveries are then sent by themselves. Recover the dropped ones once the test has succeeded: only a delivery of an event ends the failure." }
+                p.next { "Fix the receiver and send a test. The service then sends the waiting deliveries automatically. Recover the dropped ones once the test has succeeded: only a delivery of an event ends the failure." }
                 p.links {
                     a href=(log("dropped")) { "See dropped deliveries" } " " (recover)
-                    @if backlog.waiting > 0 { " " a href=(log("retrying")) { "See what is retried" } }
+                    @if backlog.waiting > 0 { " " a href=(log("retrying")) { "See retried deliveries" } }
                 }
             }
             Health::Recoverable => p.links { (recover) },
             Health::Paused if is_lost && done.is_none() => {
-                p.next { "Activate it before you recover what was lost: a paused webhook sends nothing." }
+                p.next { "Activate the webhook before you recover lost deliveries: a paused webhook sends nothing." }
                 p.links { (recover) }
             }
             Health::Untried if backlog.waiting == 0 => p.next { "Send a test to see how the receiver answers." },

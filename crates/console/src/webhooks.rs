@@ -71,9 +71,9 @@ impl Webhooks {
 
     const fn nothing(&self) -> &'static str {
         match (self.search.is_empty(), self.health.is_empty()) {
-            (true, _) => "There is none of these at the moment.",
-            (false, true) => "No webhook has this in its name or URL.",
-            (false, false) => "None of these has this in its name or URL.",
+            (true, _) => "No webhook is in this state at the moment.",
+            (false, true) => "No webhook matches this name or URL.",
+            (false, false) => "No webhook in this state matches this name or URL.",
         }
     }
 
@@ -155,11 +155,11 @@ fn empty() -> Markup {
     html! {
         div.empty {
             h1 { "No webhooks yet" }
-            p { "A webhook sends what happens in your account, such as a closed quote or a completed stock receipt, to a system of your choice within seconds: as a signed HTTPS request." }
+            p { "A webhook sends your account's events, such as a closed quote or a completed stock receipt, to a system of your choice within seconds: as a signed HTTPS request." }
             ol.steps {
-                li { strong { "Register" } " a URL of that system that takes POST requests, and choose its events." }
-                li { strong { "Verify" } " what arrives, with the signing secret and code in five languages." }
-                li { strong { "Test" } " it with a sample, and watch here how it fares." }
+                li { strong { "Register" } " a URL of that system that accepts POST requests, and choose its events." }
+                li { strong { "Verify" } " each request, with the signing secret and code in five languages." }
+                li { strong { "Test" } " it with a sample, and see here whether deliveries succeed." }
             }
             p { a.button.primary href="/console/register/" { "Register the first webhook" } }
         }

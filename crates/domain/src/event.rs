@@ -56,6 +56,17 @@ pub enum Rejection {
         /// What is accepted.
         period: AcceptedPeriod,
     },
+    /// It was published with a routing key that is no event type.
+    #[error("the routing key {key:?} is unknown: the event belongs under {right}")]
+    UnknownKey {
+        /// The routing key as published.
+        key: String,
+        /// The right one.
+        right: EventType,
+    },
+    /// Its processing panicked.
+    #[error("its processing panicked: the log of event-ingest shows where")]
+    Panicked,
 }
 
 /// When an event may have fired to be accepted: within retention, and at most a day ahead.
@@ -109,6 +120,8 @@ impl Rejection {
             Self::Invalid { .. } => "invalid_member",
             Self::TooLarge { .. } => "data_too_large",
             Self::OutOfRange { .. } => "timestamp_out_of_range",
+            Self::UnknownKey { .. } => "unknown_routing_key",
+            Self::Panicked => "panicked",
         }
     }
 }
@@ -132,6 +145,14 @@ struct Wire<'m> {
 }
 
 impl<'m> Event<'m> {
+    /// The type of the event that a message holds, usable or not.
+    #[must_use]
+    pub fn type_of(message: &'m [u8]) -> Option<EventType> {
+        let message = message.strip_prefix(BYTE_ORDER_MARK).unwrap_or(message);
+        let Wire { event_type, .. } = serde_json::from_slice(message).ok()?;
+        member("event_type", event_type).ok()
+    }
+
     /// Reads a message. `data_limit` is in bytes.
     ///
     /// # Errors
@@ -203,6 +224,24 @@ mod tests {
         let event = Event::parse(GOOD.as_bytes(), 1000).unwrap();
         assert_eq!(event.event_type, EventType::QuoteClosed);
         assert_eq!(event.data.get(), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_used_may_have_a_type() {
+        for (message, found) in [
+            (GOOD, Some(EventType::QuoteClosed)),
+            (r#"{"event_type":"quote.cancelled","data":7}"#, Some(EventType::QuoteCancelled)),
+            (r#"{"event_type":"invoice.paid"}"#, None),
+            (r#"{"invoice":1}"#, None),
+            ("no JSON", None),
+            ("", None),
+        ] {
+            assert_eq!(Event::type_of(message.as_bytes()), found, "{message}");
+        }
+        let unknown = Rejection::UnknownKey { key: "quote.close".to_owned(), right: EventType::QuoteClosed };
+        assert_eq!(unknown.reason(), "unknown_routing_key");
+        let said = r#"the routing key "quote.close" is unknown: the event belongs under quote.closed"#;
+        assert_eq!(unknown.to_string(), said);
     }
 
     #[test]

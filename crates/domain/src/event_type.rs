@@ -47,6 +47,16 @@ impl EventType {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
+
+    /// The type that a misspelt routing key means: a name but for case, blanks and a suffix, or the beginning of a name up
+    /// to its second word. An empty key means any type.
+    #[must_use]
+    pub fn of_misspelt(routing_key: &str) -> Option<Self> {
+        let key: String = routing_key.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
+        let is_begun = |name: &str| name.starts_with(&key) && (key.is_empty() || key.contains('.'));
+        let has_suffix = Self::ALL.into_iter().find(|event_type| key.starts_with(event_type.as_str()));
+        has_suffix.or_else(|| Self::ALL.into_iter().find(|event_type| is_begun(event_type.as_str())))
+    }
 }
 
 /// A name that is not an event type.
@@ -83,6 +93,24 @@ mod tests {
         for known in EventType::ALL {
             assert_eq!(known.as_str().parse(), Ok(known));
             assert!(error.to_string().contains(known.as_str()));
+        }
+    }
+
+    #[test]
+    fn a_misspelt_routing_key_differs_by_case_blanks_or_a_suffix() {
+        let closed = Some(EventType::QuoteClosed);
+        for key in
+            ["quote.close", "Quote.Closed", "quote.closed.v2", "QUOTE.CLOSED ", " quote. closed", "quote.closed\n", ""]
+        {
+            assert_eq!(EventType::of_misspelt(key), closed, "{key:?}");
+        }
+        assert_eq!(
+            EventType::of_misspelt("delivery_note.Marked_Delivered_2"),
+            Some(EventType::DeliveryNoteMarkedDelivered)
+        );
+        assert_eq!(EventType::of_misspelt("quote.cancel"), Some(EventType::QuoteCancelled));
+        for other in ["invoice.paid", "quote", "quotes.closed", "quote.reopened", "audit.quote.closed", "#", "a.b"] {
+            assert_eq!(EventType::of_misspelt(other), None, "{other:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{DeliveryId, TenantId, WebhookId, time_text};
+use crate::{DeliveryId, TenantId, WebhookId, time_text, visible};
 
 /// What a notice is about; also its routing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
@@ -93,7 +93,7 @@ impl Notice {
         details: Value,
     ) -> Self {
         let details = shown(notice_type, webhook_id, details);
-        let summary = summary(notice_type, &webhook_name, &details);
+        let summary = visible(&summary(notice_type, &webhook_name, &details));
         let notice_type = notice_type.as_str();
         Self { notice_id, notice_type, created_at, tenant_id, webhook_id, webhook_name, summary, details }
     }
@@ -245,6 +245,12 @@ mod tests {
         ] {
             assert_eq!(notice(notice_type, details).summary, words);
         }
+    }
+
+    #[test]
+    fn a_summary_shows_what_is_hidden_in_the_texts_of_others() {
+        let summary = notice(NoticeType::Paused, notice_by("ad\u{202e}nim\u{200b}", &[])).summary;
+        assert_eq!(summary, "ad⟨U+202E⟩nim⟨U+200B⟩ paused the webhook \"orders\".");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub enum DeliveryState {
     Succeeded,
     /// Every attempt of the schedule failed.
     Dropped,
-    /// The webhook was deleted while the delivery waited, or its administrator cancelled what waited.
+    /// The webhook was deleted while the delivery waited, or its administrator cancelled waiting deliveries.
     Cancelled,
     /// The webhook was paused when the event came. There is no job.
     Skipped,

@@ -2,8 +2,14 @@
 
 use serde::de::IgnoredAny;
 
-/// Replaces control characters, but line breaks and tabs, by their pictures, and characters that turn the direction of
-/// writing or have no width by their code points. Joiners stay: scripts and emoji need them.
+/// The maximum nesting of JSON that is indented.
+const MAX_DEPTH: usize = 64;
+/// The maximum size of indented JSON: a multiple of its size as it came, and this many bytes.
+const MAX_GROWTH: usize = 8;
+const SMALL: usize = 16 * 1024;
+
+/// Replaces control characters, but line breaks and tabs, by their pictures, and [hidden](is_hidden) characters by their code
+/// points.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -14,10 +20,27 @@ pub fn visible(text: &str) -> String {
             '\0'..='\u{1f}' => shown.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}')),
             '\u{7f}' => shown.push('\u{2421}'),
             '\u{80}'..='\u{9f}' => shown.push('\u{fffd}'),
-            '\u{ad}'
+            c if is_hidden(c) => shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c))),
+            _ => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Returns true if a character has no width, or turns the direction of writing: Unicode's `Default_Ignorable_Code_Point`, separators
+/// of lines and paragraphs, and marks of annotations. Joiners and variation selectors are not among them: scripts and emoji
+/// need them. The tags of the flags of England, Scotland and Wales are: they can spell any text that nobody sees.
+#[must_use]
+pub const fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{34f}'
             | '\u{61c}'
             | '\u{115f}'
             | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
             | '\u{180e}'
             | '\u{200b}'
             | '\u{200e}'
@@ -27,21 +50,33 @@ pub fn visible(text: &str) -> String {
             | '\u{3164}'
             | '\u{feff}'
             | '\u{ffa0}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}' => {
-                shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c)));
-            }
-            _ => shown.push(c),
-        }
-    }
-    shown
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e00ff}'
+            | '\u{e01f0}'..='\u{e0fff}'
+    )
 }
 
-/// JSON with a line for each member and element. Every value keeps its digits and escapes. `None` for what is no JSON,
-/// or is nested more than 127 deep.
+/// Returns true if nothing of a text is visible.
+#[must_use]
+pub fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| {
+        let is_joiner = matches!(
+            c,
+            '\u{180b}'..='\u{180f}' | '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}'
+        );
+        c.is_whitespace() || c.is_control() || is_hidden(c) || is_joiner
+    })
+}
+
+/// Puts each member and element of JSON on a line of its own. Every value keeps its digits and escapes. `None` for text that
+/// is not JSON, is nested more than 64 deep, or would grow to more than eight times its size and 16 KiB: show it as it came.
 #[must_use]
 pub fn indented(json: &str) -> Option<String> {
+    // Not recursive, and so without a limit of depth.
     serde_json::from_str::<IgnoredAny>(json).ok()?;
+    let most = json.len().saturating_mul(MAX_GROWTH).saturating_add(SMALL);
     let mut shown = String::with_capacity(json.len() * 2);
     let (mut depth, mut in_string) = (0, false);
     let mut rest = json.chars().peekable();
@@ -58,6 +93,9 @@ pub fn indented(json: &str) -> Option<String> {
             }
             _ if in_string => shown.push(c),
             '{' | '[' => {
+                if depth == MAX_DEPTH {
+                    return None;
+                }
                 shown.push(c);
                 while rest.next_if(char::is_ascii_whitespace).is_some() {}
                 if let Some(close) = rest.next_if(|c| matches!(c, '}' | ']')) {
@@ -79,6 +117,9 @@ pub fn indented(json: &str) -> Option<String> {
             ':' => shown.push_str(": "),
             c if c.is_ascii_whitespace() => {}
             c => shown.push(c),
+        }
+        if shown.len() > most {
+            return None;
         }
     }
     Some(shown)
@@ -108,12 +149,61 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_nobody_can_see_is_blank() {
+        let selectors = "\u{fe0f}\u{e0100}\u{180b}";
+        for blank in ["", " \u{a0}\u{2003}", "\n\u{85}", "\u{200c}\u{200d}", selectors, "\u{2800}", "\u{3164}\u{ad}"] {
+            assert!(is_blank(blank), "{blank:?}");
+        }
+        for seen in ["a", "\u{200b}a", "\u{2764}\u{fe0f}", "\u{915}\u{301}", "\u{301}"] {
+            assert!(!is_blank(seen), "{seen:?}");
+        }
+    }
+
+    #[test]
     fn numbers_and_escapes_stay_as_they_are() {
         let json = r#"{ "a" : 1.10,"b":[1e400 , "x,\"}\\" ],"c":{}, "d":[ ],"e":{"f":null}}"#;
         let shown = "{\n  \"a\": 1.10,\n  \"b\": [\n    1e400,\n    \"x,\\\"}\\\\\"\n  ],\n  \"c\": {},\n  \"d\": [],\n  \"e\": {\n    \"f\": null\n  }\n}";
         assert_eq!(indented(json).as_deref(), Some(shown));
         assert_eq!(indented(shown).as_deref(), Some(shown));
-        assert_eq!((indented("{"), indented(&"[".repeat(200))), (None, None));
+        for other in ["", "{", "[1,]", "{'a': 1}", "[1] 2", &"[".repeat(200)] {
+            assert_eq!(indented(other), None, "{other}");
+        }
+    }
+
+    fn nested(depth: usize, inner: &str) -> String {
+        format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth))
+    }
+
+    #[test]
+    fn json_nested_deeper_than_64_is_not_indented() {
+        assert_eq!(indented(&nested(64, "")).unwrap().lines().count(), 127);
+        assert_eq!(indented(&nested(64, "1")).unwrap().lines().count(), 129);
+        for deep in [nested(65, ""), nested(65, "1"), nested(5_850, ""), format!("{{\"a\":{}}}", nested(5_850, "1"))] {
+            assert_eq!(indented(&deep), None, "{}", deep.len());
+        }
+        assert_eq!(indented(&format!("{}1{}", "{\"a\":".repeat(65), "}".repeat(65))), None);
+        // Brackets in a string are no nesting.
+        let text = format!("[\n  \"{}\\\"{}\"\n]", "[".repeat(5_850), "{,:".repeat(100));
+        assert_eq!(indented(&text).as_deref(), Some(&*text));
+    }
+
+    #[test]
+    fn indented_json_is_at_most_eight_times_as_long_and_16_kib() {
+        let wide = |depth: usize, inner: &str, elements: usize| {
+            nested(depth, &format!("{}{inner}", format!("{inner},").repeat(elements)))
+        };
+        // Deep, with a line of 120 blanks for each element of one byte.
+        assert_eq!(indented(&wide(60, "1", 100_000)), None);
+        assert_eq!(indented(&wide(60, "[]", 100_000)), None);
+        for json in [
+            wide(60, "1", 50),
+            wide(6, "1", 100_000),
+            wide(40, "\"a long element of a list\"", 10_000),
+            wide(64, &format!("\"{}\"", "x".repeat(200)), 1_000),
+        ] {
+            let shown = indented(&json).unwrap();
+            assert!(shown.len() <= json.len() * 8 + 16 * 1024, "{} of {}", shown.len(), json.len());
+        }
     }
 
     proptest! {

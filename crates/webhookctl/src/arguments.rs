@@ -34,7 +34,7 @@ pub(crate) fn url(text: &str) -> Result<String, &'static str> {
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if ttl.is_zero() {
-        return Err("a session lasts longer than zero".to_owned());
+        return Err("a session must last longer than zero".to_owned());
     }
     expiry(ttl).map(|_| ttl).ok_or_else(|| "too long".to_owned())
 }

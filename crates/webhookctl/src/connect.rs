@@ -7,7 +7,7 @@ use service_kit::{
     connections::{self, SchemaTooOld},
 };
 
-use crate::{PROCESS, away};
+use crate::{PROCESS, away, output};
 
 /// The ledger, with a warning if the way to it is not encrypted. Nothing is connected yet.
 pub(crate) fn ledger(settings: &Settings) -> Result<Ledger, SettingsError> {
@@ -33,6 +33,6 @@ pub(crate) async fn require_schema(ledger: &Ledger) -> anyhow::Result<()> {
 
 fn warn(warning: Option<String>) {
     if let Some(warning) = warning {
-        eprintln!("{PROCESS}: warning: {warning}");
+        output::error(format_args!("{PROCESS}: warning: {warning}"));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usiz
     for deliveries in deliveries.chunks(BATCH) {
         away::database(ledger.jobs_unpark(deliveries).await)?;
     }
-    let moved = away::broker(broker.parked_move(&from, &to, Some(messages)).await)?;
+    let moved = away::broker(broker.parked_move(&from, |_| to.clone(), Some(messages)).await)?;
     output::line(format_args!("handed {moved} message(s) to the dispatchers again"))
 }
 
@@ -58,11 +58,12 @@ async fn parked(broker: &Broker, dead: &str, limit: Option<usize>) -> anyhow::Re
 /// A message that the broker moved by itself has the broker's reason instead of ours.
 fn lines(parked: &Parked) -> Vec<Value> {
     let header = |name: &str| parked.headers.get(name).cloned();
+    let moved = parked.moved.as_ref();
     let (name, body) = body::shown(&parked.body);
     let line = |job: Option<Job>| {
         json!({
-            "reason": header("x-dead-reason").or_else(|| header("x-first-death-reason")),
-            "detail": header("x-dead-detail"),
+            "reason": header("x-dead-reason").or_else(|| Some(moved?.reason.clone())),
+            "detail": header("x-dead-detail").or_else(|| Some(moved?.detail())),
             "delivery_id": job.map(|job| job.delivery.to_string()),
             "attempt": job.map(|job| job.attempt),
             name: body,

@@ -8,6 +8,8 @@ mod screen;
 
 use finding::Level;
 
+use crate::output;
+
 /// Looks at settings, database, broker and services, and says what is wrong and how to mend it. It changes nothing, and
 /// ends within 20 seconds whatever is away.
 ///
@@ -28,13 +30,12 @@ pub(crate) struct Arguments {
 }
 
 /// Returns whether nothing is wrong.
-pub(crate) async fn run(arguments: Arguments) -> bool {
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     let observed = look::at_everything(arguments.rabbitmqctl.as_deref()).await;
     let findings = checks::all(&observed);
-    if arguments.json {
-        println!("{:#}", screen::document(&findings));
-    } else {
-        screen::show(&findings);
+    match arguments.json {
+        true => output::line(format_args!("{:#}", screen::document(&findings)))?,
+        false => output::styled(&screen::text(&findings))?,
     }
-    findings.iter().all(|finding| finding.level < Level::Error)
+    Ok(findings.iter().all(|finding| finding.level < Level::Error))
 }

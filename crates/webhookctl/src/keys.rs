@@ -8,8 +8,7 @@ use crate::{away, output};
 /// Prints a line for each key that is configured or in use.
 pub(crate) async fn list(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
     let used = away::database(ledger.keys_used(keys).await)?;
-    print!("{}", table(keys, &used));
-    Ok(())
+    output::line(table(keys, &used).trim_end())
 }
 
 /// Reseals with the first key what other configured keys seal. If some cannot be resealed, lists them and fails.

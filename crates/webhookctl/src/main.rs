@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: use `output`")]
 
 mod arguments;
 mod away;
@@ -44,7 +45,7 @@ enum Command {
     /// Admin sessions of the `database` back end.
     #[command(subcommand)]
     Session(Session),
-    /// Events that could not be used.
+    /// Events that could not be used, and events with an unknown routing key.
     #[command(subcommand)]
     Rejected(Parked),
     /// Dead jobs: unreadable ones, those of unknown deliveries, and those that crashed dispatchers.
@@ -136,7 +137,7 @@ async fn main() {
         Ok(is_well) => i32::from(!is_well),
         Err(error) if output::is_gone(&error) => UNREAD,
         Err(error) => {
-            eprintln!("{}", process::line(PROCESS, error.as_ref()));
+            output::error(process::line(PROCESS, error.as_ref()));
             if error.is::<SettingsError>() || error.is::<Misuse>() { UNUSABLE } else { 1 }
         }
     };
@@ -148,7 +149,7 @@ async fn main() {
 /// Returns whether all is well. Only the doctor and the health check find that it is not without failing themselves.
 async fn run(command: Command) -> anyhow::Result<bool> {
     match command {
-        Command::Doctor(arguments) => Ok(doctor::run(arguments).await),
+        Command::Doctor(arguments) => doctor::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
         Command::Listen(arguments) => listen::run(Settings::load(), arguments).await.map(|()| true),
         command => act(command, &Settings::load()?).await.map(|()| true),

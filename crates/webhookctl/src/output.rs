@@ -1,14 +1,26 @@
-//! Standard output.
+//! Standard output and standard error. `println!` and `eprintln!` would panic when nobody reads any more, or when the disk
+//! is full.
 
 use std::{
     error::Error,
     fmt::{self, Display},
-    io::{self, ErrorKind, Write, stdout},
+    io::{self, ErrorKind, Write, stderr, stdout},
 };
 
-/// Prints a line. `println!` would panic when nobody reads any more, or when the disk is full.
+/// Prints a line.
 pub(crate) fn line(line: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(stdout(), "{line}").map_err(Unwritable)?)
+}
+
+/// Prints lines: in colour if standard output is a terminal and `NO_COLOR` is not set.
+pub(crate) fn styled(lines: &str) -> anyhow::Result<()> {
+    let mut out = anstream::stdout().lock();
+    Ok(out.write_all(lines.as_bytes()).and_then(|()| out.flush()).map_err(Unwritable)?)
+}
+
+/// Prints a line on standard error, where nobody has to read it.
+pub(crate) fn error(line: impl Display) {
+    let _ = writeln!(stderr(), "{line}");
 }
 
 /// Whether an error says that nobody reads standard output any more.

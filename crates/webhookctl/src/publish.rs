@@ -87,7 +87,7 @@ impl Run {
         let messages: Vec<_> = events.into_iter().map(message).collect();
         let published = self.stop.run_until_cancelled(self.publisher.publish_bulk(&messages)).await;
         published
-            .context("ended before the broker's confirm: it may have the last events or not")?
+            .context("stopped before the broker confirmed: the last events may have been published or not")?
             .map_err(not_confirmed)
     }
 
@@ -154,7 +154,7 @@ impl Draft {
             (None, Some(event_type)) => {
                 ("the sample".to_owned(), format!("{{\"data\": {}}}", catalogue::sample(event_type)))
             }
-            (None, None) => bail!(Misuse("say which event type".to_owned())),
+            (None, None) => bail!(Misuse("name an event type".to_owned())),
         };
         let members: Map<String, Value> =
             serde_json::from_str(&text).with_context(|| format!("{name}: not a JSON object"))?;

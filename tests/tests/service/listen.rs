@@ -7,8 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use domain::EventType;
 use end_to_end::{
-    processes::{binary, free_address},
+    events::Event,
+    processes::{binary, free_address, peak_memory},
     receiver::{Receiver, always, verify},
     system::{Options, System},
     wait::SOON,
@@ -157,12 +159,34 @@ async fn a_first_delivery_stands_verified_on_the_screen_and_ctrl_c_removes_the_w
 
         let (status, rest) = listening.interrupt().await;
         assert!(status.success(), "{rest}");
-        assert!(rest.contains("removed the webhook") && rest.contains("2 deliveries came, 2 of them with"), "{rest}");
+        assert!(rest.contains("removed the webhook") && rest.contains("2 deliveries received, 2 with"), "{rest}");
         assert_eq!(webhooks(&system, tenant).await, Vec::<Value>::new());
         let sessions = format!(
             "SELECT count(*) FROM admin_sessions WHERE user_id = 'webhookctl listen' AND tenant_id = '{tenant}'"
         );
         assert_eq!(system.count(&sessions).await, 0, "its sessions are revoked");
+    })
+    .await;
+}
+
+/// An indentation of each line by its depth would make 68 MB of this body of 12 KB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_is_nested_deep_is_shown_as_it_came() {
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let mut listening = Listening::registered(&system, tenant, &["--full"]).await;
+        let pid = listening.child.id().unwrap();
+        published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
+        listening.line("→ 200 after ").await;
+        let before = peak_memory(pid);
+        let nested = format!("{}{}", "[".repeat(5_850), "]".repeat(5_850));
+        let deep = Event::now(EventType::QuoteClosed, tenant).with_data(format!("{{\"a\":{nested}}}"));
+        system.upstream.publish(&[deep]).await;
+        listening.line(&nested).await;
+        listening.line("→ 200 after ").await;
+        let grown = peak_memory(pid) - before;
+        assert!(grown < 20 * 1024 * 1024, "{grown} bytes");
+        assert!(listening.interrupt().await.0.success());
     })
     .await;
 }
@@ -208,7 +232,7 @@ async fn what_a_killed_run_has_left_is_removed_by_the_next_one_and_nothing_else(
         assert_eq!(webhooks(&system, tenant).await.len(), 2);
 
         let mut again = Listening::spawn(command(&system, &arguments)).await;
-        again.line("which an earlier run had left").await;
+        again.line("left by an earlier run").await;
         again.line("registered webhook ").await;
         assert_eq!(webhooks(&system, tenant).await.len(), 2);
 
@@ -228,11 +252,11 @@ async fn a_wrong_secret_a_slow_answer_and_no_delivery_are_told() {
         let webhook = system.admin(tenant).await.create(&listening.url, &["quote.closed"]).await;
         published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
 
-        let fault = "the signature does not match: another secret, or the body was changed";
+        let fault = "the signature does not match: the secret is another one, or the body was changed";
         assert_eq!(listening.line("X-Service-Signature").await, format!("  ✗ X-Service-Signature: {fault}"));
         assert_eq!(listening.line("webhook-signature").await, format!("  ✗ webhook-signature: {fault}"));
         let hung_up = listening.line("no answer").await;
-        assert!(hung_up.contains("the service hung up after "), "{hung_up}");
+        assert!(hung_up.contains("the service closed the connection after "), "{hung_up}");
         assert!(listening.interrupt().await.0.success());
 
         let mut checked = Listening::start(&system, &["--secret", &webhook.secret]).await;
@@ -247,7 +271,7 @@ async fn a_wrong_secret_a_slow_answer_and_no_delivery_are_told() {
         let port = checked.url.trim_end_matches('/').rsplit_once(':').unwrap().1.to_owned();
         let mut plain = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
         plain.write_all(b"POST / HTTP/1.1\r\n\r\n").await.unwrap();
-        checked.line("it does not speak TLS: the URL begins with https://").await;
+        checked.line("the client does not speak TLS: the URL must begin with https://").await;
     })
     .await;
 }

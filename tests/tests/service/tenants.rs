@@ -537,9 +537,9 @@ async fn a_stop_of_a_tenant_whose_webhooks_are_deleted_cancels_what_waits_only_w
         let id = tenant_id.to_string();
         let waiting = async || system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await;
         let (code, out, err) = tenant(&system, &["stop", &id, "--dry-run"]).await;
-        assert!((code, err.as_str()) == (0, "") && out.contains("what waits for 1 webhook(s)"), "{out}{err}");
+        assert!((code, err.as_str()) == (0, "") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
         let (code, out, err) = tenant(&system, &["stop", &id]).await;
-        assert!(code == 1 && err.contains("--yes") && out.contains("what waits for 1 webhook(s)"), "{out}{err}");
+        assert!(code == 1 && err.contains("--yes") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
         assert_eq!((waiting().await, system.count("SELECT count(*) FROM webhook_tasks").await), (3, 1));
         let (code, out, err) = tenant(&system, &["stop", &id, "--yes"]).await;
         assert!((code, err.as_str()) == (0, "") && out.contains("1 had been before"), "{out}{err}");

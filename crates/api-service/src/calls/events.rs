@@ -14,11 +14,11 @@ pub(crate) async fn find(caller: &Caller, id: EventId) -> Result<FoundEvents, Ap
 /// Why there is no delivery, for people.
 pub(crate) const fn explanation(absence: Absence) -> &'static str {
     match absence {
-        Absence::Deleted => "The webhook was deleted before the event came.",
-        Absence::CreatedLater => "The webhook was registered after the event had come.",
+        Absence::Deleted => "The webhook was deleted before the event arrived.",
+        Absence::CreatedLater => "The webhook was registered after the event arrived.",
         Absence::Test => "The event is the sample of a test that was sent to another webhook only.",
         Absence::Expired => {
-            "The event came longer ago than deliveries are kept: if there was a delivery, it may have been deleted."
+            "The event is older than the retention period: its delivery, if there was one, may have been deleted."
         }
         Absence::NotSubscribed => "The webhook is not subscribed to events of this type.",
         Absence::SubscribedLater => {

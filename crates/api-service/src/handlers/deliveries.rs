@@ -11,7 +11,7 @@ use crate::{
     caller::Caller,
     calls::{deliveries, webhooks},
     problem::{Answer, ApiError},
-    request::{Id, List, Query, cursor_after},
+    request::{Id, List, Query},
 };
 
 /// The deliveries of a webhook, deleted or not, newest event first. An unknown webhook counts before a faulty query.
@@ -21,9 +21,9 @@ pub(crate) async fn list(
     query: Result<Query<DeliveryId, DeliveryFilter>, ApiError>,
 ) -> Answer {
     let webhook = webhooks::known(&caller, webhook).await?;
-    let Query(page, filter) = query?;
+    let Query(page, filter, cursors) = query?;
     let page = deliveries::list(&caller, webhook, filter, page).await?;
-    let next_cursor = page.next.map(|last| cursor_after(last.as_uuid()));
+    let next_cursor = page.next.map(|last| cursors.after(last.as_uuid()));
     let data = page.deliveries.iter().map(|delivery| DeliveryView::of(webhook.id(), delivery)).collect();
     Ok(HttpResponse::Ok().json(List { data, next_cursor }))
 }

@@ -28,10 +28,10 @@ struct HistoryView {
 
 /// What administrators did to a webhook, newest first. It is there for longer than the webhook's log.
 pub(crate) async fn list(caller: Caller, Id(webhook): Id<WebhookId>, query: Result<Query<Uuid>, ApiError>) -> Answer {
-    let page = query.as_ref().map_or(FIRST, |Query(page, ())| Page { limit: page.limit + 1, ..*page });
+    let page = query.as_ref().map_or(FIRST, |Query(page, (), _)| Page { limit: page.limit + 1, ..*page });
     let entries = history::history(&caller, webhook, page).await?;
-    let Query(page, ()) = query?;
-    let (entries, next_cursor) = cut(entries, page.limit, |entry| entry.id);
+    let Query(page, (), cursors) = query?;
+    let (entries, next_cursor) = cut(entries, page.limit, cursors, |entry| entry.id);
     Ok(HttpResponse::Ok().json(List { data: entries.into_iter().map(HistoryView::of).collect(), next_cursor }))
 }
 
@@ -42,9 +42,9 @@ pub(crate) async fn notices(
     query: Result<Query<Uuid>, ApiError>,
 ) -> Answer {
     let webhook = webhooks::known(&caller, webhook).await?;
-    let Query(page, ()) = query?;
+    let Query(page, (), cursors) = query?;
     let notices = history::notices(&caller, webhook, Page { limit: page.limit + 1, ..page }).await?;
-    let (data, next_cursor) = cut(notices, page.limit, |notice| notice.notice_id);
+    let (data, next_cursor) = cut(notices, page.limit, cursors, |notice| notice.notice_id);
     Ok(HttpResponse::Ok().json(List { data, next_cursor }))
 }
 

@@ -38,10 +38,10 @@ pub(crate) async fn create(caller: Caller, Body(registration): Body<Registration
 }
 
 /// The tenant's webhooks with their health, oldest first.
-pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, ()): Query<WebhookId>) -> Answer {
+pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, (), cursors): Query<WebhookId>) -> Answer {
     // One more than asked for shows whether there is a next page.
     let listed = webhooks::list(&caller, Page { after, limit: limit + 1 }).await?;
-    let (listed, next_cursor) = cut(listed, limit, |webhook| webhook.id.as_uuid());
+    let (listed, next_cursor) = cut(listed, limit, cursors, |webhook| webhook.id.as_uuid());
     Ok(HttpResponse::Ok().json(List { data: listed.iter().map(WebhookView::of).collect(), next_cursor }))
 }
 

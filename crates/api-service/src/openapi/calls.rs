@@ -118,7 +118,7 @@ fn changes() -> Vec<Call> {
 fn deliveries() -> Vec<Call> {
     let mut query = paging();
     query.extend(filters());
-    let page = examples::page(&examples::delivery(), &json!(examples::DELIVERY.replace('-', "")));
+    let page = examples::page(&examples::delivery(), &examples::cursor(examples::DELIVERY));
     vec![
         Call {
             id: "listDeliveries",
@@ -204,7 +204,7 @@ fn recovery() -> Vec<Call> {
         Call {
             id: "cancelDeliveries",
             path: "/webhooks/{id}/cancel/",
-            summary: "Cancel what waits",
+            summary: "Cancel waiting deliveries",
             description: "Cancels the deliveries of the webhook that are pending or retrying, those held by a pause included, and ends its running recovery. The webhook stays: what comes after the request is delivered. It goes on in the background, and survives restarts; `is_cancelling` of the webhook says when it is done. An attempt that is under way is not broken off: if it succeeds, its delivery has succeeded. Until it is done, resends and recoveries of this webhook are refused.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
             success: answer(202, "What waits is being cancelled.", "Cancellation", json!({"state": "running"})),
@@ -222,7 +222,7 @@ fn recovery() -> Vec<Call> {
 }
 
 fn insight() -> Vec<Call> {
-    let cursor = json!(examples::NOTICE.replace('-', ""));
+    let cursor = examples::cursor(examples::NOTICE);
     vec![
         Call {
             id: "readStats",
@@ -332,8 +332,8 @@ fn paging() -> Vec<Parameter> {
         parameter(
             "cursor",
             "`next_cursor` of the page before.",
-            json!({"type": "string", "pattern": "^[0-9a-f]{32}$"}),
-            json!(examples::DELIVERY.replace('-', "")),
+            json!({"type": "string", "pattern": "^[0-9a-f]{40}$"}),
+            examples::cursor(examples::DELIVERY),
         ),
     ]
 }

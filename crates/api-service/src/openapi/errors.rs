@@ -149,40 +149,40 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::NotLoggedIn => "the cookie `sessionid` is missing, unknown or expired",
         ApiError::NotAnAdmin => "the session is not an administrator's",
         ApiError::CrossSite(_) => "a browser sent this from another site's page",
-        ApiError::NotFound => "there is nothing of that id, or it belongs to another tenant",
-        ApiError::UnknownEvent => "the tenant has no event of that id; `detail` says what that can mean",
-        ApiError::MethodNotAllowed(_) => "the path does not take this method; `Allow` says which it takes",
+        ApiError::NotFound => "the id does not exist, or belongs to another tenant",
+        ApiError::UnknownEvent => "the tenant has no event with this id; `detail` lists the possible reasons",
+        ApiError::MethodNotAllowed(_) => "the path does not support the method; `Allow` lists those that it supports",
         ApiError::BodyTooSlow(_) => "the body did not arrive in time",
-        ApiError::TooManyWebhooks(_) => "the tenant has as many webhooks as it may have",
+        ApiError::TooManyWebhooks(_) => "the tenant has the maximum number of webhooks",
         ApiError::TooManyDeleted(_) => {
-            "the tenant has deleted ten times as many webhooks as it may have, and their logs are still kept"
+            "the tenant has deleted ten times the maximum number of webhooks, and their logs are still kept"
         }
-        ApiError::RegisteredBefore => "this form of the console has registered a webhook already",
+        ApiError::RegisteredBefore => "this form of the console has already registered a webhook",
         ApiError::StaleForm => "this form of the console belongs to another session, or to none",
-        ApiError::TooOld => "the delivery is older than what is kept",
+        ApiError::TooOld => "the delivery is older than the retention period",
         ApiError::TooOften => "the delivery has had 1,000 attempts",
-        ApiError::Cancelling => "what waits for the webhook is being cancelled; wait until that is done",
+        ApiError::Cancelling => {
+            "the webhook's waiting deliveries are being cancelled; wait until `is_cancelling` is false"
+        }
         ApiError::Recovering(_) => {
-            "a recovery of the webhook is running, and no other one was begun; `Location` leads to its progress"
+            "a recovery of the webhook is already running, and a second one did not begin; `Location` leads to its progress"
         }
         ApiError::WebhookInactive => "the webhook is paused",
-        ApiError::BodyTooLarge(_) => "the body is larger than it may be",
-        ApiError::MediaType => "the body does not say that it is JSON, or is compressed",
-        ApiError::MalformedJson(_) => "the body is not JSON; `detail` says where it goes wrong",
-        ApiError::IncompleteBody => "the body broke off",
-        ApiError::QueryTooLong(_) => "the query string is longer than it may be",
-        ApiError::Parameters(_) => "parameters are unknown, repeated or unusable; `errors` names each",
-        ApiError::Fields(_) => "fields are unknown, missing, repeated or unusable; `errors` names each",
-        ApiError::TooManyRequests(_) => {
-            "the tenant makes requests too fast; `Retry-After` says when the next one may come"
-        }
-        ApiError::Unavailable(_) => "the database, or whoever knows the sessions, does not answer; nothing was changed",
+        ApiError::BodyTooLarge(_) => "the body is larger than the maximum",
+        ApiError::MediaType => "`Content-Type` is not `application/json`, or the body is compressed",
+        ApiError::MalformedJson(_) => "the body is not JSON; `detail` shows where",
+        ApiError::IncompleteBody => "the body is incomplete",
+        ApiError::QueryTooLong(_) => "the query string is longer than the maximum",
+        ApiError::Parameters(_) => "parameters are unknown, repeated or invalid; `errors` lists each",
+        ApiError::Fields(_) => "fields are unknown, missing, repeated or invalid; `errors` lists each",
+        ApiError::TooManyRequests(_) => "the tenant has made too many requests; `Retry-After` says when to try again",
+        ApiError::Unavailable(_) => "the database or the session service does not answer; nothing was changed",
         ApiError::Unconfirmed(_) => {
-            "the database did not confirm the change in time: it may have been made; look before you try again"
+            "the database did not confirm the change in time, and it may have been made: check before you try again"
         }
-        ApiError::Crowded => "too many unknown sessions are being looked up; known ones are not held up",
-        ApiError::SessionUnknown(_) => "nobody can tell at the moment who is logged in",
-        ApiError::BrokerAway(_) => "the message broker is away; nothing was begun",
-        ApiError::Unexpected(_) => "something went wrong that should not; operators find it under `request_id`",
+        ApiError::Crowded => "too many new sessions are being checked; known sessions do not wait",
+        ApiError::SessionUnknown(_) => "sessions cannot be checked at the moment",
+        ApiError::BrokerAway(_) => "the message broker is unavailable; nothing was sent",
+        ApiError::Unexpected(_) => "the service failed unexpectedly; operators find the cause under `request_id`",
     }
 }

@@ -174,6 +174,11 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
+/// A cursor after this entry.
+pub(super) fn cursor(id: &str) -> Value {
+    json!(format!("{}5f0d2e8b", id.replace('-', "")))
+}
+
 pub(super) fn page(entry: &Value, next_cursor: &Value) -> Value {
     json!({"data": [entry], "next_cursor": next_cursor})
 }

@@ -11,8 +11,10 @@ use super::{
 };
 use crate::violation::LISTED;
 
-/// A text that is not blank and holds no control characters.
-const NAME: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+/// Control characters, and the hidden ones up to U+FFFF: dialects of regular expressions write those beyond differently.
+pub(super) const HIDDEN: &str = r"\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb";
+/// Further characters that are invisible when they stand alone.
+const BLANK: &str = r"\s\u180b-\u180f\u200c\u200d\u2800\ufe00-\ufe0f";
 
 /// All schemas, by name.
 pub(super) fn all(limits: &Limits, codes: &[&str]) -> Value {
@@ -106,8 +108,9 @@ fn editable(limits: &Limits) -> Members {
     vec![
         (
             "name",
-            json!({"type": "string", "minLength": 1, "maxLength": limits.name_chars, "pattern": NAME,
-                        "description": "A name for people: not blank, without control characters."}),
+            json!({"type": "string", "minLength": 1, "maxLength": limits.name_chars,
+                        "pattern": format!("^[^{HIDDEN}]*[^{BLANK}{HIDDEN}][^{HIDDEN}]*$"),
+                        "description": "A name for people: not blank, without control characters, and without characters that are invisible or turn the direction of writing."}),
         ),
         (
             "url",
@@ -125,7 +128,13 @@ fn editable(limits: &Limits) -> Members {
 
 fn webhook(limits: &Limits) -> Members {
     let mut members = vec![("id", uuid("Its id."))];
-    members.extend(editable(limits));
+    members.extend(editable(limits).into_iter().map(|(name, mut schema)| {
+        // Names from before hidden characters were refused have no pattern.
+        if let Some(keywords) = schema.as_object_mut().filter(|_| name == "name") {
+            keywords.shift_remove("pattern");
+        }
+        (name, schema)
+    }));
     members.extend([
         ("is_active", boolean("Whether it is sent anything; false while it is paused.")),
         ("created_at", time("When it was registered.")),
@@ -136,8 +145,8 @@ fn webhook(limits: &Limits) -> Members {
         ("last_failure", nullable_reference("LastFailure", "The last failed attempt, or null. A later success leaves it here.")),
         ("next_attempt_at", nullable_time("When the next retry is due, or null: none waits, or the webhook is paused. Beyond 1,000 that wait: that of the oldest 1,000.")),
         ("deliveries", described("Backlog", "What has not been delivered.")),
-        ("is_cancelling", boolean("Whether deliveries that wait are being cancelled; resends and recoveries are refused meanwhile.")),
-        ("is_queued", boolean("Whether deliveries are queued, as the receiver answers late or not at all. They are sent by themselves.")),
+        ("is_cancelling", boolean("Whether waiting deliveries are being cancelled; resends and recoveries are refused meanwhile.")),
+        ("is_queued", boolean("Whether deliveries are queued, as the receiver answers late or not at all. The service sends them automatically.")),
     ]);
     members
 }
@@ -219,7 +228,7 @@ fn history_entry() -> Members {
 fn delivery_state() -> Value {
     let states = DeliveryState::ALL.map(DeliveryState::as_str);
     json!({"type": "string", "enum": states,
-           "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted, or an administrator cancelled what waited. `skipped`: the webhook was paused when the event came."})
+           "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted, or an administrator cancelled waiting deliveries. `skipped`: the webhook was paused when the event came."})
 }
 
 fn delivery() -> Members {

@@ -51,6 +51,22 @@ fn every_example_of_an_error_is_of_its_status_and_code() {
     }
 }
 
+/// As far as a pattern can say it: up to U+FFFF.
+#[test]
+fn the_pattern_of_names_excludes_the_characters_that_are_refused() {
+    let mut excluded = BTreeSet::new();
+    let mut first = None;
+    for part in schemas::HIDDEN.split("\\u").skip(1) {
+        let code = u32::from_str_radix(part.trim_end_matches('-'), 16).unwrap();
+        match part.ends_with('-') {
+            true => first = Some(code),
+            false => excluded.extend(first.take().unwrap_or(code)..=code),
+        }
+    }
+    let refused = ('\0'..='\u{ffff}').filter(|c| c.is_control() || domain::is_hidden(*c)).map(u32::from);
+    assert_eq!(excluded, refused.collect());
+}
+
 #[test]
 fn limits_are_those_in_force() {
     let mut limits = limits();

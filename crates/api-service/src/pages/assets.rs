@@ -7,7 +7,7 @@ use actix_web::{
 
 use crate::problem::{Answer, ApiError};
 
-/// Their addresses change with their content, so a browser may keep them.
+/// The addresses of this version change with the content, so a browser may keep that.
 const KEPT: &str = "public, max-age=31536000, immutable";
 
 pub(super) async fn read(request: HttpRequest) -> Answer {
@@ -17,5 +17,10 @@ pub(super) async fn read(request: HttpRequest) -> Answer {
         "icon.svg" => ("image/svg+xml", console::ICON),
         _ => return Err(ApiError::NotFound),
     };
-    Ok(HttpResponse::Ok().insert_header((CONTENT_TYPE, kind)).insert_header((CACHE_CONTROL, KEPT)).body(text))
+    let mut answer = HttpResponse::Ok();
+    answer.insert_header((CONTENT_TYPE, kind));
+    if console::is_of_this_version(request.query_string()) {
+        answer.insert_header((CACHE_CONTROL, KEPT));
+    }
+    Ok(answer.body(text))
 }

@@ -30,7 +30,7 @@ use crate::{
     caller::Caller,
     calls::{self, events::explanation, recoveries, stats, webhooks as webhook_calls},
     problem::{Answer, ApiError},
-    request::{Checked, Id, Members, Query, RecoveryRequest, cursor_after, cut},
+    request::{Checked, Cursors, Id, Members, Query, RecoveryRequest, cut},
     violation::{LISTED, Violation},
 };
 
@@ -122,10 +122,10 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
         range: asked.first("range"),
         faults: Vec::new(),
     };
-    let (deliveries, next) = match read_log(&query) {
-        Ok(Query(page, filter)) => {
+    let (deliveries, next) = match read_log(&query, Cursors::of(&Paths::webhook(id))) {
+        Ok(Query(page, filter, cursors)) => {
             let found = calls::deliveries::list(&caller, own, filter, page).await?;
-            (found.deliveries, found.next.map(|last| cursor_after(last.as_uuid())))
+            (found.deliveries, found.next.map(|last| cursors.after(last.as_uuid())))
         }
         Err(violations) => {
             query.faults = faults(violations);
@@ -136,7 +136,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
 }
 
 /// Reads the log's filter as the API does.
-fn read_log(query: &LogQuery) -> Result<Query<DeliveryId, DeliveryFilter>, Vec<Violation>> {
+fn read_log(query: &LogQuery, cursors: Cursors) -> Result<Query<DeliveryId, DeliveryFilter>, Vec<Violation>> {
     let (from, until) = (moment(&query.from), moment(&query.until));
     let given = [
         ("state", &*query.state),
@@ -147,7 +147,7 @@ fn read_log(query: &LogQuery) -> Result<Query<DeliveryId, DeliveryFilter>, Vec<V
     ];
     let mut written = form_urlencoded::Serializer::new(format!("limit={ROWS}"));
     written.extend_pairs(given.iter().filter(|(_, value)| !value.is_empty()));
-    Query::read(&written.finish())
+    Query::read(&written.finish(), cursors)
 }
 
 /// What is wrong with the fields of a form, as many as an answer of the API lists. The log's form has names of its own.
@@ -203,11 +203,15 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked
 /// Who did what, and what was told.
 pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
     let (own, webhook) = framed(&caller, id).await?;
-    let page = |name: &str| Page { after: asked.first(name).parse().ok(), limit: ENTRIES + 1 };
-    let entries = calls::history::history(&caller, id, page("cursor")).await?;
-    let (entries, next) = cut(entries, ENTRIES, |entry| entry.id);
-    let notices = calls::history::notices(&caller, own, page("notices")).await?;
-    let (notices, next_notices) = cut(notices, ENTRIES, |notice| notice.notice_id);
+    let lists = ["cursor", "notices"].map(|name| {
+        let cursors = Cursors::of(&format!("{}history/?{name}", Paths::webhook(id)));
+        (Page { after: cursors.read(&asked.first(name)), limit: ENTRIES + 1 }, cursors)
+    });
+    let [(page, cursors), (notices_page, notices_cursors)] = lists;
+    let entries = calls::history::history(&caller, id, page).await?;
+    let (entries, next) = cut(entries, ENTRIES, cursors, |entry| entry.id);
+    let notices = calls::history::notices(&caller, own, notices_page).await?;
+    let (notices, next_notices) = cut(notices, ENTRIES, notices_cursors, |notice| notice.notice_id);
     let view = History { webhook, entries, next, told: Told { notices, next: next_notices } };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
 }

@@ -36,13 +36,14 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::request::Query;
+    use crate::request::{Cursors, Query};
 
     fn read(query: &str) -> Result<DeliveryFilter, Vec<(String, &'static str)>> {
         let violations = |violations: Vec<Violation>| {
             violations.into_iter().map(|violation| (violation.field, violation.code)).collect()
         };
-        Query::<DeliveryId, DeliveryFilter>::read(query).map(|Query(_, filter)| filter).map_err(violations)
+        let list = Cursors::of("/");
+        Query::<DeliveryId, DeliveryFilter>::read(query, list).map(|Query(_, filter, _)| filter).map_err(violations)
     }
 
     #[test]

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 use url::form_urlencoded;
 use uuid::Uuid;
 
+use super::cursor::Cursors;
 use crate::{problem::ApiError, violation::Violation};
 
 /// The longest query string, in bytes.
@@ -37,27 +38,27 @@ impl Filter for () {
 }
 
 /// The part of a list that a query string asks for. All its violations are reported at once. A query string that is too
-/// long is not read at all.
-pub(crate) struct Query<Key, F = ()>(pub(crate) Page<Key>, pub(crate) F);
+/// long is not read at all. The cursors are those of the list.
+pub(crate) struct Query<Key, F = ()>(pub(crate) Page<Key>, pub(crate) F, pub(crate) Cursors);
 
 impl<Key: From<Uuid>, F: Filter> FromRequest for Query<Key, F> {
     type Error = ApiError;
     type Future = future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(of_query(request, Self::read))
+        future::ready(of_query(request, |query| Self::read(query, Cursors::of(request.path()))))
     }
 }
 
 impl<Key: From<Uuid>, F: Filter> Query<Key, F> {
-    pub(crate) fn read(query: &str) -> Result<Self, Vec<Violation>> {
+    pub(crate) fn read(query: &str, cursors: Cursors) -> Result<Self, Vec<Violation>> {
         let (mut page, mut filter) = (Page { after: None, limit: DEFAULT_LIMIT }, F::default());
         each(query, |name, value| match name {
             "limit" => limit(value).map(|limit| page.limit = limit),
-            "cursor" => cursor(value).map(|after| page.after = Some(after.into())),
+            "cursor" => cursor(value, cursors).map(|after| page.after = Some(after.into())),
             _ => filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))),
         })?;
-        Ok(Self(page, filter))
+        Ok(Self(page, filter, cursors))
     }
 }
 
@@ -110,18 +111,18 @@ pub(crate) struct List<T> {
 }
 
 /// Cuts `entries` to a page of `limit`. If there are more, there is a next page, whose cursor is returned.
-pub(crate) fn cut<T>(mut entries: Vec<T>, limit: u16, key: impl FnOnce(&T) -> Uuid) -> (Vec<T>, Option<String>) {
+pub(crate) fn cut<T>(
+    mut entries: Vec<T>,
+    limit: u16,
+    cursors: Cursors,
+    key: impl FnOnce(&T) -> Uuid,
+) -> (Vec<T>, Option<String>) {
     let wanted = usize::from(limit);
     let is_more = entries.len() > wanted;
     entries.truncate(wanted);
     let last = entries.last().filter(|_| is_more);
-    let next_cursor = last.map(|last| cursor_after(key(last)));
+    let next_cursor = last.map(|last| cursors.after(key(last)));
     (entries, next_cursor)
-}
-
-/// The cursor of the page after this entry. It is opaque to clients: its form may change.
-pub(crate) fn cursor_after(key: Uuid) -> String {
-    key.simple().to_string()
 }
 
 /// Reads a parameter that is a time.
@@ -141,9 +142,8 @@ fn limit(text: &str) -> Result<u16, Violation> {
     limit.ok_or_else(|| Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200"))
 }
 
-fn cursor(text: &str) -> Result<Uuid, Violation> {
-    let id = Uuid::try_parse(text).ok().filter(|_| text.len() == uuid::fmt::Simple::LENGTH);
-    id.ok_or_else(|| Violation::new("cursor", "invalid_cursor", "is not a next_cursor of this list"))
+fn cursor(text: &str, cursors: Cursors) -> Result<Uuid, Violation> {
+    cursors.read(text).ok_or_else(|| Violation::new("cursor", "invalid_cursor", "is not a next_cursor of this list"))
 }
 
 #[cfg(test)]
@@ -153,7 +153,11 @@ mod tests {
     use super::*;
 
     fn read(query: &str) -> Result<Page<WebhookId>, Vec<Violation>> {
-        Query::<WebhookId>::read(query).map(|Query(page, ())| page)
+        Query::<WebhookId>::read(query, webhooks()).map(|Query(page, (), _)| page)
+    }
+
+    fn webhooks() -> Cursors {
+        Cursors::of("/api/v1/webhooks/")
     }
 
     const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
@@ -173,7 +177,7 @@ mod tests {
     #[test]
     fn a_cursor_leads_back_to_its_entry() {
         let id: WebhookId = ID.parse().unwrap();
-        let page = read(&format!("cursor={}&limit=7", cursor_after(id.as_uuid()))).unwrap();
+        let page = read(&format!("cursor={}&limit=7", webhooks().after(id.as_uuid()))).unwrap();
         assert_eq!((page.after, page.limit), (Some(id), 7));
     }
 
@@ -182,7 +186,8 @@ mod tests {
         for limit in ["", "0", "201", "-1", "%2B5", "1.0", "ten", "99999999999", "5%20"] {
             assert_eq!(codes(&format!("limit={limit}")), [("limit".to_owned(), "invalid_limit")], "{limit}");
         }
-        for cursor in ["", "x", ID, "%00"] {
+        let of_another_list = Cursors::of("/api/v1/notices/").after(Uuid::nil());
+        for cursor in ["", "x", ID, "%00", &of_another_list] {
             assert_eq!(codes(&format!("cursor={cursor}")), [("cursor".to_owned(), "invalid_cursor")], "{cursor}");
         }
         assert_eq!(
@@ -199,8 +204,8 @@ mod tests {
     #[test]
     fn only_a_page_with_more_behind_it_has_a_cursor() {
         let ids: Vec<Uuid> = (0..3).map(Uuid::from_u128).collect();
-        for (limit, left, cursor) in [(2, 2, Some(cursor_after(ids[1]))), (3, 3, None), (9, 3, None)] {
-            let (page, next) = cut(ids.clone(), limit, |id| *id);
+        for (limit, left, cursor) in [(2, 2, Some(webhooks().after(ids[1]))), (3, 3, None), (9, 3, None)] {
+            let (page, next) = cut(ids.clone(), limit, webhooks(), |id| *id);
             assert_eq!((page.len(), next), (left, cursor));
         }
     }

@@ -1,6 +1,6 @@
 //! Checks the body of a webhook's registration (specification, section 2.1) and of its change.
 
-use domain::{EventType, WebhookUrl};
+use domain::{EventType, WebhookUrl, is_blank, is_hidden};
 use ledger::WebhookChange;
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ pub(crate) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange>
 
 fn name(value: &Value, rules: &Rules) -> Checked<String> {
     let name = string("name", value)?;
-    if name.trim().is_empty() {
+    if is_blank(name) {
         return violation("name", "blank", "must not be blank");
     }
     if name.chars().count() > rules.name_chars {
@@ -56,6 +56,11 @@ fn name(value: &Value, rules: &Rules) -> Checked<String> {
     }
     if name.chars().any(char::is_control) {
         return violation("name", "control_character", "must not contain control characters, such as line breaks");
+    }
+    if let Some(hidden) = name.chars().find(|c| is_hidden(*c)) {
+        let hidden = u32::from(hidden);
+        let message = format!("must not contain the character U+{hidden:04X}, which is invisible or turns the writing");
+        return violation("name", "hidden_character", message);
     }
     Ok(name.to_owned())
 }

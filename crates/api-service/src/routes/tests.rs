@@ -50,6 +50,7 @@ pub(crate) fn routes() -> Routes {
         tls: Default::default(),
         names: Names::new("tests", "tests"),
         gaps: Vec::new(),
+        unknown_keys: true,
         confirm_timeout: std::time::Duration::from_secs(1),
         process: "api-service tests",
     };
@@ -266,7 +267,7 @@ async fn a_long_query_string_is_refused_unread_and_many_faults_are_counted() {
     let longer: String = query(LONGEST_QUERY + 1);
     let answer = ask(Method::GET, &longer, &[BOSS], "").await;
     assert_eq!(answer.code(), (414, "query_too_long"));
-    assert_eq!(answer.problem["detail"], "the query string is longer than 4096 bytes");
+    assert_eq!(answer.problem["detail"], "the query string is longer than 4096 bytes, the maximum");
 }
 
 #[actix_web::test]

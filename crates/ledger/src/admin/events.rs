@@ -82,7 +82,7 @@ pub struct EventDelivery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Absence {
-    /// The webhook was deleted before the event came.
+    /// The webhook was deleted before the event arrived.
     Deleted,
     /// The webhook was registered after the event came.
     CreatedLater,

@@ -28,7 +28,7 @@ pub(super) fn all(observed: &Observed) -> Vec<Finding> {
 
 /// The finding of a look that showed nothing.
 fn unseen(id: &'static str, why: &str) -> Finding {
-    Finding::warning(id, format!("not seen: {why}"), "mend what the message names; the other lines do not depend on it")
+    Finding::warning(id, format!("not seen: {why}"), "fix what the message names; the other lines do not depend on it")
 }
 
 #[cfg(test)]

@@ -101,6 +101,7 @@ pub(super) struct Roles {
     pub(super) bulk: String,
     pub(super) slow: String,
     pub(super) rejected: String,
+    pub(super) unknown_key: String,
     pub(super) dead: String,
     pub(super) unroutable: String,
     pub(super) notices: String,

@@ -1,7 +1,5 @@
 //! What the operator sees, and the same as JSON.
 
-use std::io::Write;
-
 use anstyle::{AnsiColor, Style};
 use domain::visible;
 use serde_json::{Value, json};
@@ -34,16 +32,8 @@ const fn mark(level: Level) -> &'static str {
     }
 }
 
-/// Writes everything: in colour if standard output is a terminal and `NO_COLOR` is not set. Nobody may be there to read
-/// it.
-pub(super) fn show(findings: &[Finding]) {
-    let mut out = anstream::stdout().lock();
-    let _ = out.write_all(text(findings).as_bytes());
-    let _ = out.flush();
-}
-
 /// A line for each finding, then what is wrong once more, with what mends it.
-fn text(findings: &[Finding]) -> String {
+pub(super) fn text(findings: &[Finding]) -> String {
     let (mut text, mut last) = (String::new(), "");
     for finding in findings {
         let area = if finding.area() == last { "" } else { finding.area() };
@@ -124,12 +114,12 @@ Nothing is wrong.
     fn what_is_wrong_is_told_again_with_what_mends_it_the_worst_first() {
         let findings = [
             Finding::ok("keys.open", "3 secrets"),
-            Finding::warning("queues.rejected", "1 event cannot be used", "webhookctl rejected list"),
+            Finding::warning("queues.rejected", "1 event is invalid", "webhookctl rejected list"),
             Finding::error("queues.dead", format!("{}end", "many words ".repeat(12)), "webhookctl dead list"),
         ];
         let expected = "\
 keys        ✓  3 secrets
-queues      !  1 event cannot be used
+queues      !  1 event is invalid
             ✗  many words many words many words many words many words many words
                many words many words many words many words many words many words
                end
@@ -140,7 +130,7 @@ queues      !  1 event cannot be used
     words many words many words many words many words many words many words end
     → webhookctl dead list
 
-  ! queues.rejected: 1 event cannot be used
+  ! queues.rejected: 1 event is invalid
     → webhookctl rejected list
 ";
         assert_eq!(plain(&findings), expected);

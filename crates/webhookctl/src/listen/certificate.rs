@@ -29,12 +29,14 @@ impl Authority {
     pub(super) fn in_folder(folder: Option<PathBuf>) -> anyhow::Result<Self> {
         let folder = match folder {
             Some(folder) => folder,
-            None => own_folder().context("--authority: say where the authority is kept: there is no HOME")?,
+            None => own_folder().context("--authority: name a folder for the authority, as HOME is not set")?,
         };
         let (file, key_file) = (folder.join("authority.pem"), folder.join("authority.key"));
         let unusable = || {
             let folder = folder.display();
-            format!("--authority {folder}: the authority cannot be used; without that folder a new one is made")
+            format!(
+                "--authority {folder}: the authority cannot be read; without that folder a new authority is created"
+            )
         };
         if !file.exists() {
             make(&folder, &file, &key_file).with_context(unusable)?;

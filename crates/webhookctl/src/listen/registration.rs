@@ -151,6 +151,6 @@ fn read(InternalAnswer { status, body, .. }: &InternalAnswer) -> anyhow::Result<
     let faults = answer["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     let faults: String =
         faults.iter().map(|one| format!("; {} {}", text(&one["field"]), text(&one["message"]))).collect();
-    let detail = answer["detail"].as_str().unwrap_or("this is not how the API answers");
+    let detail = answer["detail"].as_str().unwrap_or("the answer is not one of this API");
     bail!("it answered {status}: {detail}{faults}")
 }

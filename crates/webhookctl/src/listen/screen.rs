@@ -73,7 +73,7 @@ impl Screen {
     }
 
     pub(super) fn removed_a_left_one(&self, webhook: &str) {
-        self.write(&format!("  removed webhook {}, which an earlier run had left\n", line(webhook)));
+        self.write(&format!("  removed webhook {}, left by an earlier run\n", line(webhook)));
     }
 
     pub(super) fn no_secret(&self) {
@@ -87,7 +87,7 @@ impl Screen {
     pub(super) fn summary(&self) {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { requests, good } = &*self.counts;
-        self.write(&format!("{} deliveries came, {} of them with good signatures\n", count(requests), count(good)));
+        self.write(&format!("{} deliveries received, {} with valid signatures\n", count(requests), count(good)));
     }
 
     /// A delivery that has arrived, before its answer.
@@ -129,8 +129,10 @@ impl Screen {
     /// A connection without TLS.
     pub(super) fn no_tls(&self, peer: impl Display, error: &io::Error) {
         match Failure::find(error) {
-            Some(Failure::NotTls) => self.no_connection(peer, "it does not speak TLS: the URL begins with https://"),
-            _ => self.no_connection(peer, format!("{error} (does it trust the authority?)")),
+            Some(Failure::NotTls) => {
+                self.no_connection(peer, "the client does not speak TLS: the URL must begin with https://");
+            }
+            _ => self.no_connection(peer, format!("{error} (check that the sender trusts the authority)")),
         }
     }
 
@@ -145,13 +147,13 @@ impl Screen {
             return format!("  {DIM}{} bytes that are not text{DIM:#}\n", body.len());
         };
         let shown = visible(&indented(text).unwrap_or_else(|| text.to_owned()));
-        let lines: Vec<_> = shown.lines().collect();
-        let most = if self.is_full { usize::MAX } else { LINES };
-        let longest = if self.is_full { usize::MAX } else { MOST };
+        let (most, longest) = if self.is_full { (usize::MAX, usize::MAX) } else { (LINES, MOST) };
+        let mut lines = shown.lines();
         let mut text: String =
-            lines.iter().take(most).map(|line| format!("  {}\n", shortened(line, longest))).collect();
-        if lines.len() > most {
-            text += &format!("  {DIM}… {} more lines: --full shows them{DIM:#}\n", lines.len() - most);
+            lines.by_ref().take(most).map(|line| format!("  {}\n", shortened(line, longest))).collect();
+        match lines.count() {
+            0 => {}
+            more => text += &format!("  {DIM}… {more} more lines: --full shows them{DIM:#}\n"),
         }
         text
     }

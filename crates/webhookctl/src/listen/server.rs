@@ -110,7 +110,7 @@ impl Server {
         let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return self.screen.no_tls(peer, &error),
-            Err(_) => return self.screen.no_connection(peer, "it did not end its handshake"),
+            Err(_) => return self.screen.no_connection(peer, "the client did not complete the TLS handshake"),
         };
         let server = Arc::clone(&self);
         let service = service_fn(move |request| {
@@ -141,7 +141,7 @@ impl Server {
             Err(error) if error.is::<LengthLimitError>() => {
                 return self.refuse(&what, 413, "the body is larger than 16 MiB");
             }
-            Err(_) => return self.refuse(&what, 400, "the body broke off"),
+            Err(_) => return self.refuse(&what, 400, "the body is incomplete"),
         };
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (delivery, event) = (header("x-service-webhook-id"), header("x-service-event"));
@@ -186,7 +186,8 @@ struct Unanswered<'r> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            let why = if self.server.stop.is_cancelled() { "this run ended" } else { "the service hung up" };
+            let why =
+                if self.server.stop.is_cancelled() { "this run ended" } else { "the service closed the connection" };
             self.server.screen.unanswered(self.delivery, why, self.began.elapsed());
         }
     }

@@ -68,7 +68,7 @@ fn verdict(verified: Result<(), VerifyError>) -> Verdict {
     match verified {
         Ok(()) => Verdict::Good,
         Err(VerifyError::Mismatch) => {
-            Verdict::Bad("the signature does not match: another secret, or the body was changed".to_owned())
+            Verdict::Bad("the signature does not match: the secret is another one, or the body was changed".to_owned())
         }
         Err(error) => Verdict::Bad(error.to_string()),
     }
@@ -145,7 +145,7 @@ mod tests {
     fn a_fault_is_named() {
         let on = |headers: &HeaderMap, body: &[u8], now| Verdicts::on(headers, body, Some(&secret()), now);
         let changed = on(&signed(), b"{ }", NOW);
-        let fault = bad("the signature does not match: another secret, or the body was changed");
+        let fault = bad("the signature does not match: the secret is another one, or the body was changed");
         assert_eq!(changed, Verdicts { service: fault.clone(), standard: fault });
         let old = on(&signed(), BODY, NOW + 301);
         assert!(matches!(&old.service, Verdict::Bad(fault) if fault.contains("301 s")), "{old:?}");

@@ -36,10 +36,10 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, sure: Sure) -> anyhow
     let left = away::database(ledger.tenant_condition(tenant).await)?.deleted;
     ensure!(
         left == 0,
-        "{left} webhook(s) are left, which were deleted meanwhile or have deliveries that came meanwhile: run it again"
+        "{left} webhook(s) are left, which were deleted meanwhile or got deliveries meanwhile: run the command again"
     );
     output::line(
-        "not in the ledger, and not erased: messages on the broker (rejected events, notices that nobody took), logs and backups",
+        "not in the ledger, and not erased: messages on the broker (rejected events, unread notices), logs and backups",
     )
 }
 
@@ -49,7 +49,7 @@ async fn settle(ledger: &Ledger, tenant: TenantId, mut condition: TenantConditio
     while !condition.settles_in.is_zero() {
         let seconds = condition.settles_in.as_secs() + 1;
         output::line(format_args!(
-            "waiting for {seconds} s, in which an ingest ends what it began before the deletion"
+            "waiting for {seconds} s, so that each event-ingest finishes what it began before the deletion"
         ))?;
         sleep(condition.settles_in).await;
         condition = away::database(ledger.tenant_condition(tenant).await)?;
@@ -67,7 +67,7 @@ fn require_stopped(tenant: TenantId, condition: TenantCondition) -> anyhow::Resu
     );
     ensure!(
         cancelling == 0,
-        "deliveries of {cancelling} deleted webhook(s) still wait: `webhookctl tenant stop {tenant}` cancels them"
+        "deliveries of {cancelling} deleted webhook(s) are still waiting: `webhookctl tenant stop {tenant}` cancels them"
     );
     ensure!(
         unpublished == 0,
@@ -111,12 +111,12 @@ async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow
                 continue;
             }
             Ok(Erased::Registered) => {
-                bail!("the tenant has registered a webhook meanwhile: stop it again, then erase the rest")
+                bail!("the tenant has registered a webhook meanwhile: stop the tenant again, then erase the rest")
             }
             Err(error) => {
                 tries += 1;
                 if error.is_unavailable() || tries == TRIES {
-                    return away::database(Err(error)).context("interrupted: run it again to erase the rest");
+                    return away::database(Err(error)).context("interrupted: run the command again to erase the rest");
                 }
                 sleep(PATIENCE).await;
                 continue;

@@ -25,7 +25,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: S
     }
     if before.cancelling > 0 {
         output::line(format_args!(
-            "what waits for {} webhook(s) of tenant {tenant} is being cancelled, and is to be cancelled to the end",
+            "waiting deliveries of {} webhook(s) of tenant {tenant} are being cancelled, and will all be cancelled",
             before.cancelling
         ))?;
     }
@@ -47,7 +47,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: S
     cancel(ledger, tenant).await?;
     let earlier = if before.deleted > 0 { format!(", {} had been before", before.deleted) } else { String::new() };
     output::line(format_args!(
-        "tenant {tenant} is stopped: {deleted} webhook(s) are deleted{earlier}, and nothing waits for them any more"
+        "tenant {tenant} is stopped: {deleted} webhook(s) are deleted{earlier}, and no delivery of them is waiting"
     ))
 }
 
@@ -71,7 +71,7 @@ async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
             Err(error) => {
                 tries += 1;
                 if error.is_unavailable() || tries == TRIES {
-                    return away::database(Err(error)).context("interrupted: run it again to cancel the rest");
+                    return away::database(Err(error)).context("interrupted: run the command again to cancel the rest");
                 }
                 false
             }

@@ -20,7 +20,7 @@ impl Sure {
         match (self.yes, self.dry_run) {
             (true, _) => Ok(true),
             (_, true) => Ok(false),
-            _ => bail!("nothing was changed: run it again with --yes"),
+            _ => bail!("nothing was changed: run the command again with --yes"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use domain::EventType;
 use end_to_end::{
     events::Event,
-    processes::Process,
+    processes::{Process, with_api_address},
     receiver::{Receiver, Reply, behaviour},
     system::{Options, Service, System},
     wait::eventually,
@@ -29,6 +29,40 @@ async fn hanging_receivers_and_long_bodies_at_full_load_take_little_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_receivers_of_many_webhooks_take_little_memory() {
     measure(15 * 1024, TENANTS * WEBHOOKS, 1_280).await;
+}
+
+/// An indentation of each line by its depth would make 68 MB of this body of 12 KB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_a_body_that_is_nested_deep_take_little_memory() {
+    System::prepared(Options::default(), async |system| {
+        let api = Process::start("api-service", &with_api_address(&system).await).await;
+        system.start(Service::Ingest).await;
+        let tenant = Uuid::new_v4();
+        let admin = system.admin(tenant).await;
+        let webhook = admin.create("https://localhost:1/", &["quote.closed"]).await.id;
+        let data = format!("{{\"a\":{}{}}}", "[".repeat(5_850), "]".repeat(5_850));
+        let page = async |data: &str| {
+            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant).with_data(data)]).await;
+            let newest = eventually("the delivery is stored", LONG, || async {
+                let newest = admin.log(&webhook, "limit=1").await["data"][0]["id"].as_str()?.to_owned();
+                let body = admin.delivery(&webhook, &newest).await["request"]["body"].as_str()?.to_owned();
+                body.contains(data).then_some(newest)
+            })
+            .await;
+            format!("/console/webhooks/{webhook}/deliveries/{newest}/")
+        };
+        assert_eq!(admin.get(&page("{}").await).await.status, 200);
+        let path = page(&data).await;
+        let before = api.peak_memory();
+        let (first, second, third, fourth) =
+            tokio::join!(admin.get(&path), admin.get(&path), admin.get(&path), admin.get(&path));
+        for page in [first, second, third, fourth] {
+            assert_eq!((page.status, page.text.contains(&"[".repeat(5_850))), (200, true), "{}", page.text);
+        }
+        let grown = api.peak_memory() - before;
+        assert!(grown < 20 * MEGABYTE, "{} MB", grown / MEGABYTE);
+    })
+    .await;
 }
 
 /// Waits until at least `least` attempts are under way. Asserts that there are at most `most`, in little memory.

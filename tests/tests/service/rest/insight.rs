@@ -351,6 +351,35 @@ async fn pages(api: &Api, webhook: &Created, call: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cursor_of_another_list_is_refused() {
+    System::shared(async |system| {
+        let api = system.admin(Uuid::new_v4()).await;
+        let one = api.create("https://example.com/1", &["quote.closed"]).await;
+        let two = api.create("https://example.com/2", &["quote.closed"]).await;
+        let change = json!({"url": "https://example.com/3"});
+        assert_eq!(api.patch(&path(&one, ""), &change).await.status, 200);
+        let lists = [
+            "/api/v1/webhooks/".to_owned(),
+            path(&one, "history/"),
+            path(&one, "notices/"),
+            path(&one, "deliveries/"),
+            path(&two, "history/"),
+            path(&two, "notices/"),
+        ];
+        for list in &lists[..3] {
+            let first = api.get(&format!("{list}?limit=1")).await.json();
+            let cursor = first["next_cursor"].as_str().unwrap();
+            for asked in &lists {
+                let answer = api.get(&format!("{asked}?cursor={cursor}")).await;
+                let expected = if asked == list { 200 } else { 400 };
+                assert_eq!(answer.status, expected, "{list} at {asked}: {}", answer.text);
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_statistics_notices_and_histories_of_deleted_webhooks_are_deleted() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;

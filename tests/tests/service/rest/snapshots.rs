@@ -133,7 +133,7 @@ fn secret(value: &Value) -> Option<String> {
 }
 
 fn cursor(value: &Value) -> Option<String> {
-    is_hex(value.as_str()?, 32).then(|| "[cursor]".to_owned())
+    is_hex(value.as_str()?, 40).then(|| "[cursor]".to_owned())
 }
 
 /// The port of a receiver's URL.

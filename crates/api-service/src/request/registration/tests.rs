@@ -39,7 +39,7 @@ fn a_good_registration_is_taken_as_it_was_written() {
 }
 
 #[test]
-fn names_are_not_blank_not_long_and_without_control_characters() {
+fn names_are_not_blank_not_long_and_without_characters_that_nobody_sees() {
     for (name, code) in [
         (json!(""), "blank"),
         (json!(" \u{a0}\u{2003}"), "blank"),
@@ -47,13 +47,24 @@ fn names_are_not_blank_not_long_and_without_control_characters() {
         (json!("ä".repeat(11)), "too_long"),
         (json!("a\u{0}b"), "control_character"),
         (json!("a\u{85}b"), "control_character"),
+        (json!("\u{200d}\u{fe0f}"), "blank"),
+        (json!("\u{feff}\u{3164}"), "blank"),
+        (json!("a\u{202e}b"), "hidden_character"),
+        (json!("a\u{200b}"), "hidden_character"),
+        (json!("a\u{2028}b"), "hidden_character"),
+        (json!("a\u{2067}b"), "hidden_character"),
+        (json!("a\u{e0041}b"), "hidden_character"),
         (json!(null), "wrong_type"),
         (json!(7), "wrong_type"),
         (json!(["a"]), "wrong_type"),
     ] {
         assert_eq!(violations(&with("name", &name)), only("name", code), "{name}");
     }
-    assert!(read(&with("name", &json!("ä".repeat(10)))).is_ok(), "characters are counted, not bytes");
+    // Characters are counted, not bytes. Emoji, Persian and ideographs need joiners and variation selectors.
+    for good in [&*"ä".repeat(10), "\u{1f469}\u{200d}\u{1f52c}", "\u{2764}\u{fe0f}", "می\u{200c}خواهم", "葛\u{e0100}"]
+    {
+        assert_eq!(read(&with("name", &json!(good))).unwrap().name, good);
+    }
 }
 
 #[test]

@@ -87,9 +87,11 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
         Some(inside.of(&inside.roles.deliveries).map_or(0, pick) + inside.of(&inside.roles.bulk).map_or(0, pick))
     };
     let remedy = match (of_lanes(|(_, consumers)| consumers), of_lanes(|(ready, _)| ready)) {
-        (None, _) => "bring the broker back first: attempts go on by themselves",
+        (None, _) => "restore the broker first: attempts then continue automatically",
         (Some(0), _) => "start a dispatcher",
-        (_, Some(FEW..)) => "the dispatchers are behind: start another one, or look whether they wait for the database",
+        (_, Some(FEW..)) => {
+            "the dispatchers are behind: start another one, or check whether they wait for the database"
+        }
         _ => {
             "the dispatchers hold their jobs (are their slots full?), or these are lost, and handed out again within \
              minutes if somebody leads; if it stays: the dispatchers' logs"
@@ -106,23 +108,24 @@ fn deliveries(count: i64, verb_of_one: &str, verb: &str) -> String {
 }
 
 fn work(work: &WorkSeen) -> Vec<Finding> {
-    let relay = "start api-service; if it runs, its log says why it does not go on";
+    let relay = "start api-service; if it runs, its log says why the work has stopped";
     let outbox = match work {
         WorkSeen { outbox_late: late @ 1.., .. } => Finding::error(
             "backlog.outbox",
-            format!("outbox: {} for over a minute: nobody publishes them", jobs(*late, "job")),
+            format!("outbox: {} for over a minute: no api-service publishes them", jobs(*late, "job")),
             relay,
         ),
         WorkSeen { outbox, .. } => Finding::ok("backlog.outbox", format!("outbox: {}", jobs(*outbox, "job"))),
     };
     let notices = (work.notices_late > 0).then(|| {
-        let text = format!("outbox: {} for over a minute: nobody publishes them", jobs(work.notices_late, "notice"));
+        let text =
+            format!("outbox: {} for over a minute: no api-service publishes them", jobs(work.notices_late, "notice"));
         Finding::error("backlog.notices", text, relay)
     });
     let tasks = match work {
         WorkSeen { tasks_late: late @ 1.., .. } => Finding::error(
             "backlog.tasks",
-            format!("deletions, activations or recoveries that do not go on: {}", up_to(*late)),
+            format!("deletions, activations or recoveries that have stopped: {}", up_to(*late)),
             relay,
         ),
         WorkSeen { tasks, .. } => {

@@ -25,8 +25,8 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
             Ok(false) => Finding::ok("broker.blocked", "takes messages: no alarm"),
             Ok(true) => Finding::error(
                 "broker.blocked",
-                "takes no messages: it is short of memory or disk (an alarm)",
-                "`rabbitmq-diagnostics alarms` on its host; free disk or memory there. Publishers wait, nothing is lost",
+                "accepts no messages: the broker is short of memory or disk (an alarm)",
+                "`rabbitmq-diagnostics alarms` on its host; free disk or memory there. Publishers wait, and no message is lost",
             ),
             Err(why) => unseen("broker.blocked", why),
         });
@@ -39,7 +39,8 @@ fn connection(seen: &BrokerSeen) -> Vec<Finding> {
     let all = seen.nodes.len();
     let faults: Vec<_> = seen.nodes.iter().filter_map(|node| Some((node, node.fault.as_ref()?))).collect();
     if faults.is_empty() {
-        let text = if all == 1 { "lets us in".to_owned() } else { format!("all {all} addresses let us in") };
+        let text =
+            if all == 1 { "accepts connections".to_owned() } else { format!("all {all} addresses accept connections") };
         return vec![Finding::ok(id, text)];
     }
     let is_lost = faults.len() == all;
@@ -54,7 +55,7 @@ fn connection(seen: &BrokerSeen) -> Vec<Finding> {
             false => Finding::warning(
                 id,
                 text,
-                "start this node: the others carry its load, and one more may stop the queues",
+                "start this node: the others carry its load, and losing one more may stop the queues",
             ),
         }
     });

@@ -79,7 +79,7 @@ fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
         findings.push(Finding::warning("cluster.versions", format!("the nodes differ: {}", told.join(", ")), remedy));
     }
     if !alarms.is_empty() {
-        let remedy = "free memory or disk on that node; until then no publisher of the cluster goes on";
+        let remedy = "free memory or disk on that node; until then all publishers of the cluster wait";
         findings.push(Finding::error("cluster.alarms", format!("alarms: {}", alarms.join(", ")), remedy));
     }
     if !partitions.is_empty() {
@@ -110,7 +110,10 @@ fn of_nodes(nodes: &NodesSeen) -> Vec<Finding> {
 /// By default deliveries stand still for a minute when a node is silent, and retries for three.
 fn waits(seen: Option<WaitsSeen>) -> Finding {
     let Some(WaitsSeen { silent_node_s, confirm_ms }) = seen else {
-        return Finding::note(WAITS, "how long the nodes wait for a silent one is not told by this release");
+        return Finding::note(
+            WAITS,
+            "this release of RabbitMQ does not show how long the nodes wait for a silent node",
+        );
     };
     let confirm_s = confirm_ms.div_ceil(1_000);
     let text = format!(
@@ -145,8 +148,12 @@ fn members(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Finding {
     }
     let away = names(&|queue| queue.online.len() < queue.members.len());
     if !away.is_empty() {
-        let text = format!("a member is away of {}", listed(&away));
-        return Finding::warning(id, text, "start its node; if it is gone for good, rabbitmq-queues shrink NODE");
+        let text = format!("a member is unavailable of {}", listed(&away));
+        return Finding::warning(
+            id,
+            text,
+            "start the member's node; if the node is lost permanently, rabbitmq-queues shrink NODE",
+        );
     }
     let text = match wanted {
         1 => "every queue has its member, which is online".to_owned(),
@@ -164,7 +171,7 @@ fn leaders(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Option<Finding
     Some(match leaders.into_iter().collect::<Vec<_>>().as_slice() {
         [node] => Finding::warning(
             "cluster.leaders",
-            format!("all leaders are on {node}: it does the others' work"),
+            format!("all leaders are on {node}, which does the other nodes' work"),
             "rabbitmq-queues rebalance quorum; and set queue_leader_locator = balanced in rabbitmq.conf",
         ),
         nodes => Finding::ok("cluster.leaders", format!("leaders are on {} of {running} nodes", nodes.len())),
@@ -212,8 +219,10 @@ fn judged(policy: &PolicySeen, of: &str, clear: &str, seen: &ClusterSeen) -> Opt
     };
     let (loses, shadows) = (of_kind(&LOSES), of_kind(&SHADOWS));
     let name = &policy.name;
-    let remedy =
-        format!("rabbitmqctl {clear} -p {} {name}, or set it anew with a pattern that spares our queues", seen.vhost);
+    let remedy = format!(
+        "rabbitmqctl {clear} -p {} {name}, or set it again with a pattern that does not match our queues",
+        seen.vhost
+    );
     let id = "cluster.policies";
     match (loses.as_slice(), shadows.as_slice()) {
         ([], []) => None,
@@ -257,7 +266,7 @@ fn bindings(seen: &ClusterSeen, observed: &Observed) -> Finding {
                         "{} missing, such as {source} to {destination} by {key:?}: messages go astray",
                         many(i64::try_from(missing.len()).unwrap_or(0), "binding")
                     ),
-                    "webhookctl dead list declares them anew; events that were lost have to be published again",
+                    "webhookctl dead list declares them again; lost events have to be published again",
                 ),
             }
         }

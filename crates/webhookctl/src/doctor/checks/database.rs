@@ -33,8 +33,8 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Database::ReadOnly => vec![
             Finding::error(
                 "database.writes",
-                "it takes no writes: a standby, or a demoted primary",
-                "promote it, or let database.url (WEBHOOKS__DATABASE__URL) name the primary, or all hosts; the services go on by themselves",
+                "the server is read-only: a standby, or a demoted primary",
+                "promote it, or let database.url (WEBHOOKS__DATABASE__URL) name the primary, or all hosts; the services then continue automatically",
             ),
             unlooked(),
         ],
@@ -59,7 +59,7 @@ fn of_server(seen: &DatabaseSeen) -> Vec<Finding> {
             findings.push(Finding::note(
                 "database.disk",
                 format!(
-                    "this database has {}; free disk: `df` on its host, PostgreSQL does not tell",
+                    "this database has {}; free disk: `df` on its host, as PostgreSQL does not show it",
                     size(server.bytes)
                 ),
             ));
@@ -117,7 +117,7 @@ fn standby(server: &ServerCondition) -> Finding {
         (false, _, 0) => Finding::error(
             id,
             "no synchronous standby is connected: every commit waits for one",
-            "start the standby, or clear synchronous_standby_names and reload until it is back",
+            "start the standby, or clear synchronous_standby_names and reload until the standby is available again",
         ),
         _ => Finding::ok(id, format!("{} confirm commits", many(synchronous, "synchronous standby"))),
     }

@@ -52,7 +52,7 @@ fn schema(MigrationsSeen { missing, unknown, last }: &MigrationsSeen) -> Finding
         (_, [.., last]) => Finding::warning(
             id,
             format!("newer than this webhookctl: it has {last}"),
-            "use the webhookctl of the services' version (webhookctl --version); what follows may be judged wrongly",
+            "use the webhookctl of the services' version (webhookctl --version); the lines below may be wrong",
         ),
     }
 }
@@ -64,7 +64,8 @@ fn partitions(days: &DaysSeen, keep: std::time::Duration) -> Vec<Finding> {
         .filter(|day| !whole.contains(day))
         .collect();
     let earliest = today.checked_sub(time::Duration::try_from(keep).unwrap_or(time::Duration::MAX));
-    let remedy = "webhookctl migrate makes them at once; an ingest that leads makes them ahead: is there one?";
+    let remedy =
+        "run webhookctl migrate now; a leading event-ingest creates partitions ahead of time: check that one runs";
     let ahead = match missing.as_slice() {
         [] => Finding::ok("partitions.ahead", format!("every day until {wanted} has its partitions")),
         // Events may be a day ahead.

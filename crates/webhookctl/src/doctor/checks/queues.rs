@@ -33,17 +33,17 @@ fn present(inside: &InsideSeen) -> Finding {
                       back from the ledger within minutes"
             .to_owned();
     if queues.contains(&inside.roles.events) {
-        remedy += "; events that waited there are nowhere else: they have to be published again";
+        remedy += "; events that were waiting there are stored nowhere else: they have to be published again";
     }
     if queues.len() == inside.queues.len() {
-        let text = "none of the queues is there: no service was here yet, or broker.url or broker.prefix is another's";
-        return Finding::error(id, text, "start the services; they declare all they need");
+        let text = "none of the queues exists: no service has started yet, or broker.url or broker.prefix is wrong";
+        return Finding::error(id, text, "start the services; they declare their queues");
     }
     match [("queue", queues), ("exchange", exchanges)].map(|(noun, names)| (!names.is_empty()).then_some((noun, names)))
     {
         [None, None] => {
             let (queues, exchanges) = (inside.queues.len(), inside.exchanges.len());
-            Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges are there"))
+            Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges exist"))
         }
         faults => {
             let told = faults.into_iter().flatten().map(|(noun, names)| {
@@ -69,7 +69,7 @@ fn arguments(inside: &InsideSeen) -> Vec<Finding> {
             let told = differs.trim_start_matches("PRECONDITION_FAILED - ");
             Finding::error(
                 id,
-                format!("{name} is declared otherwise, so no service can connect: {told}"),
+                format!("{name} is declared with other arguments, so no service can connect: {told}"),
                 format!("once it is empty: `rabbitmqctl delete_queue {name}` (an exchange: by the management plugin); then webhookctl dead list declares it"),
             )
         })
@@ -93,7 +93,7 @@ fn unknown(inside: &InsideSeen) -> Option<Finding> {
     Some(Finding::error(
         "queues.answer",
         format!("{count} did not answer, such as {first}"),
-        "look at the broker's log, and at --rabbitmqctl: has the queue a leader? May the user configure it?",
+        "check the broker's log, and by --rabbitmqctl whether the queue has a leader and the user may configure it",
     ))
 }
 
@@ -104,15 +104,23 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         0 => Finding::ok("queues.rejected", "no event was rejected"),
         _ => Finding::warning(
             "queues.rejected",
-            format!("{} cannot be used and {} parked", many(ready, "event"), if ready == 1 { "is" } else { "are" }),
-            "webhookctl rejected list says why; mend the upstream service; then webhookctl rejected requeue, or discard",
+            format!("{} {} invalid and parked", many(ready, "event"), if ready == 1 { "is" } else { "are" }),
+            "webhookctl rejected list shows why; fix the upstream service; then webhookctl rejected requeue, or discard",
+        ),
+    }));
+    findings.extend(ready(&roles.unknown_key).map(|ready| match ready {
+        0 => Finding::ok("queues.unknown_key", "every event had a known routing key"),
+        _ => Finding::warning(
+            "queues.unknown_key",
+            format!("{} with an unknown routing key", many(ready, "event")),
+            "webhookctl rejected list shows the right key of each; have the upstream service fixed; then webhookctl rejected requeue, or discard",
         ),
     }));
     findings.extend(ready(&roles.dead).map(|ready| match ready {
         0 => Finding::ok("queues.dead", "no job is dead"),
         _ => Finding::error(
             "queues.dead",
-            format!("{}: their deliveries wait for you", many(ready, "dead letter")),
+            format!("{}: their deliveries wait until you requeue or discard them", many(ready, "dead letter")),
             "webhookctl dead list says why (operators' pages: Dead jobs); then webhookctl dead requeue, or discard",
         ),
     }));
@@ -120,7 +128,7 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         0 => Finding::ok("queues.unroutable", "every message found its queue"),
         _ => Finding::error(
             "queues.unroutable",
-            format!("{} found no queue: somebody deleted a queue or a binding", many(ready, "message")),
+            format!("{} found no queue: a queue or a binding was deleted", many(ready, "message")),
             format!("webhookctl dead list declares what is missing; jobs come back from the ledger; then `rabbitmqctl purge_queue {}`, unless there are notices (operators' pages: What to watch)", roles.unroutable),
         ),
     }));
@@ -132,13 +140,17 @@ fn notices(inside: &InsideSeen) -> Option<Finding> {
     let waiting = many(ready, "notice");
     Some(match (ready, consumers) {
         (0, _) => Finding::ok("queues.notices", "no notice waits"),
-        (..FEW, _) => {
-            Finding::note("queues.notices", format!("{waiting} of webhooks wait, and {}", many(consumers, "consumer")))
-        }
+        (..FEW, _) => Finding::note(
+            "queues.notices",
+            format!("{waiting} of webhooks are waiting, with {}", many(consumers, "consumer")),
+        ),
         _ => Finding::warning(
             "queues.notices",
-            format!("{waiting} wait, and {}; the oldest go beyond 100,000", many(consumers, "consumer")),
-            "the business application is to consume them: is it running? Nothing else suffers",
+            format!(
+                "{waiting} are waiting, with {}; beyond 100,000 the oldest are dropped",
+                many(consumers, "consumer")
+            ),
+            "check that the business application, which consumes the notices, is running. Deliveries are not affected",
         ),
     })
 }

@@ -58,7 +58,7 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
     findings.extend(consumers(&roles.events).map(|consumers| match consumers {
         0 => Finding::error(
             id,
-            format!("no event-ingest consumes {}: events wait there", roles.events),
+            format!("no event-ingest consumes {}: events are waiting there", roles.events),
             "start event-ingest; if it runs: what do its log and its /readyz (on ops.listen) say?",
         ),
         // While events are small, a process opens a second one.
@@ -74,11 +74,11 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
         let told = format!("main {main}, bulk {bulk}, slow {slow}");
         findings.push(match (main.min(bulk).min(slow), main.max(bulk).max(slow)) {
             (_, 0) => Finding::error(id, "no dispatcher consumes the lanes: no delivery is attempted", remedy),
-            (0, _) => Finding::error(id, format!("a lane has no consumer ({told}): its jobs wait"), remedy),
+            (0, _) => Finding::error(id, format!("a lane has no consumer ({told}): its jobs are waiting"), remedy),
             (least, most) if least < most => Finding::warning(
                 id,
                 format!("the lanes' consumers differ ({told})"),
-                "look again in a minute; if it stays: /readyz of each dispatcher says which one lacks a lane",
+                "run the doctor again in a minute; if the lanes still differ, /readyz of each dispatcher says which one lacks a lane",
             ),
             _ => Finding::ok(id, format!("{} on each lane{}", many(main, "dispatcher consumer"), from("dispatcher"))),
         });
@@ -98,7 +98,7 @@ fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {
             }
             None => Finding::error(
                 id,
-                "nobody leads: no lost job is found, no partition made, nothing old deleted",
+                "no event-ingest leads: lost jobs are not found, partitions are not created, old rows are not deleted",
                 "start event-ingest: one of them leads within seconds; if one runs, its log (target upkeep) says why not",
             ),
         },
@@ -110,7 +110,7 @@ fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {
             _ if generation.is_rebuilding => Finding::warning(
                 "leader.broker",
                 "the queues are being rebuilt from the ledger",
-                "wait: deliveries go on meanwhile, and nothing is to be done (operators' pages: Lost brokers and queues)",
+                "wait: deliveries continue meanwhile (operators' pages: Lost brokers and queues)",
             ),
             Some((queue, Seen::Missing)) => Finding::error(
                 "leader.broker",

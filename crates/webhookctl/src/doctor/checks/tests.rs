@@ -12,7 +12,8 @@ use time::{OffsetDateTime, macros::datetime};
 use super::{super::finding::Level, super::observed::*, *};
 
 const NOW: OffsetDateTime = datetime!(2026-03-10 12:00 UTC);
-const QUEUES: [&str; 8] = ["events", "deliveries", "bulk", "slow", "rejected", "dead", "unroutable", "notices"];
+const QUEUES: [&str; 9] =
+    ["events", "deliveries", "bulk", "slow", "rejected", "unknown_key", "dead", "unroutable", "notices"];
 
 fn queue(ready: u32, consumers: u32) -> Seen {
     Seen::Present { ready, consumers, differs: None }
@@ -59,12 +60,12 @@ fn well() -> Observed {
         overdue: Ok(OverdueSeen::default()),
     };
     let consumed = |name: &str| u32::from(matches!(name, "events" | "deliveries" | "bulk" | "slow"));
-    let [events, deliveries, bulk, slow, rejected, dead, unroutable, notices] = QUEUES.map(str::to_owned);
+    let [events, deliveries, bulk, slow, rejected, unknown_key, dead, unroutable, notices] = QUEUES.map(str::to_owned);
     let inside = InsideSeen {
         is_blocked: Some(Ok(false)),
         exchanges: BTreeMap::from([("webhooks".to_owned(), queue(0, 0))]),
         queues: QUEUES.map(|name| (name.to_owned(), queue(0, consumed(name)))).into(),
-        roles: Roles { events, deliveries, bulk, slow, rejected, dead, unroutable, notices },
+        roles: Roles { events, deliveries, bulk, slow, rejected, unknown_key, dead, unroutable, notices },
         sentinel: Some(("generation".to_owned(), queue(0, 0))),
     };
     let node = NodeSeen { address: "rabbit:5672".to_owned(), version: Some("3.13.7".to_owned()), fault: None };
@@ -231,6 +232,7 @@ fn the_broker_and_its_queues_are_judged() {
     });
     only("queues.dead", Error, "1 dead letter", |seen| set(seen, "dead", queue(1, 0)));
     only("queues.rejected", Warning, "2 events", |seen| set(seen, "rejected", queue(2, 0)));
+    only("queues.unknown_key", Warning, "4 events with an unknown", |seen| set(seen, "unknown_key", queue(4, 0)));
     only("queues.unroutable", Error, "3 messages", |seen| set(seen, "unroutable", queue(3, 0)));
     only("queues.notices", Warning, "0 consumers", |seen| set(seen, "notices", queue(1_001, 0)));
     let none = broken(|seen| inside(seen).queues.values_mut().for_each(|queue| *queue = Seen::Missing));
@@ -244,7 +246,7 @@ fn the_services_and_what_waits_are_judged() {
         database(seen).connections.as_mut().unwrap().retain(|connections| connections.name != name);
     };
     only("services.api", Error, "no api-service", |seen| without(seen, "api-service"));
-    only("leader.present", Error, "nobody leads", |seen| without(seen, "event-ingest"));
+    only("leader.present", Error, "no event-ingest leads", |seen| without(seen, "event-ingest"));
     only("services.ingest", Error, "no event-ingest", |seen| set(seen, "events", queue(0, 0)));
     only("services.dispatchers", Error, "no dispatcher", |seen| {
         ["deliveries", "bulk", "slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
@@ -276,7 +278,7 @@ fn the_services_and_what_waits_are_judged() {
     only("backlog.notices", Error, "2 notices for over", |seen| {
         work(seen, WorkSeen { notices_late: 2, ..Default::default() });
     });
-    only("backlog.tasks", Error, "do not go on: 1", |seen| {
+    only("backlog.tasks", Error, "that have stopped: 1", |seen| {
         work(seen, WorkSeen { tasks_late: 1, ..Default::default() });
     });
 }
@@ -300,12 +302,12 @@ fn the_cluster_is_judged() {
     only("cluster.features", Warning, "off: x", |seen| nodes(seen).disabled = vec!["x".to_owned()]);
     only("cluster.features", Error, "expired jobs", |seen| nodes(seen).disabled = vec!["stream_queue".to_owned()]);
     only("cluster.members", Warning, "fewer than 3 members on dead", |seen| {
-        let queue = &mut queues(seen)[5];
+        let queue = &mut queues(seen)[6];
         queue.members.truncate(2);
         queue.online.truncate(2);
     });
-    only("cluster.members", Warning, "away of dead", |seen| queues(seen)[5].online.truncate(2));
-    only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[5].online.truncate(1));
+    only("cluster.members", Warning, "unavailable of dead", |seen| queues(seen)[6].online.truncate(2));
+    only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[6].online.truncate(1));
     only("cluster.leaders", Warning, "all leaders are on a", |seen| {
         queues(seen).iter_mut().for_each(|queue| queue.leader = Some("a".to_owned()));
     });
@@ -330,7 +332,7 @@ fn a_policy_is_judged_by_what_it_does_to_our_queues() {
         definition: [(key.to_owned(), value.to_owned())].into(),
     };
     let under = |seen: &mut Observed, key: &str, value: &str| {
-        cluster_of(seen).queues.as_mut().unwrap()[5].policy = Some("p".to_owned());
+        cluster_of(seen).queues.as_mut().unwrap()[6].policy = Some("p".to_owned());
         cluster_of(seen).policies = Ok(vec![policy(key, value)]);
     };
     only("cluster.policies", Error, "p sets message-ttl = 1000 of dead", |seen| under(seen, "message-ttl", "1000"));

@@ -49,6 +49,7 @@ pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen
         bulk: names.bulk(),
         slow: names.slow(),
         rejected: names.rejected(),
+        unknown_key: names.unknown_key(),
         dead: names.dead(),
         unroutable: names.unroutable(),
         notices: names.notices(),

@@ -1,6 +1,7 @@
 //! Lists, with each filter, first and last page.
 
 use domain::{DeliveryId, DeliveryState, EventType};
+use end_to_end::api::cursor_after;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
@@ -35,10 +36,11 @@ pub(super) async fn variants(volume: &Volume<'_>) -> Vec<Variant> {
     for (name, webhook, days) in webhooks {
         let oldest = now - Duration::days(days);
         for filter in filters(now - Duration::days(days) / 2) {
-            let path = format!("{}deliveries/?limit={PAGE}{}", volume.path(webhook), filter.query);
+            let list = format!("{}deliveries/", volume.path(webhook));
+            let path = format!("{list}?limit={PAGE}{}", filter.query);
             let group = format!("list_{name}_{}", filter.kind);
-            if let Some(cursor) = last_page(volume, webhook, &filter, oldest).await {
-                let path = format!("{path}&cursor={}", cursor.simple());
+            if let Some(last) = last_page(volume, webhook, &filter, oldest).await {
+                let path = format!("{path}&cursor={}", cursor_after(&list, last));
                 variants.push(Variant { group: format!("{group}_last"), path });
             }
             variants.push(Variant { group: format!("{group}_first"), path });
@@ -58,10 +60,9 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, variants: &[
             format!("SELECT id::text FROM webhooks WHERE tenant_id = '{tenant}' ORDER BY id DESC OFFSET 10 LIMIT 1");
         let rows = volume.environment.rows(&last).await;
         let last: Uuid = rows[0].get::<_, &str>(0).parse().expect("it is an id");
-        let list = format!("/api/v1/webhooks/?limit={PAGE}");
-        for (group, path) in
-            [("webhooks_first", list.clone()), ("webhooks_last", format!("{list}&cursor={}", last.simple()))]
-        {
+        let first = format!("/api/v1/webhooks/?limit={PAGE}");
+        let last = format!("{first}&cursor={}", cursor_after("/api/v1/webhooks/", last));
+        for (group, path) in [("webhooks_first", first), ("webhooks_last", last)] {
             calls
                 .repeat((group, &tenant.to_string()), admin, (0..TIMES).map(|_| Call::get("/webhooks/", path.clone())))
                 .await;
@@ -107,7 +108,7 @@ fn filters(middle: OffsetDateTime) -> Vec<Filter> {
     filters
 }
 
-/// The cursor of the last page, if there are two pages.
+/// The delivery before the last page, if there are two pages.
 async fn last_page(volume: &Volume<'_>, webhook: Uuid, filter: &Filter, oldest: OffsetDateTime) -> Option<Uuid> {
     let from = filter.since.unwrap_or(oldest);
     let bound = |moment: OffsetDateTime| {

@@ -3,6 +3,7 @@
 use std::iter::repeat_with;
 
 use domain::DeliveryId;
+use end_to_end::api::cursor_after;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
@@ -62,8 +63,9 @@ async fn insight(calls: &mut Calls, volume: &Volume<'_>) {
     for (group, template) in [("notices", "/webhooks/{id}/notices/"), ("history", "/webhooks/{id}/history/")] {
         let last = format!("SELECT id::text FROM {group} ORDER BY id OFFSET 50 LIMIT 1");
         let last: Uuid = volume.environment.rows(&last).await[0].get::<_, &str>(0).parse().expect("it is an id");
-        for page in ["".to_owned(), format!("&cursor={}", last.simple())] {
-            let read = repeat_with(|| Call::get(template, format!("{path}{group}/?limit=50{page}")));
+        let list = format!("{path}{group}/");
+        for page in ["".to_owned(), format!("&cursor={}", cursor_after(&list, last))] {
+            let read = repeat_with(|| Call::get(template, format!("{list}?limit=50{page}")));
             calls.repeat((group, &page), &volume.admin, read).await;
         }
     }
