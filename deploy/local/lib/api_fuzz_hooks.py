@@ -1,4 +1,4 @@
-"""What schemathesis cannot know from the API's description: which URLs and times are good ones."""
+"""What schemathesis cannot know from the API's description: which URLs, times and names are good ones."""
 
 from datetime import datetime
 
@@ -14,3 +14,13 @@ schemathesis.openapi.format("uri", st.builds("https://{}.example{}/{}".format, _
 # The past, where a recovery begins, and no earlier than the service knows time.
 _moment = st.datetimes(datetime(1970, 1, 2), datetime(2026, 1, 1)).map(lambda moment: moment.replace(microsecond=0).isoformat())
 schemathesis.openapi.format("date-time", st.builds("{}{}".format, _moment, st.sampled_from(["Z", "+05:30", "-08:00"])))
+
+
+# The pattern of names ends at U+FFFF. Of the characters beyond, some are refused.
+_refused = [("\U0001bca0", "\U0001bca3"), ("\U0001d173", "\U0001d17a"), ("\U000e0000", "\U000e0fff")]
+
+
+@schemathesis.hook
+def filter_body(context, body):
+    name = body.get("name") if isinstance(body, dict) else None
+    return not isinstance(name, str) or not any(first <= char <= last for char in name for first, last in _refused)
