@@ -61,14 +61,11 @@ impl Broker {
         let looks = join_all(uris.iter().map(|uri| self.look(uri, queue, role))).await;
         let lacking = looks.iter().filter(|look| matches!(look, Look::Lacks)).count();
         if lacking < looks.len() {
-            for (uri, _) in uris.iter().zip(&looks).filter(|(_, look)| matches!(look, Look::Lacks)) {
-                let node = node_of(uri);
-                tracing::warn!(
-                    node,
-                    queue,
-                    "this node of the broker lacks a queue that others may have: if it is not a part of their cluster, \
-                     join it to them, or take it out of broker.url (WEBHOOKS__BROKER__URL) or the balancer"
-                );
+            let mut lacking: Vec<_> =
+                uris.iter().zip(&looks).filter(|(_, look)| matches!(look, Look::Lacks)).map(|(uri, _)| uri).collect();
+            lacking.dedup_by_key(|uri| node_of(uri));
+            for uri in lacking {
+                self.warn_of_lack(uri, queue, role).await;
             }
         }
         let mut found = None;
@@ -80,6 +77,24 @@ impl Broker {
             }
         }
         (judge(uris.len(), lacking, found.is_some()), found)
+    }
+
+    /// Warns of a node that lacks a queue, if it still does: at a first start, another process may have declared the queue
+    /// between two looks.
+    async fn warn_of_lack(&self, uri: &AMQPUri, queue: &str, role: &str) {
+        match self.look(uri, queue, role).await {
+            Look::Has(connected) => farewell(&connected.0).await,
+            Look::Silent => {}
+            Look::Lacks => {
+                let node = node_of(uri);
+                tracing::warn!(
+                    node,
+                    queue,
+                    "this node of the broker lacks a queue that others may have: if it is not a part of their cluster, \
+                     join it to them, or take it out of broker.url (WEBHOOKS__BROKER__URL) or the balancer"
+                );
+            }
+        }
     }
 
     async fn look(&self, uri: &AMQPUri, queue: &str, role: &str) -> Look {

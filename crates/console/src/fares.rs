@@ -111,7 +111,7 @@ const fn remedy(class: OutcomeClass) -> &'static str {
         }
         OutcomeClass::Dns => "Check the host name in the URL, and its records in the DNS.",
         OutcomeClass::Tls => {
-            "Renew or fix the receiver's certificate: it must name this host, not be expired, and be sent with its whole chain."
+            "The receiver needs TLS 1.2 or 1.3, and a valid certificate for this host name with its whole chain. Open a failed delivery: its error says what to change."
         }
         OutcomeClass::RefusedAddress => "The URL leads into a private network. Use a URL that the internet can reach.",
         OutcomeClass::Protocol => {

@@ -209,7 +209,7 @@ async fn the_doctor_declares_nothing_and_sees_a_queue_that_is_declared_otherwise
         for _ in 0..2 {
             let report = doctor(&system.variables, &[]).await;
             let present = report.checks.iter().find(|check| check["id"] == "queues.present").unwrap();
-            assert!(present["text"].as_str().unwrap().contains("none of the queues is there"), "{}", report.screen);
+            assert!(present["text"].as_str().unwrap().contains("none of the queues exists"), "{}", report.screen);
         }
         system.start(Service::Dispatcher).await;
         system.upstream.delete_queue(&system.names.notices()).await;

@@ -214,7 +214,7 @@ fn random_digits() -> String {
 
 fn talkative() -> Options {
     let settings = vec![
-        ("LOG__LEVEL", "trace".to_owned()),
+        ("LOG__LEVEL", "trace,lapin=trace".to_owned()),
         ("LOG__FORMAT", "json".to_owned()),
         ("SECRETS__KEYS", format!("one:{}", random_digits())),
     ];

@@ -59,7 +59,7 @@ async fn a_change_that_is_not_confirmed_in_time_says_that_it_may_have_been_made(
         let answer = api.post("/api/v1/webhooks/", &new).await;
         assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unavailable")), "{}", answer.text);
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
-        assert!(detail.contains("may have been made") && detail.contains("can be deleted"), "{detail}");
+        assert!(detail.contains("may have been made") && detail.contains("Delete a webhook that"), "{detail}");
         let made = eventually("it was made all the same", SOON, async || {
             api.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().map(str::to_owned)
         })

@@ -212,7 +212,7 @@ async fn a_failure_is_logged_with_its_reason_and_without_the_session() {
     let settings = vec![
         ("API__SESSIONS", "introspection".to_owned()),
         ("API__INTROSPECTION_URL", application.url()),
-        ("LOG__LEVEL", "trace".to_owned()),
+        ("LOG__LEVEL", "trace,lapin=trace".to_owned()),
     ];
     System::prepared(Options { settings, ..Options::default() }, async |system| {
         let process = Process::start("api-service", &with_api_address(&system).await).await;

@@ -121,7 +121,7 @@ async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_page(
             assert_eq!((answer.status, answer.header("location")), (303, Some(&*page)), "{part}");
         }
         let shown = admin.get(&page).await;
-        assert!(shown.status == 200 && shown.text.contains("It sends nothing any more"), "{}", shown.text);
+        assert!(shown.status == 200 && shown.text.contains("Nothing more is sent."), "{}", shown.text);
     })
     .await;
 }
@@ -222,7 +222,7 @@ async fn a_recovery_beside_a_running_one_is_not_begun_and_says_so() {
             assert_eq!((answer.status, answer.header("location")), (303, Some(&*expected)), "{fields}");
         }
         let page = admin.get(&format!("{progress}?done=another")).await.text;
-        assert!(page.contains("Yours was not begun"), "{page}");
+        assert!(page.contains("yours did not begin"), "{page}");
     })
     .await;
 }

@@ -58,7 +58,7 @@ async fn who_has_no_session_is_sent_to_the_log_in_with_a_way_back() {
             }
             let refused = clerk.get("/console/").await;
             assert_eq!((refused.status, refused.header("content-type")), (403, Some("text/html; charset=utf-8")));
-            assert!(refused.text.contains("Only administrators may manage webhooks."), "{}", refused.text);
+            assert!(refused.text.contains("only administrators may manage webhooks"), "{}", refused.text);
             // A form would be lost by a redirect.
             let lost = post(&nobody, "/console/register/", "name=a").await;
             assert_eq!(lost.status, 401);
@@ -266,7 +266,7 @@ async fn another_tenants_ids_are_unknown_on_every_page() {
             let fields = format!("token={token}&confirmed=yes&since=2026-01-01T00:00&states=dropped&name=a&url=https%3A%2F%2Flocalhost%2F&events=quote.closed");
             let answer = if is_read { theirs.get(&path).await } else { post(&theirs, &path, &fields).await };
             assert_eq!(answer.status, 404, "{path}");
-            assert!(answer.text.contains("There is nothing here."), "{path}: {}", answer.text);
+            assert!(answer.text.contains("This path or id does not exist, or belongs to another tenant"), "{path}: {}", answer.text);
             if is_read {
                 assert_eq!(mine.get(&path).await.status, 200, "{path}");
             }

@@ -72,7 +72,7 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
         let webhook = only_webhook(&api).await;
         browser.own("Page.reload", serde_json::json!({})).await;
         browser.open("/console/").await;
-        browser.shows("no event has come yet").await;
+        browser.shows("no event has arrived yet").await;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         eventually("an event has succeeded", SOON, async || {
             api.webhook(&webhook).await["last_success_at"].is_string().then_some(())
@@ -177,7 +177,7 @@ impl Journey<'_> {
         browser.press("Settings").await;
         browser.click("form[action$='/delete/'] input[name=confirmed]").await;
         browser.press("Delete").await;
-        browser.shows("It sends nothing any more").await;
+        browser.shows("Nothing more is sent.").await;
         browser.press("Webhooks").await;
         browser.shows("No webhooks yet").await;
     }
@@ -212,7 +212,7 @@ async fn everything_works_without_script() {
         browser.shows("Paused: nothing is sent.").await;
         browser.press("Recover").await;
         browser.press("Count them").await;
-        browser.shows("There are none.").await;
+        browser.shows("None found.").await;
         browser.press("Settings").await;
         browser.click("form[action$='/delete/'] input[name=confirmed]").await;
         browser.press("Delete").await;
