@@ -567,7 +567,10 @@ async fn a_stop_whose_steps_go_on_failing_says_so_and_ends() {
         }
         let (code, out, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
         assert!(code == 1 && out.contains("cancelled so far: 0 deliveries, and"), "{out}{err}");
-        assert!(err.contains("run the command again to cancel the rest") && err.contains("the disk is broken"), "{err}");
+        assert!(
+            err.contains("run the command again to cancel the rest") && err.contains("the disk is broken"),
+            "{err}"
+        );
         system.sql("DROP TRIGGER fails ON deliveries").await;
         let (code, _, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
         assert_eq!((code, err.as_str()), (0, ""));
