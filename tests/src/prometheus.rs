@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use url::form_urlencoded::byte_serialize;
 
 use crate::{
-    api::Api,
+    api::{Answer, Api},
     processes::free_address,
     servers::repository,
     tools::Tool,
@@ -101,8 +101,7 @@ impl Prometheus {
     /// # Panics
     /// When Prometheus refuses it.
     pub async fn query(&self, expr: &str) -> Vec<Sample> {
-        let encoded: String = byte_serialize(expr.as_bytes()).collect();
-        let answer = self.api.get(&format!("/api/v1/query?query={encoded}")).await;
+        let answer = self.ask(expr).await;
         assert_eq!(answer.status, 200, "{expr}: {}", answer.text);
         let data = answer.json()["data"].clone();
         assert_eq!(data["resultType"], "vector", "{expr}");
@@ -113,6 +112,11 @@ impl Prometheus {
             (labels.collect(), value.expect("it is a number"))
         };
         data["result"].as_array().into_iter().flatten().map(sample).collect()
+    }
+
+    async fn ask(&self, expr: &str) -> Answer {
+        let encoded: String = byte_serialize(expr.as_bytes()).collect();
+        self.api.get(&format!("/api/v1/query?query={encoded}")).await
     }
 
     /// Waits until an expression has a result: with a comparison, until that holds.
@@ -147,8 +151,7 @@ impl Prometheus {
         let window = since.elapsed().as_secs() + 10;
         let mut text = String::new();
         for series in ["ALERTS{alertname!='WebhooksWatchdog'}", "up == 0", "scrape_duration_seconds > 0.3"] {
-            let expr: String = byte_serialize(format!("({series})[{window}s:1s]").as_bytes()).collect();
-            let answer = self.api.get(&format!("/api/v1/query?query={expr}")).await;
+            let answer = self.ask(&format!("({series})[{window}s:1s]")).await;
             text = format!("{text}{series}: {}\n", answer.text);
         }
         text
