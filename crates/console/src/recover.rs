@@ -101,7 +101,7 @@ impl RecoverForm {
         html! {
             div.result #counted role="status" {
                 @if shown == 0 {
-                    p { strong { "None found." } " No delivery was lost in this time." }
+                    p { strong { "None found." } " No delivery of this kind and time can be recovered." }
                 } @else {
                     p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } ": " (self.asked()) "." }
                     @if !self.webhook.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }

@@ -100,7 +100,7 @@ impl Settings {
     fn delete(&self, frame: &Frame) -> Markup {
         html! {
             section.act {
-                div { h2 { "Delete" } p { "This cannot be undone. Nothing more is sent" @if let Some(waiting) = self.waiting() { ", " (waiting) " cancelled" } ", and the signing secret becomes invalid. The log can be read for " (self.kept_days) " days." } }
+                div { h2 { "Delete" } p { "This cannot be undone. Nothing more is sent" @if let Some(waiting) = self.waiting() { ", " (waiting) " cancelled" } ", and the service no longer signs with the secret: remove it from the receiver. The log can be read for " (self.kept_days) " days." } }
                 (confirmed(frame, &Paths::of_webhook(self.webhook.id, "delete"), "Yes, delete this webhook permanently", "Delete"))
             }
         }

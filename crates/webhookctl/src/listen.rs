@@ -89,7 +89,7 @@ pub(crate) async fn run(settings: Result<Settings, SettingsError>, arguments: Ar
     let tls = authority.acceptor(&arguments.host)?;
     let stop = on_signals().context("signals cannot be handled")?;
     let listener = TcpListener::bind(arguments.listen).await.with_context(|| {
-        format!("--listen {}: the service cannot listen on the address (port 0 chooses a free port)", arguments.listen)
+        format!("--listen {}: cannot listen on the address (port 0 chooses a free port)", arguments.listen)
     })?;
     let port = listener.local_addr().context("the listener has no address")?.port();
     let url = format!("https://{}/", authority_of(&arguments.host, port));

@@ -39,7 +39,7 @@ pub(crate) async fn requeue(broker: &Broker, limit: Option<usize>) -> anyhow::Re
     output::line(format_args!("handed {moved} event(s) to ingest again"))
 }
 
-/// Deletes rejected events. Without a limit, moves those there at the start.
+/// Deletes rejected events. Without a limit, deletes those there at the start.
 pub(crate) async fn discard(broker: &Broker, limit: Option<usize>) -> anyhow::Result<()> {
     let mut gone = 0;
     for queue in queues(broker) {

@@ -109,7 +109,7 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         ),
     }));
     findings.extend(ready(&roles.unknown_key).map(|ready| match ready {
-        0 => Finding::ok("queues.unknown_key", "every event had a known routing key"),
+        0 => Finding::ok("queues.unknown_key", "no event with an unknown routing key is parked"),
         _ => Finding::warning(
             "queues.unknown_key",
             format!("{} with an unknown routing key", many(ready, "event")),
