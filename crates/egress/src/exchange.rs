@@ -5,6 +5,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -29,7 +30,8 @@ pub(crate) struct Exchange {
 
 struct Progress {
     counts: ConnectionCounts,
-    /// True if the connection had an earlier request.
+    built_at: Instant,
+    /// True if the connection had an earlier request, or was open before this one was built.
     is_reused: bool,
     /// True if a byte was read since the request began.
     is_answered: bool,
@@ -38,9 +40,15 @@ struct Progress {
     waiting: Option<Counted>,
 }
 
-/// The latest exchange of a connection. hyper-util keeps it with the connection.
-#[derive(Clone, Default)]
-pub(crate) struct Exchanges(Arc<Mutex<Option<Arc<Mutex<Progress>>>>>);
+/// The exchanges of a connection. hyper-util keeps it with the connection.
+///
+/// A connection may be older than its first request: hyper-util opens it for a request that another connection then
+/// carries, and keeps it for a later request.
+#[derive(Clone)]
+pub(crate) struct Exchanges {
+    opened_at: Instant,
+    latest: Arc<Mutex<Option<Arc<Mutex<Progress>>>>>,
+}
 
 /// A request's body. hyper reads it before it writes the first byte of the request, and then the request begins.
 ///
@@ -57,6 +65,7 @@ impl Exchange {
         let connection = capture_connection(&mut request);
         let progress = Arc::new(Mutex::new(Progress {
             counts: counts.clone(),
+            built_at: Instant::now(),
             is_reused: false,
             is_answered: false,
             has_interim_answer: false,
@@ -102,23 +111,28 @@ impl Exchange {
 }
 
 impl Exchanges {
+    /// Those of a connection that is open now.
+    pub(crate) fn opened() -> Self {
+        Self { opened_at: Instant::now(), latest: Arc::default() }
+    }
+
     fn begin(&self, next: &Arc<Mutex<Progress>>) {
-        let earlier = self.0.lock().replace(Arc::clone(next));
+        let earlier = self.latest.lock().replace(Arc::clone(next));
         let mut progress = next.lock();
-        progress.is_reused = earlier.is_some();
+        progress.is_reused = earlier.is_some() || self.opened_at < progress.built_at;
         progress.waiting = Some(progress.counts.waiting());
     }
 
     /// Notes that something was read.
     pub(crate) fn read(&self) {
-        if let Some(latest) = &*self.0.lock() {
+        if let Some(latest) = &*self.latest.lock() {
             latest.lock().is_answered = true;
         }
     }
 
     /// Notes that the connection is closed.
     pub(crate) fn close(&self) {
-        if let Some(latest) = self.0.lock().take() {
+        if let Some(latest) = self.latest.lock().take() {
             latest.lock().waiting = None;
         }
     }
@@ -146,6 +160,8 @@ impl Body for ExchangeBody {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn exchange(counts: &ConnectionCounts) -> Exchange {
@@ -154,9 +170,10 @@ mod tests {
 
     #[test]
     fn whatever_is_read_answers_the_request_that_began_last() {
-        let (counts, connection) = (ConnectionCounts::default(), Exchanges::default());
-        connection.read();
+        let counts = ConnectionCounts::default();
         let (first, second) = (exchange(&counts), exchange(&counts));
+        let connection = Exchanges::opened();
+        connection.read();
         for request in [&first, &second] {
             assert!(!request.is_reused_and_unanswered() && !request.is_reused_and_not_continued());
         }
@@ -172,9 +189,25 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_was_open_before_its_first_request_was_built_is_reused() {
+        let counts = ConnectionCounts::default();
+        let request = exchange(&counts);
+        let built_at = request.progress.lock().built_at;
+        for (opened_at, is_reused) in [
+            (built_at.checked_sub(Duration::from_nanos(1)).unwrap(), true),
+            (built_at, false),
+            (built_at + Duration::from_nanos(1), false),
+        ] {
+            Exchanges { opened_at, latest: Arc::default() }.begin(&request.progress);
+            assert_eq!(request.is_reused_and_unanswered(), is_reused);
+            assert_eq!(request.is_reused_and_not_continued(), is_reused);
+        }
+    }
+
+    #[test]
     fn a_connection_is_unused_but_between_a_request_and_its_answer() {
         let counts = ConnectionCounts::default();
-        let (one, other) = (Exchanges::default(), Exchanges::default());
+        let (one, other) = (Exchanges::opened(), Exchanges::opened());
         let open = [counts.opened(), counts.opened()];
         assert_eq!(counts.unused(), 2);
         let first = exchange(&counts);

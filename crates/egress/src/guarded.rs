@@ -31,7 +31,7 @@ pub(crate) struct Guarded<S> {
 
 impl<S> Guarded<S> {
     pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts) -> Self {
-        Self { inner, exchanges: Exchanges::default(), limit, unflushed: None, _open: counts.opened() }
+        Self { inner, exchanges: Exchanges::opened(), limit, unflushed: None, _open: counts.opened() }
     }
 
     /// Starts the clock when something has to wait, and fails when it has run out.

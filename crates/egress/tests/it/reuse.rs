@@ -1,15 +1,22 @@
 //! The connection pool.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use domain::OutcomeClass::{Protocol, Status, Success, Timeout};
 use egress::EgressConfig;
-use tokio::io::AsyncWriteExt;
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify};
+use tokio_rustls::TlsAcceptor;
 
-use crate::{Client, LONG, SHORT, authority::Authority, config, egress, post, receiver::Receiver};
+use crate::{
+    Client, LONG, SHORT,
+    authority::Authority,
+    config, egress, post,
+    receiver::{Receiver, read_request},
+};
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const CLOSING: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 /// The answer of servers to a connection that was idle for too long. Some leave out `Connection: close`.
 const IDLE: &str = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
 
@@ -87,6 +94,55 @@ async fn a_408_on_a_reused_connection_is_an_idle_close_and_the_post_is_repeated(
     // Posts on pooled connections: three first ones, and three that are repeated on fresh ones.
     assert_eq!((received.len(), receiver.accepted()), (9, 6));
     assert_eq!((&received[1].head, &received[1].body), (&received[2].head, &received[2].body));
+}
+
+/// The progress of a receiver's second connection.
+#[derive(Default)]
+struct Second {
+    accepted: Notify,
+    is_superfluous: Notify,
+    open: Notify,
+}
+
+/// Serves connections of which the second is opened for a post that the first carries, and is closed at its own first
+/// request, after these bytes.
+async fn serve(mut tcp: TcpStream, number: usize, tls: TlsAcceptor, second: Arc<Second>, last: &str) {
+    if number == 1 {
+        second.accepted.notify_one();
+        second.is_superfluous.notified().await;
+    }
+    let Ok(mut stream) = tls.accept(&mut tcp).await else { return };
+    if number == 1 {
+        second.open.notify_one();
+        read_request(&mut stream).await;
+        let _ = stream.write_all(last.as_bytes()).await;
+        return;
+    }
+    read_request(&mut stream).await;
+    if number == 0 {
+        second.accepted.notified().await;
+        stream.write_all(OK.as_bytes()).await.unwrap();
+        read_request(&mut stream).await;
+        second.is_superfluous.notify_one();
+        second.open.notified().await;
+    }
+    stream.write_all(CLOSING.as_bytes()).await.unwrap();
+    let _ = stream.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_was_opened_ahead_may_go_stale_without_a_request() {
+    let authority = Authority::new();
+    for last in ["", IDLE] {
+        let (acceptor, second) = (authority.acceptor(&LOCAL), Arc::<Second>::default());
+        let receiver =
+            Receiver::tcp(move |tcp, number| serve(tcp, number, acceptor.clone(), Arc::clone(&second), last)).await;
+        let egress = egress(&authority, LONG);
+        let (one, other) = tokio::join!(egress.post(post(&receiver.url())), egress.post(post(&receiver.url())));
+        assert_eq!((one.class, other.class, receiver.accepted()), (Success, Success, 2));
+        let answer = egress.post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.error, receiver.accepted()), (Success, None, 3), "{last:?}");
+    }
 }
 
 #[tokio::test]
