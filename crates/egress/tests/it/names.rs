@@ -143,6 +143,19 @@ async fn a_name_server_that_is_silent_about_ipv6_does_not_hold_up_ipv4() {
 }
 
 #[tokio::test]
+async fn silent_name_servers_before_a_good_one_are_passed_over() {
+    let authority = Authority::new();
+    let silent = [NameServer::start(|_, _| Say::Silence).await, NameServer::start(|_, _| Say::Silence).await];
+    let good = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
+    let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
+    let name_servers = silent.iter().chain([&good]).map(NameServer::address).collect();
+    let egress = Client::new(EgressConfig { name_servers, ..only_public(&authority, &good) });
+    for _ in 0..3 {
+        assert_eq!(ask(&egress, &receiver, "a.example").await, Success);
+    }
+}
+
+#[tokio::test]
 async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
     let authority = Authority::new();
     let name_server = NameServer::start(|_, _| Say::Addresses(ips(&["127.0.0.3", PUBLIC]))).await;
