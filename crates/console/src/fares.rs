@@ -90,7 +90,7 @@ pub(crate) const fn words(class: OutcomeClass) -> &'static str {
         OutcomeClass::Timeout => "No answer in time",
         OutcomeClass::Connect => "No connection",
         OutcomeClass::Dns => "The host name could not be resolved",
-        OutcomeClass::Tls => "TLS failed: certificate, name or version",
+        OutcomeClass::Tls => "TLS failed",
         OutcomeClass::RefusedAddress => "The address is not allowed",
         OutcomeClass::Protocol => "The response was not HTTP, or was incomplete",
     }
@@ -111,7 +111,7 @@ const fn remedy(class: OutcomeClass) -> &'static str {
         }
         OutcomeClass::Dns => "Check the host name in the URL, and its records in the DNS.",
         OutcomeClass::Tls => {
-            "The receiver needs TLS 1.2 or 1.3, and a valid certificate for this host name with its whole chain. Open a failed delivery: its error says what to change."
+            "The receiver needs TLS 1.2 or 1.3, a valid certificate for this host name with its whole chain, and must not require a client certificate. Open a failed delivery: its error says what to change."
         }
         OutcomeClass::RefusedAddress => "The URL leads into a private network. Use a URL that the internet can reach.",
         OutcomeClass::Protocol => {

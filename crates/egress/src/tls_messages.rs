@@ -66,6 +66,7 @@ fn wrong<'a>(failure: &'a Failure<'_>) -> Cow<'a, str> {
         Failure::NotTls => "the receiver does not speak TLS on this port".into(),
         Failure::TooOld => "the receiver speaks neither TLS 1.2 nor TLS 1.3".into(),
         Failure::NothingInCommon => "no cipher suite or type of key in common".into(),
+        Failure::HandshakeFailure => "no common cipher suite or key type, or no client certificate".into(),
         Failure::UnknownName => "the receiver does not know the host name".into(),
         Failure::NoProtocol => "the receiver does not accept HTTP/1.1".into(),
         Failure::InternalError => "the receiver reports an internal error".into(),
@@ -100,10 +101,13 @@ fn remedy(failure: &Failure<'_>) -> Cow<'static, str> {
         Failure::NotTls => {
             "correct the port in the webhook's URL, or ask the receiver's operator for HTTPS on this port".into()
         }
-        Failure::TooOld => "ask the receiver's operator to enable TLS 1.2 or TLS 1.3".into(),
-        Failure::NothingInCommon => format!(
-            "ask the receiver's operator for {VERSIONS}, a certificate for this host with {KEYS}, and to require no \
-                 client certificate"
+        Failure::TooOld => format!("ask the receiver's operator for {VERSIONS}").into(),
+        Failure::NothingInCommon => {
+            format!("ask the receiver's operator for {VERSIONS}, and a certificate for this host with {KEYS}").into()
+        }
+        Failure::HandshakeFailure => format!(
+            "ask the receiver's operator for {VERSIONS}, a certificate for this host with {KEYS}, and to demand no \
+             client certificate"
         )
         .into(),
         Failure::UnknownName => {
@@ -154,6 +158,7 @@ mod tests {
             Failure::NotTls,
             Failure::TooOld,
             Failure::NothingInCommon,
+            Failure::HandshakeFailure,
             Failure::UnknownName,
             Failure::NoProtocol,
             Failure::InternalError,

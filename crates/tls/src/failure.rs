@@ -34,7 +34,7 @@ pub enum Failure<'a> {
     NoCertificate,
     /// The peer wants a certificate of ours, and got none.
     CertificateWanted,
-    /// The peer refuses our certificate, with this alert.
+    /// The peer refuses our certificate, or that it got none, with this alert.
     CertificateRefused(&'a dyn Display),
     /// The peer does not speak TLS.
     NotTls,
@@ -42,6 +42,9 @@ pub enum Failure<'a> {
     TooOld,
     /// No cipher suite, key exchange or type of key is common to both.
     NothingInCommon,
+    /// The peer ends the handshake with the alert `handshake_failure`: nothing is common to both, or the peer wants a
+    /// certificate of ours.
+    HandshakeFailure,
     /// The peer does not know the name that it was asked for.
     UnknownName,
     /// The peer wants a protocol that is agreed upon in the handshake (ALPN).
@@ -90,7 +93,8 @@ impl<'a> Failure<'a> {
 
     fn of_alert(alert: AlertDescription, error: &'a rustls::Error) -> Self {
         match alert {
-            AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => Self::NothingInCommon,
+            AlertDescription::HandshakeFailure => Self::HandshakeFailure,
+            AlertDescription::InsufficientSecurity => Self::NothingInCommon,
             AlertDescription::ProtocolVersion | AlertDescription::InappropriateFallback => Self::TooOld,
             AlertDescription::UnrecognisedName => Self::UnknownName,
             AlertDescription::NoApplicationProtocol => Self::NoProtocol,
@@ -128,37 +132,63 @@ impl<'a> Failure<'a> {
     }
 }
 
+/// The versions, cipher suites and keys that [`client_config`](crate::client_config) accepts.
+const ACCEPTED: &str = "TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20; and a key of P-256, P-384, Ed25519 or RSA \
+                        (2048 bits or more)";
+
 /// In the words of whoever operates the client. Says no names: the context of a log's line has them.
 impl Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired(None) => f.write_str("the server's certificate has expired"),
             Self::Expired(Some(second)) => write!(f, "the server's certificate expired on {}", Date(*second)),
-            Self::NotValidYet(None) => f.write_str("the server's certificate is not valid yet"),
-            Self::NotValidYet(Some(second)) => {
-                write!(f, "the server's certificate is not valid before {}", Date(*second))
+            Self::NotValidYet(None) => {
+                f.write_str("the server's certificate is not valid yet: check the clock of this machine")
             }
-            Self::UnknownIssuer => f.write_str("the server's certificate is signed by an unknown authority"),
+            Self::NotValidYet(Some(second)) => write!(
+                f,
+                "the server's certificate is not valid before {}: check the clock of this machine",
+                Date(*second)
+            ),
+            Self::UnknownIssuer => f.write_str(
+                "the server's certificate is signed by an unknown authority: the authority is not among the trusted \
+                 ones, or the server does not send its intermediate certificates",
+            ),
             Self::WrongName(None) => f.write_str("the server's certificate is not for its name"),
             Self::WrongName(Some(name)) => write!(f, "the server's certificate is not for the name {name}"),
-            Self::NotForServers => f.write_str("the server's certificate is not meant for servers"),
-            Self::Authority => f.write_str("the server's certificate is that of an authority (CA:TRUE)"),
-            Self::WeakSignature => {
-                f.write_str("the server's certificate is signed with an algorithm that is not accepted, as SHA-1 or P-521")
+            Self::NotForServers => f.write_str(
+                "the server's certificate is not meant for servers: its extended key usage does not allow it",
+            ),
+            Self::Authority => {
+                f.write_str("the server's certificate is that of an authority (CA:TRUE), not of a server")
             }
+            Self::WeakSignature => f.write_str(
+                "the server's certificate, or one of its authorities, is signed with an algorithm that is not accepted, \
+                 such as SHA-1 or P-521",
+            ),
             Self::BadSignature => f.write_str(
                 "the server's certificate is signed by an unknown authority, or has a key that is too short (RSA under \
                  2048 bits)",
             ),
             Self::NoCertificate => f.write_str("the server has no certificate"),
             Self::Certificate(reason) => write!(f, "the server's certificate is rejected: {reason}"),
-            Self::CertificateWanted => f.write_str("the server wants a client certificate, and none is set"),
-            Self::CertificateRefused(alert) => write!(f, "the server refuses our client certificate: {alert}"),
+            Self::CertificateWanted => f.write_str(
+                "the server wants a client certificate, and got none: none is set, or the server does not accept its \
+                 type of key",
+            ),
+            Self::CertificateRefused(alert) => {
+                write!(f, "the server refuses our client certificate, or wants one and none is set: {alert}")
+            }
             Self::NotTls => f.write_str("the server does not speak TLS on this port"),
             Self::TooOld => f.write_str("the server speaks neither TLS 1.2 nor TLS 1.3"),
-            Self::NothingInCommon => f.write_str(
-                "the server and this client have no cipher suite or type of key in common: TLS 1.3 or ECDHE with AES-GCM \
-                 or ChaCha20, and a key of P-256, P-384, Ed25519 or RSA (2048 bits or more)",
+            Self::NothingInCommon => write!(
+                f,
+                "the server and this client have no cipher suite or type of key in common: the server needs {ACCEPTED}"
+            ),
+            Self::HandshakeFailure => write!(
+                f,
+                "the server refuses the TLS handshake: it wants a client certificate, or it has no cipher suite or type \
+                 of key in common with this client, and needs {ACCEPTED}"
             ),
             Self::UnknownName => f.write_str("the server does not know the name that it was asked for"),
             Self::NoProtocol => f.write_str("the server wants a protocol that this client does not offer (ALPN)"),
@@ -224,11 +254,18 @@ mod tests {
         for (error, words) in [
             (
                 rustls::Error::AlertReceived(AlertDescription::CertificateRequired),
-                "the server wants a client certificate, and none is set",
+                "the server wants a client certificate, and got none: none is set, or the server does not accept its \
+                 type of key",
             ),
             (
                 rustls::Error::AlertReceived(AlertDescription::UnknownCA),
-                "the server refuses our client certificate: received fatal alert: UnknownCA",
+                "the server refuses our client certificate, or wants one and none is set: received fatal alert: UnknownCA",
+            ),
+            (
+                rustls::Error::AlertReceived(AlertDescription::HandshakeFailure),
+                "the server refuses the TLS handshake: it wants a client certificate, or it has no cipher suite or type \
+                 of key in common with this client, and needs TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20; \
+                 and a key of P-256, P-384, Ed25519 or RSA (2048 bits or more)",
             ),
             (
                 rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {

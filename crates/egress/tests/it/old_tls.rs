@@ -72,7 +72,8 @@ const AUTHORITY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256";
 
 #[tokio::test]
 async fn what_openssl_serves_in_an_old_way_says_what_to_ask_for() {
-    let nothing_in_common = "the TLS handshake failed: no cipher suite or type of key in common; ask ";
+    let handshake_failure =
+        "the TLS handshake failed: no common cipher suite or key type, or no client certificate; ask ";
     let too_old = "the TLS handshake failed: the receiver speaks neither TLS 1.2 nor TLS 1.3; ask ";
     let short_key = "the certificate is signed by an unknown authority, or its RSA key has less than 2048 bits; ask ";
     let sha1 = "the certificate, or one of its authorities, is signed with an algorithm that is not accepted, such as \
@@ -80,18 +81,18 @@ async fn what_openssl_serves_in_an_old_way_says_what_to_ask_for() {
     let authority = "the certificate is that of an authority (CA:TRUE), not of a server; ask ";
     let client_certificate = "the receiver wants a client certificate, and deliveries come without one; ask ";
     for (name, certificate, server, message) in [
-        ("key-exchange", RSA, "-tls1_2 -cipher AES128-GCM-SHA256", nothing_in_common),
-        ("cbc", RSA, "-tls1_2 -cipher ECDHE-RSA-AES128-SHA", nothing_in_common),
-        ("finite-field", RSA, "-tls1_2 -cipher DHE-RSA-AES128-GCM-SHA256", nothing_in_common),
-        ("groups", P256, "-tls1_3 -groups P-521", nothing_in_common),
-        ("p521-1.3", P521, "-tls1_3", nothing_in_common),
-        ("p521-1.2", P521, "-tls1_2", nothing_in_common),
+        ("key-exchange", RSA, "-tls1_2 -cipher AES128-GCM-SHA256", handshake_failure),
+        ("cbc", RSA, "-tls1_2 -cipher ECDHE-RSA-AES128-SHA", handshake_failure),
+        ("finite-field", RSA, "-tls1_2 -cipher DHE-RSA-AES128-GCM-SHA256", handshake_failure),
+        ("groups", P256, "-tls1_3 -groups P-521", handshake_failure),
+        ("p521-1.3", P521, "-tls1_3", handshake_failure),
+        ("p521-1.2", P521, "-tls1_2", handshake_failure),
         ("tls-1.1", RSA, "-tls1_1 -cipher DEFAULT@SECLEVEL=0", too_old),
         ("rsa-1024", SHORT_RSA, "-cipher DEFAULT@SECLEVEL=0", short_key),
         ("sha-1", SHA1, "-cipher DEFAULT@SECLEVEL=0", sha1),
         ("authority", AUTHORITY, "-tls1_3", authority),
         ("client-1.3", P256, "-tls1_3 -Verify 1", client_certificate),
-        ("client-1.2", P256, "-tls1_2 -Verify 1", nothing_in_common),
+        ("client-1.2", P256, "-tls1_2 -Verify 1", handshake_failure),
     ] {
         let openssl = OpenSsl::start(name, certificate, server);
         let extra_ca_pem = Some(openssl.certificate.clone());

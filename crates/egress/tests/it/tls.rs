@@ -108,7 +108,7 @@ async fn replying(reply: impl Into<Vec<u8>>) -> Receiver {
 async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
     // A TLS 1.1 record with a TLS 1.1 ServerHello: random, no session, AES-128-CBC, no compression.
     let hello = [b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02".as_slice(), &[7; 32], b"\x00\xc0\x13\x00"].concat();
-    let too_old = "the receiver speaks neither TLS 1.2 nor TLS 1.3; ask the receiver's operator to enable ";
+    let too_old = "the receiver speaks neither TLS 1.2 nor TLS 1.3; ask the receiver's operator for TLS 1.3, or ";
     let no_tls = "the receiver does not speak TLS on this port; correct the port in the webhook's URL, or ask ";
     for (reply, message) in [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), no_tls),
@@ -128,9 +128,12 @@ async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
 #[tokio::test]
 async fn an_alert_says_what_to_ask_the_receiver_s_operator_for() {
     let nothing_in_common = "the TLS handshake failed: no cipher suite or type of key in common; ask the receiver's \
-                             operator for TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20, a certificate for \
-                             this host with a P-256, P-384, Ed25519 or RSA key (2048 bits or more), and to require no \
-                             client certificate";
+                             operator for TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20, and a certificate for \
+                             this host with a P-256, P-384, Ed25519 or RSA key (2048 bits or more)";
+    let handshake_failure = "the TLS handshake failed: no common cipher suite or key type, or no client certificate; ask \
+                             the receiver's operator for TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20, a \
+                             certificate for this host with a P-256, P-384, Ed25519 or RSA key (2048 bits or more), and \
+                             to demand no client certificate";
     let client_certificate = "the receiver wants a client certificate, and deliveries come without one; ask the \
                               receiver's operator to accept deliveries without one, and to verify their signature \
                               instead";
@@ -143,7 +146,7 @@ async fn an_alert_says_what_to_ask_the_receiver_s_operator_for() {
     let denied = "the TLS handshake failed: received fatal alert: AccessDenied; ask the receiver's operator what the \
                   receiver's log says";
     for (alert, message) in [
-        (40, nothing_in_common),
+        (40, handshake_failure),
         (71, nothing_in_common),
         (42, client_certificate),
         (48, client_certificate),

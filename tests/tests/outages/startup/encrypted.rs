@@ -31,9 +31,13 @@ fn with_causes(error: &(dyn Error + 'static)) -> String {
 }
 
 fn ledger(url: &str) -> Result<Ledger, String> {
-    let url = url.to_owned();
-    let config =
-        LedgerConfig { url, max_connections: 1, application_name: "encrypted", patience: Duration::from_secs(10) };
+    let config = LedgerConfig {
+        url: url.to_owned(),
+        password_file: None,
+        max_connections: 1,
+        application_name: "encrypted",
+        patience: Duration::from_secs(10),
+    };
     Ledger::new(&config).map_err(|error| with_causes(&error))
 }
 
@@ -60,10 +64,10 @@ async fn reaches_broker(url: &str, files: &[(&str, String)]) -> Result<(), Strin
     let names = Names::new("encrypted", "encrypted.business");
     let config = BrokerConfig {
         uri: url.to_owned(),
+        password_file: None,
         tls: settings.broker.tls_files().unwrap(),
         names: names.clone(),
         gaps: Vec::new(),
-        unknown_keys: true,
         confirm_timeout: SOON,
         process: "encrypted",
     };
@@ -178,7 +182,7 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     assert_refused("a wrong name", reaches_broker(&pair.broker("127.0.0.1"), &good).await, &name);
     let unknown = ["TLS with the broker failed", "signed by an unknown authority"];
     assert_refused("Mozilla's authorities", reaches_broker(&localhost, &[certificate, key]).await, &unknown);
-    let wanted = ["the server wants a client certificate, and none is set"];
+    let wanted = ["the server wants a client certificate, and got none"];
     assert_refused_or_reset("none", reaches_broker(&localhost, std::slice::from_ref(&authority)).await, &wanted);
     let stranger = TestCa::new();
     let (certificate, key) = stranger.issue(&["client"], Validity::Valid);
