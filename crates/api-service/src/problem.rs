@@ -67,7 +67,9 @@ pub(crate) enum ApiError {
         "the header {0} says that another site's page sent this request: send it from a page of this service, or without a browser"
     )]
     CrossSite(&'static str),
-    #[error("this path or id does not exist, or belongs to another tenant: check the URL")]
+    #[error(
+        "this path or id does not exist, belongs to another tenant, or expired with the retention period: check the URL"
+    )]
     NotFound,
     #[error(
         "your organization has no event with this id: the event has not arrived yet, or was published to a wrong exchange or routing key; \
@@ -97,7 +99,7 @@ pub(crate) enum ApiError {
     #[error("the delivery has had 1,000 attempts, the maximum: publish the event again, with another event_id")]
     TooOften,
     #[error(
-        "the webhook's waiting deliveries are being cancelled, and this one would be too: try again when is_cancelling of the webhook is false"
+        "the webhook's waiting deliveries are being cancelled, and deliveries that are sent again now would be too: try again when is_cancelling of the webhook is false"
     )]
     Cancelling,
     /// Holds the path of the running recovery.
@@ -114,7 +116,7 @@ pub(crate) enum ApiError {
     MediaType,
     #[error("the body is not valid JSON: {0}")]
     MalformedJson(serde_json::Error),
-    #[error("the body is incomplete, as the connection broke: send the request again")]
+    #[error("the body did not arrive completely: send the request again")]
     IncompleteBody,
     #[error("the query string is longer than {0} bytes, the maximum")]
     QueryTooLong(usize),
@@ -248,6 +250,7 @@ impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
         match error {
             LedgerError::Unavailable(_)
+            | LedgerError::PasswordFile(_)
             | LedgerError::Tls(_)
             | LedgerError::ReadOnly
             | LedgerError::SharedSession
@@ -255,6 +258,7 @@ impl From<LedgerError> for ApiError {
             | LedgerError::Timeout(_) => Self::Unavailable(error),
             LedgerError::Url(_)
             | LedgerError::TlsOption(_)
+            | LedgerError::TwoPasswords
             | LedgerError::Query(_)
             | LedgerError::Row { .. }
             | LedgerError::Migration(_)

@@ -25,8 +25,6 @@ pub struct Problem<'a> {
     pub title: &'a str,
     /// What is wrong, in words.
     pub detail: &'a str,
-    /// What else is to be known, or nothing.
-    pub advice: &'a str,
     /// By which operators find it in the log.
     pub request_id: &'a str,
     /// What can be done about it.
@@ -41,7 +39,7 @@ impl Problem<'_> {
             h1 { (self.title) }
             p #problem {
                 @if self.way_out == WayOut::LogIn { "Your session has ended, and nothing was changed. Log in again, then repeat the action." }
-                @else { (sentence(self.detail)) @if !self.advice.is_empty() { " " (self.advice) } }
+                @else { (sentence(self.detail)) }
             }
             p {
                 @match self.way_out {

@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(
             rendered(&ApiError::NotFound),
             json!({"type": "about:blank", "title": "Not Found", "status": 404, "code": "not_found",
-                   "detail": "this path or id does not exist, or belongs to another tenant: check the URL", "request_id": "r-1"})
+                   "detail": "this path or id does not exist, belongs to another tenant, or expired with the retention period: check the URL", "request_id": "r-1"})
         );
     }
 

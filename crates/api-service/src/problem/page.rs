@@ -2,10 +2,7 @@
 
 use actix_web::{
     dev::ServiceResponse,
-    http::{
-        StatusCode,
-        header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY},
-    },
+    http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY},
     web::Data,
 };
 use console::WayOut;
@@ -61,13 +58,7 @@ pub(super) fn render(error: &ApiError, webhook: Option<&str>, request_id: &str) 
         WayOut::LogIn => "Log in again",
         _ => status.canonical_reason().unwrap_or("Error"),
     };
-    let advice = match status {
-        StatusCode::NOT_FOUND => {
-            "The address may be wrong, or what it showed is older than what is kept, or belongs to another tenant."
-        }
-        _ => "",
-    };
-    console::Problem { title, detail: &detail(error), advice, request_id, way_out }.render()
+    console::Problem { title, detail: &detail(error), request_id, way_out }.render()
 }
 
 /// What is wrong, for who knows nothing of the API.
@@ -75,9 +66,39 @@ fn detail(error: &ApiError) -> String {
     let sentence = |wrong: &Violation| format!("{} {}", wrong.field.replace('_', " "), wrong.message);
     match error {
         ApiError::WebhookInactive => "the webhook is paused; activate it first".to_owned(),
+        ApiError::Cancelling => {
+            "the webhook's waiting deliveries are being cancelled, and deliveries that are sent again \
+                                 now would be too: try again when the webhook's page no longer says so"
+                .to_owned()
+        }
         ApiError::Fields(violations) | ApiError::Parameters(violations) => {
             violations.iter().take(LISTED).map(sentence).collect::<Vec<_>>().join(". ")
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(error: &ApiError) -> String {
+        render(error, Some("0192f0c1-0000-7000-8000-000000000001"), "r-1")
+    }
+
+    #[test]
+    fn a_page_names_no_field_of_the_api() {
+        let cancelling = page(&ApiError::Cancelling);
+        assert!(!cancelling.contains("is_cancelling") && cancelling.contains("try again when"), "{cancelling}");
+        let inactive = page(&ApiError::WebhookInactive);
+        assert!(!inactive.contains("is_active") && inactive.contains("activate it first"), "{inactive}");
+    }
+
+    #[test]
+    fn a_page_that_is_not_found_gives_each_reason_once() {
+        let page = page(&ApiError::NotFound);
+        for reason in ["does not exist", "another tenant", "retention period"] {
+            assert_eq!(page.matches(reason).count(), 1, "{page}");
+        }
     }
 }

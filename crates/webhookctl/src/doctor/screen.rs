@@ -114,12 +114,12 @@ Nothing is wrong.
     fn what_is_wrong_is_told_again_with_what_mends_it_the_worst_first() {
         let findings = [
             Finding::ok("keys.open", "3 secrets"),
-            Finding::warning("queues.rejected", "1 event is invalid", "webhookctl rejected list"),
+            Finding::warning("queues.rejected", "1 event was rejected", "webhookctl rejected list"),
             Finding::error("queues.dead", format!("{}end", "many words ".repeat(12)), "webhookctl dead list"),
         ];
         let expected = "\
 keys        ✓  3 secrets
-queues      !  1 event is invalid
+queues      !  1 event was rejected
             ✗  many words many words many words many words many words many words
                many words many words many words many words many words many words
                end
@@ -130,7 +130,7 @@ queues      !  1 event is invalid
     words many words many words many words many words many words many words end
     → webhookctl dead list
 
-  ! queues.rejected: 1 event is invalid
+  ! queues.rejected: 1 event was rejected
     → webhookctl rejected list
 ";
         assert_eq!(plain(&findings), expected);

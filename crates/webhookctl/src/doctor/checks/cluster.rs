@@ -148,7 +148,7 @@ fn members(queues: &[&MembersSeen], nodes: Option<&NodesSeen>) -> Finding {
     }
     let away = names(&|queue| queue.online.len() < queue.members.len());
     if !away.is_empty() {
-        let text = format!("a member is unavailable of {}", listed(&away));
+        let text = format!("a member of {} is unavailable", listed(&away));
         return Finding::warning(
             id,
             text,

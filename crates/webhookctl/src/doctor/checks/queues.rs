@@ -104,8 +104,8 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         0 => Finding::ok("queues.rejected", "no event was rejected"),
         _ => Finding::warning(
             "queues.rejected",
-            format!("{} {} invalid and parked", many(ready, "event"), if ready == 1 { "is" } else { "are" }),
-            "webhookctl rejected list shows why; fix the upstream service; then webhookctl rejected requeue, or discard",
+            format!("{} {} rejected", many(ready, "event"), if ready == 1 { "was" } else { "were" }),
+            "webhookctl rejected list shows why; fix the upstream service, or report the reason panicked, which is a fault of event-ingest; then webhookctl rejected requeue, or discard",
         ),
     }));
     findings.extend(ready(&roles.unknown_key).map(|ready| match ready {

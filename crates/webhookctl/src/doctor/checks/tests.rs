@@ -231,7 +231,7 @@ fn the_broker_and_its_queues_are_judged() {
         set(seen, "dead", Seen::Unknown(BrokerError::Timeout(Duration::from_secs(4))));
     });
     only("queues.dead", Error, "1 dead letter", |seen| set(seen, "dead", queue(1, 0)));
-    only("queues.rejected", Warning, "2 events", |seen| set(seen, "rejected", queue(2, 0)));
+    only("queues.rejected", Warning, "2 events were rejected", |seen| set(seen, "rejected", queue(2, 0)));
     only("queues.unknown_key", Warning, "4 events with an unknown", |seen| set(seen, "unknown_key", queue(4, 0)));
     only("queues.unroutable", Error, "3 messages", |seen| set(seen, "unroutable", queue(3, 0)));
     only("queues.notices", Warning, "0 consumers", |seen| set(seen, "notices", queue(1_001, 0)));
@@ -306,7 +306,7 @@ fn the_cluster_is_judged() {
         queue.members.truncate(2);
         queue.online.truncate(2);
     });
-    only("cluster.members", Warning, "unavailable of dead", |seen| queues(seen)[6].online.truncate(2));
+    only("cluster.members", Warning, "a member of dead is unavailable", |seen| queues(seen)[6].online.truncate(2));
     only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[6].online.truncate(1));
     only("cluster.leaders", Warning, "all leaders are on a", |seen| {
         queues(seen).iter_mut().for_each(|queue| queue.leader = Some("a".to_owned()));
