@@ -26,16 +26,19 @@ impl Broker {
         .await
     }
 
-    /// The same for a queue that has consumers while the service works. `None` also for a zero beside no consumer, which
-    /// is what RabbitMQ answers for a queue whose leader is silent.
+    /// The same, for who shows it. A zero beside a consumer counts: RabbitMQ names no consumer of a queue whose leader is
+    /// silent. Without a consumer it is proven, as by [`Broker::depth_proven`].
     ///
     /// # Errors
-    /// When the broker cannot be reached.
-    pub async fn depth_consumed(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
+    /// When the broker cannot be reached, or the queue has neither a consumer nor a leader that answers.
+    pub async fn depth_shown(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
         self.query(async |connection, channel| {
             let (found, channel) = find(connection, channel, queue).await?;
-            let counted = found.filter(|queue| queue.message_count() > 0 || queue.consumer_count() > 0);
-            Ok((counted.map(|queue| queue.message_count()), channel))
+            let depth = match found.map(|queue| (queue.message_count(), queue.consumer_count())) {
+                Some((0, 0)) => Some(first_and_rest(&channel, queue).await?),
+                found => found.map(|(ready, _)| ready),
+            };
+            Ok((depth, channel))
         })
         .await
     }

@@ -20,9 +20,7 @@ const EVERY: Duration = Duration::from_secs(5);
 /// When a zero is one. RabbitMQ counts zero messages of a queue whose leader is silent, and an alert would resolve by it.
 #[derive(Clone, Copy)]
 enum Zero {
-    /// Beside a consumer: of a queue that the services consume.
-    Consumed,
-    /// When none can be had: of a queue that holds little and is in no hurry.
+    /// Beside a consumer, or when no message can be had.
     Proven,
     /// Always: retries pass no alert, and one that is taken for a look would be counted as delivered.
     Believed,
@@ -31,10 +29,13 @@ enum Zero {
 /// Sets the depths of all queues until `stop`. A gauge keeps its value while nobody knows a queue's depth.
 pub(crate) async fn show(broker: Broker, gaps: Vec<Duration>, metrics: Metrics, stop: CancellationToken) {
     let names = broker.names();
-    let lanes = LaneKind::ALL.map(|kind| (kind.queue(names), Zero::Consumed, metrics.depth.of(kind)));
+    let lanes = LaneKind::ALL.map(|kind| (kind.queue(names), Zero::Proven, metrics.depth.of(kind)));
+    let events = [names.events(), names.other_keys()];
     let parked = [names.rejected(), names.unknown_key(), names.dead(), names.unroutable(), names.notices()];
-    let others = std::iter::once((names.events(), Zero::Consumed))
-        .chain(parked.map(|queue| (queue, Zero::Proven)))
+    let others = events
+        .into_iter()
+        .chain(parked)
+        .map(|queue| (queue, Zero::Proven))
         .chain(gaps.iter().map(|gap| (names.retry(*gap), Zero::Believed)));
     let with_gauge = |(queue, zero): (String, Zero)| {
         let gauge = metrics.queue_depth(label(names.unprefixed(&queue)));
@@ -48,15 +49,14 @@ pub(crate) async fn show(broker: Broker, gaps: Vec<Duration>, metrics: Metrics, 
             look.tick().await;
             for (queue, zero, gauge) in &queues {
                 let depth = match zero {
-                    Zero::Consumed => broker.depth_consumed(queue).await,
-                    Zero::Proven => broker.depth_proven(queue).await,
+                    Zero::Proven => broker.depth_shown(queue).await,
                     Zero::Believed => broker.depth(queue).await,
                 };
                 match depth {
                     Ok(Some(depth)) => {
                         gauge.set(depth.into());
                     }
-                    Ok(None) => tracing::debug!(queue, "no depth of a queue: it is missing, or its leader is silent"),
+                    Ok(None) => tracing::debug!(queue, "no depth of a queue: it is missing"),
                     Err(error) => {
                         tracing::debug!(queue, error = &error as &dyn std::error::Error, "no depth of a queue");
                     }

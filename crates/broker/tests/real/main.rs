@@ -3,6 +3,7 @@
 
 mod acks;
 mod confirms;
+mod depth;
 mod prefetch;
 
 use std::{
@@ -39,10 +40,10 @@ async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
     let names = Names::new(&prefix, &format!("{prefix}.business"));
     let config = BrokerConfig {
         uri: amqp_url(),
+        password_file: None,
         tls: Default::default(),
         names,
         gaps: Vec::new(),
-        unknown_keys: true,
         confirm_timeout: SOON,
         process: "test of broker",
     };
