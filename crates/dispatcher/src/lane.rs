@@ -239,7 +239,9 @@ impl Lanes {
             }
             false => lane.slots.try_acquire(owner, 1).ok_or(Refusal::Slow),
         };
-        let refused = |refusal| Refused { refusal, waking: waking(pace) };
+        // Many others of which as little is known came while few long places were left.
+        let waking = if pace == Pace::Unknown && !is_main { OF_LATE_ONES } else { waking(pace) };
+        let refused = |refusal| Refused { refusal, waking };
         let slot = slot.map_err(refused)?;
         let body = match long_body {
             Some(bytes) => {
