@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    api::Api,
+    api::{Answer, Api},
     database::{self, Sessions, with_database},
     outsider::{Outsider, sql},
     receiver::TestCa,
@@ -167,6 +167,7 @@ impl System {
         let database_url = with_database(&admin_url, &database);
         let config = LedgerConfig {
             url: database_url.clone(),
+            password_file: None,
             max_connections: 2,
             application_name: "tests",
             patience: ledger::PATIENCE,
@@ -215,8 +216,8 @@ impl System {
     /// The ledger with its own connections, known to the server by `application_name`.
     #[must_use]
     pub fn ledger_as(&self, application_name: &'static str, max_connections: usize) -> Ledger {
-        let url = self.database_url.clone();
-        let config = LedgerConfig { url, max_connections, application_name, patience: ledger::PATIENCE };
+        let (url, patience) = (self.database_url.clone(), ledger::PATIENCE);
+        let config = LedgerConfig { url, password_file: None, max_connections, application_name, patience };
         Ledger::new(&config).expect("the URL is good")
     }
 
@@ -415,13 +416,15 @@ impl System {
     /// Deletes queues, exchanges, database and files.
     async fn remove(&self) {
         if let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await {
-            let topology = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
+            let of_all = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
+            let topologies = [of_all, Topology::of_unknown_keys(&self.names)];
             let generations = self.generations().await;
-            let queues = topology.queues.into_iter().map(|queue| queue.name);
+            let queues = topologies.iter().flat_map(|one| &one.queues).map(|queue| queue.name.clone());
             let sentinels = generations.into_iter().map(|generation| self.names.generation(generation));
             let queues: Vec<_> = queues.chain(sentinels).collect();
             join_all(queues.iter().map(|queue| broker.delete_queue(queue))).await;
-            join_all(topology.exchanges.iter().map(|exchange| broker.delete_exchange(&exchange.name))).await;
+            let exchanges = topologies.iter().flat_map(|one| &one.exchanges);
+            join_all(exchanges.map(|exchange| broker.delete_exchange(&exchange.name))).await;
             broker.close().await;
         }
         let (url, drop) = (self.admin_url.clone(), format!("DROP DATABASE {} WITH (FORCE)", self.database));
@@ -435,14 +438,22 @@ fn unwound<T>(joined: Result<T, JoinError>) -> T {
     joined.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-/// Waits until `/readyz` answers 200.
+/// Waits until `/readyz` answers 200 and every check has passed, also an optional one.
 pub async fn wait_ready(ops: SocketAddr) {
     let ops = Api { address: ops, session: None };
     eventually_ok(SOON, || async {
         let answer = ops.get("/readyz").await;
-        if answer.status == 200 { Ok(()) } else { Err(format!("the service is ready: {}", answer.text)) }
+        if passes(&answer) { Ok(()) } else { Err(format!("the service is ready: {}", answer.text)) }
     })
     .await;
+}
+
+/// Returns whether `/readyz` answers 200 and every check has passed.
+#[must_use]
+pub fn passes(answer: &Answer) -> bool {
+    let passed =
+        || answer.json()["checks"].as_object().is_some_and(|checks| checks.values().all(|check| check == "ok"));
+    answer.status == 200 && passed()
 }
 
 /// One metric of `/metrics`: the sum over all lines that begin with `name`.

@@ -14,6 +14,7 @@ const FRAME_BYTES: u32 = 32 * 1024;
 /// At least one address.
 pub(crate) struct Addresses {
     uris: Vec<AMQPUri>,
+    hold_password: bool,
     /// Where this process begins: at random, so that many processes spread over the nodes. Their ids do not differ: in a
     /// container each is 1.
     first: usize,
@@ -41,7 +42,8 @@ impl Addresses {
             Ok(uri)
         };
         let uris = addresses.iter().map(read).collect::<Result<_, BrokerError>>()?;
-        Ok(Self { uris, first: fastrand::usize(..) })
+        let hold_password = addresses.iter().any(|address| password_in(address).is_some());
+        Ok(Self { uris, hold_password, first: fastrand::usize(..) })
     }
 
     /// The addresses in the order in which a connection tries them. Publishing and consuming begin at different ones, so
@@ -59,6 +61,11 @@ impl Addresses {
     /// Each address's share of the time for a connection.
     pub(crate) fn share_of(&self, time: Duration) -> Duration {
         time / u32::try_from(self.uris.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns true if any of them holds a password.
+    pub(crate) const fn hold_password(&self) -> bool {
+        self.hold_password
     }
 
     /// Whether any of them is reached over TLS.
@@ -80,10 +87,19 @@ impl Addresses {
 
 /// The host of an address if it is one of IPv6, which lapin takes for `localhost`.
 fn in_brackets(address: &str) -> Option<&str> {
-    let (_, rest) = address.split_once("://")?;
-    let authority = rest.split(['/', '?']).next()?;
+    let authority = authority_of(address)?;
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     Some(host.strip_prefix('[')?.split_once(']')?.0)
+}
+
+/// The password of an address, as it is written there. lapin replaces a missing one with `guest`.
+fn password_in(address: &str) -> Option<&str> {
+    let (user, _) = authority_of(address)?.rsplit_once('@')?;
+    user.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
+}
+
+fn authority_of(address: &str) -> Option<&str> {
+    address.split_once("://")?.1.split(['/', '?']).next()
 }
 
 /// `host:port`, as logs and `webhookctl doctor` name a node.
@@ -131,6 +147,16 @@ mod tests {
         assert!(addresses.use_tls());
         let local = Addresses::parse("amqp://127.0.0.1,amqp://[::1]").unwrap();
         assert!(local.in_the_clear().is_empty() && !local.use_tls());
+    }
+
+    #[test]
+    fn a_password_in_any_address_is_noticed() {
+        for list in ["amqp://u:p@a", "amqp://a,amqps://u:p%40,w@[fd00::1]/v?heartbeat=5", "amqp://:p@a"] {
+            assert!(Addresses::parse(list).unwrap().hold_password(), "{list}");
+        }
+        for list in ["amqp://a:5672/v:x@y", "amqp://u@a:1,amqp://u:@[fd00::1]:2/?heartbeat=5&x=u:p@b"] {
+            assert!(!Addresses::parse(list).unwrap().hold_password(), "{list}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The handle to the broker, and one connection: opening and closing it. The supervisors in `consumer.rs` and
 //! `publisher.rs` build a failed one again.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use lapin::{
     Channel, Connection, ConnectionProperties,
@@ -24,14 +24,14 @@ use crate::{
 pub struct BrokerConfig {
     /// `amqp://user:password@host:port/vhost`, or `amqps` for TLS. Of a cluster, one for each node, separated by commas.
     pub uri: String,
+    /// The file that holds the password, in place of the addresses. It is read for each connection.
+    pub password_file: Option<PathBuf>,
     /// The files of TLS, for all addresses that are `amqps`.
     pub tls: ClientFiles,
     /// The names of exchanges and queues.
     pub names: Names,
     /// The gaps of the retry schedule.
     pub gaps: Vec<Duration>,
-    /// True if messages of the events exchange with an unknown routing key are copied to a queue of the service.
-    pub unknown_keys: bool,
     /// How long a confirm may take.
     pub confirm_timeout: Duration,
     /// The name of this process in the broker's own lists.
@@ -46,8 +46,9 @@ pub struct Broker {
 
 pub(crate) struct Shared {
     pub(crate) addresses: Addresses,
+    password_file: Option<PathBuf>,
     tls: ClientFiles,
-    /// Why the last connection was not made, if TLS was the reason.
+    /// Why the last connection was not made, if TLS or a file was the reason.
     pub(crate) tls_failure: parking_lot::Mutex<Option<FailureText>>,
     process: &'static str,
     pub(crate) names: Names,
@@ -72,23 +73,29 @@ impl Broker {
     ///
     /// # Errors
     /// [`BrokerError::Uri`] when the address is malformed, [`BrokerError::File`] when a file cannot be used,
-    /// [`BrokerError::NoTls`] when there is one and no address needs it.
+    /// [`BrokerError::NoTls`] when there is one and no address needs it, [`BrokerError::TwoPasswords`] when an address
+    /// holds a password beside its file.
     pub fn new(config: &BrokerConfig) -> Result<Self, BrokerError> {
         let addresses = Addresses::parse(&config.uri)?;
+        if let Some(file) = &config.password_file {
+            if addresses.hold_password() {
+                return Err(BrokerError::TwoPasswords);
+            }
+            tls::password(file)?;
+        }
         match addresses.use_tls() {
             true => drop(config.tls.read()?),
             false if config.tls.is_empty() => {}
             false => return Err(BrokerError::NoTls),
         }
-        let topology = Topology::new(&config.names, &config.gaps);
-        let topology = if config.unknown_keys { topology } else { topology.ignoring_unknown_keys() };
         let shared = Shared {
             addresses,
+            password_file: config.password_file.clone(),
             tls: config.tls.clone(),
             tls_failure: parking_lot::Mutex::default(),
             process: config.process,
             names: config.names.clone(),
-            topology,
+            topology: Topology::new(&config.names, &config.gaps),
             confirm_timeout: config.confirm_timeout,
             stats: Stats::default(),
             essential: EssentialTasks::default(),
@@ -104,7 +111,7 @@ impl Broker {
         &self.shared.names
     }
 
-    /// All that the service needs on the broker.
+    /// All that every process declares on the broker.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.shared.topology
@@ -121,7 +128,7 @@ impl Broker {
         self.shared.addresses.in_the_clear()
     }
 
-    /// Why there is no connection, if TLS is the reason.
+    /// Why there is no connection, if TLS or a file is the reason.
     pub(crate) fn tls_failure(&self) -> Option<FailureText> {
         self.shared.tls_failure.lock().clone()
     }
@@ -138,13 +145,17 @@ impl Broker {
         &self.shared.stats
     }
 
-    /// Connects to a node within `limit`.
+    /// Connects to a node within `limit`. Reads the password's file, so a password that was changed needs no restart.
     pub(crate) async fn dial(&self, uri: &AMQPUri, role: &str, limit: Duration) -> Result<Connection, BrokerError> {
         let name = format!("{} ({role})", self.shared.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let mut uri = uri.clone();
+        if let Some(file) = &self.shared.password_file {
+            uri.authority.userinfo.password = tls::password(file)?;
+        }
         Ok(match uri.scheme {
-            AMQPScheme::AMQP => Connection::connect_uri(uri.clone(), properties).await?,
-            AMQPScheme::AMQPS => encrypted::connect(uri.clone(), properties, &self.shared.tls, limit).await?,
+            AMQPScheme::AMQP => Connection::connect_uri(uri, properties).await?,
+            AMQPScheme::AMQPS => encrypted::connect(uri, properties, &self.shared.tls, limit).await?,
         })
     }
 

@@ -39,6 +39,7 @@ impl Broker {
         }
         *self.shared.tls_failure.lock() = match &failed {
             BrokerError::Tls(failure) => Some(failure.clone()),
+            BrokerError::File(error) => Some(tls::FailureText::new(error.to_string())),
             _ => None,
         };
         Err(failed)

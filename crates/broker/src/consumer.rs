@@ -27,6 +27,7 @@ use crate::{
     broker::{Broker, FAREWELL, close, in_time},
     error::BrokerError,
     message::Received,
+    other_keys::Copies,
     prefetch::{Prefetch, Sizes},
 };
 
@@ -106,13 +107,26 @@ impl Broker {
     /// Starts to consume a queue with at most `prefetch` messages unacknowledged.
     #[must_use]
     pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
+        self.start_subscription(queue, prefetch, attachment, None)
+    }
+
+    pub(crate) fn start_subscription(
+        &self,
+        queue: String,
+        prefetch: Prefetch,
+        attachment: Attachment,
+        copies: Option<Copies>,
+    ) -> Subscription {
         let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
         let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
         let held = self.shared.stats.consumer(self.shared.names.unprefixed(&queue), prefetch.most());
-        let worker =
-            Worker { broker, queue, prefetch, sender, attachment, held, stop: stop.clone(), close: close.clone() };
-        let supervisor = self.essential().spawn("consumer", worker.supervise());
-        Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
+        let subscription = |supervisor| {
+            let (stop, close) = (stop.clone(), close.clone());
+            Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
+        };
+        let (stop, close) = (stop.clone(), close.clone());
+        let worker = Worker { broker, queue, prefetch, sender, attachment, copies, held, stop, close };
+        subscription(self.essential().spawn("consumer", worker.supervise()))
     }
 }
 
@@ -182,6 +196,7 @@ struct Worker {
     prefetch: Prefetch,
     sender: mpsc::Sender<Received>,
     attachment: Attachment,
+    copies: Option<Copies>,
     /// How many messages this process holds.
     held: Gauge,
     stop: CancellationToken,
@@ -225,6 +240,9 @@ impl Worker {
 
     async fn attach(&self) -> Result<(Connection, Channel, Consumer), BrokerError> {
         let (connection, channel) = self.broker.connect("consume").await?;
+        if let Some(copies) = &self.copies {
+            copies.declare(self.broker.names(), &connection).await?;
+        }
         let consumer = self.consume(&channel, TAG, self.prefetch.few()).await?;
         Ok((connection, channel, consumer))
     }

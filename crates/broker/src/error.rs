@@ -10,12 +10,15 @@ pub enum BrokerError {
     /// The address is not usable. The text says why and holds no password.
     #[error("not an AMQP address: {0}")]
     Uri(String),
-    /// A file of TLS cannot be used.
+    /// A file of TLS, or the file with the password, cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
     /// Files of TLS are given, and no address uses it.
     #[error("no address of the broker begins with amqps://")]
     NoTls,
+    /// An address holds a password, and a file for the password is given as well.
+    #[error("an address of the broker holds a password, and a file for the password is given as well")]
+    TwoPasswords,
     /// TLS with the broker failed.
     #[error("TLS with the broker failed: {0}")]
     Tls(FailureText),

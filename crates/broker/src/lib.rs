@@ -16,6 +16,7 @@ mod greeting;
 mod jobs;
 mod message;
 mod notices;
+mod other_keys;
 mod parking;
 mod polled_once;
 mod prefetch;

@@ -5,9 +5,7 @@ use std::time::Duration;
 use domain::{EventType, NoticeType, gap_name};
 use lapin::{
     Channel, ExchangeKind as AmqpKind,
-    options::{
-        ExchangeBindOptions, ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
-    },
+    options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
 use uuid::Uuid;
@@ -42,8 +40,6 @@ pub struct Exchange {
     pub alternate: Option<String>,
     /// The exchange and the keys that feed it, if one does.
     pub bindings: Vec<(String, String)>,
-    /// The bindings of an earlier setting, which are removed.
-    pub unbound: Vec<(String, String)>,
 }
 
 /// A durable quorum queue.
@@ -57,13 +53,13 @@ pub struct Queue {
     pub dead_letters_to: Option<String>,
     /// How long a message waits at most.
     pub time_to_live: Option<Duration>,
-    /// The most messages. The oldest give way to newer ones.
-    pub most: Option<u32>,
+    /// True if it holds [`QUEUE_LIMIT`] messages and [`QUEUE_BYTES`] at most. The oldest give way to newer ones.
+    pub is_bounded: bool,
     /// The exchange and the keys that feed it.
     pub bindings: Vec<(String, String)>,
 }
 
-/// All that the service needs on the broker.
+/// Exchanges and queues that belong together.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// The exchanges.
@@ -75,10 +71,10 @@ pub struct Topology {
 const REDELIVERIES: u32 = 1_000;
 /// For queues that only operators read: reading a message must never use it up.
 const UNLIMITED: u32 = 1_000_000_000;
-/// The maximum of messages on a queue that anybody outside the service can fill: about 50 MB of notices.
+/// The maximum of messages on a bounded queue: about 50 MB of notices.
 pub const QUEUE_LIMIT: u32 = 100_000;
-/// Matches every routing key.
-const ANY_KEY: &str = "#";
+/// The maximum of bytes on a bounded queue. Messages may be as long as the broker takes.
+const QUEUE_BYTES: u32 = 1 << 30;
 
 impl Names {
     /// The names under a prefix.
@@ -191,48 +187,27 @@ impl Topology {
     /// The topology for a retry schedule with these gaps.
     #[must_use]
     pub fn new(names: &Names, gaps: &[Duration]) -> Self {
-        let exchange = |name: String, kind, alternate| {
-            let (bindings, unbound) = (Vec::new(), Vec::new());
-            Exchange { name, kind, alternate, bindings, unbound }
-        };
         let notices = NoticeType::ALL.map(|notice| (names.exchange(), notice.to_string()));
         let exchanges = vec![
-            exchange(names.unroutable(), ExchangeKind::Fanout, None),
-            exchange(names.exchange(), ExchangeKind::Direct, Some(names.unroutable())),
-            exchange(names.events_exchange.clone(), ExchangeKind::Topic, None),
-            exchange(names.other_keys(), ExchangeKind::Fanout, None),
-            // The events exchange may be another's, and an exchange that exists cannot get an alternate exchange.
-            Exchange {
-                bindings: vec![(names.events_exchange.clone(), ANY_KEY.to_owned())],
-                ..exchange(names.known_keys(), ExchangeKind::Direct, Some(names.other_keys()))
-            },
-            exchange(names.untaken_notices(), ExchangeKind::Fanout, None),
+            Exchange::new(names.unroutable(), ExchangeKind::Fanout, None),
+            Exchange::new(names.exchange(), ExchangeKind::Direct, Some(names.unroutable())),
+            Exchange::new(names.events_exchange.clone(), ExchangeKind::Topic, None),
+            Exchange::new(names.untaken_notices(), ExchangeKind::Fanout, None),
             Exchange {
                 bindings: notices.into(),
-                ..exchange(names.notices(), ExchangeKind::Topic, Some(names.untaken_notices()))
+                ..Exchange::new(names.notices(), ExchangeKind::Topic, Some(names.untaken_notices()))
             },
         ];
-        let own = |name: String, delivery_limit, dead_letters_to| {
-            let bindings = vec![(names.exchange(), name.clone())];
-            Queue { name, delivery_limit, dead_letters_to, time_to_live: None, most: None, bindings }
-        };
-        let mut events = own(names.events(), REDELIVERIES, Some(names.rejected()));
-        // By the service's own exchange, events are requeued.
-        for source in [names.events_exchange.clone(), names.known_keys(), names.exchange()] {
-            events.bindings.extend(EventType::ALL.map(|event_type| (source.clone(), event_type.to_string())));
-        }
-        let mut other_keys = Queue { most: Some(QUEUE_LIMIT), ..own(names.other_keys(), UNLIMITED, None) };
-        other_keys.bindings = vec![(names.other_keys(), String::new())];
+        let own = |name, delivery_limit, dead_letters_to| Queue::new(names, name, delivery_limit, dead_letters_to);
         let mut unroutable = own(names.unroutable(), UNLIMITED, None);
         unroutable.bindings = vec![(names.unroutable(), String::new())];
-        let mut notices = Queue { most: Some(QUEUE_LIMIT), ..own(names.notices(), UNLIMITED, None) };
+        let mut notices = Queue { is_bounded: true, ..own(names.notices(), UNLIMITED, None) };
         notices.bindings = vec![(names.untaken_notices(), String::new())];
         let mut queues = vec![
-            events,
+            // By the service's own exchange, events are requeued.
+            Queue::of_events(names, [names.events_exchange.clone(), names.exchange()]),
             own(names.rejected(), UNLIMITED, None),
-            Queue { most: Some(QUEUE_LIMIT), ..own(names.unknown_key(), UNLIMITED, None) },
-            // After the events queue is bound: before, an event with a known key would come here.
-            other_keys,
+            Queue { is_bounded: true, ..own(names.unknown_key(), UNLIMITED, None) },
             own(names.main(), REDELIVERIES, Some(names.dead())),
             own(names.bulk(), REDELIVERIES, Some(names.dead())),
             own(names.slow(), REDELIVERIES, Some(names.dead())),
@@ -249,14 +224,22 @@ impl Topology {
         Self { exchanges, queues }
     }
 
-    /// The same topology without the copies of messages with unknown routing keys. Declaring it ends them.
+    /// What separates messages with an unknown routing key from events ([`Names::known_keys`]): without the binding that
+    /// copies the messages of the events exchange.
     #[must_use]
-    pub fn ignoring_unknown_keys(mut self) -> Self {
-        for exchange in &mut self.exchanges {
-            let bindings = std::mem::take(&mut exchange.bindings);
-            (exchange.unbound, exchange.bindings) = bindings.into_iter().partition(|(_, key)| key == ANY_KEY);
+    pub fn of_unknown_keys(names: &Names) -> Self {
+        let other_keys = Queue {
+            bindings: vec![(names.other_keys(), String::new())],
+            is_bounded: true,
+            ..Queue::new(names, names.other_keys(), UNLIMITED, None)
+        };
+        Self {
+            exchanges: vec![
+                Exchange::new(names.other_keys(), ExchangeKind::Fanout, None),
+                Exchange::new(names.known_keys(), ExchangeKind::Direct, Some(names.other_keys())),
+            ],
+            queues: vec![Queue::of_events(names, [names.known_keys()]), other_keys],
         }
-        self
     }
 
     /// Declares everything. Existing exchanges and queues stay as they are.
@@ -272,11 +255,6 @@ impl Topology {
                 let (name, source, key) = (exchange.name.as_str(), source.as_str(), key.as_str());
                 let options = ExchangeBindOptions::default();
                 channel.exchange_bind(name.into(), source.into(), key.into(), options, FieldTable::default()).await?;
-            }
-            for (source, key) in &exchange.unbound {
-                let (name, source, key) = (exchange.name.as_str(), source.as_str(), key.as_str());
-                let options = ExchangeUnbindOptions::default();
-                channel.exchange_unbind(name.into(), source.into(), key.into(), options, FieldTable::default()).await?;
             }
         }
         for queue in &self.queues {
@@ -307,6 +285,10 @@ fn text(value: &str) -> AMQPValue {
 }
 
 impl Exchange {
+    const fn new(name: String, kind: ExchangeKind, alternate: Option<String>) -> Self {
+        Self { name, kind, alternate, bindings: Vec::new() }
+    }
+
     pub(crate) fn arguments(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
         if let Some(alternate) = &self.alternate {
@@ -317,6 +299,21 @@ impl Exchange {
 }
 
 impl Queue {
+    /// A queue that the service's own exchange feeds.
+    fn new(names: &Names, name: String, delivery_limit: u32, dead_letters_to: Option<String>) -> Self {
+        let bindings = vec![(names.exchange(), name.clone())];
+        Self { name, delivery_limit, dead_letters_to, time_to_live: None, is_bounded: false, bindings }
+    }
+
+    /// The events queue, which these exchanges feed as well.
+    fn of_events(names: &Names, sources: impl IntoIterator<Item = String>) -> Self {
+        let mut events = Self::new(names, names.events(), REDELIVERIES, Some(names.rejected()));
+        for source in sources {
+            events.bindings.extend(EventType::ALL.map(|event_type| (source.clone(), event_type.to_string())));
+        }
+        events
+    }
+
     /// At-least-once dead-lettering needs the strategy, overflow, exchange and queue type. Without any of them the
     /// broker silently falls back to at-most-once.
     pub(crate) fn arguments(&self, own_exchange: &str) -> FieldTable {
@@ -329,8 +326,9 @@ impl Queue {
             arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
             arguments.insert("x-overflow".into(), text("reject-publish"));
         }
-        if let Some(most) = self.most {
-            arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(most.into()));
+        if self.is_bounded {
+            arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(QUEUE_LIMIT.into()));
+            arguments.insert("x-max-length-bytes".into(), AMQPValue::LongLongInt(QUEUE_BYTES.into()));
             arguments.insert("x-overflow".into(), text("drop-head"));
         }
         if let Some(time_to_live) = self.time_to_live {
@@ -349,6 +347,10 @@ mod tests {
 
     fn topology() -> Topology {
         Topology::new(&Names::new("webhooks", "business.events"), &RetrySchedule::default().gaps())
+    }
+
+    fn of_unknown_keys() -> Topology {
+        Topology::of_unknown_keys(&Names::new("webhooks", "business.events"))
     }
 
     #[test]
@@ -370,7 +372,6 @@ mod tests {
             "webhooks.events",
             "webhooks.events.rejected",
             "webhooks.events.unknown_key",
-            "webhooks.events.other_keys",
             "webhooks.deliveries",
             "webhooks.deliveries.bulk",
             "webhooks.deliveries.slow",
@@ -378,14 +379,16 @@ mod tests {
             "webhooks.unroutable",
             "webhooks.notices",
         ];
-        assert_eq!(names[..10], fixed);
-        let bounded = [fixed[2], fixed[3], fixed[9]];
-        for queue in topology().queues {
+        assert_eq!(names[..9], fixed);
+        let bounded = [fixed[2], fixed[8], "webhooks.events.other_keys"];
+        for queue in topology().queues.into_iter().chain(of_unknown_keys().queues) {
             let arguments = queue.arguments("webhooks");
             assert!(!queue.bindings.is_empty() && queue.delivery_limit > 0);
             let keys: Vec<_> = arguments.inner().keys().map(lapin::types::ShortString::as_str).collect();
             assert!(keys.contains(&"x-queue-type"));
-            assert_eq!(keys.contains(&"x-max-length"), bounded.contains(&queue.name.as_str()));
+            for limit in ["x-max-length", "x-max-length-bytes"] {
+                assert_eq!(keys.contains(&limit), bounded.contains(&queue.name.as_str()), "{}", queue.name);
+            }
             if queue.dead_letters_to.is_some() {
                 assert!(keys.contains(&"x-dead-letter-strategy") && keys.contains(&"x-overflow"), "{keys:?}");
             }
@@ -393,22 +396,17 @@ mod tests {
     }
 
     #[test]
-    fn what_has_an_unknown_key_is_copied_unless_that_is_switched_off() {
-        let any = vec![("business.events".to_owned(), "#".to_owned())];
-        let of = |topology: Topology| {
-            let mut found = topology.exchanges.into_iter().filter(|one| one.name == "webhooks.events.known_keys");
-            found.next().map(|one| (one.kind, one.alternate, one.bindings, one.unbound)).unwrap()
-        };
-        let alternate = Some("webhooks.events.other_keys".to_owned());
-        assert_eq!(of(topology()), (ExchangeKind::Direct, alternate.clone(), any.clone(), Vec::new()));
-        assert_eq!(of(topology().ignoring_unknown_keys()), (ExchangeKind::Direct, alternate, Vec::new(), any));
-        let unbound = |topology: Topology| topology.exchanges.iter().flat_map(|one| &one.unbound).count();
-        assert_eq!((unbound(topology()), unbound(topology().ignoring_unknown_keys())), (0, 1));
-        let events = &topology().queues[0];
+    fn events_come_by_each_exchange_and_what_has_another_key_by_the_alternate_one() {
+        let [topology, of_unknown_keys] = [topology(), of_unknown_keys()];
+        let known_keys = &of_unknown_keys.exchanges[1];
+        assert_eq!(known_keys.kind, ExchangeKind::Direct);
+        assert_eq!(known_keys.alternate.as_deref(), Some("webhooks.events.other_keys"));
+        let bindings = [&topology, &of_unknown_keys].map(|one| one.queues[0].bindings.clone()).concat();
         for source in ["business.events", "webhooks.events.known_keys", "webhooks"] {
-            let keys = events.bindings.iter().filter(|(from, _)| from == source).map(|(_, key)| key.as_str());
+            let keys = bindings.iter().filter(|(from, _)| from == source).map(|(_, key)| key.as_str());
             let keys: Vec<_> = keys.filter(|key| *key != "webhooks.events").collect();
             assert_eq!(keys, EventType::ALL.map(EventType::as_str), "{source}");
         }
+        assert!(bindings.iter().all(|(_, key)| key != "#"));
     }
 }

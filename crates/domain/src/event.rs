@@ -57,12 +57,12 @@ pub enum Rejection {
         period: AcceptedPeriod,
     },
     /// It was published with a routing key that is no event type.
-    #[error("the routing key {key:?} is unknown: the event belongs under {right}")]
+    #[error("the routing key {key:?} is unknown: the event belongs under {}", .right.map_or("its event_type", EventType::as_str))]
     UnknownKey {
         /// The routing key as published.
         key: String,
-        /// The right one.
-        right: EventType,
+        /// The right one: the body's type, or else what the key can only mean.
+        right: Option<EventType>,
     },
     /// Its processing panicked.
     #[error("its processing panicked: the log of event-ingest shows where")]
@@ -238,17 +238,24 @@ mod tests {
         ] {
             assert_eq!(Event::type_of(message.as_bytes()), found, "{message}");
         }
-        let unknown = Rejection::UnknownKey { key: "quote.close".to_owned(), right: EventType::QuoteClosed };
-        assert_eq!(unknown.reason(), "unknown_routing_key");
-        let said = r#"the routing key "quote.close" is unknown: the event belongs under quote.closed"#;
-        assert_eq!(unknown.to_string(), said);
+        for (key, right, said) in [
+            (
+                "quote.close",
+                Some(EventType::QuoteClosed),
+                r#"the routing key "quote.close" is unknown: the event belongs under quote.closed"#,
+            ),
+            ("", None, r#"the routing key "" is unknown: the event belongs under its event_type"#),
+        ] {
+            let unknown = Rejection::UnknownKey { key: key.to_owned(), right };
+            assert_eq!((unknown.reason(), unknown.to_string().as_str()), ("unknown_routing_key", said));
+        }
     }
 
     #[test]
     fn a_byte_order_mark_before_the_json_is_skipped() {
-        let marked = [BYTE_ORDER_MARK, GOOD.as_bytes()].concat();
+        let marked = ["\u{feff}".as_bytes(), GOOD.as_bytes()].concat();
         assert_eq!(Event::parse(&marked, 1000).unwrap().data.get(), r#"{"a":1}"#);
-        let twice = [BYTE_ORDER_MARK, &marked].concat();
+        let twice = ["\u{feff}".as_bytes(), &marked].concat();
         assert_eq!(Event::parse(&twice, 1000).unwrap_err().reason(), "malformed_json");
     }
 

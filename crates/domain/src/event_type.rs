@@ -48,14 +48,14 @@ impl EventType {
         self.into()
     }
 
-    /// The type that a misspelt routing key means: a name but for case, blanks and a suffix, or the beginning of a name up
-    /// to its second word. An empty key means any type.
+    /// The types that a misspelt routing key may mean: one whose name is the key but for case, blanks and a suffix, or
+    /// those whose names begin with the key, at least up to their dot. An empty key may mean any type.
     #[must_use]
-    pub fn of_misspelt(routing_key: &str) -> Option<Self> {
+    pub fn of_misspelt(routing_key: &str) -> Vec<Self> {
         let key: String = routing_key.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
-        let is_begun = |name: &str| name.starts_with(&key) && (key.is_empty() || key.contains('.'));
-        let has_suffix = Self::ALL.into_iter().find(|event_type| key.starts_with(event_type.as_str()));
-        has_suffix.or_else(|| Self::ALL.into_iter().find(|event_type| is_begun(event_type.as_str())))
+        let is_beginning = key.is_empty() || key.contains('.');
+        let may_mean = |name: &str| key.starts_with(name) || (is_beginning && name.starts_with(&key));
+        Self::ALL.into_iter().filter(|event_type| may_mean(event_type.as_str())).collect()
     }
 }
 
@@ -97,20 +97,34 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_routing_key_differs_by_case_blanks_or_a_suffix() {
-        let closed = Some(EventType::QuoteClosed);
-        for key in
-            ["quote.close", "Quote.Closed", "quote.closed.v2", "QUOTE.CLOSED ", " quote. closed", "quote.closed\n", ""]
-        {
-            assert_eq!(EventType::of_misspelt(key), closed, "{key:?}");
-        }
-        assert_eq!(
-            EventType::of_misspelt("delivery_note.Marked_Delivered_2"),
-            Some(EventType::DeliveryNoteMarkedDelivered)
+    fn a_misspelt_routing_key_differs_by_case_blanks_or_a_suffix_and_may_leave_the_type_open() {
+        let types = |keys: &[&str], expected: &[EventType]| {
+            for key in keys {
+                assert_eq!(EventType::of_misspelt(key), expected, "{key:?}");
+            }
+        };
+        types(
+            &["quote.close", "Quote.Closed", "quote.closed.v2", "QUOTE.CLOSED ", " quote. closed", "quote.closed\n"],
+            &[EventType::QuoteClosed],
         );
-        assert_eq!(EventType::of_misspelt("quote.cancel"), Some(EventType::QuoteCancelled));
-        for other in ["invoice.paid", "quote", "quotes.closed", "quote.reopened", "audit.quote.closed", "#", "a.b"] {
-            assert_eq!(EventType::of_misspelt(other), None, "{other:?}");
-        }
+        types(&["delivery_note.Marked_Delivered_2"], &[EventType::DeliveryNoteMarkedDelivered]);
+        types(&["quote.ca"], &[EventType::QuoteCancelled]);
+        types(&["Return_Note."], &[EventType::ReturnNoteCreated]);
+        types(&["quote.c"], &[EventType::QuoteClosed, EventType::QuoteCancelled]);
+        types(&["delivery_note."], &[EventType::DeliveryNoteCreated, EventType::DeliveryNoteMarkedDelivered]);
+        types(&["", " \t"], &EventType::ALL);
+        let others = [
+            "q",
+            "s",
+            "invoice.paid",
+            "quote",
+            "quotes.closed",
+            "quote.reopened",
+            "audit.quote.closed",
+            "#",
+            "a.b",
+            ".",
+        ];
+        types(&others, &[]);
     }
 }

@@ -18,7 +18,7 @@ use upkeep::Upkeep;
 use crate::{
     ack_batch::AckBatch,
     flood::Flood,
-    intake::Intake,
+    intake::{Intake, parks},
     metrics::Metrics,
     spans::Spans,
     turns::Turns,
@@ -124,23 +124,18 @@ fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: M
         flood: Flood::above(settings.ingest.flood, Instant::now()),
         acks: AckBatch::of(prefetch.usual()),
         part_turn: Arc::new(Semaphore::new(1)),
+        parks: parks(),
         essential: running.essential.clone(),
         abandon: CancellationToken::new(),
     }
 }
 
-/// Judges messages with an unknown routing key until the shutdown, if the settings want that.
+/// Judges messages with an unknown routing key until the shutdown.
 async fn judge_unknown_keys(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &CancellationToken) {
-    if !settings.broker.unknown_keys {
-        return;
-    }
     let (broker, publisher) = (running.broker.clone(), running.publisher.clone());
-    let prefetch = Prefetch::within(unknown_keys::PREFETCH, BATCH_BYTES, settings.limits.event_data_bytes);
-    let subscription = broker.subscribe(broker.names().other_keys(), prefetch, Attachment::default());
-    let messages = usize::from(unknown_keys::PREFETCH);
-    let limit = BatchLimit { messages, bytes: BATCH_BYTES, linger: Duration::ZERO };
+    let subscription = broker.subscribe_other_keys(settings.broker.unknown_keys, Prefetch::of(unknown_keys::PREFETCH));
     let unknown_keys = UnknownKeys { broker, publisher, metrics };
-    unknown_keys.consume(subscription, limit, settings.shutdown.deadline, shutdown).await;
+    unknown_keys.consume(subscription, settings.shutdown.deadline, shutdown).await;
 }
 
 /// Takes batches until the shutdown, then waits for those under way. Acknowledges what they finish in time.

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     error::Error,
+    num::NonZeroU32,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
@@ -11,6 +12,7 @@ use std::{
 use broker::{Acker, Names, Outgoing, Publisher, Received};
 use domain::{AcceptedPeriod, DeliveryId, EventId, Job, Redelivered, Rejection, TenantId, Traceparent};
 use futures_util::FutureExt;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
@@ -55,9 +57,19 @@ pub(crate) struct Intake {
     pub(crate) acks: AckBatch,
     /// The turn of a part of a batch that could not be stored at once: one is tried at a time.
     pub(crate) part_turn: Arc<Semaphore>,
+    /// Counts the events that are parked because of a panic.
+    pub(crate) parks: Arc<DefaultDirectRateLimiter>,
     pub(crate) essential: EssentialTasks,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
+}
+
+/// The maximum of events that are parked because of a panic, for each process and minute.
+const PARKED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
+
+/// Counts the events that are parked because of a panic.
+pub(crate) fn parks() -> Arc<DefaultDirectRateLimiter> {
+    Arc::new(RateLimiter::direct(Quota::per_minute(PARKED_PER_MINUTE)))
 }
 
 /// The message of an event. It is parked untouched if the event cannot be used.
@@ -76,30 +88,36 @@ impl Intake {
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let now = OffsetDateTime::now_utc();
         let accepted = AcceptedPeriod::at(self.database.now().unwrap_or(now), self.keep);
-        let (mut usable, mut unusable) = (Vec::new(), Vec::new());
+        let (mut usable, mut unusable, mut panicked) = (Vec::new(), Vec::new(), Vec::new());
         for Received { body, routing_key, redelivered, traceparent, acker, .. } in batch {
             let span = self.spans.begin(traceparent.as_ref(), &routing_key, now);
             let parse = || {
                 fault::at(fault::Step::Read, &body);
                 Usable::parse(&body, Redelivered::from(redelivered), self.data_limit, accepted)
             };
-            let parsed = catch_unwind(AssertUnwindSafe(parse)).unwrap_or(Err(Rejection::Panicked));
+            let parsed = catch_unwind(AssertUnwindSafe(parse));
             let message = Message { body, routing_key, acker };
             match parsed {
-                Ok(event) => {
+                Err(_) => panicked.push((message, traceparent, span)),
+                Ok(Ok(event)) => {
                     let event = event.traced(traceparent, span);
                     let NewEvent { id, tenant, event_type, traceparent, .. } = event.event();
                     let traceparent = text(traceparent.as_ref());
                     tracing::debug!(event = %id, %event_type, %tenant, redelivered, traceparent, "an event came");
                     usable.push((event, message));
                 }
-                Err(rejection) => unusable.push(self.rejected(message, traceparent.as_ref(), span, &rejection)),
+                Ok(Err(rejection)) => unusable.push(self.rejected(message, traceparent.as_ref(), span, &rejection)),
             }
         }
         let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
         tokio::join!(
             self.deliver(usable, Size::Whole, Some(Arc::clone(&under_way)), storing),
-            self.reject(unusable, Some(under_way))
+            self.reject(unusable, Some(under_way)),
+            async {
+                for (message, traceparent, span) in panicked {
+                    self.park(message, traceparent.as_ref(), span).await;
+                }
+            }
         );
     }
 
@@ -127,6 +145,22 @@ impl Intake {
         }
     }
 
+    /// Parks an event at which ingest panics. Ten a minute are. Others wait, so that ingest stops in the end: the fault may
+    /// be another one than theirs, and the next version takes them.
+    async fn park(&self, message: Message, traceparent: Option<&Traceparent>, span: Option<EventSpan>) {
+        if self.parks.check().is_err() {
+            tracing::error!(
+                "ingest panics at more than {PARKED_PER_MINUTE} events a minute: others wait. See those that are parked \
+                 (webhookctl rejected list), and report it"
+            );
+            if self.abandon.run_until_cancelled(self.parks.until_ready()).await.is_none() {
+                return;
+            }
+        }
+        let rejected = self.rejected(message, traceparent, span, &Rejection::Panicked);
+        self.reject(vec![rejected], None).await;
+    }
+
     /// Stores usable events and publishes their jobs. Releases the store permit once their jobs are known. There is
     /// one under high load only.
     ///
@@ -150,11 +184,12 @@ impl Intake {
             Ok(jobs) => jobs,
             Err(NotStored::Abandoned) => return,
             Err(NotStored::Panicked) if usable.len() == 1 => {
-                let reject = |(mut event, message): (Usable, Message)| {
+                drop(under_way);
+                for (mut event, message) in usable {
                     let span = event.span.take();
-                    self.rejected(message, event.event().traceparent.as_ref(), span, &Rejection::Panicked)
-                };
-                return self.reject(usable.into_iter().map(reject).collect(), under_way).await;
+                    self.park(message, event.event().traceparent.as_ref(), span).await;
+                }
+                return;
             }
             Err(NotStored::Together | NotStored::Panicked) => {
                 drop(under_way);

@@ -1,17 +1,25 @@
 //! Messages of the events exchange with an unknown routing key: counted, and parked if they may be events.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use broker::{Acker, BatchLimit, Broker, Outgoing, Publisher, QUEUE_LIMIT, Received, Subscription};
 use domain::{Event, EventType, Rejection};
 use service_kit::publishing::{Publication, Publishing};
 use time::OffsetDateTime;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::Metrics, plan::rejected, waiting_events::content};
+use crate::{fault, metrics::Metrics, plan::rejected, waiting_events::content};
 
-/// The maximum of messages that ingest holds. Most installations have none.
-pub(crate) const PREFETCH: u16 = 64;
+/// The maximum of messages that ingest holds. Another service's may be as long as the broker takes.
+pub(crate) const PREFETCH: u16 = 4;
+const LIMIT: BatchLimit = BatchLimit { messages: PREFETCH as usize, bytes: usize::MAX, linger: Duration::ZERO };
 
 pub(crate) struct UnknownKeys {
     pub(crate) broker: Broker,
@@ -24,8 +32,8 @@ pub(crate) struct UnknownKeys {
 enum Verdict {
     /// The key is known: somebody deleted a binding. The events queue may lack the event.
     Known,
-    /// The key is misspelt. The event belongs under this type.
-    Misspelt(EventType),
+    /// The key is misspelt. The event belongs under this type, unless neither key nor body decides that.
+    Misspelt(Option<EventType>),
     /// The key may be another service's, and the body is an event of this type.
     Event(EventType),
     /// The message is another service's.
@@ -37,10 +45,11 @@ fn judge(routing_key: &str, body: &[u8]) -> Verdict {
         return Verdict::Known;
     }
     let of_body = Event::type_of(body);
-    match (EventType::of_misspelt(routing_key), of_body) {
-        (Some(meant), _) => Verdict::Misspelt(of_body.unwrap_or(meant)),
-        (None, Some(event_type)) => Verdict::Event(event_type),
-        (None, None) => Verdict::Foreign,
+    match (EventType::of_misspelt(routing_key).as_slice(), of_body) {
+        ([], Some(event_type)) => Verdict::Event(event_type),
+        ([], None) => Verdict::Foreign,
+        ([only], None) => Verdict::Misspelt(Some(*only)),
+        (_, of_body) => Verdict::Misspelt(of_body),
     }
 }
 
@@ -49,28 +58,18 @@ impl UnknownKeys {
     pub(crate) async fn consume(
         self,
         mut subscription: Subscription,
-        limit: BatchLimit,
         deadline: Duration,
         shutdown: &CancellationToken,
     ) {
-        let judging = async {
-            loop {
-                let batch = tokio::select! {
-                    () = shutdown.cancelled() => break,
-                    batch = subscription.next_batch(limit) => batch,
-                };
-                let Some(batch) = batch else { break };
-                self.take(batch).await;
+        while let Some(Some(batch)) = shutdown.run_until_cancelled(subscription.next_batch(LIMIT)).await {
+            let mut taking = pin!(self.take(batch));
+            if shutdown.run_until_cancelled(&mut taking).await.is_none() {
+                subscription.stop();
+                if timeout(deadline, taking).await.is_err() {
+                    tracing::warn!("the shutdown's deadline has passed: unparked events stay on the queue");
+                }
+                break;
             }
-        };
-        let late = async {
-            shutdown.cancelled().await;
-            tokio::time::sleep(deadline).await;
-        };
-        tokio::select! {
-            biased;
-            () = judging => {}
-            () = late => tracing::warn!("the shutdown's deadline has passed: unparked events stay on the queue"),
         }
         subscription.into_closing().close().await;
     }
@@ -80,7 +79,12 @@ impl UnknownKeys {
         let names = self.broker.names();
         let mut parked = 0;
         for Received { body, routing_key, traceparent, acker, .. } in batch {
-            let verdict = judge(&routing_key, &body);
+            let judge = || {
+                fault::at(fault::Step::Judge, &body);
+                judge(&routing_key, &body)
+            };
+            // The message is judged again by nobody: the next ingest would panic as well.
+            let verdict = catch_unwind(AssertUnwindSafe(judge)).unwrap_or(Verdict::Foreign);
             match verdict {
                 Verdict::Known => {}
                 Verdict::Misspelt(_) => self.metrics.event("rejected"),
@@ -93,7 +97,12 @@ impl UnknownKeys {
                     continue;
                 }
                 Verdict::Known => Outgoing { queue: names.events(), body, ..Default::default() },
-                Verdict::Misspelt(right) | Verdict::Event(right) => {
+                Verdict::Misspelt(_) | Verdict::Event(_) => {
+                    let right = match verdict {
+                        Verdict::Misspelt(right) => right,
+                        Verdict::Event(right) => Some(right),
+                        Verdict::Known | Verdict::Foreign => None,
+                    };
                     let rejection = Rejection::UnknownKey { key: routing_key.clone(), right };
                     tracing::warn!(reason = rejection.reason(), detail = %rejection, "an event is parked");
                     parked += 1;
@@ -139,9 +148,12 @@ mod tests {
         let event: &[u8] = br#"{"event_type":"quote.cancelled"}"#;
         for (key, body, verdict) in [
             ("quote.closed", event, Verdict::Known),
-            ("Quote.Closed", event, Verdict::Misspelt(EventType::QuoteCancelled)),
-            ("Quote.Closed", b"no JSON", Verdict::Misspelt(EventType::QuoteClosed)),
-            ("", event, Verdict::Misspelt(EventType::QuoteCancelled)),
+            ("Quote.Closed", event, Verdict::Misspelt(Some(EventType::QuoteCancelled))),
+            ("Quote.Closed", b"no JSON", Verdict::Misspelt(Some(EventType::QuoteClosed))),
+            ("", event, Verdict::Misspelt(Some(EventType::QuoteCancelled))),
+            ("", b"no JSON", Verdict::Misspelt(None)),
+            ("quote.c", event, Verdict::Misspelt(Some(EventType::QuoteCancelled))),
+            ("quote.c", b"no JSON", Verdict::Misspelt(None)),
             ("quotes.cancelled", event, Verdict::Event(EventType::QuoteCancelled)),
             ("invoice.paid", br#"{"event_type":"invoice.paid"}"#, Verdict::Foreign),
             ("invoice.paid", b"\xff", Verdict::Foreign),

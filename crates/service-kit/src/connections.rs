@@ -16,7 +16,7 @@ use crate::{
 /// The ledger. Nothing is connected yet. Call it inside the runtime that runs the process to its end.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for `database.url`.
+/// [`SettingsError::Invalid`] for `database.url` or `database.password_file`.
 pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, SettingsError> {
     ledger_with(settings, process, settings.database.max_connections)
 }
@@ -24,27 +24,41 @@ pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, Sett
 /// The same with `max_connections` of the connections that the process may hold.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for `database.url`.
+/// [`SettingsError::Invalid`] for `database.url` or `database.password_file`.
 pub fn ledger_with(
     settings: &Settings,
     process: &'static str,
     max_connections: usize,
 ) -> Result<Ledger, SettingsError> {
-    let url = settings.database.url.expose().to_owned();
-    let config = LedgerConfig { url, max_connections, application_name: process, patience: ledger::PATIENCE };
-    Ledger::new(&config).map_err(database_url)
+    let config = LedgerConfig {
+        url: settings.database.url.expose().to_owned(),
+        password_file: settings.database.password_file.clone(),
+        max_connections,
+        application_name: process,
+        patience: ledger::PATIENCE,
+    };
+    Ledger::new(&config).map_err(invalid_database)
 }
 
 /// The same ledger with connections of its own. A call may hold one of them for as long as `patience`.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for `database.url`.
+/// [`SettingsError::Invalid`] for `database.url` or `database.password_file`.
 pub fn part_of_ledger(ledger: &Ledger, connections: usize, patience: Duration) -> Result<Ledger, SettingsError> {
-    ledger.part(connections, patience).map_err(database_url)
+    ledger.part(connections, patience).map_err(invalid_database)
 }
 
-fn database_url(error: LedgerError) -> SettingsError {
-    SettingsError::invalid("database.url", error)
+fn invalid_database(error: LedgerError) -> SettingsError {
+    match error {
+        LedgerError::TwoPasswords => two_passwords("database"),
+        LedgerError::PasswordFile(error) => SettingsError::invalid("database.password_file", error),
+        error => SettingsError::invalid("database.url", error),
+    }
+}
+
+fn two_passwords(section: &str) -> SettingsError {
+    let reason = format!("is set, and {section}.url holds a password: remove it from there");
+    SettingsError::invalid(&format!("{section}.password_file"), reason)
 }
 
 /// The keys that seal signing secrets.
@@ -58,18 +72,19 @@ pub fn secret_keys(settings: &Settings) -> Result<SecretKeys, SettingsError> {
 /// The broker, with the topology that the settings ask for. Nothing is connected yet.
 ///
 /// # Errors
-/// [`SettingsError`] for `broker.url` or a file of TLS.
+/// [`SettingsError`] for `broker.url`, `broker.password_file` or a file of TLS.
 pub fn broker(settings: &Settings, process: &'static str) -> Result<Broker, SettingsError> {
     let config = BrokerConfig {
         uri: settings.broker.url.expose().to_owned(),
+        password_file: settings.broker.password_file.clone(),
         tls: settings.broker.tls_files()?,
         names: Names::new(&settings.broker.prefix, &settings.broker.events_exchange),
         gaps: settings.retry.schedule.gaps(),
-        unknown_keys: settings.broker.unknown_keys,
         confirm_timeout: settings.broker.confirm_timeout,
         process,
     };
     Broker::new(&config).map_err(|error| match error {
+        BrokerError::TwoPasswords => two_passwords("broker"),
         BrokerError::File(error) => SettingsError::invalid(file_setting(error.role), error),
         BrokerError::NoTls => {
             let role = if config.tls.authorities.is_some() { Role::Authorities } else { Role::Certificate };
@@ -84,6 +99,7 @@ const fn file_setting(role: Role) -> &'static str {
         Role::Authorities => "broker.ca_file",
         Role::Certificate => "broker.client_certificate",
         Role::Key => "broker.client_key",
+        Role::Password => "broker.password_file",
     }
 }
 
@@ -172,7 +188,7 @@ pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToke
         match ledger.schema_check().await {
             Ok(SchemaState::Current) => return Ok(()),
             Ok(SchemaState::Behind(missing)) => return Err(SchemaTooOld { missing }.into()),
-            Err(error @ LedgerError::SharedSession) => return Err(database_url(error).into()),
+            Err(error @ LedgerError::SharedSession) => return Err(invalid_database(error).into()),
             Err(error) => warn_away(&error),
         }
         if shutdown.run_until_cancelled(backoff.pause()).await.is_none() {

@@ -107,7 +107,7 @@ impl Foundation {
     /// service's metrics and asks for its readiness from the beginning.
     ///
     /// # Errors
-    /// [`StartError::Database`] when waiting does not help.
+    /// [`StartError::Database`] when waiting does not help. [`StartError::Panicked`].
     pub async fn start(
         self,
         mut metrics: Registry,
@@ -132,7 +132,7 @@ impl Foundation {
         let readiness =
             connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone()).shown(&mut metrics);
         let health = essential.spawn("health", ops.serve(Arc::new(metrics), readiness, finished.clone()));
-        connections::wait_for_schema(&ledger, shutdown).await?;
+        essential.run(connections::wait_for_schema(&ledger, shutdown)).await??;
         Ok(Running { ledger, broker, database, publisher, traces, essential, finished, finish, health, exporting })
     }
 }

@@ -1,5 +1,9 @@
 //! A job that crashes its dispatcher, or that no dispatcher can do, is parked. The other jobs are not.
-use std::{collections::HashMap, process::Stdio, time::Duration};
+use std::{
+    collections::HashMap,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use domain::{EventType, Job};
 use end_to_end::{
@@ -274,6 +278,47 @@ async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch
         assert_eq!((judged("accepted").await, judged("rejected").await), (FINE as f64, 2.0));
         assert_eq!(ingest.terminate().await.code(), Some(0));
         system.upstream.wait_ready(&system.names.events(), 0, SOON).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_the_others() {
+    const BAD: u32 = 40;
+    let options = Options { settings: vec![("SHUTDOWN__DEADLINE", "1s".to_owned())], ..Options::default() };
+    System::prepared(options, async |system| {
+        system.start(Service::Api).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
+        let mut events: Vec<_> =
+            (0..BAD).map(|number| of(if number % 2 == 0 { "oops-Read" } else { "oops-Store" })).collect();
+        events.push(of("fine"));
+        let began = Instant::now();
+        let ingest = Process::start("event-ingest", &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "oops")).await;
+        system.upstream.publish(&events).await;
+        let stored = "SELECT count(*) FROM deliveries";
+        eventually("the other is stored", LONG, || async { (system.count(stored).await == 1).then_some(()) }).await;
+        let rejected = system.names.rejected();
+        eventually("ten are parked", LONG, || async { (system.upstream.ready(&rejected).await >= 10).then_some(()) })
+            .await;
+        eventually("it says so", LONG, || async {
+            ingest.logged().contains("ingest panics at more than 10 events a minute").then_some(())
+        })
+        .await;
+        assert_eq!(ingest.terminate().await.code(), Some(0));
+        let parked = system.upstream.ready(&rejected).await;
+        let most = 10 + began.elapsed().as_secs() / 6;
+        assert!(u64::from(parked) <= most, "{parked} are parked, and at most {most} may be");
+        system.upstream.wait_ready(&system.names.events(), BAD - parked, SOON).await;
+
+        system.start(Service::Ingest).await;
+        let all = i64::from(BAD - parked) + 1;
+        eventually("the next version stores them", LONG, || async {
+            (system.count(stored).await == all).then_some(())
+        })
+        .await;
+        assert_eq!(system.upstream.ready(&rejected).await, parked);
     })
     .await;
 }

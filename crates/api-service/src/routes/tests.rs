@@ -40,6 +40,7 @@ thread_local! {
 pub(crate) fn routes() -> Routes {
     let config = LedgerConfig {
         url: "postgres://nobody@127.0.0.1:1/none".into(),
+        password_file: None,
         max_connections: 1,
         patience: ledger::PATIENCE,
         application_name: "api-service tests",
@@ -47,10 +48,10 @@ pub(crate) fn routes() -> Routes {
     let ledger = Ledger::new(&config).unwrap();
     let broker = BrokerConfig {
         uri: "amqp://127.0.0.1:1".into(),
+        password_file: None,
         tls: Default::default(),
         names: Names::new("tests", "tests"),
         gaps: Vec::new(),
-        unknown_keys: true,
         confirm_timeout: std::time::Duration::from_secs(1),
         process: "api-service tests",
     };

@@ -18,6 +18,8 @@ use super::{Sensitive, SettingsError, parse};
 pub struct Database {
     /// Where it is, with credentials.
     pub url: Sensitive,
+    /// A file that holds the password, which `url` then leaves out. It is read for each connection.
+    pub password_file: Option<PathBuf>,
     /// Connections that one process may hold, at least 1.
     #[serde(deserialize_with = "parse::count")]
     pub max_connections: usize,
@@ -29,6 +31,8 @@ pub struct Database {
 pub struct Broker {
     /// Where it is, with credentials.
     pub url: Sensitive,
+    /// A file that holds the password, which `url` then leaves out. It is read for each connection.
+    pub password_file: Option<PathBuf>,
     /// A PEM file of the authorities that `amqps` trusts instead of the public ones.
     pub ca_file: Option<PathBuf>,
     /// A PEM file of our certificate, for a broker that asks for one.
@@ -41,7 +45,7 @@ pub struct Broker {
     /// The exchange that events are published to.
     #[serde(deserialize_with = "parse::exchange")]
     pub events_exchange: String,
-    /// True if events with an unknown routing key are parked. The same for all processes: each of them declares it.
+    /// True if event-ingest parks events with an unknown routing key.
     #[serde(deserialize_with = "parse::flag")]
     pub unknown_keys: bool,
     /// How long the broker may take to confirm a message; longer than zero.

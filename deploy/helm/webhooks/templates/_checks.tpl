@@ -26,10 +26,15 @@
 {{- range $name := list "database" "broker" -}}
 {{- $values := index $.Values $name -}}
 {{- $variable := upper $name -}}
+{{- $file := include "webhooks.passwordFile" (dict "values" $values "name" $variable) -}}
 {{- range $url := splitList "://" $values.url | rest -}}
 {{- $credentials := regexFind "^.*@" $url | trimSuffix "@" -}}
-{{- if and $credentials (ne $credentials (printf "$(%s_USERNAME):$(%s_PASSWORD)" $variable $variable)) -}}
-{{- fail (printf "%s.url holds credentials: write $(%s_USERNAME):$(%s_PASSWORD)@ instead, and put them into the Secret %s" $name $variable $variable $values.existingSecret) -}}
+{{- $user := printf "$(%s_USERNAME)" $variable -}}
+{{- if and $credentials (not (has $credentials (list $user (printf "%s:$(%s_PASSWORD)" $user $variable)))) -}}
+{{- fail (printf "%s.url holds credentials: write %s@ instead, and put them into the Secret %s" $name $user $values.existingSecret) -}}
+{{- end -}}
+{{- if and $file (ne $credentials $user) -}}
+{{- fail (printf "%s.url: write %s@ in each address, and the password is read from its file, or %s:$(%s_PASSWORD)@ in each" $name $user $user $variable) -}}
 {{- end -}}
 {{- end -}}
 {{- if contains "password=" $values.url -}}
@@ -52,6 +57,8 @@
 {{- $own := dict
   "database.url" "set database.existingSecret, and database.url if the Secret holds user and password alone"
   "broker.url" "set broker.existingSecret, and broker.url if the Secret holds user and password alone"
+  "database.password_file" "write $(DATABASE_USERNAME)@ in database.url, and the Secret's passwordKey becomes the file"
+  "broker.password_file" "write $(BROKER_USERNAME)@ in broker.url, and the Secret's passwordKey becomes the file"
   "broker.ca_file" "set broker.tls"
   "broker.client_certificate" "set broker.tls"
   "broker.client_key" "set broker.tls"
@@ -84,7 +91,7 @@
 {{- if kindIs "invalid" $value -}}
 {{- fail (printf "%s has no value: leave it out for its default" $path) -}}
 {{- end -}}
-{{- if and $where (has $name (list "broker.prefix" "broker.events_exchange" "broker.unknown_keys" "retry.schedule" "retention.keep" "limits.event_data_bytes")) -}}
+{{- if and $where (has $name (list "broker.prefix" "broker.events_exchange" "retry.schedule" "retention.keep" "limits.event_data_bytes")) -}}
 {{- fail (printf "%s: all processes need the same one; set it in settings" $path) -}}
 {{- end -}}
 {{- end -}}

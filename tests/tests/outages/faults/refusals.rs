@@ -205,3 +205,40 @@ async fn a_silent_queue_costs_no_connection_even_if_nothing_else_is_published() 
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_read_the_seven_routing_keys_only_is_served() {
+    let servers = PrivateServers::borrow().await;
+    System::prepared(options(&servers, "1s,2s,3s,4s,5s,6s"), async |system| {
+        let exchange = system.names.events_exchange.as_str();
+        let user = exchange.replace('.', "-");
+        let keys = EventType::ALL.map(|one| one.as_str().replace('.', "\\.")).join("|");
+        servers.rabbitmqctl(&["add_user", &user, "word"]);
+        servers.rabbitmqctl(&["set_permissions", &user, ".*", ".*", ".*"]);
+        servers.rabbitmqctl(&["set_topic_permissions", &user, exchange, ".*", &format!("^({keys})$")]);
+        let (scheme, place) = system.amqp_url.split_once("://").unwrap();
+        let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), format!("{scheme}://{user}:word@{place}"));
+        system.start(Service::Api).await;
+        let (receiver, tenant) = healthy(&system).await;
+        let dispatcher = Process::start(DISPATCHER, &variables).await;
+        for (number, unknown_keys) in (1..).zip(["true", "false"]) {
+            variables.insert("WEBHOOKS__BROKER__UNKNOWN_KEYS".to_owned(), unknown_keys.to_owned());
+            let ingest = Process::start(INGEST, &variables).await;
+            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            receiver.wait_for(number, LONG).await;
+            eventually("the other consumer is there as well", LONG, || async {
+                (ingest.logged().matches("consuming").count() == 2).then_some(())
+            })
+            .await;
+            let says = ingest.logged().contains("WEBHOOKS__BROKER__UNKNOWN_KEYS");
+            assert_eq!(says, unknown_keys == "true", "{}", ingest.logged());
+            no_reconnects(&ingest).await;
+            assert_eq!(ingest.terminate().await.code(), Some(0));
+        }
+        assert_eq!(dispatcher.terminate().await.code(), Some(0));
+        servers.rabbitmqctl(&["delete_user", &user]);
+    })
+    .await;
+}

@@ -149,10 +149,10 @@ async fn a_queue_whose_leader_is_silent_is_not_empty() {
     let (names, queue) = (Names::new("silent", "silent.business"), "silent.deliveries");
     let config = |uri: &str| BrokerConfig {
         uri: uri.to_owned(),
+        password_file: None,
         tls: Default::default(),
         names: names.clone(),
         gaps: Vec::new(),
-        unknown_keys: true,
         confirm_timeout: SOON,
         process: "test",
     };

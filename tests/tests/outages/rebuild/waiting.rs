@@ -93,10 +93,10 @@ async fn interrupted(is_lost_again: bool) -> f64 {
         if !is_lost_again {
             let config = BrokerConfig {
                 uri: system.amqp_url.clone(),
+                password_file: None,
                 tls: Default::default(),
                 names: system.names.clone(),
                 gaps: system.settings().retry.schedule.gaps(),
-                unknown_keys: true,
                 confirm_timeout: SOON,
                 process: "test",
             };

@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, process::ExitStatus, time::Duration};
 
-use end_to_end::{api::Api, processes::Process};
+use end_to_end::{api::Api, processes::Process, system::passes};
 use futures_util::future::join_all;
 use tokio::{net::TcpStream, time::timeout};
 
@@ -81,7 +81,7 @@ async fn ready(name: &'static str, ops: SocketAddr) -> Checked {
             return format!("nothing listens on {ops}");
         }
         let answer = Api { address: ops, session: None }.get("/readyz").await;
-        let reason = if answer.status == 200 { String::new() } else { format!(": {}", answer.text) };
+        let reason = if passes(&answer) { String::new() } else { format!(": {}", answer.text) };
         format!("/readyz answers {}{reason}", answer.status)
     });
     came.await.map_err(|failure| failure.in_log_of(name))

@@ -1,0 +1,64 @@
+//! Copies of the messages of the events exchange, so that those with an unknown routing key can be consumed.
+
+use lapin::{
+    Connection,
+    options::{ExchangeBindOptions, ExchangeUnbindOptions},
+    types::FieldTable,
+};
+
+use crate::{
+    broker::Broker,
+    consumer::{Attachment, Subscription},
+    error::BrokerError,
+    prefetch::Prefetch,
+    topology::{Names, Topology},
+};
+
+/// Matches every routing key.
+const ANY_KEY: &str = "#";
+
+impl Broker {
+    /// Starts to consume messages with an unknown routing key ([`Names::other_keys`]), with at most `prefetch` messages
+    /// unacknowledged. With `copied`, the events exchange copies its messages from then on. Without, it does not, and what
+    /// was copied before is consumed.
+    #[must_use]
+    pub fn subscribe_other_keys(&self, copied: bool, prefetch: Prefetch) -> Subscription {
+        self.start_subscription(self.names().other_keys(), prefetch, Attachment::default(), Some(Copies(copied)))
+    }
+}
+
+/// Whether the events exchange copies its messages.
+pub(crate) struct Copies(bool);
+
+impl Copies {
+    /// Declares what separates messages by their keys, and the copying last: before, events would come here as well.
+    /// A broker that refuses the copying only is none: its user may lack the right to read all keys of the exchange.
+    pub(crate) async fn declare(&self, names: &Names, connection: &Connection) -> Result<(), BrokerError> {
+        let channel = connection.create_channel().await?;
+        Topology::of_unknown_keys(names).declare(&names.exchange(), &channel).await?;
+        let (to, from, arguments) = (names.known_keys(), names.events_exchange.as_str(), FieldTable::default());
+        let result = match self.0 {
+            true => {
+                let options = ExchangeBindOptions::default();
+                channel.exchange_bind(to.into(), from.into(), ANY_KEY.into(), options, arguments).await
+            }
+            false => {
+                let options = ExchangeUnbindOptions::default();
+                channel.exchange_unbind(to.into(), from.into(), ANY_KEY.into(), options, arguments).await
+            }
+        };
+        match result {
+            Err(error) if !connection.status().connected() => Err(error.into()),
+            Err(error) if self.0 => {
+                tracing::warn!(
+                    %error,
+                    exchange = from,
+                    "broker.unknown_keys (WEBHOOKS__BROKER__UNKNOWN_KEYS): the broker's user may not read every routing key \
+                     of this exchange, so events with a misspelt one stay unseen; grant it, or set this to false"
+                );
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
