@@ -7,7 +7,7 @@ use end_to_end::{
     database::Session,
     system::{Options, Service, System},
 };
-use ledger::{DeliveryFilter, Ledger, NewRecovery, Page, Recoverable};
+use ledger::{Cleaning, DeliveryFilter, FailingThresholds, Leader, Ledger, NewRecovery, Page, Recoverable, Search};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -139,7 +139,7 @@ fn filters() -> Vec<DeliveryFilter> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_list_sorts_what_a_webhook_with_very_many_deliveries_has() {
+async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_many_deliveries_has() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         let tenant = Uuid::new_v4();
@@ -182,6 +182,49 @@ async fn no_list_sorts_what_a_webhook_with_very_many_deliveries_has() {
                 assert!(read <= 5_000 && pages <= 5_000, "{read} rows, {pages} pages for {filter:?} of {webhook}");
             }
         }
+        leader_steps(&system).await;
     })
     .await;
+}
+
+/// The rows of one step. Each row is looked up in some other tables.
+const STEP: u32 = 10_000;
+
+/// Each kind of step of the leader reads its own rows only.
+async fn leader_steps(system: &System) {
+    let now = OffsetDateTime::now_utc();
+    let keep = Duration::from_secs(30 * 86_400);
+    for kind in 0..6 {
+        let step = async |leader: &mut Leader| match kind {
+            0 => drop(leader.waiting_find(Uuid::nil(), STEP, now).await.unwrap()),
+            1 => drop(leader.overdue_find(Uuid::nil(), STEP, now, None).await.unwrap()),
+            2 => {
+                let (after, again_after) = (Duration::from_secs(3600), vec![Duration::from_secs(86_400)]);
+                leader.failing_tell(&FailingThresholds { after, attempts: 10, again_after }).await.unwrap();
+                leader.stats_clear().await.unwrap();
+            }
+            3 => drop(leader.leftovers_clear(now - keep).await.unwrap()),
+            _ => {
+                let days = leader.days_old(now + keep + Duration::from_secs(2 * 86_400), keep).await.unwrap();
+                let today = *days.iter().find(|day| day.to_string() == now.date().to_string()).unwrap();
+                match kind {
+                    4 => drop(leader.day_search(Search::from(today)).await.unwrap()),
+                    _ => drop(leader.clean(&Cleaning::of_day(today, now - keep)).await.unwrap()),
+                }
+            }
+        };
+        let times = if kind == 3 { 24 } else { 1 };
+        let (read, pages) = reads(system, async |ledger| {
+            let Ok(mut leader) = ledger.candidate().await.unwrap().lead().await.unwrap() else {
+                panic!("another leads")
+            };
+            for _ in 0..times {
+                step(&mut leader).await;
+            }
+        })
+        .await;
+        println!("{read} rows and {pages} pages of indexes were read by {times} steps of kind {kind} of the leader");
+        let most = i64::from(STEP) * 4 * times;
+        assert!(read <= most && pages <= most, "{read} rows, {pages} pages by steps of kind {kind}");
+    }
 }
