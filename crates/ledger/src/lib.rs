@@ -19,12 +19,14 @@ mod timings;
 mod turns;
 mod upkeep;
 
+pub use address::LedgerConfig;
 pub use admin::{
     cancellations::Cancellation,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
     erasure::{Erased, Erasure, erased_tables},
     events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
     history::{Action, Actor},
+    mass_recoveries::{MassRecovery, MassStep},
     outbox::{LEASE, OutboxBatch},
     records::HistoryEntry,
     recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, Recovery},
@@ -45,12 +47,13 @@ pub use hot::{
     look_up::{Destination, LoadedDelivery, StoredBody, WebhookState},
 };
 pub use keys::{KeyUse, Resealed, Unopened};
-pub use pool::{Connections, Ledger, LedgerConfig, PATIENCE};
+pub use pool::{Connections, Ledger, PATIENCE};
 pub use schema::{MigrationsSeen, SchemaState};
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
 pub use upkeep::{
     condition::{
         ConnectionsSeen, DaysSeen, GenerationSeen, ServerCondition,
+        top::{Top, WebhookAttempts, WebhookFailures, WebhookHeld},
         work::{OverdueSeen, RetriesSeen, WorkSeen},
     },
     failing::FailingThresholds,

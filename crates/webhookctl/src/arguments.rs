@@ -7,7 +7,7 @@ use std::{
 };
 
 use hyper::Uri;
-use time::OffsetDateTime;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// An argument that clap takes and that cannot be used all the same. The exit code is clap's.
 #[derive(Debug)]
@@ -37,6 +37,11 @@ pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
         return Err("a session must last longer than zero".to_owned());
     }
     expiry(ttl).map(|_| ttl).ok_or_else(|| "too long".to_owned())
+}
+
+/// A time.
+pub(crate) fn moment(text: &str) -> Result<OffsetDateTime, &'static str> {
+    OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "expected a time as 2026-11-27T03:00:00Z (RFC 3339)")
 }
 
 /// When a session ends that begins at this moment. `None` beyond the years that a time can have.

@@ -16,6 +16,9 @@ pub(crate) fn database<T>(result: Result<T, LedgerError>) -> anyhow::Result<T> {
         | LedgerError::Tls(_)
         | LedgerError::ReadOnly
         | LedgerError::SharedSession) => Error::new(error).context("database.url (WEBHOOKS__DATABASE__URL)"),
+        error @ LedgerError::PasswordFile(_) => {
+            Error::new(error).context("database.password_file (WEBHOOKS__DATABASE__PASSWORD_FILE)")
+        }
         error => error.into(),
     })
 }

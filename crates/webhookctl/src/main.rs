@@ -4,6 +4,7 @@
 mod arguments;
 mod away;
 mod body;
+mod confirm;
 mod connect;
 mod dead;
 mod doctor;
@@ -12,9 +13,11 @@ mod keys;
 mod listen;
 mod output;
 mod publish;
+mod recover;
 mod rejected;
 mod session;
 mod tenant;
+mod top;
 
 use std::time::Duration;
 
@@ -61,6 +64,8 @@ enum Command {
     Health(health::Arguments),
     Listen(listen::Arguments),
     Publish(publish::Arguments),
+    Recover(recover::Arguments),
+    Top(top::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -182,6 +187,8 @@ async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
             dead::requeue(&connect::broker(settings)?, &ledger, limit).await
         }
         Command::Publish(arguments) => publish::run(settings, arguments).await,
+        Command::Recover(arguments) => recover::run(settings, arguments).await,
+        Command::Top(arguments) => top::run(settings, arguments).await,
         Command::Tenant(command) => tenant::run(&connect::ledger(settings)?, command).await,
         Command::Keys(command) => {
             let (ledger, configured) = (connect::ledger(settings)?, connections::secret_keys(settings)?);

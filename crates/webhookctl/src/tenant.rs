@@ -2,7 +2,6 @@
 
 mod erase;
 mod stop;
-mod sure;
 
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use clap::Subcommand;
 use domain::TenantId;
 use ledger::Ledger;
 
-use self::sure::Sure;
-use crate::connect;
+use crate::{confirm::Confirm, connect};
 
 /// How often a step is tried that fails.
 const TRIES: u32 = 20;
@@ -32,7 +30,7 @@ pub(crate) enum Command {
         #[arg(long, default_value = "operator")]
         user: String,
         #[command(flatten)]
-        sure: Sure,
+        confirm: Confirm,
     },
     /// Erases all that the ledger holds of a stopped tenant, for good, in small steps while the services run. It may be
     /// interrupted and run again.
@@ -40,14 +38,14 @@ pub(crate) enum Command {
         /// The tenant: a UUID.
         tenant: TenantId,
         #[command(flatten)]
-        sure: Sure,
+        confirm: Confirm,
     },
 }
 
 pub(crate) async fn run(ledger: &Ledger, command: Command) -> anyhow::Result<()> {
     connect::require_schema(ledger).await?;
     match command {
-        Command::Stop { tenant, user, sure } => stop::run(ledger, tenant, user, sure).await,
-        Command::Erase { tenant, sure } => erase::run(ledger, tenant, sure).await,
+        Command::Stop { tenant, user, confirm } => stop::run(ledger, tenant, user, confirm).await,
+        Command::Erase { tenant, confirm } => erase::run(ledger, tenant, confirm).await,
     }
 }

@@ -13,6 +13,7 @@ mod listen;
 mod messages;
 mod openapi;
 mod operations;
+mod operators;
 mod poison;
 mod rest;
 mod retention;

@@ -368,7 +368,7 @@ impl Recovery {
 }
 
 /// Above the ids of deliveries whose events fired before `until`, rounded up: ids carry whole milliseconds.
-fn end_of_ids(until: Option<OffsetDateTime>) -> Uuid {
+pub(crate) fn end_of_ids(until: Option<OffsetDateTime>) -> Uuid {
     let rounded_up = |until: OffsetDateTime| until.saturating_add(time::Duration::nanoseconds(999_999));
     until.map_or(Uuid::max(), |until| DeliveryId::bound_at(rounded_up(until)))
 }

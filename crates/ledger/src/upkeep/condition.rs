@@ -1,5 +1,6 @@
 //! The condition of the database and of the service's work, for an operator: bounded look-ups that change nothing.
 
+pub(crate) mod top;
 pub(crate) mod work;
 
 use diesel::{

@@ -7,14 +7,14 @@ use domain::TenantId;
 use ledger::{Erased, Erasure, Ledger, TenantCondition};
 use tokio::time::{Instant, sleep};
 
-use super::{BREATH, TELL, TRIES, sure::Sure};
-use crate::{away, output};
+use super::{BREATH, TELL, TRIES};
+use crate::{away, confirm::Confirm, output};
 
 /// The pause before a step is tried again that does not get its locks, or waits for notices.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Erases what the ledger holds of a stopped tenant.
-pub(super) async fn run(ledger: &Ledger, tenant: TenantId, sure: Sure) -> anyhow::Result<()> {
+pub(super) async fn run(ledger: &Ledger, tenant: TenantId, confirm: Confirm) -> anyhow::Result<()> {
     let condition = away::database(ledger.tenant_condition(tenant).await)?;
     require_stopped(tenant, condition)?;
     let erasure = away::database(ledger.erasure_begin(tenant).await)?;
@@ -23,7 +23,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, sure: Sure) -> anyhow
         "of tenant {tenant} are to be erased: {webhooks} webhook(s) and {deliveries} deliveries, with all that belongs to them, \
          its notices and its sessions"
     ))?;
-    if !sure.go_on()? {
+    if !confirm.go_on()? {
         return Ok(());
     }
     settle(ledger, tenant, condition).await?;

@@ -7,14 +7,14 @@ use domain::TenantId;
 use ledger::{Actor, Backlog, Ledger, Webhook};
 use tokio::time::{Instant, sleep};
 
-use super::{BREATH, TELL, TRIES, sure::Sure};
-use crate::{away, output};
+use super::{BREATH, TELL, TRIES};
+use crate::{away, confirm::Confirm, output};
 
 /// How often it is looked whether somebody else has taken the last steps.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Deletes a tenant's webhooks, and has all their waiting deliveries cancelled.
-pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: Sure) -> anyhow::Result<()> {
+pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm: Confirm) -> anyhow::Result<()> {
     let before = away::database(ledger.tenant_condition(tenant).await)?;
     ensure!(before.registered + before.deleted > 0, "the ledger knows no webhook of tenant {tenant}");
     if before.registered > 0 {
@@ -29,7 +29,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, sure: S
             before.cancelling
         ))?;
     }
-    if before.registered + before.cancelling > 0 && !sure.go_on()? {
+    if before.registered + before.cancelling > 0 && !confirm.go_on()? {
         return Ok(());
     }
     let actor = Actor { tenant, user };

@@ -1,11 +1,11 @@
-//! Whether the operator is sure.
+//! The confirmation of a command that changes much.
 
 use anyhow::bail;
 use clap::Args;
 
-/// Whether the operator is sure.
+/// The confirmation of the operator.
 #[derive(Args, Clone, Copy)]
-pub(crate) struct Sure {
+pub(crate) struct Confirm {
     /// Does it. Without this, only says what it would do.
     #[arg(long)]
     yes: bool,
@@ -14,9 +14,9 @@ pub(crate) struct Sure {
     dry_run: bool,
 }
 
-impl Sure {
-    /// Whether to go on, after it was said what would be done.
-    pub(super) fn go_on(self) -> anyhow::Result<bool> {
+impl Confirm {
+    /// Returns true if the command is to continue, after it was said what would be done.
+    pub(crate) fn go_on(self) -> anyhow::Result<bool> {
         match (self.yes, self.dry_run) {
             (true, _) => Ok(true),
             (_, true) => Ok(false),

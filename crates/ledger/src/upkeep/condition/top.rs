@@ -1,0 +1,139 @@
+//! Which webhooks are at work, held and failing: by the ledger alone, for any number of webhooks.
+
+use std::time::Duration;
+
+use diesel::{
+    QueryableByName,
+    sql_types::{BigInt, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+};
+use diesel_async::RunQueryDsl;
+use domain::DeliveryId;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{clock::now, error::LedgerError, pool::Ledger};
+
+/// The deliveries whose attempts are looked at: the latest ones, for at most this time.
+const DELIVERIES: i64 = 100_000;
+const AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The webhooks with held jobs that are looked at, and the jobs of each that are counted.
+const WEBHOOKS: i64 = 1_000;
+
+/// Attempts of one webhook.
+#[derive(Clone, Debug, PartialEq, QueryableByName)]
+pub struct WebhookAttempts {
+    /// The webhook.
+    #[diesel(sql_type = SqlUuid)]
+    pub webhook_id: Uuid,
+    /// Its tenant, unless the webhook is gone.
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    pub tenant_id: Option<Uuid>,
+    /// Its attempts.
+    #[diesel(sql_type = BigInt)]
+    pub attempts: i64,
+    /// Failed ones of these.
+    #[diesel(sql_type = BigInt)]
+    pub failed: i64,
+    /// The most frequent outcome class of the failed ones.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub failure: Option<String>,
+    /// The time that all attempts took together, in seconds.
+    #[diesel(sql_type = Double)]
+    pub seconds: f64,
+    /// Attempts that took a second or more.
+    #[diesel(sql_type = BigInt)]
+    pub slow_attempts: i64,
+    /// The time that these took together, in seconds.
+    #[diesel(sql_type = Double)]
+    pub slow_seconds: f64,
+    #[diesel(sql_type = BigInt)]
+    looked_at: i64,
+    #[diesel(sql_type = SqlUuid)]
+    oldest: Uuid,
+}
+
+/// Failures of one webhook since its last success.
+#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+pub struct WebhookFailures {
+    /// The webhook.
+    #[diesel(sql_type = SqlUuid)]
+    pub webhook_id: Uuid,
+    /// Its tenant.
+    #[diesel(sql_type = SqlUuid)]
+    pub tenant_id: Uuid,
+    /// Its failures, up to 64.
+    #[diesel(sql_type = BigInt)]
+    pub failed: i64,
+    /// The latest one, in words.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub last_failure: Option<String>,
+}
+
+/// Held jobs of one webhook.
+#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+pub struct WebhookHeld {
+    /// The webhook.
+    #[diesel(sql_type = SqlUuid)]
+    pub webhook_id: Uuid,
+    /// Its tenant, unless the webhook is gone.
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    pub tenant_id: Option<Uuid>,
+    /// Its held jobs, up to [`Top::MOST_HELD`].
+    #[diesel(sql_type = BigInt)]
+    pub jobs: i64,
+    /// Those of these that wait for the webhook's activation. The others wait as the webhook is slow.
+    #[diesel(sql_type = BigInt)]
+    pub paused: i64,
+    /// The time at which the first of these was held.
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    pub oldest: Option<OffsetDateTime>,
+    /// The time at which the next jobs of an active webhook are published.
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    pub wake_at: Option<OffsetDateTime>,
+}
+
+/// Webhooks at work, held and failing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Top {
+    /// The database's time.
+    pub now: OffsetDateTime,
+    /// By the attempts of the latest deliveries.
+    pub attempts: Vec<WebhookAttempts>,
+    /// By the times of their latest failures, retries of old deliveries among them.
+    pub failures: Vec<WebhookFailures>,
+    /// By their held jobs.
+    pub held: Vec<WebhookHeld>,
+    /// The id of the oldest delivery whose attempts were looked at, if there are older ones.
+    pub cut_at: Option<DeliveryId>,
+}
+
+impl Top {
+    /// The most held jobs that are counted of a webhook.
+    pub const MOST_HELD: i64 = 2_000;
+}
+
+impl Ledger {
+    /// Looks at what happened within `since`. Reads a bounded number of rows, and changes nothing.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn top(&self, since: Duration) -> Result<Top, LedgerError> {
+        let now = self.run(async |conn| now(conn).await).await?;
+        let begin = now - since;
+        let attempts = diesel::sql_query(include_str!("top_attempts.sql"))
+            .bind::<Timestamptz, _>(begin)
+            .bind::<SqlUuid, _>(DeliveryId::bound_at(now - AGE))
+            .bind::<BigInt, _>(DELIVERIES);
+        let attempts: Vec<WebhookAttempts> = self.run(async |conn| attempts.load(conn).await).await?;
+        let failures = diesel::sql_query(include_str!("top_failing.sql"))
+            .bind::<Timestamptz, _>(begin)
+            .bind::<BigInt, _>(WEBHOOKS);
+        let failures: Vec<WebhookFailures> = self.run(async |conn| failures.load(conn).await).await?;
+        let held = diesel::sql_query(include_str!("top_held.sql"))
+            .bind::<BigInt, _>(WEBHOOKS)
+            .bind::<BigInt, _>(Top::MOST_HELD);
+        let held: Vec<WebhookHeld> = self.run(async |conn| held.load(conn).await).await?;
+        let cut_at = attempts.as_slice().first().filter(|one| one.looked_at == DELIVERIES).map(|one| one.oldest.into());
+        Ok(Top { now, attempts, failures, held, cut_at })
+    }
+}

@@ -1,0 +1,182 @@
+//! `webhookctl top`: the webhooks that hold places, are slow, are held and fail.
+
+use std::{cmp::Reverse, collections::HashMap, time::Duration};
+
+use broker::Broker;
+use domain::{DeliveryId, time_text};
+use ledger::{Top, WebhookAttempts, WebhookFailures, WebhookHeld};
+use serde_json::{Value, json};
+use service_kit::Settings;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{away, connect, output};
+
+/// The time that is looked at.
+const SINCE: Duration = Duration::from_secs(5 * 60);
+
+/// Shows the webhooks that took places of dispatchers, were slow and failed in the last five minutes, and those whose jobs are
+/// held now. It reads only.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Webhooks of each kind that are shown.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+    /// Prints one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
+    let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
+    connect::require_schema(&ledger).await?;
+    let top = away::database(ledger.top(SINCE).await)?;
+    let queues = Queues::of(&broker).await?;
+    let seen = Seen::of(top, queues, arguments.limit);
+    if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }
+}
+
+/// Messages that wait for a dispatcher, of queues that exist.
+struct Queues {
+    main: Option<u32>,
+    bulk: Option<u32>,
+    slow: Option<u32>,
+}
+
+impl Queues {
+    async fn of(broker: &Broker) -> anyhow::Result<Self> {
+        let names = broker.names();
+        let main = away::broker(broker.depth_shown(&names.main()).await)?;
+        let bulk = away::broker(broker.depth_shown(&names.bulk()).await)?;
+        let slow = away::broker(broker.depth_shown(&names.slow()).await)?;
+        Ok(Self { main, bulk, slow })
+    }
+}
+
+/// Failed attempts of a webhook.
+struct Failing {
+    webhook: Uuid,
+    tenant: Option<Uuid>,
+    failed: i64,
+    why: Option<String>,
+}
+
+/// Everything that is shown.
+struct Seen {
+    now: OffsetDateTime,
+    /// When the events fired whose deliveries were looked at, if not all of the time was.
+    cut_at: Option<OffsetDateTime>,
+    places: Vec<WebhookAttempts>,
+    slow: Vec<WebhookAttempts>,
+    failing: Vec<Failing>,
+    held: Vec<WebhookHeld>,
+    queues: Queues,
+}
+
+/// Places that were taken on average: the time that the attempts took, in the time that passed.
+fn places(seconds: f64) -> f64 {
+    seconds / SINCE.as_secs_f64()
+}
+
+impl Seen {
+    fn of(top: Top, queues: Queues, limit: usize) -> Self {
+        let Top { now, attempts, failures, held, cut_at } = top;
+        let failing = failing(&attempts, failures, limit);
+        let slow = most(attempts.iter().filter(|one| one.slow_attempts > 0).cloned(), limit, |one| one.slow_seconds);
+        let places = most(attempts, limit, |one| one.seconds);
+        let held = most(held, limit, |one| one.jobs as f64);
+        Self { now, cut_at: cut_at.map(DeliveryId::occurred_at), places, slow, failing, held, queues }
+    }
+
+    fn json(&self) -> Value {
+        let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| json!({"webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "places": places(seconds), "attempts": count});
+        let failing = |Failing { webhook, tenant, failed, why }: &Failing| json!({"webhook_id": webhook, "tenant_id": tenant, "failed": failed, "failure": why});
+        let held = |one: &WebhookHeld| {
+            json!({
+                "webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "jobs": one.jobs, "paused": one.paused,
+                "oldest": one.oldest.and_then(time_text::written), "wake_at": one.wake_at.and_then(time_text::written),
+            })
+        };
+        let Queues { main, bulk, slow } = self.queues;
+        json!({
+            "at": time_text::written(self.now),
+            "seconds": SINCE.as_secs(),
+            "events_since": self.cut_at.and_then(time_text::written),
+            "places": self.places.iter().map(|one| attempts(one, one.seconds, one.attempts)).collect::<Vec<_>>(),
+            "slow": self.slow.iter().map(|one| attempts(one, one.slow_seconds, one.slow_attempts)).collect::<Vec<_>>(),
+            "failing": self.failing.iter().map(failing).collect::<Vec<_>>(),
+            "held": self.held.iter().map(held).collect::<Vec<_>>(),
+            "ready": {"main": main, "bulk": bulk, "slow": slow},
+        })
+    }
+
+    fn screen(&self) -> String {
+        let cut_at = self.cut_at.and_then(time_text::written);
+        let cut = cut_at.map(|at| format!(", attempts of events since {at} alone")).unwrap_or_default();
+        let mut lines = vec![format!("the last five minutes{cut}")];
+        let mut part = |title: String, rows: Vec<String>| {
+            lines.push(String::new());
+            lines.push(title);
+            let none = rows.is_empty().then(|| "  none".to_owned());
+            lines.extend(rows.into_iter().chain(none));
+        };
+        let header = |first: &str, second: &str, last: &str| {
+            format!("{first:>12} {second:>9}  {:36}  {:36}  {last}", "webhook", "tenant").trim_end().to_owned()
+        };
+        let row = |first: String, second: String, (webhook, tenant): (Uuid, Option<Uuid>), last: String| {
+            let tenant = tenant.map_or_else(|| "-".to_owned(), |tenant| tenant.to_string());
+            format!("{first:>12} {second:>9}  {webhook}  {tenant:36}  {last}").trim_end().to_owned()
+        };
+        let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| {
+            row(format!("{:.2}", places(seconds)), count.to_string(), (one.webhook_id, one.tenant_id), String::new())
+        };
+        let rows = self.places.iter().map(|one| attempts(one, one.seconds, one.attempts));
+        part(header("places", "attempts", ""), rows.collect());
+        let rows = self.slow.iter().map(|one| attempts(one, one.slow_seconds, one.slow_attempts));
+        part(header("slow places", "attempts", ""), rows.collect());
+        let rows = self.failing.iter().map(|one| {
+            let why = one.why.clone().unwrap_or_default();
+            row(one.failed.to_string(), String::new(), (one.webhook, one.tenant), why)
+        });
+        part(header("failed", "", "why"), rows.collect());
+        let rows = self.held.iter().map(|one| {
+            let more = if one.jobs >= Top::MOST_HELD { "+" } else { "" };
+            let why = if one.paused > 0 { "paused" } else { "slow" };
+            let since = one.oldest.and_then(time_text::written).map(|at| format!("since {at}")).unwrap_or_default();
+            row(format!("{}{more}", one.jobs), why.to_owned(), (one.webhook_id, one.tenant_id), since)
+        });
+        part(header("held jobs", "reason", ""), rows.collect());
+        let count = |ready: Option<u32>| ready.map_or_else(|| "-".to_owned(), |ready| ready.to_string());
+        let Queues { main, bulk, slow } = self.queues;
+        let ready = format!("ready messages: main lane {}, bulk {}, slow {}", count(main), count(bulk), count(slow));
+        lines.extend([String::new(), ready]);
+        lines.join("\n")
+    }
+}
+
+/// The first `limit` of some webhooks, those with the largest number first.
+fn most<T>(all: impl IntoIterator<Item = T>, limit: usize, number: impl Fn(&T) -> f64) -> Vec<T> {
+    let mut all: Vec<T> = all.into_iter().collect();
+    all.sort_by(|one, other| number(other).total_cmp(&number(one)));
+    all.truncate(limit);
+    all
+}
+
+/// The webhooks that failed most. Either source misses some failures (retries of old deliveries, failures before a success,
+/// more than 64), so the larger number counts.
+fn failing(attempts: &[WebhookAttempts], failures: Vec<WebhookFailures>, limit: usize) -> Vec<Failing> {
+    let mut all: HashMap<Uuid, Failing> = HashMap::new();
+    for one in failures {
+        let WebhookFailures { webhook_id: webhook, tenant_id, failed, last_failure: why } = one;
+        all.insert(webhook, Failing { webhook, tenant: Some(tenant_id), failed, why });
+    }
+    for one in attempts.iter().filter(|one| one.failed > 0) {
+        let (webhook, tenant) = (one.webhook_id, one.tenant_id);
+        let entry = all.entry(webhook).or_insert(Failing { webhook, tenant, failed: 0, why: one.failure.clone() });
+        entry.failed = entry.failed.max(one.failed);
+    }
+    let mut all: Vec<_> = all.into_values().collect();
+    all.sort_by_key(|one| (Reverse(one.failed), one.webhook));
+    all.truncate(limit);
+    all
+}
