@@ -70,6 +70,7 @@ async fn template(server: &str) -> String {
 async fn migrate(url: &str) {
     let config = LedgerConfig {
         url: url.to_owned(),
+        password_file: None,
         max_connections: 1,
         application_name: "template of tests",
         patience: ledger::PATIENCE,

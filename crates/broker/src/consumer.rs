@@ -110,7 +110,15 @@ impl Broker {
         self.start_subscription(queue, prefetch, attachment, None)
     }
 
-    pub(crate) fn start_subscription(
+    /// Starts to consume messages with an unknown routing key ([`Names::other_keys`](crate::Names::other_keys)), with at
+    /// most `prefetch` messages unacknowledged. With `copied`, the events exchange copies its messages from then on.
+    /// Without, it does not, and what was copied before is consumed.
+    #[must_use]
+    pub fn subscribe_other_keys(&self, copied: bool, prefetch: Prefetch) -> Subscription {
+        self.start_subscription(self.names().other_keys(), prefetch, Attachment::default(), Some(Copies(copied)))
+    }
+
+    fn start_subscription(
         &self,
         queue: String,
         prefetch: Prefetch,

@@ -7,28 +7,15 @@ use lapin::{
 };
 
 use crate::{
-    broker::Broker,
-    consumer::{Attachment, Subscription},
     error::BrokerError,
-    prefetch::Prefetch,
     topology::{Names, Topology},
 };
 
 /// Matches every routing key.
 const ANY_KEY: &str = "#";
 
-impl Broker {
-    /// Starts to consume messages with an unknown routing key ([`Names::other_keys`]), with at most `prefetch` messages
-    /// unacknowledged. With `copied`, the events exchange copies its messages from then on. Without, it does not, and what
-    /// was copied before is consumed.
-    #[must_use]
-    pub fn subscribe_other_keys(&self, copied: bool, prefetch: Prefetch) -> Subscription {
-        self.start_subscription(self.names().other_keys(), prefetch, Attachment::default(), Some(Copies(copied)))
-    }
-}
-
-/// Whether the events exchange copies its messages.
-pub(crate) struct Copies(bool);
+/// The state of the copying: on or off.
+pub(crate) struct Copies(pub(crate) bool);
 
 impl Copies {
     /// Declares what separates messages by their keys, and the copying last: before, events would come here as well.

@@ -224,8 +224,8 @@ impl Topology {
         Self { exchanges, queues }
     }
 
-    /// What separates messages with an unknown routing key from events ([`Names::known_keys`]): without the binding that
-    /// copies the messages of the events exchange.
+    /// Separates messages with an unknown routing key from events ([`Names::known_keys`]). The binding that copies the
+    /// messages of the events exchange is not in it.
     #[must_use]
     pub fn of_unknown_keys(names: &Names) -> Self {
         let other_keys = Queue {

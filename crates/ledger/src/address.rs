@@ -1,9 +1,9 @@
 //! Where the database is, and how it is reached: libpq's connection strings. tokio-postgres reads them, but for TLS.
 
-use std::{borrow::Cow, path::PathBuf, str::FromStr};
+use std::{borrow::Cow, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use percent_encoding::percent_decode_str;
-use tls::{ClientFiles, IdentityFiles, is_this_machine};
+use tls::{ClientFiles, FileError, IdentityFiles, is_this_machine};
 use tokio_postgres::{
     Config,
     config::{Host, SslMode},
@@ -11,13 +11,30 @@ use tokio_postgres::{
 
 use crate::error::{LedgerError, TlsOptionError};
 
+/// How to reach the database.
+#[derive(Clone)]
+pub struct LedgerConfig {
+    /// `postgres://user:password@host:port/database`, or libpq's words `key=value`.
+    pub url: String,
+    /// The file that holds the password, in place of the connection string. It is read for each connection.
+    pub password_file: Option<PathBuf>,
+    /// The most connections at a time.
+    pub max_connections: usize,
+    /// The name of this process in `pg_stat_activity`.
+    pub application_name: &'static str,
+    /// The time for which a call may hold a connection, from its first statement to its last. [`crate::PATIENCE`] unless a
+    /// client waits.
+    pub patience: Duration,
+}
+
 /// A connection string, read.
 #[derive(Clone)]
 pub(crate) struct Address {
-    /// All but the files of TLS.
+    /// All settings except the files of TLS and the password's file.
     pub(crate) settings: Config,
     /// The files of TLS, when it is to be used.
     pub(crate) tls: Option<ClientFiles>,
+    password_file: Option<PathBuf>,
 }
 
 /// The options that tokio-postgres does not know, or not as libpq does.
@@ -30,6 +47,24 @@ struct Options {
 }
 
 impl Address {
+    /// Reads the connection string of a configuration, and the password's file once, to see that it can be used.
+    pub(crate) fn of(config: &LedgerConfig) -> Result<Self, LedgerError> {
+        let address = Self { password_file: config.password_file.clone(), ..Self::parse(&config.url)? };
+        match &address.password_file {
+            Some(_) if address.settings.get_password().is_some() => Err(LedgerError::TwoPasswords),
+            _ => address.with_password().map(|_| address).map_err(|error| LedgerError::PasswordFile(Arc::new(error))),
+        }
+    }
+
+    /// The settings of the next connection. Reads the password's file, so a password that was changed needs no restart.
+    pub(crate) fn with_password(&self) -> Result<Config, FileError> {
+        let mut settings = self.settings.clone();
+        if let Some(file) = &self.password_file {
+            settings.password(tls::password(file)?);
+        }
+        Ok(settings)
+    }
+
     /// Reads a connection string: a URL, or words `key=value`. Reads the files once, to see that they can be used.
     pub(crate) fn parse(text: &str) -> Result<Self, LedgerError> {
         let (rest, options) = Options::split(text);
@@ -49,7 +84,7 @@ impl Address {
             }
         };
         settings.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        Ok(Self { settings, tls })
+        Ok(Self { settings, tls, password_file: None })
     }
 
     /// The hosts other than this machine that are reached without TLS.

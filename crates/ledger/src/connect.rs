@@ -1,13 +1,13 @@
 //! One connection to the database, from the handshake to the session's settings.
 
-use std::{error::Error as _, io, time::Duration};
+use std::{error::Error as _, io, sync::Arc, time::Duration};
 
 use diesel::{
     ConnectionError,
     result::{DatabaseErrorKind, Error},
 };
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
-use tls::{ClientFiles, FailureText};
+use tls::{ClientFiles, FailureText, FileError};
 use tokio_postgres::{
     Client, Config, Connection, NoTls, Socket,
     config::{SslNegotiation, TargetSessionAttrs},
@@ -16,7 +16,7 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
-    address::Address,
+    address::{Address, LedgerConfig},
     error::TlsOptionError,
     hosts::{Reached, first_usable},
     session::Sessions,
@@ -57,7 +57,7 @@ pub(crate) async fn establish(
         sessions.claim((&used, tls), &client, &mut driver).await?;
         AsyncPgConnection::try_from_client_and_connection(client, driver).await
     }
-    let (settings, shared) = (settings(address, process), (sessions, reached));
+    let (settings, shared) = (settings(address, process)?, (sessions, reached));
     let mut conn = match &address.tls {
         None => open(&settings, NoTls, shared).await?,
         Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, shared).await?,
@@ -94,13 +94,8 @@ where
     .await
 }
 
-/// Connects without diesel, for what diesel does not pass on. A statement may last as long as `patience`.
-pub(crate) async fn client(
-    url: &str,
-    process: &'static str,
-    patience: Duration,
-    reached: &Reached,
-) -> Result<Client, ConnectionError> {
+/// Connects without diesel, for what diesel does not pass on.
+pub(crate) async fn client(config: &LedgerConfig, reached: &Reached) -> Result<Client, ConnectionError> {
     async fn open<T>(settings: &Config, tls: T, reached: &Reached) -> Result<Client, ConnectionError>
     where
         T: MakeTlsConnect<Socket> + Clone,
@@ -111,18 +106,18 @@ pub(crate) async fn client(
         tokio::spawn(driver);
         Ok(client)
     }
-    let address = Address::parse(url).map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
-    let settings = settings(&address, process);
+    let address = Address::of(config).map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
+    let settings = settings(&address, config.application_name)?;
     let client = match &address.tls {
         None => open(&settings, NoTls, reached).await?,
         Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, reached).await?,
     };
-    client.batch_execute(&session(patience)).await.map_err(|error| refused(&error))?;
+    client.batch_execute(&session(config.patience)).await.map_err(|error| refused(&error))?;
     Ok(client)
 }
 
-fn settings(address: &Address, process: &'static str) -> Config {
-    let mut settings = address.settings.clone();
+fn settings(address: &Address, process: &'static str) -> Result<Config, ConnectionError> {
+    let mut settings = address.with_password().map_err(failed_password)?;
     settings
         .application_name(process)
         .connect_timeout(CONNECT_TIMEOUT)
@@ -130,7 +125,7 @@ fn settings(address: &Address, process: &'static str) -> Config {
         .target_session_attrs(TargetSessionAttrs::ReadWrite)
         .keepalives_idle(Duration::from_secs(10))
         .tcp_user_timeout(Duration::from_secs(20));
-    settings
+    Ok(settings)
 }
 
 /// Reads the files for each connection, so a certificate that was replaced needs no restart.
@@ -165,6 +160,19 @@ fn failed_tls(failure: FailureText) -> ConnectionError {
 
 /// The TLS failure of a connection that was not made, if that is the reason.
 pub(crate) fn tls_failure(error: &ConnectionError) -> Option<&FailureText> {
+    match error {
+        ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(error)) => error.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// Holds the error as [`failed_tls`] does. [`password_failure`] takes it out again.
+fn failed_password(error: FileError) -> ConnectionError {
+    ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(Arc::new(error).into()))
+}
+
+/// The failure of the password's file, if it is why a connection was not made.
+pub(crate) fn password_failure(error: &ConnectionError) -> Option<&Arc<FileError>> {
     match error {
         ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(error)) => error.downcast_ref(),
         _ => None,

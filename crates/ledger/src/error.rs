@@ -1,6 +1,6 @@
 //! The ledger's errors.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tls::{FailureText, FileError, Role};
 
@@ -13,6 +13,12 @@ pub enum LedgerError {
     /// The connection string asks for TLS in a way that is not possible.
     #[error(transparent)]
     TlsOption(#[from] TlsOptionError),
+    /// The connection string holds a password, and a file for the password is given as well.
+    #[error("the connection string holds a password, and a file for the password is given as well")]
+    TwoPasswords,
+    /// No connection could be had, as the password's file cannot be used.
+    #[error("the file with the database's password cannot be used: {0}")]
+    PasswordFile(Arc<FileError>),
     /// No connection could be had, as TLS failed.
     #[error("TLS with the database failed: {0}")]
     Tls(FailureText),
@@ -87,6 +93,7 @@ const fn option_of(role: Role) -> &'static str {
         Role::Authorities => "sslrootcert",
         Role::Certificate => "sslcert",
         Role::Key => "sslkey",
+        Role::Password => "password",
     }
 }
 
@@ -96,7 +103,13 @@ impl LedgerError {
     pub const fn is_unavailable(&self) -> bool {
         matches!(
             self,
-            Self::Unavailable(_) | Self::Tls(_) | Self::ReadOnly | Self::SharedSession | Self::Lost | Self::Timeout(_)
+            Self::Unavailable(_)
+                | Self::PasswordFile(_)
+                | Self::Tls(_)
+                | Self::ReadOnly
+                | Self::SharedSession
+                | Self::Lost
+                | Self::Timeout(_)
         )
     }
 

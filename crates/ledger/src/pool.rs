@@ -20,27 +20,14 @@ use time::OffsetDateTime;
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::{
-    address::Address,
-    connect::{CONNECT_TIMEOUT, establish, is_read_only, tls_failure},
+    address::{Address, LedgerConfig},
+    connect::{CONNECT_TIMEOUT, establish, is_read_only, password_failure, tls_failure},
     error::LedgerError,
     hosts::Reached,
     session::{self, Sessions},
     timings::Timings,
     turns::{Turn, Turns},
 };
-
-/// How to reach the database.
-#[derive(Clone)]
-pub struct LedgerConfig {
-    /// `postgres://user:password@host:port/database`, or libpq's words `key=value`.
-    pub url: String,
-    /// The most connections at a time.
-    pub max_connections: usize,
-    /// The name of this process in `pg_stat_activity`.
-    pub application_name: &'static str,
-    /// How long a call may hold a connection, from its first statement to its last. [`PATIENCE`] unless a client waits.
-    pub patience: Duration,
-}
 
 /// A handle on the ledger: a pool of connections. It is cheap to clone. Connections are made when they are needed.
 #[derive(Clone)]
@@ -87,7 +74,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Url`] when the connection string is malformed, [`LedgerError::TlsOption`] when what it says of TLS
-    /// is not possible.
+    /// is not possible, [`LedgerError::TwoPasswords`] and [`LedgerError::PasswordFile`] for the password's file.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
         Self::among(config.clone(), Arc::default())
     }
@@ -202,7 +189,7 @@ impl Ledger {
 
 /// The pool holds parts of what is shared, but not the list of pools: it would hold itself.
 fn make_pool(config: &LedgerConfig, shared: &Shared) -> Result<Pool<AsyncPgConnection>, LedgerError> {
-    let address = Arc::new(Address::parse(&config.url)?);
+    let address = Arc::new(Address::of(config)?);
     let (process, patience) = (config.application_name, config.patience);
     let (sessions, reached) = (Arc::clone(&shared.sessions), Arc::clone(&shared.reached));
     let mut manager = ManagerConfig::default();
@@ -259,6 +246,9 @@ fn not_had(error: NotHad) -> LedgerError {
     if let NotHad::Backend(PoolError::ConnectionError(error)) = &error {
         if let Some(failure) = tls_failure(error) {
             return LedgerError::Tls(failure.clone());
+        }
+        if let Some(failure) = password_failure(error) {
+            return LedgerError::PasswordFile(Arc::clone(failure));
         }
         if is_read_only(error) {
             return LedgerError::ReadOnly;

@@ -14,12 +14,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-use crate::{
-    batch::Blob,
-    connect::client,
-    error::LedgerError,
-    pool::{Ledger, LedgerConfig},
-};
+use crate::{batch::Blob, connect::client, error::LedgerError, pool::Ledger};
 
 /// A statement over batches, for the driver below diesel.
 pub(crate) trait Batches: QueryFragment<Pg> {
@@ -79,8 +74,7 @@ impl Ledger {
         // The server may have no connection more than the pool's. Another caller may open one in place of this.
         drop(self.connection().await.ok()?);
         let probe = async {
-            let LedgerConfig { url, application_name, patience, .. } = &*self.config;
-            let mut client = client(url, application_name, *patience, &self.shared.reached).await.ok()?;
+            let mut client = client(&self.config, &self.shared.reached).await.ok()?;
             let transaction = client.transaction().await.ok()?;
             // A server that is out of transaction ids says so by the class of a row's own errors.
             transaction.batch_execute("SELECT pg_current_xact_id()").await.ok()?;

@@ -54,7 +54,8 @@ impl Drop for SettingsFile {
 fn two_urls_are_enough() {
     let settings = load(&[]).unwrap();
     assert_eq!(settings.database.url.expose(), DATABASE.1);
-    assert_eq!(settings.database.max_connections, 8);
+    assert_eq!((settings.database.max_connections, &settings.database.password_file), (8, &None));
+    assert_eq!(settings.broker.password_file, None);
     assert_eq!(settings.broker.url.expose(), BROKER.1);
     assert_eq!(settings.broker.prefix, "webhooks");
     assert_eq!(settings.broker.events_exchange, "business.events");
@@ -115,6 +116,8 @@ fn history_is_kept_for_two_days_at_least() {
 fn every_other_setting_can_come_from_the_environment() {
     let settings = load(&[
         ("WEBHOOKS__DATABASE__MAX_CONNECTIONS", "3"),
+        ("WEBHOOKS__DATABASE__PASSWORD_FILE", "/run/database"),
+        ("WEBHOOKS__BROKER__PASSWORD_FILE", "/run/broker"),
         ("WEBHOOKS__BROKER__PREFIX", "test-7.a_b"),
         ("WEBHOOKS__BROKER__EVENTS_EXCHANGE", "other.events"),
         ("WEBHOOKS__BROKER__UNKNOWN_KEYS", "false"),
@@ -144,6 +147,8 @@ fn every_other_setting_can_come_from_the_environment() {
     ])
     .unwrap();
     assert_eq!(settings.database.max_connections, 3);
+    assert_eq!(settings.database.password_file, Some("/run/database".into()));
+    assert_eq!(settings.broker.password_file, Some("/run/broker".into()));
     assert_eq!(settings.broker.prefix, "test-7.a_b");
     assert_eq!(settings.broker.events_exchange, "other.events");
     assert!(!settings.broker.unknown_keys);

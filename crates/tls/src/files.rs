@@ -42,6 +42,8 @@ pub enum Role {
     Certificate,
     /// [`IdentityFiles::key`].
     Key,
+    /// That of [`password`].
+    Password,
 }
 
 /// A file cannot be used. The text names it and says why.
@@ -62,6 +64,8 @@ enum Fault {
     UnusableCertificate(usize),
     Unusable(rustls::Error),
     NotTogether(PathBuf),
+    NoText,
+    Empty,
 }
 
 impl ClientFiles {
@@ -94,6 +98,20 @@ impl ClientFiles {
             };
             FileError::new(Role::Key, key, fault)
         })
+    }
+}
+
+/// Reads a password from a file. A newline at the end is not part of the password.
+///
+/// # Errors
+/// [`FileError`] for a file that is unreadable, empty or not UTF-8.
+pub fn password(path: &Path) -> Result<String, FileError> {
+    let failed = |fault| FileError::new(Role::Password, path, fault);
+    let bytes = fs::read(path).map_err(|error| failed(Fault::Unreadable(error)))?;
+    let text = str::from_utf8(&bytes).map_err(|_| failed(Fault::NoText))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(failed(Fault::Empty)),
+        password => Ok(password.to_owned()),
     }
 }
 
@@ -155,6 +173,8 @@ impl fmt::Display for FileError {
             Fault::NotTogether(certificate) => {
                 write!(f, "the key in {path} does not belong to the certificate in {}", certificate.display())
             }
+            Fault::NoText => write!(f, "{path} is not UTF-8 text"),
+            Fault::Empty => write!(f, "{path} is empty"),
         }
     }
 }
@@ -215,6 +235,28 @@ mod tests {
         files.identity = Some(IdentityFiles { certificate: both.clone(), key: both });
         files.read().unwrap();
         ClientFiles::default().read().unwrap();
+    }
+
+    #[test]
+    fn a_password_is_the_files_text_without_the_newline_at_its_end() {
+        let (folder, _) = Folder::of("password");
+        for (text, expected) in
+            [("correct-horse", "correct-horse"), (" a b \n", " a b "), ("a\r\n", "a"), ("a\nb\n\n", "a\nb")]
+        {
+            assert_eq!(password(&folder.with("password", text)).unwrap(), expected, "{text:?}");
+        }
+        let binary = folder.with("binary", "");
+        fs::write(&binary, b"correct-horse\xff").unwrap();
+        for (path, words) in [
+            (folder.0.join("missing"), "cannot be read: No such file"),
+            (folder.0.clone(), "cannot be read: Is a directory"),
+            (folder.with("empty", "\n"), "is empty"),
+            (binary, "is not UTF-8 text"),
+        ] {
+            let error = password(&path).unwrap_err();
+            assert_eq!(error.role, Role::Password);
+            assert_eq!(error.to_string().split_once(words).unwrap().0, format!("{} ", path.display()), "{error}");
+        }
     }
 
     #[test]

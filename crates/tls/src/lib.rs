@@ -8,7 +8,7 @@ mod server;
 
 pub use config::{TlsError, client_config};
 pub use failure::{Failure, FailureText};
-pub use files::{ClientFiles, FileError, IdentityFiles, Role};
+pub use files::{ClientFiles, FileError, IdentityFiles, Role, password};
 pub use local::is_this_machine;
 pub use rustls::{ClientConfig, pki_types::ServerName};
 pub use server::acceptor;

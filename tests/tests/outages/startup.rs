@@ -1,5 +1,6 @@
 //! What the real binaries say and do when something is wrong at their start.
 mod encrypted;
+mod passwords;
 mod refused;
 mod tls_servers;
 mod unencrypted;

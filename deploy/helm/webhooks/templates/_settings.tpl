@@ -42,6 +42,14 @@
 {{ div (add $milliseconds 999) 1000 }}
 {{- end }}
 
+{{/* Not empty if the password is a file: the URL has the user alone. Takes the values of database or broker, and the name in
+     capitals. */}}
+{{- define "webhooks.passwordFile" -}}
+{{- if contains (printf "$(%s_USERNAME)@" .name) .values.url -}}
+/etc/webhooks/{{ lower .name }}-password/password
+{{- end -}}
+{{- end }}
+
 {{/* The variable of a URL, from a Secret or composed here. The kubelet fills in the credentials: no manifest has them.
      Takes the values of database or broker, and the name in capitals. */}}
 {{- define "webhooks.urlVariable" -}}
@@ -49,9 +57,13 @@
 - name: {{ .name }}_USERNAME
   valueFrom:
     secretKeyRef: {name: {{ .values.existingSecret | quote }}, key: {{ .values.usernameKey | quote }}}
+{{- with include "webhooks.passwordFile" . }}
+- {name: WEBHOOKS__{{ $.name }}__PASSWORD_FILE, value: {{ . }}}
+{{- else }}
 - name: {{ .name }}_PASSWORD
   valueFrom:
     secretKeyRef: {name: {{ .values.existingSecret | quote }}, key: {{ .values.passwordKey | quote }}}
+{{- end }}
 - name: WEBHOOKS__{{ .name }}__URL
   value: {{ .values.url | quote }}
 {{- else -}}
@@ -114,7 +126,20 @@
       {{- end }}
 {{- end }}
 
+{{/* A volume with the password's file, if it is one. Takes the values of database or broker, and the name in capitals. */}}
+{{- define "webhooks.passwordVolume" -}}
+{{- if include "webhooks.passwordFile" . }}
+- name: {{ lower .name }}-password
+  secret:
+    secretName: {{ .values.existingSecret | quote }}
+    items:
+      - {key: {{ .values.passwordKey | quote }}, path: password}
+{{- end }}
+{{- end }}
+
 {{- define "webhooks.volumes" -}}
+{{- include "webhooks.passwordVolume" (dict "values" .Values.database "name" "DATABASE") }}
+{{- include "webhooks.passwordVolume" (dict "values" .Values.broker "name" "BROKER") }}
 {{- if .Values.database.tls.existingSecret }}
 {{ include "webhooks.tlsVolume" (dict "values" .Values.database.tls "name" "database-tls") }}
 {{- end }}
@@ -134,6 +159,11 @@
 
 {{/* Whole folders: files that are replaced in the Secret are replaced in the pod. */}}
 {{- define "webhooks.mounts" -}}
+{{- range $name := list "database" "broker" }}
+{{- if include "webhooks.passwordFile" (dict "values" (index $.Values $name) "name" (upper $name)) }}
+- {name: {{ $name }}-password, mountPath: /etc/webhooks/{{ $name }}-password, readOnly: true}
+{{- end }}
+{{- end }}
 {{- if .Values.database.tls.existingSecret }}
 - {name: database-tls, mountPath: /etc/webhooks/database, readOnly: true}
 {{- end }}

@@ -40,6 +40,7 @@ async fn the_databases_time_is_known_from_the_first_reading_on_and_while_the_dat
         let reserved = Reserved::take();
         let config = LedgerConfig {
             url: redirected(&system.database_url, reserved.address()),
+            password_file: None,
             max_connections: 1,
             patience: ledger::PATIENCE,
             application_name: "tests",

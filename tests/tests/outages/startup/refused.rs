@@ -174,6 +174,27 @@ async fn a_file_of_tls_that_cannot_be_used_is_named_with_its_setting() {
 }
 
 #[tokio::test]
+async fn a_password_file_that_cannot_be_used_or_comes_with_a_password_is_named_with_its_setting() {
+    let (missing, file) = ("/nonexistent/password", repository().join("Cargo.toml").display().to_string());
+    for process in ALL {
+        for (section, url) in
+            [("database", "postgres://somebody@127.0.0.1:1/none"), ("broker", "amqp://somebody@127.0.0.1:1/%2f")]
+        {
+            let prefix = format!("WEBHOOKS__{}", section.to_uppercase());
+            let setting = format!("{section}.password_file ({prefix}__PASSWORD_FILE)");
+            let mut variables = good();
+            variables.insert(format!("{prefix}__URL"), url.to_owned());
+            variables.insert(format!("{prefix}__PASSWORD_FILE"), missing.to_owned());
+            let said = refusal(process, variables).await;
+            assert_says(&said, &[process, &setting, missing, "cannot be read: No such file"]);
+            let said = refusal_of(process, &format!("{prefix}__PASSWORD_FILE"), &file).await;
+            assert_says(&said, &[process, &setting, &format!("{section}.url holds a password: remove it from there")]);
+            assert!(!said.contains("horse"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_is_asked_of_tls_and_not_possible_is_refused_with_what_is() {
     let url = |mode: &str| format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?{mode}");
     for (mode, words) in [
