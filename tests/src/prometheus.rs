@@ -181,19 +181,31 @@ fn named(alert: Option<&str>, service: Option<&str>) -> String {
     [alert, service].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// The rules with every `for` and every window shortened, and with the two limits in seconds that no test can wait
-/// for: a delivery is old after 5 s, and a first attempt late after 2 s.
+/// The rules with every time shortened, and with the two limits in seconds that no test can wait for: a delivery is old
+/// after 5 s, and a first attempt late after 2 s. An alert on days would fire for each fault of a test.
 fn hurried(rules: &str) -> String {
-    let mut text = String::new();
+    let (mut text, mut is_on_days) = (String::new(), false);
     for line in rules.lines() {
-        let line = match line.split_once("for: ") {
-            Some((before, duration)) if before.trim().is_empty() => format!("{before}for: {}", shortened(duration)),
-            _ => in_brackets(line),
+        if line.starts_with("      - ") || line.starts_with("  - ") {
+            is_on_days = line.ends_with("Slowly");
+        }
+        if is_on_days {
+            continue;
+        }
+        let line = match line.trim_start().split_once(": ") {
+            Some((name @ ("for" | "interval"), duration)) => {
+                let indent = &line[..line.len() - line.trim_start().len()];
+                format!("{indent}{name}: {}", shortened(duration))
+            }
+            _ => with_offset(&in_brackets(line)),
         };
         text = text + &line + "\n";
     }
     for (limit, soon) in [
-        ("webhooks_reconcile_oldest_overdue_seconds) > 300", "webhooks_reconcile_oldest_overdue_seconds) > 5"),
+        (
+            "webhooks_reconcile_oldest_overdue_seconds{namespace=\"\"}) > 300",
+            "webhooks_reconcile_oldest_overdue_seconds{namespace=\"\"}) > 5",
+        ),
         ("le=\"30.0\"", "le=\"2.0\""),
     ] {
         assert!(text.contains(limit), "the rules do not say {limit}");
@@ -214,12 +226,20 @@ fn in_brackets(line: &str) -> String {
     text
 }
 
+/// Shortens the offset of an expression: `[1h] offset 7d)`.
+fn with_offset(line: &str) -> String {
+    let Some((before, rest)) = line.split_once(" offset ") else { return line.to_owned() };
+    let end = rest.find(')').unwrap_or(rest.len());
+    format!("{before} offset {}{}", shortened(&rest[..end]), with_offset(&rest[end..]))
+}
+
 fn shortened(duration: &str) -> String {
     let (number, unit) = duration.split_at(duration.len() - 1);
     let seconds = match unit {
+        "d" => 24 * 3600,
         "h" => 3600,
         "m" => 60,
-        _ => panic!("{duration} is in hours or minutes"),
+        _ => panic!("{duration} is in days, hours or minutes"),
     };
     let number: u32 = number.parse().expect("a duration has a number");
     format!("{}ms", number * seconds * 1000 / HURRY)
@@ -231,10 +251,24 @@ mod tests {
 
     #[test]
     fn a_minute_of_the_rules_is_a_second() {
-        let rules = "        for: 5m\n expr: rate(a[1h]) > deriv(b[10m:1m]) or c\n le=\"30.0\" max(webhooks_reconcile_oldest_overdue_seconds) > 300";
-        assert_eq!(
-            hurried(rules),
-            "        for: 5000ms\n expr: rate(a[60000ms]) > deriv(b[10000ms:1000ms]) or c\n le=\"2.0\" max(webhooks_reconcile_oldest_overdue_seconds) > 5\n"
-        );
+        let rules = r#"  - name: a
+    interval: 2m
+      - alert: A
+        expr: rate(a[1h]) > deriv(b[10m:1m]) or c[1h] offset 7d)
+        for: 5m
+      - alert: ASlowly
+        for: 5m
+      - alert: B
+        expr: le="30.0" max(webhooks_reconcile_oldest_overdue_seconds{namespace=""}) > 300
+"#;
+        let hurried_rules = r#"  - name: a
+    interval: 2000ms
+      - alert: A
+        expr: rate(a[60000ms]) > deriv(b[10000ms:1000ms]) or c[60000ms] offset 10080000ms)
+        for: 5000ms
+      - alert: B
+        expr: le="2.0" max(webhooks_reconcile_oldest_overdue_seconds{namespace=""}) > 5
+"#;
+        assert_eq!(hurried(rules), hurried_rules);
     }
 }

@@ -106,7 +106,7 @@ impl App {
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let running = foundation.start(registry, Readiness::new(), &shutdown).await?;
+        let running = foundation.start(registry, Readiness::new().optional("broker"), &shutdown).await?;
         let outbox = Outbox::new(ledger.clone(), &running.broker, running.publisher.clone());
         let relay = Relay {
             outbox: outbox.with(running.ledger.clone()),

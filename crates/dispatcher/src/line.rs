@@ -99,8 +99,9 @@ impl Line {
         match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
             Ok(secret) => {
                 if delivery.progress.attempts == 0 {
-                    let after = OffsetDateTime::now_utc() - delivery.occurred_at;
-                    self.shared.metrics.first_attempt(receipt.lane, after.as_seconds_f64());
+                    let lane = if admission.is_slow() { LaneKind::Slow } else { receipt.lane };
+                    let delay = OffsetDateTime::now_utc() - delivery.due();
+                    self.shared.metrics.first_attempt(lane, delay.as_seconds_f64());
                 }
                 let timed = admission.begin().await;
                 let body = with_room(body, admission.take_body(), &timed);

@@ -10,7 +10,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use service_kit::metrics::{Counters, Gauges, Label, Register, batch_sizes, from_zero, seconds};
+use service_kit::metrics::{Counters, Gauges, Label, Register, SECONDS, batch_sizes, from_zero, seconds};
 use strum::VariantNames;
 
 use crate::{
@@ -117,9 +117,9 @@ impl Metrics {
         self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
     }
 
-    /// The first attempt of a delivery begins so long after its event.
-    pub(crate) fn first_attempt(&self, lane: LaneKind, after: f64) {
-        self.first_attempt_seconds.get_or_create(&[("lane", lane.into())]).observe(after.max(0.0));
+    /// Counts the first attempt of a delivery with its delay in seconds.
+    pub(crate) fn first_attempt(&self, lane: LaneKind, delay: f64) {
+        self.first_attempt_seconds.get_or_create(&[("lane", lane.into())]).observe(delay.max(0.0));
     }
 
     pub(crate) fn finished(&self, state: DeliveryState) {
@@ -148,12 +148,24 @@ impl Metrics {
     }
 }
 
+/// Upper bounds in seconds above those of [`SECONDS`]: an outage delays deliveries by hours.
+const LONG_SECONDS: [f64; 7] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0];
+
+fn delays() -> Histogram {
+    Histogram::new(SECONDS.into_iter().chain(LONG_SECONDS))
+}
+
 fn first_attempt_seconds(registry: &mut Registry) -> Family<Label, Histogram> {
-    registry.shown(
+    let delays = registry.shown(
         "webhooks_first_attempt_delay_seconds",
-        "From the event's timestamp to the begin of the first attempt, by lane",
-        Family::new_with_constructor(seconds as fn() -> _),
-    )
+        "From the acceptance of a delivery to its first attempt, by lane",
+        Family::new_with_constructor(delays as fn() -> _),
+    );
+    // A rate misses the first count of a series that begins with it.
+    for kind in LaneKind::ALL {
+        drop(delays.get_or_create(&[("lane", kind.into())]));
+    }
+    delays
 }
 
 fn last_success(registry: &mut Registry) -> Gauge<f64, AtomicU64> {

@@ -146,7 +146,7 @@ impl Intake {
     }
 
     /// Parks an event at which ingest panics. Ten a minute are. Others wait, so that ingest stops in the end: the fault may
-    /// be another one than theirs, and the next version takes them.
+    /// be another one than theirs, and the next version stores them.
     async fn park(&self, message: Message, traceparent: Option<&Traceparent>, span: Option<EventSpan>) {
         if self.parks.check().is_err() {
             tracing::error!(

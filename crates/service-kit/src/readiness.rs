@@ -24,6 +24,7 @@ type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Syn
 #[derive(Clone, Default)]
 pub struct Readiness {
     checks: Vec<(&'static str, Probe)>,
+    optional: Option<&'static str>,
     draining: Option<CancellationToken>,
     shown: Shown,
 }
@@ -38,7 +39,7 @@ struct Shown {
 /// What the checks found; serialized, it is the body of `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReadinessReport {
-    /// Whether every check passed.
+    /// True if every check passed that is not optional.
     pub ready: bool,
     /// `ok` or what is wrong, by check.
     pub checks: BTreeMap<&'static str, String>,
@@ -59,6 +60,13 @@ impl Readiness {
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
         self.checks.push((name, Arc::new(move || Box::pin(probe()))));
+        self
+    }
+
+    /// Keeps the process ready while this check fails. `/readyz` and the metrics show the failure.
+    #[must_use]
+    pub const fn optional(mut self, name: &'static str) -> Self {
+        self.optional = Some(name);
         self
     }
 
@@ -109,7 +117,7 @@ impl Readiness {
         }))
         .await;
         ReadinessReport {
-            ready: found.iter().all(|(_, fault)| fault.is_none()),
+            ready: found.iter().all(|(name, fault)| fault.is_none() || self.optional == Some(*name)),
             checks: found.into_iter().map(|(name, fault)| (name, fault.unwrap_or_else(|| OK.to_owned()))).collect(),
         }
     }
@@ -149,6 +157,16 @@ mod tests {
         assert!(!report.ready);
         let late = "no answer within 2 s";
         assert_eq!(said(&report), [("broker", late), ("database", late), ("slow", "ok")]);
+    }
+
+    #[tokio::test]
+    async fn an_optional_check_is_shown_and_keeps_the_process_ready() {
+        let readiness =
+            Readiness::new().optional("broker").check("broker", || async { Err("not connected".to_owned()) });
+        let report = readiness.clone().check("database", || async { Ok(()) }).report().await;
+        assert!(report.ready);
+        assert_eq!(said(&report), [("broker", "not connected"), ("database", "ok")]);
+        assert!(!readiness.check("database", || async { Err("away".to_owned()) }).report().await.ready);
     }
 
     #[tokio::test]

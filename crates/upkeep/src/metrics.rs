@@ -22,6 +22,8 @@ pub struct Metrics {
     jobs: ByLabel,
     oldest_overdue: Gauge<f64, AtomicU64>,
     partitions_ahead: Gauge,
+    days_behind: Gauge,
+    transaction_age: Gauge,
     days: Counter,
     rows: Counter,
     ended: Counter,
@@ -41,7 +43,18 @@ impl Metrics {
                 drop(counters.get_or_create(&[(label, *value)]));
             }
         }
-        let Self { leader, passes, jobs, oldest_overdue, partitions_ahead, days, rows, ended } = metrics.clone();
+        let Self {
+            leader,
+            passes,
+            jobs,
+            oldest_overdue,
+            partitions_ahead,
+            days_behind,
+            transaction_age,
+            days,
+            rows,
+            ended,
+        } = metrics.clone();
         registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);
         registry.register("webhooks_reconcile_passes", "Comparisons of the ledger with the queues, by result", passes);
         registry.register("webhooks_reconcile_jobs", "Jobs enqueued again from the ledger, by cause", jobs);
@@ -54,6 +67,16 @@ impl Metrics {
             "webhooks_partitions_ahead_days",
             "Days after today that have their partitions",
             partitions_ahead,
+        );
+        registry.register(
+            "webhooks_retention_behind_days",
+            "Days older than the retention that still have partitions",
+            days_behind,
+        );
+        registry.register(
+            "webhooks_database_transaction_age",
+            "Transactions since the oldest unfrozen transaction id of the database server",
+            transaction_age,
         );
         registry.register("webhooks_retention_days", "Days whose partitions were dropped", days);
         registry.register("webhooks_retention_rows", "Deliveries and events deleted one by one", rows);
@@ -86,6 +109,14 @@ impl Metrics {
         self.partitions_ahead.set(days.into());
     }
 
+    pub(crate) fn days_behind(&self, days: usize) {
+        self.days_behind.set(i64::try_from(days).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn transaction_age(&self, transactions: i32) {
+        self.transaction_age.set(transactions.into());
+    }
+
     pub(crate) fn day_dropped(&self) {
         self.days.inc();
     }
@@ -104,5 +135,7 @@ impl Drop for Leading {
         self.0.leader.set(0);
         self.0.oldest_overdue.set(0.0);
         self.0.partitions_ahead.set(0);
+        self.0.days_behind.set(0);
+        self.0.transaction_age.set(0);
     }
 }

@@ -127,6 +127,10 @@ impl<'a> Retention<'a> {
         self.rest.extend([Work::Leftovers, Work::Stats]);
         let undropped = std::mem::take(&mut self.undropped);
         let old = leader.days_old(now, self.keep).await?;
+        self.metrics.days_behind(old.len());
+        if let Some(age) = tolerate("reading the age of transaction ids", leader.transaction_age().await)? {
+            self.metrics.transaction_age(age);
+        }
         let is_unsearched = |day: &Day| undropped.iter().all(|finished| finished.day() != *day);
         let unsearched: Vec<Day> = old.into_iter().rev().filter(is_unsearched).collect();
         self.rest.extend(unsearched.into_iter().map(|day| Work::Search(day.into())));

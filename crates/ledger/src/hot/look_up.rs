@@ -16,8 +16,8 @@ pub struct LoadedDelivery {
     pub id: DeliveryId,
     /// How far it has come.
     pub progress: Progress,
-    /// When its event fired, cut to milliseconds.
-    pub occurred_at: OffsetDateTime,
+    /// When it was stored, by the database's clock.
+    pub created_at: OffsetDateTime,
     /// The event type.
     pub event_type: EventType,
     /// The exact body, or its length.
@@ -26,6 +26,14 @@ pub struct LoadedDelivery {
     pub traceparent: Option<Traceparent>,
     /// Where it goes.
     pub destination: Destination,
+}
+
+impl LoadedDelivery {
+    /// When its next attempt is due.
+    #[must_use]
+    pub fn due(&self) -> OffsetDateTime {
+        self.progress.next_attempt_at.unwrap_or(self.created_at)
+    }
 }
 
 /// A body as a batch loads it. A long one stays in the ledger until its attempt begins, so that a batch of jobs needs
@@ -106,7 +114,7 @@ impl Ledger {
 
 /// Reads a row. The error names the unreadable column.
 fn read_delivery((id, progress, event, webhook): LoadedRow) -> Result<LoadedDelivery, &'static str> {
-    let (occurred_at, event_type, length, body, traceparent) = event;
+    let (created_at, event_type, length, body, traceparent) = event;
     let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
     let state = match (is_active, is_deleted) {
         (_, true) => WebhookState::Deleted,
@@ -117,7 +125,7 @@ fn read_delivery((id, progress, event, webhook): LoadedRow) -> Result<LoadedDeli
     Ok(LoadedDelivery {
         id: id.into(),
         progress: read_progress(progress)?,
-        occurred_at,
+        created_at,
         event_type: event_type.parse().map_err(|_| "events.event_type")?,
         body: body.map_or(StoredBody::Long(length), |body| StoredBody::Here(body.into())),
         traceparent: traceparent.as_deref().and_then(Traceparent::parse),

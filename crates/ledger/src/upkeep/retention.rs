@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel::{
     QueryableByName,
-    sql_types::{BigInt, Bool, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use time::OffsetDateTime;
@@ -162,6 +162,15 @@ impl Leader {
     /// When the database does not answer.
     pub async fn now(&mut self) -> Result<OffsetDateTime, LedgerError> {
         self.run(async |conn| now(conn).await).await
+    }
+
+    /// The highest age of a database's oldest transaction id, in transactions. The server refuses writes at 2 billion.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn transaction_age(&mut self) -> Result<i32, LedgerError> {
+        let highest = diesel::dsl::sql::<Integer>("(SELECT max(age(datfrozenxid)) FROM pg_database)");
+        self.run(async |conn| diesel::select(highest).get_result(conn).await).await
     }
 
     /// The days that at `now` have been over for `keep` and an hour, oldest first.

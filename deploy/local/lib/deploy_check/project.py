@@ -85,6 +85,17 @@ def metrics():
     return found
 
 
+def delay_bounds():
+    """The upper bounds of the classes of first attempts' delay, as the metric's label `le` has them."""
+    texts = {"SECONDS": "crates/service-kit/src/metrics.rs", "LONG_SECONDS": "crates/dispatcher/src/metrics.rs"}
+    found = []
+    for name, path in texts.items():
+        values = re.search(rf"const {name}: \[f64; \d+\] =\s*\[([^]]*)\]", (ROOT / path).read_text())
+        assert values, f"{path} has no {name}"
+        found += [float(value) for value in values[1].split(",") if value.strip()]
+    return found
+
+
 def seconds(text):
     """A duration as humantime reads it."""
     units = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}

@@ -6,15 +6,15 @@ import tempfile
 
 import yaml
 
+from . import project
 from .helm import NAMESPACE
 
 IN = f'namespace="{NAMESPACE}"'
-# All first attempts begin 30 s to 60 s after their event.
+# All first attempts begin 30 s to 60 s after their delivery was accepted. The classes are those of the dispatcher.
 LATE = {
-    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="30"}}': "0x40",
-    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="60"}}': "0+10x40",
-    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="+Inf"}}': "0+10x40",
-}
+    f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="{bound}"}}': "0x40" if bound <= 30 else "0+10x40"
+    for bound in project.delay_bounds()
+} | {f'webhooks_first_attempt_delay_seconds_bucket{{{IN},pod="a",lane="main",le="+Inf"}}': "0+10x40"}
 LATE_IN_THE_SLOW_LANE = {series.replace('lane="main"', 'lane="slow"'): values for series, values in LATE.items()}
 NOBODY_WAITS = {f'webhooks_lane_ready_jobs{{{IN},pod="{pod}",lane="main"}}': "0x40" for pod in "ab"}
 JOBS_WAIT = {series: "7x40" for series in NOBODY_WAITS}

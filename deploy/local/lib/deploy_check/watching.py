@@ -25,7 +25,9 @@ def alerts_are_those_of_the_project(manifests):
         yield f"there are {len(documents)} PrometheusRules"
     url = manifests.value("monitoring.prometheusRule.runbookUrl")
     for document in documents:
-        text = project.ALERTS.read_text()
+        namespace = document["metadata"]["namespace"]
+        text = project.ALERTS.read_text().replace('namespace=""', f'namespace="{namespace}"')
+        text = text.replace("labels: {", f"labels: {{namespace: {namespace}, ")
         if document["spec"] != yaml.safe_load(text.replace(project.RUNBOOKS, url)):
             yield f"{name_of(document)}: its rules are not those of deploy/prometheus/alerts.yml"
         if "docs.example.com" in str(document):

@@ -8,6 +8,7 @@ use end_to_end::{
     system::{Options, System, metric, wait_ready},
     wait::eventually,
 };
+use uuid::Uuid;
 
 use crate::faults::{
     LONG, Processes, said, settings,
@@ -37,9 +38,16 @@ async fn killing_the_broker_loses_nothing_and_every_process_comes_back_by_itself
         storm.steady.wait_for(points(4, 1, EVENTS)[0], LONG).await;
         servers.kill(Server::Rabbitmq);
         assert!(storm.unfinished().await > 0, "it was killed in the middle");
-        for process in processes.all() {
+        for process in [&processes.ingest, &processes.dispatcher] {
             assert_eq!(wait_unready(process, "broker").await, "not connected");
         }
+        eventually("api-service is ready without the broker", LONG, || async {
+            (said(&processes.api, "broker").await == (200, "not connected".to_owned())).then_some(())
+        })
+        .await;
+        let other = system.admin(Uuid::new_v4()).await;
+        let registered = other.create(&storm.steady.url("/other"), &["quote.closed"]).await;
+        other.webhook(&registered.id).await;
         servers.restart(Server::Rabbitmq);
         let back = Instant::now();
         for process in processes.all() {

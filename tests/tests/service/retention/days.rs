@@ -141,6 +141,8 @@ async fn what_is_old_goes_by_the_databases_clock() {
             (metric(ingest, "webhooks_retention_days_total").await >= 10.0).then_some(())
         })
         .await;
+        let behind = metric(ingest, "webhooks_retention_behind_days").await;
+        assert!(behind >= 10.0, "{behind} days were to be dropped");
         assert_eq!(rows(&system, "deliveries").await, 0);
         assert_eq!(partitions(&system, (today() + DAY * 407).date()).await, 3, "made ahead of the database's time");
     })

@@ -26,8 +26,9 @@ use crate::telemetry::{
 };
 
 /// By file name, which is the end of the dashboard's uid.
-const DASHBOARDS: [(&str, &str); 4] = [
+const DASHBOARDS: [(&str, &str); 5] = [
     ("overview", include_str!("../../../../deploy/grafana/dashboards/overview.json")),
+    ("service-levels", include_str!("../../../../deploy/grafana/dashboards/service-levels.json")),
     ("services", include_str!("../../../../deploy/grafana/dashboards/services.json")),
     ("broker", include_str!("../../../../deploy/grafana/dashboards/broker.json")),
     ("ledger", include_str!("../../../../deploy/grafana/dashboards/ledger.json")),
@@ -220,7 +221,8 @@ async fn every_panel_has_data_and_an_hour_without_faults_has_no_alert() {
         watched.prometheus.wait_for("sum(rate(webhooks_deliveries_finished_total{state='dropped'}[10s])) > 0").await;
         assert_answered(&watched.prometheus).await;
         watched.prometheus.watch_for(60).await;
-        watched.assert_fired(&[], &[]).await;
+        // Half of the attempts fail since the minute that stands for the day before.
+        watched.assert_fired(&[], &["WebhooksAttemptsFail", "WebhooksDrops"]).await;
     })
     .await;
 }
