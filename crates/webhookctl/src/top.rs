@@ -73,12 +73,13 @@ struct Seen {
     queues: Queues,
 }
 
-/// Places that were taken on average: the time that the attempts took, in the time that passed.
-fn places(seconds: f64) -> f64 {
-    seconds / SINCE.as_secs_f64()
-}
-
 impl Seen {
+    /// Places that were taken on average: the time that the attempts took, in the time of which attempts were read.
+    fn places_of(&self, seconds: f64) -> f64 {
+        let read = self.cut_at.map_or(f64::INFINITY, |cut_at| (self.now - cut_at).as_seconds_f64());
+        seconds / read.clamp(1.0, SINCE.as_secs_f64())
+    }
+
     fn of(top: Top, queues: Queues, limit: usize) -> Self {
         let Top { now, attempts, failures, held, cut_at } = top;
         let failing = failing(&attempts, failures, limit);
@@ -89,7 +90,7 @@ impl Seen {
     }
 
     fn json(&self) -> Value {
-        let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| json!({"webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "places": places(seconds), "attempts": count});
+        let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| json!({"webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "places": self.places_of(seconds), "attempts": count});
         let failing = |Failing { webhook, tenant, failed, why }: &Failing| json!({"webhook_id": webhook, "tenant_id": tenant, "failed": failed, "failure": why});
         let held = |one: &WebhookHeld| {
             json!({
@@ -128,7 +129,12 @@ impl Seen {
             format!("{first:>12} {second:>9}  {webhook}  {tenant:36}  {last}").trim_end().to_owned()
         };
         let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| {
-            row(format!("{:.2}", places(seconds)), count.to_string(), (one.webhook_id, one.tenant_id), String::new())
+            row(
+                format!("{:.2}", self.places_of(seconds)),
+                count.to_string(),
+                (one.webhook_id, one.tenant_id),
+                String::new(),
+            )
         };
         let rows = self.places.iter().map(|one| attempts(one, one.seconds, one.attempts));
         part(header("places", "attempts", ""), rows.collect());
