@@ -111,10 +111,10 @@ impl Broker {
         &self.shared.names
     }
 
-    /// All that every process declares on the broker.
+    /// All that the services declare on the broker.
     #[must_use]
-    pub fn topology(&self) -> &Topology {
-        &self.shared.topology
+    pub fn topology(&self) -> Topology {
+        self.shared.topology.clone().with(Topology::of_unknown_keys(&self.shared.names))
     }
 
     /// The addresses, as they are configured.

@@ -36,16 +36,17 @@ impl Copies {
         };
         match result {
             Err(error) if !connection.status().connected() => Err(error.into()),
-            Err(error) if self.0 => {
+            Err(error) => {
+                let (exchange, wanted) = (from, if self.0 { "bound" } else { "unbound" });
                 tracing::warn!(
-                    %error,
-                    exchange = from,
-                    "broker.unknown_keys (WEBHOOKS__BROKER__UNKNOWN_KEYS): the broker's user may not read every routing key \
-                     of this exchange, so events with a misspelt one stay unseen; grant it, or set this to false"
+                    %error, exchange, wanted,
+                    "broker.unknown_keys (WEBHOOKS__BROKER__UNKNOWN_KEYS): the broker refuses to change who gets copies of all \
+                     messages of this exchange, and nothing has changed; the user needs the right to read every routing \
+                     key of it, or somebody who has the right makes or removes the binding with #"
                 );
                 Ok(())
             }
-            _ => Ok(()),
+            Ok(()) => Ok(()),
         }
     }
 }

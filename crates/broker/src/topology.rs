@@ -242,6 +242,19 @@ impl Topology {
         }
     }
 
+    /// Both together. A queue of both has the bindings of both.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        self.exchanges.extend(other.exchanges);
+        for queue in other.queues {
+            match self.queues.iter_mut().find(|own| own.name == queue.name) {
+                Some(own) => own.bindings.extend(queue.bindings),
+                None => self.queues.push(queue),
+            }
+        }
+        self
+    }
+
     /// Declares everything. Existing exchanges and queues stay as they are.
     ///
     /// # Errors

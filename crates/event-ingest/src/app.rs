@@ -90,7 +90,7 @@ impl App {
             let prefetch = Prefetch::within(ingest.prefetch, ingest.prefetch_bytes, limits.event_data_bytes);
             let subscription = running.broker.subscribe(running.broker.names().events(), prefetch, attachment);
             let unknown_keys = judge_unknown_keys(&running, &settings, metrics.clone(), &shutdown);
-            let intake = intake(&running, &settings, prefetch, metrics);
+            let intake = intake(&running, &settings, prefetch, metrics, &shutdown);
             tokio::join!(
                 consume(subscription, intake, ingest.batch, settings.shutdown.deadline, &shutdown),
                 unknown_keys
@@ -110,7 +110,13 @@ fn failing(notices: &Notices) -> FailingThresholds {
     }
 }
 
-fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: Metrics) -> Intake {
+fn intake(
+    running: &Running,
+    settings: &Settings,
+    prefetch: Prefetch,
+    metrics: Metrics,
+    shutdown: &CancellationToken,
+) -> Intake {
     Intake {
         ledger: running.ledger.clone(),
         database: running.database.clone(),
@@ -125,6 +131,7 @@ fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: M
         acks: AckBatch::of(prefetch.usual()),
         part_turn: Arc::new(Semaphore::new(1)),
         parks: parks(),
+        shutdown: shutdown.clone(),
         essential: running.essential.clone(),
         abandon: CancellationToken::new(),
     }
@@ -133,7 +140,8 @@ fn intake(running: &Running, settings: &Settings, prefetch: Prefetch, metrics: M
 /// Judges messages with an unknown routing key until the shutdown.
 async fn judge_unknown_keys(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &CancellationToken) {
     let (broker, publisher) = (running.broker.clone(), running.publisher.clone());
-    let subscription = broker.subscribe_other_keys(settings.broker.unknown_keys, Prefetch::of(unknown_keys::PREFETCH));
+    let prefetch = Prefetch::within(unknown_keys::PREFETCH, BATCH_BYTES, settings.limits.event_data_bytes);
+    let subscription = broker.subscribe_other_keys(settings.broker.unknown_keys, prefetch);
     let unknown_keys = UnknownKeys { broker, publisher, metrics };
     unknown_keys.consume(subscription, settings.shutdown.deadline, shutdown).await;
 }

@@ -57,19 +57,21 @@ pub(crate) struct Intake {
     pub(crate) acks: AckBatch,
     /// The turn of a part of a batch that could not be stored at once: one is tried at a time.
     pub(crate) part_turn: Arc<Semaphore>,
-    /// Counts the events that are parked because of a panic.
-    pub(crate) parks: Arc<DefaultDirectRateLimiter>,
+    /// Counts the events that are parked because of a panic. One of them waits for that at a time.
+    pub(crate) parks: Arc<tokio::sync::Mutex<DefaultDirectRateLimiter>>,
+    /// Cancelled when the shutdown begins.
+    pub(crate) shutdown: CancellationToken,
     pub(crate) essential: EssentialTasks,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
 }
 
-/// The maximum of events that are parked because of a panic, for each process and minute.
+/// The events that a process parks together because of a panic, and then in each further minute.
 const PARKED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
 
 /// Counts the events that are parked because of a panic.
-pub(crate) fn parks() -> Arc<DefaultDirectRateLimiter> {
-    Arc::new(RateLimiter::direct(Quota::per_minute(PARKED_PER_MINUTE)))
+pub(crate) fn parks() -> Arc<tokio::sync::Mutex<DefaultDirectRateLimiter>> {
+    Arc::new(tokio::sync::Mutex::new(RateLimiter::direct(Quota::per_minute(PARKED_PER_MINUTE))))
 }
 
 /// The message of an event. It is parked untouched if the event cannot be used.
@@ -145,20 +147,24 @@ impl Intake {
         }
     }
 
-    /// Parks an event at which ingest panics. Ten a minute are. Others wait, so that ingest stops in the end: the fault may
-    /// be another one than theirs, and the next version stores them.
+    /// Parks an event at which ingest panics, once it is its turn. Ten and then ten a minute are. Others wait, so that ingest
+    /// stops in the end: the fault may be another one than theirs, and the next version stores them. An event whose message
+    /// was lost meanwhile comes again.
     async fn park(&self, message: Message, traceparent: Option<&Traceparent>, span: Option<EventSpan>) {
-        if self.parks.check().is_err() {
-            tracing::error!(
-                "ingest panics at more than {PARKED_PER_MINUTE} events a minute: others wait. See those that are parked \
-                 (webhookctl rejected list), and report it"
-            );
-            if self.abandon.run_until_cancelled(self.parks.until_ready()).await.is_none() {
-                return;
+        let is_its_turn = async {
+            let parks = self.parks.lock().await;
+            if message.acker.is_usable() && parks.check().is_err() {
+                tracing::error!(
+                    "ingest panics at more than {PARKED_PER_MINUTE} events a minute: others wait. See those that are \
+                     parked (webhookctl rejected list), and report it"
+                );
+                parks.until_ready().await;
             }
+        };
+        if self.shutdown.run_until_cancelled(is_its_turn).await.is_some() && message.acker.is_usable() {
+            let rejected = self.rejected(message, traceparent, span, &Rejection::Panicked);
+            self.reject(vec![rejected], None).await;
         }
-        let rejected = self.rejected(message, traceparent, span, &Rejection::Panicked);
-        self.reject(vec![rejected], None).await;
     }
 
     /// Stores usable events and publishes their jobs. Releases the store permit once their jobs are known. There is

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{fault, metrics::Metrics, plan::rejected, waiting_events::content};
 
-/// The maximum of messages that ingest holds. Another service's may be as long as the broker takes.
-pub(crate) const PREFETCH: u16 = 4;
+/// The maximum of messages that ingest holds.
+pub(crate) const PREFETCH: u16 = 64;
 const LIMIT: BatchLimit = BatchLimit { messages: PREFETCH as usize, bytes: usize::MAX, linger: Duration::ZERO };
 
 pub(crate) struct UnknownKeys {
@@ -83,8 +83,8 @@ impl UnknownKeys {
                 fault::at(fault::Step::Judge, &body);
                 judge(&routing_key, &body)
             };
-            // The message is judged again by nobody: the next ingest would panic as well.
-            let verdict = catch_unwind(AssertUnwindSafe(judge)).unwrap_or(Verdict::Foreign);
+            // It may be an event, and another try would panic as well.
+            let verdict = catch_unwind(AssertUnwindSafe(judge)).unwrap_or(Verdict::Misspelt(None));
             match verdict {
                 Verdict::Known => {}
                 Verdict::Misspelt(_) => self.metrics.event("rejected"),

@@ -477,8 +477,12 @@ async fn wait_copied(system: &System, copied: bool) {
 async fn an_event_with_a_known_routing_key_is_stored_once_and_unknown_ones_can_be_left_to_others() {
     System::prepared(Options::default(), async |system| {
         let (tenant, names, broker) = (Uuid::new_v4(), &system.names, &system.upstream);
-        system.start(Service::Ingest).await;
+        let ops = system.start(Service::Ingest).await;
         wait_copied(&system, true).await;
+        eventually("the other's message is judged", SOON, async || {
+            (metric(ops, "webhooks_ingest_events_total{outcome=\"unknown_key\"}").await >= 1.0).then_some(())
+        })
+        .await;
         system.stop(Service::Ingest).await;
         broker.publish(&EventType::ALL.map(|event_type| Event::now(event_type, tenant))).await;
         broker.publish_raw("Quote.Closed", b"{}").await;

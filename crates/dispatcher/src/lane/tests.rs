@@ -194,6 +194,15 @@ async fn while_long_places_are_scarce_only_who_is_trusted_begins_in_the_main_lan
     assert!(!admit(&lanes, owner(1, 1)).await.ok().unwrap().is_slow(), "it has answered quickly");
     let unknown = admit(&lanes, owner(2, 2)).await;
     assert!(unknown.ok().is_none_or(|admission| admission.is_slow()), "nobody knows it");
+    let mut admitted = Vec::new();
+    let refused = loop {
+        match admit_again(&lanes, owner(100 + admitted.len() as u128, 100)).await {
+            Ok(admission) => admitted.push(admission),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.waking, OF_LATE_ONES, "many such must not come again together");
+    drop(admitted);
     while tasks.join_next().await.is_some() {}
     assert!(!admit(&lanes, owner(3, 3)).await.ok().unwrap().is_slow());
 }

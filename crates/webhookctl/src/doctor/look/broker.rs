@@ -17,12 +17,12 @@ const ALL_QUEUES: Duration = Duration::from_secs(8);
 pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen {
     let (nodes, examiner) = broker.examine(PATIENCE).await;
     let Some(examiner) = examiner else { return BrokerSeen { nodes, inside: None } };
-    let (mut queues, mut exchanges) = (BTreeMap::new(), BTreeMap::new());
+    let (topology, mut queues, mut exchanges) = (broker.topology(), BTreeMap::new(), BTreeMap::new());
     let sentinel = timeout(ALL_QUEUES, async {
-        for exchange in &broker.topology().exchanges {
+        for exchange in &topology.exchanges {
             exchanges.insert(exchange.name.clone(), examiner.exchange(exchange).await);
         }
-        for queue in &broker.topology().queues {
+        for queue in &topology.queues {
             queues.insert(queue.name.clone(), examiner.queue(queue).await);
         }
         sentinel(broker, &examiner, ledger).await
@@ -30,10 +30,10 @@ pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen
     let sentinel = sentinel.await.ok().flatten();
     // Those that the time was too short for.
     let unknown = || Seen::Unknown(broker::BrokerError::Timeout(ALL_QUEUES));
-    for exchange in &broker.topology().exchanges {
+    for exchange in &topology.exchanges {
         exchanges.entry(exchange.name.clone()).or_insert_with(unknown);
     }
-    for queue in &broker.topology().queues {
+    for queue in &topology.queues {
         queues.entry(queue.name.clone()).or_insert_with(unknown);
     }
     // Last, as an alarm ends what can be done with the connection.
