@@ -53,7 +53,7 @@ pub struct Queue {
     pub dead_letters_to: Option<String>,
     /// How long a message waits at most.
     pub time_to_live: Option<Duration>,
-    /// True if it holds [`QUEUE_LIMIT`] messages and [`QUEUE_BYTES`] at most. The oldest give way to newer ones.
+    /// True if it holds [`QUEUE_LIMIT`] messages and 1 GiB at most. The oldest give way to newer ones.
     pub is_bounded: bool,
     /// The exchange and the keys that feed it.
     pub bindings: Vec<(String, String)>,
