@@ -128,13 +128,19 @@ impl Broker {
         let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
         let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
         let held = self.shared.stats.consumer(self.shared.names.unprefixed(&queue), prefetch.most());
-        let subscription = |supervisor| {
-            let (stop, close) = (stop.clone(), close.clone());
-            Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
+        let worker = Worker {
+            broker,
+            queue,
+            prefetch,
+            sender,
+            attachment,
+            copies,
+            held,
+            stop: stop.clone(),
+            close: close.clone(),
         };
-        let (stop, close) = (stop.clone(), close.clone());
-        let worker = Worker { broker, queue, prefetch, sender, attachment, copies, held, stop, close };
-        subscription(self.essential().spawn("consumer", worker.supervise()))
+        let supervisor = self.essential().spawn("consumer", worker.supervise());
+        Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
     }
 }
 

@@ -85,24 +85,21 @@ impl UnknownKeys {
             };
             // It may be an event, and another try would panic as well.
             let verdict = catch_unwind(AssertUnwindSafe(judge)).unwrap_or(Verdict::Misspelt(None));
-            match verdict {
-                Verdict::Known => {}
-                Verdict::Misspelt(_) => self.metrics.event("rejected"),
-                Verdict::Event(_) | Verdict::Foreign => self.metrics.event("unknown_key"),
-            }
-            let content = match verdict {
+            let to_park = match verdict {
+                Verdict::Known => None,
+                Verdict::Misspelt(right) => Some(("rejected", right)),
+                Verdict::Event(right) => Some(("unknown_key", Some(right))),
                 Verdict::Foreign => {
+                    self.metrics.event("unknown_key");
                     tracing::debug!(routing_key, "a message of the events exchange is another service's");
                     done.push(vec![acker]);
                     continue;
                 }
-                Verdict::Known => Outgoing { queue: names.events(), body, ..Default::default() },
-                Verdict::Misspelt(_) | Verdict::Event(_) => {
-                    let right = match verdict {
-                        Verdict::Misspelt(right) => right,
-                        Verdict::Event(right) => Some(right),
-                        Verdict::Known | Verdict::Foreign => None,
-                    };
+            };
+            let content = match to_park {
+                None => Outgoing { queue: names.events(), body, ..Default::default() },
+                Some((outcome, right)) => {
+                    self.metrics.event(outcome);
                     let rejection = Rejection::UnknownKey { key: routing_key.clone(), right };
                     tracing::warn!(reason = rejection.reason(), detail = %rejection, "an event is parked");
                     parked += 1;
