@@ -3,6 +3,7 @@
 pub mod api;
 pub mod browser;
 pub mod chaos;
+pub mod clock;
 pub mod cluster;
 pub mod database;
 pub mod events;

@@ -173,11 +173,24 @@ impl PrivateServers {
         self.stack(&[&["rabbitmqctl", "-q"], arguments].concat())
     }
 
-    /// The command line that runs `rabbitmqctl` on the broker.
+    /// Starts the broker's management API, until the broker's next start, and returns its address.
+    ///
+    /// # Panics
+    /// When it does not start.
     #[must_use]
-    pub fn rabbitmqctl_command(&self) -> String {
-        let stack = repository().join("deploy/local/stack");
-        format!("env STACK_DIR={} {} rabbitmqctl", self.folder.display(), stack.display())
+    pub fn management(&self) -> String {
+        let plugins = self.folder.join("rabbitmq/enabled_plugins");
+        std::fs::write(&plugins, "[rabbitmq_management].").expect("the folder is ours");
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let port = port.expect("a free port").port();
+        let listen = format!("[{{port, {port}}}, {{ip, \"127.0.0.1\"}}]");
+        let start = format!(
+            "application:set_env(rabbitmq_management, tcp_config, {listen}, [{{persistent, true}}]), \
+             {{ok, _, _}} = rabbit_plugins:ensure({:?}).",
+            plugins.display().to_string()
+        );
+        self.rabbitmqctl(&["eval", &start]);
+        format!("http://127.0.0.1:{port}")
     }
 
     /// The number of messages in a queue, ready or unacknowledged. Asks the queue, because the broker's lists are

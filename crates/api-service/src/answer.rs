@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The route's name in logs and metrics when no route matches.
-const UNMATCHED: &str = "unmatched";
+pub(crate) const UNMATCHED: &str = "unmatched";
 
 /// Answers hold secrets or live figures and are no pages. The one page sets its own policy, which stays.
 const HEADERS: [(&str, &str); 5] = [

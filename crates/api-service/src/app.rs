@@ -5,11 +5,12 @@ use std::{io, net::SocketAddr, time::Duration};
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{Foundation, Readiness, Settings, StartError, connections, listen, settings::SessionBackEnd};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     authentication::Authentication,
+    brakes,
     metrics::Metrics,
     outbox::{Outbox, relay::Relay},
     routes::Routes,
@@ -115,7 +116,9 @@ impl App {
             recover_per_second: settings.api.recover_per_second,
             keep: settings.retention.keep,
         };
-        let state = State::new(&settings, ledger, outbox, keys);
+        let (brakes, brake) = watch::channel(None);
+        running.essential.spawn("brakes", brakes::watch(running.ledger.clone(), brakes, shutdown.clone()));
+        let state = State::new(&settings, ledger, outbox, keys, brake);
         let routes = Routes::new(state, authentication, metrics, running.traces.clone());
         // In a box: the nested futures exceed the compiler's depth limit.
         let serving = Box::pin(serve(listener, routes, relay, &shutdown, settings.shutdown.deadline));

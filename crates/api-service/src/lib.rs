@@ -3,6 +3,7 @@
 mod answer;
 mod app;
 mod authentication;
+mod brakes;
 mod caller;
 mod calls;
 mod docs;

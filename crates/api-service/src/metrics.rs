@@ -36,6 +36,9 @@ pub(crate) struct Labels {
 
 const TASKS: [&str; 3] = ["cancel", "wake", "recover"];
 
+/// The errors of the server among the answers.
+const SERVER_ERRORS: [u16; 2] = [500, 503];
+
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
@@ -84,6 +87,16 @@ impl Metrics {
     pub(crate) fn notices(&self, published: &[&Notice]) {
         for notice in published {
             self.notices.get_or_create(&[("type", notice.notice_type)]).inc();
+        }
+    }
+
+    /// Shows that no request of a route with one of some methods has failed yet: a rate misses the first count of a series
+    /// that begins with it.
+    pub(crate) fn none_failed(&self, route: &str, methods: impl IntoIterator<Item = &'static str>) {
+        for method in methods {
+            for status in SERVER_ERRORS {
+                drop(self.requests.get_or_create(&Labels { route: route.to_owned(), method, status }));
+            }
         }
     }
 

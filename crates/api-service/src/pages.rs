@@ -19,11 +19,17 @@ use actix_web::{
     web::{self, ServiceConfig, post},
 };
 
-use crate::methods::{get, nothing};
+use crate::{
+    methods::{get, nothing},
+    metrics::Metrics,
+};
+
+const CONSOLE: &str = "/console";
 
 /// The pages. Everything but the log-in and the assets needs a session.
-pub(crate) fn routes(config: &mut ServiceConfig) {
-    let console = web::scope("/console")
+pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
+    let at = |path| self::at(metrics, CONSOLE, path);
+    let console = web::scope(CONSOLE)
         .wrap(from_fn(deleted::leads_to_its_page))
         .wrap(from_fn(refresh::without_what_is_known))
         .wrap(from_fn(log_in::administrators_only))
@@ -45,6 +51,7 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .service(at("/webhooks/{id}/cancel/").route(post().to(actions::cancel)))
         .service(at("/webhooks/{id}/delete/").route(post().to(actions::delete)))
         .default_service(web::to(nothing));
+    let at = |path| self::at(metrics, "", path);
     config
         .service(at("/console").route(get().to(to_console)))
         .service(at("/console/assets/{name}").route(get().to(assets::read)))
@@ -52,8 +59,9 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
         .service(console);
 }
 
-/// A path that ends in a slash is accepted without it too.
-fn at(path: &'static str) -> Resource {
+/// A path, which also names the route in metrics after its scope. A path that ends in a slash is accepted without it too.
+fn at(metrics: &Metrics, scope: &str, path: &'static str) -> Resource {
+    metrics.none_failed(&format!("{scope}{path}"), ["GET", "HEAD", "POST"]);
     let mut paths = vec![path];
     paths.extend(path.strip_suffix('/').filter(|path| !path.is_empty()));
     web::resource(paths).default_service(web::to(nothing))

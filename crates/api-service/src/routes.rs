@@ -10,6 +10,7 @@ use actix_web::{
 use traces::Traces;
 
 use crate::{
+    answer::UNMATCHED,
     authentication::{self, Authentication},
     handlers::{
         cancellations, deliveries, docs, event_types, events, history, recoveries, resends, stats, test_deliveries,
@@ -21,6 +22,8 @@ use crate::{
     problem::ApiError,
     state::State,
 };
+
+const V1: &str = "/api/v1";
 
 /// The routes, with what they share. All clones share the same.
 #[derive(Clone)]
@@ -44,19 +47,20 @@ impl Routes {
     /// Adds the routes, and what they share, to an application.
     pub(crate) fn configure(&self, config: &mut ServiceConfig) {
         let Self { state, authentication, metrics, traces } = self.clone();
-        let is_console = state.console.enabled;
-        config.app_data(state).app_data(authentication).app_data(metrics).app_data(traces);
-        if is_console {
-            config.configure(pages::routes);
+        metrics.none_failed(UNMATCHED, ["GET", "POST"]);
+        if state.console.enabled {
+            pages::routes(config, &metrics);
         }
-        config.configure(table);
+        table(config, &metrics);
+        config.app_data(state).app_data(authentication).app_data(metrics).app_data(traces);
     }
 }
 
 /// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So the
 /// session is checked first, even on unknown paths.
-fn table(config: &mut ServiceConfig) {
-    let v1 = web::scope("/api/v1")
+fn table(config: &mut ServiceConfig, metrics: &Metrics) {
+    let at = |path, allowed| self::at(metrics, V1, path, allowed);
+    let v1 = web::scope(V1)
         .wrap(from_fn(authentication::admins_only))
         .service(at("/webhooks/", "GET, HEAD, POST").route(get().to(webhooks::list)).route(post().to(webhooks::create)))
         .service(
@@ -78,6 +82,7 @@ fn table(config: &mut ServiceConfig) {
         .service(at("/webhooks/{id}/history/", "GET, HEAD").route(get().to(history::list)))
         .service(at("/event-types/", "GET, HEAD").route(get().to(event_types::list)))
         .default_service(web::to(nothing));
+    let at = |path, allowed| self::at(metrics, "", path, allowed);
     config
         .service(at("/api/v1/openapi.json", "GET, HEAD").route(get().to(docs::openapi)))
         .service(at("/api/v1/asyncapi.yaml", "GET, HEAD").route(get().to(docs::asyncapi)))
@@ -88,11 +93,12 @@ fn table(config: &mut ServiceConfig) {
         .default_service(web::to(nothing));
 }
 
-/// A path, which also names the route in logs and metrics, and the methods that it takes. A path that ends in a slash
-/// is accepted without it too.
-fn at(path: &'static str, allowed: &'static str) -> Resource {
+/// A path, which also names the route in logs and metrics after its scope, and the methods that it takes. A path that ends
+/// in a slash is accepted without it too.
+fn at(metrics: &Metrics, scope: &str, path: &'static str, allowed: &'static str) -> Resource {
     #[cfg(test)]
     tests::ROUTES.with_borrow_mut(|routes| routes.insert(path));
+    metrics.none_failed(&format!("{scope}{path}"), allowed.split(", "));
     let mut paths = vec![path];
     paths.extend(path.strip_suffix('/'));
     let refuse = move || ready(Err::<HttpResponse, _>(ApiError::MethodNotAllowed(allowed)));

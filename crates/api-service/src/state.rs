@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::Destinations;
 use ledger::{Ledger, Most, SecretKeys};
 use service_kit::Settings;
+use tokio::sync::watch;
 
 use crate::{docs::Docs, outbox::Outbox, quota};
 
@@ -24,6 +25,8 @@ pub(crate) struct State {
     pub(crate) attempt_timeout: Duration,
     pub(crate) docs: Docs,
     pub(crate) console: service_kit::settings::Console,
+    /// Why deliveries wait at present.
+    pub(crate) brake: watch::Receiver<Option<console::Brake>>,
 }
 
 /// The configurable rules for the fields of a body.
@@ -34,7 +37,13 @@ pub(crate) struct Rules {
 }
 
 impl State {
-    pub(crate) fn new(settings: &Settings, ledger: Ledger, outbox: Outbox, keys: SecretKeys) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        ledger: Ledger,
+        outbox: Outbox,
+        keys: SecretKeys,
+        brake: watch::Receiver<Option<console::Brake>>,
+    ) -> Self {
         let limits = &settings.limits;
         let destinations = settings.egress.destinations();
         Self {
@@ -48,6 +57,7 @@ impl State {
             attempt_timeout: settings.egress.timeout,
             docs: Docs::new(limits),
             console: settings.console.clone(),
+            brake,
         }
     }
 

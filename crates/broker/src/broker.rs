@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use lapin::{
     Channel, Connection, ConnectionProperties,
-    uri::{AMQPScheme, AMQPUri},
+    uri::{AMQPScheme, AMQPUri, AMQPUserInfo},
 };
 use tls::{ClientFiles, FailureText};
 use tokio::sync::Mutex;
@@ -145,14 +145,29 @@ impl Broker {
         &self.shared.stats
     }
 
+    /// The user and the password of the first address. Reads the password's file.
+    ///
+    /// # Errors
+    /// [`BrokerError::File`] when the file cannot be used.
+    pub fn login(&self) -> Result<(String, String), BrokerError> {
+        let login = self.uris().next().map(|uri| self.login_at(uri)).transpose()?.unwrap_or_default();
+        Ok((login.username, login.password))
+    }
+
+    fn login_at(&self, uri: &AMQPUri) -> Result<AMQPUserInfo, BrokerError> {
+        let mut login = uri.authority.userinfo.clone();
+        if let Some(file) = &self.shared.password_file {
+            login.password = tls::password(file)?;
+        }
+        Ok(login)
+    }
+
     /// Connects to a node within `limit`. Reads the password's file, so a password that was changed needs no restart.
     pub(crate) async fn dial(&self, uri: &AMQPUri, role: &str, limit: Duration) -> Result<Connection, BrokerError> {
         let name = format!("{} ({role})", self.shared.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let mut uri = uri.clone();
-        if let Some(file) = &self.shared.password_file {
-            uri.authority.userinfo.password = tls::password(file)?;
-        }
+        uri.authority.userinfo = self.login_at(&uri)?;
         Ok(match uri.scheme {
             AMQPScheme::AMQP => Connection::connect_uri(uri, properties).await?,
             AMQPScheme::AMQPS => encrypted::connect(uri, properties, &self.shared.tls, limit).await?,

@@ -197,6 +197,12 @@ impl Subscription {
 }
 
 impl Closing {
+    /// Returns whether the connection is closed already, as all its messages were acknowledged.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.supervisor.is_finished()
+    }
+
     /// Closes the connection. Messages that are not acknowledged go back to their queue.
     pub async fn close(self) {
         self.close.cancel();
@@ -220,6 +226,7 @@ struct Worker {
 impl Worker {
     async fn supervise(self) {
         let mut backoff = Backoff::default();
+        self.attachment.set(false);
         while !self.stop.is_cancelled() {
             let attached = tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -232,13 +239,13 @@ impl Worker {
                     self.attachment.set(true);
                     let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
                     self.forward(&channel, consumer, &acks).await;
-                    self.attachment.set(false);
                     if self.stop.is_cancelled() {
-                        self.close.cancelled().await;
+                        self.close.run_until_cancelled(all_done(&acks)).await;
                         close(&connection).await;
                         acks.end();
                         return;
                     }
+                    self.attachment.set(false);
                     acks.end();
                     self.broker.shared.stats.reconnects.inc();
                     tracing::warn!(queue = %self.queue, "the consumer was thrown off; attaching again");
@@ -373,6 +380,13 @@ async fn leave(channel: &Channel, consumer: Consumer, second: Second, acks: &Ack
     }
 }
 
+/// Waits until nobody has a message any more that could be acknowledged: each message keeps `acks`.
+async fn all_done(acks: &Arc<Acks>) {
+    while Arc::strong_count(acks) > 1 {
+        sleep(DONE_LOOK).await;
+    }
+}
+
 /// Cancels a consumer. The messages that it was handed can still be acknowledged.
 async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
     channel.basic_cancel(tag.into(), BasicCancelOptions::default()).await
@@ -381,6 +395,8 @@ async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
 /// A batch of this many messages does not wait for more.
 const ENOUGH: usize = 64;
 const TAG: &str = "webhooks";
+/// The interval at which a stopped consumer looks whether its messages are done.
+const DONE_LOOK: Duration = Duration::from_millis(100);
 /// After this long without a message, the sizes of the next ones are unknown.
 const IDLE: Duration = Duration::from_secs(5);
 

@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn rendered(page: &DeliveryPage) -> String {
-        let frame = Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false };
+        let frame = Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false, brake: None };
         page.render(&frame)
     }
 

@@ -18,6 +18,31 @@ pub struct Frame {
     pub done: Option<Done>,
     /// Whether the console logs users in and out by itself.
     pub logs_out: bool,
+    /// Why deliveries wait at present.
+    pub brake: Option<Brake>,
+}
+
+/// Why deliveries of all webhooks wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brake {
+    /// An operator has stopped them.
+    Operator,
+    /// The service has found a fault of its own, at one dispatcher at least.
+    Fault,
+}
+
+impl Brake {
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Operator => {
+                "The service's operators have stopped deliveries for now. They wait: nothing is lost, and no attempt is used up."
+            }
+            Self::Fault => {
+                "The service has a fault, and its operators are notified. Deliveries may be late: nothing is lost, and no attempt \
+                 is used up."
+            }
+        }
+    }
 }
 
 /// What a form has done, to be said on the page after it.
@@ -120,6 +145,7 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
             @if !crumbs.is_empty() {
                 nav.crumbs aria-label="Breadcrumb" { @for (name, path) in crumbs { a href=(path) { (foreign(name)) } } }
             }
+            @if let Some(brake) = frame.brake { p.brake role="status" { (brake.message()) } }
             @if let Some(done) = frame.done { p.done role="status" { (done.message()) } }
             (content)
         }

@@ -32,7 +32,7 @@ pub use find::{Find, Found};
 pub use forms::{Fault, WebhookForm};
 pub use health::Health;
 pub use history::{History, Told};
-pub use layout::{Done, Frame};
+pub use layout::{Brake, Done, Frame};
 pub use log_query::LogQuery;
 pub use login::Login;
 pub use paths::Paths;

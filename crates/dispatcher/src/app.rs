@@ -1,8 +1,9 @@
 //! Starts, runs and stops the service.
 
-use std::{future::ready, net::SocketAddr, time::Duration};
+use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 
 use broker::{Attachment, BatchLimit, Closing, Prefetch, Subscription};
+use domain::WebhookUrl;
 use egress::{Egress, EgressConfig, EgressError};
 use futures_util::future::join_all;
 use ledger::SecretKeys;
@@ -11,6 +12,7 @@ use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, co
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    brake::{self, Braked},
     depths,
     intake::Intake,
     lane::{LaneKind, Slots},
@@ -26,6 +28,7 @@ pub struct App {
     foundation: Foundation,
     settings: Settings,
     egress: Egress,
+    canary: Option<WebhookUrl>,
     keys: SecretKeys,
 }
 
@@ -36,9 +39,10 @@ impl App {
     /// [`StartError`], naming the setting or the address.
     pub async fn build(settings: &Settings) -> Result<Self, StartError> {
         let (keys, egress) = (connections::secret_keys(settings)?, egress(settings)?);
+        let canary = settings.egress.canary()?;
         let ledger = connections::ledger(settings, PROCESS)?;
         let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
-        Ok(Self { foundation, settings: settings.clone(), egress, keys })
+        Ok(Self { foundation, settings: settings.clone(), egress, canary, keys })
     }
 
     /// The address of the operations port.
@@ -52,14 +56,17 @@ impl App {
     /// # Errors
     /// [`StartError::Database`] or [`StartError::Panicked`].
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
-        let Self { foundation, settings, egress, keys } = self;
+        let Self { foundation, settings, egress, canary, keys } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let attachments = LaneKind::ALL.map(|_| Attachment::default());
         let consumers = attachments.clone();
-        let readiness =
-            Readiness::new().check("consumer", move || ready(consumers.iter().try_for_each(Attachment::check)));
+        let (switch, braked) = brake::switch();
+        let waits = braked.clone();
+        let readiness = Readiness::new().check("consumer", move || {
+            ready(if waits.is_on() { Ok(()) } else { consumers.iter().try_for_each(Attachment::check) })
+        });
         let running = foundation.start(registry, readiness, &shutdown).await?;
         let slots = Slots {
             main: settings.dispatcher.max_in_flight,
@@ -68,7 +75,8 @@ impl App {
             tenant_share: settings.dispatcher.tenant_share,
         };
         let Pipeline { intake, recorder, attempts, holder, holds, tasks, shared } =
-            Pipeline::new(&running, &settings, egress, keys, slots, &metrics);
+            Pipeline::new(&running, &settings, egress, keys, slots, (switch, canary), &metrics);
+        let braking = running.essential.spawn("brake", Arc::clone(&intake.line.brake).run(shutdown.clone()));
         let gaps = settings.retry.schedule.gaps();
         let showing = depths::show(running.broker.clone(), gaps, metrics, shutdown.clone());
         let depths = running.essential.spawn("queue depths", showing);
@@ -76,10 +84,14 @@ impl App {
         let recording = running.essential.spawn("recorder", recorder.run(attempts, most));
         let holding = running.essential.spawn("holder", holder.run(holds));
         let work = async {
+            shutdown.run_until_cancelled(running.database.known()).await;
+            let (intake_of, running) = (&intake, &running);
             let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
-                let prefetch = Prefetch::of(slots.prefetch(kind));
-                let subscription = running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment);
-                consume(kind, subscription, &intake, most, &shutdown)
+                let subscribe = move || {
+                    let prefetch = Prefetch::of(slots.prefetch(kind));
+                    running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment.clone())
+                };
+                consume(kind, subscribe, intake_of, &braked, most, &shutdown)
             });
             let closings = join_all(lanes).await;
             // The intake and the jobs under way hold the senders. Without them, recorder and holder end after the last job.
@@ -94,7 +106,7 @@ impl App {
                 tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
                 shared.abandon.cancel();
             }
-            let _ = tokio::join!(join_all(closings.into_iter().map(Closing::close)), depths);
+            let _ = tokio::join!(join_all(closings.into_iter().flatten().map(Closing::close)), depths, braking);
         };
         running.essential.run(work).await?;
         running.finish().await;
@@ -102,28 +114,36 @@ impl App {
     }
 }
 
-/// Takes the batches of a lane until the shutdown.
+/// Accepts the batches of a lane until the shutdown. While the brake is on, the lane has no consumer. Returns the handles of
+/// those that are stopped and may have jobs under way.
 async fn consume(
     kind: LaneKind,
-    mut subscription: Subscription,
+    subscribe: impl Fn() -> Subscription,
     intake: &Intake,
+    braked: &Braked,
     most: usize,
     shutdown: &CancellationToken,
-) -> broker::Closing {
+) -> Vec<Closing> {
     let limit = BatchLimit { messages: most, bytes: usize::MAX, linger: Duration::ZERO };
-    loop {
-        let batch = tokio::select! {
-            () = shutdown.cancelled() => break,
-            batch = subscription.next_batch(limit) => batch,
+    let mut closings: Vec<Closing> = Vec::new();
+    while let Some(times) = shutdown.run_until_cancelled(braked.off()).await {
+        let mut subscription = subscribe();
+        let working = async {
+            loop {
+                let Some(batch) = subscription.next_batch(limit).await else { break };
+                Box::pin(intake.take(kind, batch)).await;
+            }
         };
-        let Some(batch) = batch else { break };
-        let taken = intake.take(kind, batch);
         tokio::select! {
-            () = shutdown.cancelled() => break,
-            () = taken => {}
+            biased;
+            () = shutdown.cancelled() => {}
+            () = braked.again(times) => {}
+            () = working => {}
         }
+        closings.retain(|closing| !closing.is_done());
+        closings.push(subscription.into_closing());
     }
-    subscription.into_closing()
+    closings
 }
 
 fn egress(settings: &Settings) -> Result<Egress, SettingsError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use domain::{Answer, Destinations, Job, OutcomeClass, WebhookUrl};
-use egress::{Egress, Post};
+use egress::{Egress, OwnFault, Post};
 use ledger::{Attempted, LoadedDelivery};
 use signing::{
     SIGNATURE_HEADER, STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, SigningSecret, sign,
@@ -29,21 +29,22 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body.
+    /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body. Says as well if the
+    /// failure may be ours.
     pub(crate) async fn attempt(
         &self,
         job: Job,
         delivery: LoadedDelivery,
         secret: &SigningSecret,
         body: Bytes,
-    ) -> Attempted {
+    ) -> (Attempted, Option<OwnFault>) {
         let LoadedDelivery { id, progress, event_type, traceparent, destination, .. } = delivery;
         let now = OffsetDateTime::now_utc();
         fault::at_attempt(&destination.url);
         let (t, id_text) = (now.unix_timestamp(), id.to_string());
         let signature = sign(secret, &body, t);
         let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
-        let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
+        let (mut answer, own_fault) = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let mut headers = vec![
                     ("X-Service-Webhook-Id", id_text.clone()),
@@ -55,12 +56,14 @@ impl Sender {
                     headers.push((STANDARD_TIMESTAMP_HEADER, t.to_string()));
                     headers.push((STANDARD_SIGNATURE_HEADER, standard.clone()));
                 }
-                self.egress.post(Post { url, headers, body }).await
+                self.egress.post_judged(Post { url, headers, body }).await
             }
-            Err(refused) => refusal(format!("the URL {refused}"), now),
+            Err(refused) => (refusal(format!("the URL {refused}"), now), None),
         };
         hide_digests(&mut answer.head, &signature, standard.as_deref());
-        self.shared.metrics.attempted(&answer);
+        // The ledger compares it with others' times.
+        let began = answer.started_at;
+        answer.started_at = self.shared.database.now() - answer.elapsed;
         tracing::debug!(
             delivery = %id,
             webhook = %destination.webhook,
@@ -85,9 +88,9 @@ impl Sender {
             answer,
             traceparent,
         };
-        let of = Of { event_type, tenant: destination.tenant, attempt: job.attempt };
+        let of = Of { event_type, tenant: destination.tenant, attempt: job.attempt, began };
         self.spans.export(&of, &attempted);
-        attempted
+        (attempted, own_fault)
     }
 }
 

@@ -18,6 +18,10 @@ pub(crate) enum End {
     NotNeeded,
     /// The job is published once more, due then. A duplicate is judged by itself: it may be the copy just published.
     Later(OffsetDateTime),
+    /// The same, for an attempt that failed by a fault of ours: it counts as one more delivery of the job by the broker.
+    Uncharged(OffsetDateTime),
+    /// This process accepts no jobs: the message goes back to its queue.
+    GiveBack,
     /// The ledger has to hold the job until its webhook accepts it.
     Hold(Hold),
     /// The ledger does not have its delivery.
@@ -94,6 +98,10 @@ pub(crate) enum NotAttempted {
     Erased,
     /// Its message was lost with its connection: the broker delivers the message again.
     MessageLost,
+    /// This process accepts no jobs.
+    Braked,
+    /// Its attempt failed by a fault of ours, and is made once more.
+    Uncharged,
 }
 
 /// Why a message is parked: the reason of a dead letter.

@@ -225,10 +225,10 @@ impl Lanes {
         let deadline = Instant::now() + PATIENCE;
         let slot = match is_main {
             true => match lane.slots.try_acquire(owner, 1) {
-                Some(slot) => Ok(slot),
+                Ok(slot) => Ok(slot),
                 // A job that waits holds a place, and others need it.
-                None if self.places_are_scarce(by) => Err(Refusal::Places),
-                None => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
+                Err(lack) if self.places_are_scarce(by) => Err(lack.refusal(Refusal::Places)),
+                Err(_) => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
             },
             // The rest is for webhooks of which nothing is known.
             false if pace == Pace::Silent && lane.slots.is_nearly_full() => Err(Refusal::Slow),
@@ -237,7 +237,7 @@ impl Lanes {
             false if by != LaneKind::Slow && pace != Pace::Unknown && lane.slots.is_for_held(owner) => {
                 Err(Refusal::Slow)
             }
-            false => lane.slots.try_acquire(owner, 1).ok_or(Refusal::Slow),
+            false => lane.slots.try_acquire(owner, 1).map_err(|_| Refusal::Slow),
         };
         // Many others of which as little is known came while few long places were left.
         let waking = if pace == Pace::Unknown && !is_main { OF_LATE_ONES } else { waking(pace) };
@@ -246,7 +246,8 @@ impl Lanes {
         let body = match long_body {
             Some(bytes) => {
                 let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(lane.body_kib.whole());
-                Some(lane.body_kib.wait(owner, kib, deadline, Refusal::Bodies).await.map_err(refused)?)
+                let whole = if is_main { Refusal::Bodies } else { Refusal::Slow };
+                Some(lane.body_kib.wait(owner, kib, deadline, whole).await.map_err(refused)?)
             }
             None => None,
         };
@@ -269,11 +270,18 @@ impl Room {
         let mut lack = Lack::Webhook;
         match timeout_at(until, self.acquire(owner, amount, &mut lack)).await {
             Ok(part) => Ok(part),
-            Err(_) => Err(match lack {
-                Lack::Webhook => Refusal::Webhook,
-                Lack::Tenant => Refusal::Tenant,
-                Lack::Whole => whole,
-            }),
+            Err(_) => Err(lack.refusal(whole)),
+        }
+    }
+}
+
+impl Lack {
+    /// The refusal for this lack. `whole`: the one for a lack of the whole.
+    const fn refusal(self, whole: Refusal) -> Refusal {
+        match self {
+            Self::Webhook => Refusal::Webhook,
+            Self::Tenant => Refusal::Tenant,
+            Self::Whole => whole,
         }
     }
 }
@@ -313,7 +321,7 @@ impl Admission {
             return made;
         }
         timed.is_slow();
-        let long = if is_main { lanes.long.try_acquire(owner, 1) } else { None };
+        let long = if is_main { lanes.long.try_acquire(owner, 1).ok() } else { None };
         let _slot = match long {
             Some(long) => {
                 drop(slot);

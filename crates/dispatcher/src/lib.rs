@@ -3,6 +3,7 @@
 mod abandoned;
 mod app;
 mod attempt;
+mod brake;
 mod depths;
 mod end;
 mod fault;

@@ -3,7 +3,8 @@
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{Job, Traceparent, Verdict};
+use domain::{DeliveryId, Job, OutcomeClass, TenantId, Traceparent, Verdict};
+use egress::OwnFault;
 use futures_util::FutureExt;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
 use time::OffsetDateTime;
@@ -15,6 +16,7 @@ use tokio::{
 use crate::{
     abandoned::Abandoned,
     attempt::Sender,
+    brake::Brake,
     end::{DeadReason, End, Hold, NotAttempted, Retry, WhyHeld},
     holder::{Continue, Holding},
     in_flight::Receipt,
@@ -30,14 +32,16 @@ use crate::{
 /// A delivery that was read longer ago is read again before it is sent: its webhook may be paused or get another URL at
 /// any time, and another process may take its job.
 const REREAD_AFTER: Duration = Duration::from_millis(400);
-/// How long a job is delayed if its webhook's secret does not open. An operator has to configure the key.
-const SEALED_DELAY: Duration = Duration::from_secs(60);
+/// The time for which a job is delayed if its webhook's secret does not open, or if its attempt is not charged: an operator has to
+/// repair something.
+const POSTPONED_BY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Line {
     pub(crate) shared: Arc<Shared>,
     pub(crate) look_up: LookUp,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) suspects: Suspects,
+    pub(crate) brake: Arc<Brake>,
     pub(crate) keys: SecretKeys,
     pub(crate) sender: Sender,
     pub(crate) to_recorder: mpsc::Sender<Attempted>,
@@ -98,25 +102,62 @@ impl Line {
         }
         match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
             Ok(secret) => {
+                let timed = admission.begin().await;
+                if self.brake.is_on() {
+                    return Err(self.counted(NotAttempted::Braked, End::GiveBack));
+                }
                 if delivery.progress.attempts == 0 {
-                    let lane = if admission.is_slow() { LaneKind::Slow } else { receipt.lane };
-                    let delay = OffsetDateTime::now_utc() - delivery.due();
+                    let is_late = admission.is_slow() || self.brake.delayed(delivery.due());
+                    let lane = if is_late { LaneKind::Slow } else { receipt.lane };
+                    let delay = self.shared.database.now() - delivery.due();
                     self.shared.metrics.first_attempt(lane, delay.as_seconds_f64());
                 }
-                let timed = admission.begin().await;
                 let body = with_room(body, admission.take_body(), &timed);
+                let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
                 let attempt = pin!(self.sender.attempt(job, delivery, &secret, body));
-                let made = admission.spend(&timed, attempt, || self.shared.in_flight.leave_place(job)).await;
+                let (made, own_fault) =
+                    admission.spend(&timed, attempt, || self.shared.in_flight.leave_place(job)).await;
                 if made.answer.status.is_some() {
                     timed.answered();
                 }
-                Ok(made)
+                drop(timed);
+                self.charged(job, tenant, attempts, made, own_fault).await
             }
             Err(error) => {
                 drop(admission);
                 Err(self.wait_for_keys(&delivery, &error).await?)
             }
         }
+    }
+
+    /// Returns the attempt, unless it failed by a fault that is most likely ours: then the job comes again.
+    async fn charged(
+        &self,
+        job: Job,
+        tenant: TenantId,
+        attempts: u16,
+        made: Attempted,
+        own_fault: Option<OwnFault>,
+    ) -> Result<Attempted, End> {
+        match made.answer.class {
+            OutcomeClass::Success | OutcomeClass::Status | OutcomeClass::Protocol => self.brake.answered(),
+            OutcomeClass::RefusedAddress => {}
+            _ => self.brake.failed(made.webhook, tenant, &made.url),
+        }
+        if let Some(fault) = own_fault {
+            self.shared.in_flight.leave_place(job);
+            let before = self.shared.in_flight.handed_out_before(job);
+            let ask = || self.brake.may_be_uncharged(fault, made.webhook, before);
+            let may_be = self.shared.until_done("looking whether a receiver was well", ask).await?;
+            if may_be && self.brake.is_ours(fault, tenant).await {
+                let (delivery, error) = (job.delivery, made.answer.error);
+                tracing::debug!(%delivery, webhook = %made.webhook, error, "a failure that is ours is not charged");
+                let until = self.postpone(delivery, attempts).await?;
+                return Err(self.counted(NotAttempted::Uncharged, End::Uncharged(until)));
+            }
+        }
+        self.shared.metrics.attempted(&made.answer);
+        Ok(made)
     }
 
     /// Returns the delivery if the attempt is to be made now.
@@ -143,7 +184,7 @@ impl Line {
     }
 
     fn verdict(&self, job: Job, receipt: Receipt, delivery: &LoadedDelivery) -> Verdict {
-        delivery.progress.judge(job, receipt.redelivered(), OffsetDateTime::now_utc(), &self.shared.schedule)
+        delivery.progress.judge(job, receipt.redelivered(), self.shared.database.now(), &self.shared.schedule)
     }
 
     /// Has the ledger hold a job. Returns when that is done, with [`Continue`] if the job continues.
@@ -226,10 +267,16 @@ impl Line {
             %webhook, %error, traceparent,
             "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
         );
-        let until = OffsetDateTime::now_utc() + SEALED_DELAY;
-        let postpone = || self.shared.ledger.delivery_postpone(delivery.id, delivery.progress.attempts, until);
-        self.shared.until_done("postponing a delivery", postpone).await?;
+        let until = self.postpone(delivery.id, delivery.progress.attempts).await?;
         Ok(self.counted(NotAttempted::Sealed, End::Later(until)))
+    }
+
+    /// Notes in the ledger when the next attempt of a delivery is made, after this number of attempts. Returns that time.
+    async fn postpone(&self, delivery: DeliveryId, attempts: u16) -> Result<OffsetDateTime, Abandoned> {
+        let until = self.shared.database.now() + POSTPONED_BY;
+        let postpone = || self.shared.ledger.delivery_postpone(delivery, attempts, until);
+        self.shared.until_done("postponing a delivery", postpone).await?;
+        Ok(until)
     }
 
     /// Counts why a job is not attempted.

@@ -11,9 +11,10 @@ use prometheus_client::{
     registry::Registry,
 };
 use service_kit::metrics::{Counters, Gauges, Label, Register, SECONDS, batch_sizes, from_zero, seconds};
-use strum::VariantNames;
+use strum::{IntoEnumIterator, VariantNames};
 
 use crate::{
+    brake::Reason,
     end::{NotAttempted, WhyHeld},
     lane::{LaneKind, Refusal},
 };
@@ -38,6 +39,39 @@ impl ByLane {
     }
 }
 
+/// Why this process accepts no jobs, and what its probes found.
+#[derive(Clone)]
+pub(crate) struct Brakes {
+    on: Gauges,
+    probes: Counters,
+}
+
+impl Brakes {
+    fn shown(registry: &mut Registry) -> Self {
+        let on = registry.shown(
+            "webhooks_brake",
+            "1 while this process accepts no jobs, by why: no answer, clocks that differ, no socket, an operator",
+            Gauges::default(),
+        );
+        let probes = registry.shown(
+            "webhooks_brake_probes",
+            "Tries to reach any receiver, before and while the brake is on, by whether one was reached",
+            from_zero("reached", ["true", "false"]),
+        );
+        let brakes = Self { on, probes };
+        Reason::iter().for_each(|reason| brakes.set(reason, false));
+        brakes
+    }
+
+    pub(crate) fn set(&self, reason: Reason, is_on: bool) {
+        self.on.get_or_create_owned(&[("reason", reason.into())]).set(is_on.into());
+    }
+
+    pub(crate) fn probed(&self, reached: bool) {
+        self.probes.get_or_create(&[("reached", if reached { "true" } else { "false" })]).inc();
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Metrics {
     attempts: Counters,
@@ -45,9 +79,10 @@ pub(crate) struct Metrics {
     not_attempted: Counters,
     held: Counters,
     pub(crate) moved_to_bulk: Counter,
+    pub(crate) brakes: Brakes,
     pub(crate) in_flight: ByLane,
     pub(crate) depth: ByLane,
-    pub(crate) slots: ByLane,
+    slots: ByLane,
     queue_depth: Family<[(&'static str, String); 1], Gauge>,
     last_success: Gauge<f64, AtomicU64>,
     attempt_seconds: Histogram,
@@ -80,6 +115,7 @@ impl Metrics {
                 "Retries that were handed on from the main lane to the bulk one, whose jobs left them",
                 Counter::default(),
             ),
+            brakes: Brakes::shown(registry),
             in_flight: ByLane::shown(registry, "webhooks_attempts_in_flight", "Jobs under way, by lane"),
             depth: ByLane::shown(
                 registry,
@@ -109,6 +145,13 @@ impl Metrics {
                 "Outcomes written at a time",
                 batch_sizes(),
             ),
+        }
+    }
+
+    /// Shows the maximum of attempts at a time; the bulk lane shares the main one's.
+    pub(crate) fn show_slots(&self, main: u16, slow: u16) {
+        for (lane, slots) in [(LaneKind::Main, main), (LaneKind::Bulk, main), (LaneKind::Slow, slow)] {
+            self.slots.of(lane).set(slots.into());
         }
     }
 

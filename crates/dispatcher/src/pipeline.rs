@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use domain::WebhookUrl;
 use egress::Egress;
 use ledger::{Attempted, SecretKeys};
 use service_kit::{HighLoad, Running, Settings};
@@ -10,10 +11,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     attempt::Sender,
+    brake::{Brake, Parts, Switch},
     holder::{Holder, Holding},
     in_flight::InFlight,
     intake::Intake,
-    lane::{LaneKind, Lanes, Slots},
+    lane::{Lanes, Slots},
     line::Line,
     look_up::LookUp,
     metrics::Metrics,
@@ -38,11 +40,12 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     pub(crate) fn new(
-        Running { ledger, broker, publisher, traces, essential, .. }: &Running,
+        Running { ledger, database, broker, publisher, traces, essential, .. }: &Running,
         settings: &Settings,
         egress: Egress,
         keys: SecretKeys,
         slots: Slots,
+        (switch, canary): (Switch, Option<WebhookUrl>),
         metrics: &Metrics,
     ) -> Self {
         let Settings { dispatcher, retry, retention, .. } = settings;
@@ -51,6 +54,7 @@ impl Pipeline {
         let tasks = TaskTracker::new();
         let shared = Arc::new(Shared {
             ledger: ledger.clone(),
+            database: database.clone(),
             names: broker.names().clone(),
             schedule: retry.schedule.clone(),
             in_flight: InFlight::new(metrics.in_flight.clone()),
@@ -60,19 +64,23 @@ impl Pipeline {
             abandon: CancellationToken::new(),
             essential: essential.clone(),
         });
-        for (lane, slots) in [
-            (LaneKind::Main, dispatcher.max_in_flight),
-            (LaneKind::Bulk, dispatcher.max_in_flight),
-            (LaneKind::Slow, dispatcher.slow_in_flight),
-        ] {
-            metrics.slots.of(lane).set(slots.into());
-        }
+        metrics.show_slots(dispatcher.max_in_flight, dispatcher.slow_in_flight);
         let lanes = Arc::new(Lanes::new(slots));
         let rush = HighLoad::above(dispatcher.rush, Instant::now());
         let settler = Arc::new(Settler { publisher: publisher.clone(), rush, shared: Arc::clone(&shared) });
         let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
         let holder = Holder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
+        let brake = Brake::new(Parts {
+            ledger: ledger.clone(),
+            egress: egress.clone(),
+            canary,
+            destinations: settings.egress.destinations(),
+            database: database.clone(),
+            switch,
+            shown: metrics.brakes.clone(),
+        });
         let line = Line {
+            brake,
             look_up: LookUp { shared: Arc::clone(&shared) },
             lanes: Arc::clone(&lanes),
             suspects: Suspects::new(Arc::clone(&shared), tasks.clone()),

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{DeliveryState, Job, Traceparent, Verdict};
 use ledger::{Attempted, Record, Recorded};
-use time::OffsetDateTime;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -100,7 +99,7 @@ impl Recorder {
     /// handed out before, this job publishes it as well: the other dispatcher may have lost its connection, and then
     /// publishes nothing.
     fn end_of(&self, Recorded { id, attempt, record }: Recorded, batch: &[Attempted]) -> (Job, End) {
-        let (job, now) = (Job { delivery: id, attempt }, OffsetDateTime::now_utc());
+        let (job, now) = (Job { delivery: id, attempt }, self.shared.database.now());
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
                 let may_share = attempted(job, batch).is_some_and(|one| one.answer.elapsed < SLOW);

@@ -87,14 +87,18 @@ impl Room {
     }
 
     /// The same without waiting.
-    pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Option<Part> {
+    ///
+    /// # Errors
+    /// What is not left.
+    pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Result<Part, Lack> {
         if self.whole == 0 {
-            return None;
+            return Err(Lack::Whole);
         }
-        Some(Part {
-            _webhook: self.of_webhooks.try_acquire(owner.webhook, amount)?,
-            _tenant: self.of_tenants.try_acquire(owner.tenant, amount)?,
-            _whole: Arc::clone(&self.all).try_acquire_many_owned(amount.min(self.whole)).ok()?,
+        let whole = || Arc::clone(&self.all).try_acquire_many_owned(amount.min(self.whole)).ok();
+        Ok(Part {
+            _webhook: self.of_webhooks.try_acquire(owner.webhook, amount).ok_or(Lack::Webhook)?,
+            _tenant: self.of_tenants.try_acquire(owner.tenant, amount).ok_or(Lack::Tenant)?,
+            _whole: whole().ok_or(Lack::Whole)?,
         })
     }
 }

@@ -35,7 +35,11 @@ pub(crate) struct Settler {
 impl Settler {
     /// Acts on the end of one job. Returns the receipt of a duplicate that takes its place, and is to be judged.
     pub(crate) async fn end_one(&self, job: Job, end: End) -> Option<Receipt> {
-        if !matches!(end, End::NotNeeded | End::Later(_)) {
+        if matches!(end, End::GiveBack) {
+            drop(self.shared.in_flight.finish(job));
+            return None;
+        }
+        if !matches!(end, End::NotNeeded | End::Later(_) | End::Uncharged(_)) {
             self.end_all(vec![(job, end)]).await;
             return None;
         }
@@ -62,11 +66,17 @@ impl Settler {
 
     /// The message that a job leaves, if any.
     async fn follow_up(&self, job: Job, end: &End) -> Result<Option<FollowUp>, Abandoned> {
+        let Shared { database, keep, .. } = &*self.shared;
         Ok(match end {
             End::Done | End::NotNeeded => None,
             End::Retry(retry) => Some(FollowUp::Retry(job.next(), *retry)),
             End::Later(due) => Some(FollowUp::Republish(job, *due, self.shared.in_flight.handed_out_before(job))),
-            End::Unknown if is_past(job.delivery, OffsetDateTime::now_utc(), self.shared.keep) => {
+            End::Uncharged(due) => {
+                let handed_out = self.shared.in_flight.handed_out_before(job).saturating_add(1);
+                Some(FollowUp::Republish(job, *due, handed_out))
+            }
+            // Retention goes by the earlier clock.
+            End::Unknown if is_past(job.delivery, database.now().min(OffsetDateTime::now_utc()), *keep) => {
                 self.shared.metrics.not_attempted(NotAttempted::Expired);
                 None
             }
@@ -76,7 +86,7 @@ impl Settler {
             }
             End::Unknown => Some(self.dead_letter(job, &DeadReason::UnknownDelivery).await?),
             End::Dead(dead) => Some(self.dead_letter(job, dead).await?),
-            End::Hold(_) | End::JudgeAgain | End::Abandoned => return Err(Abandoned),
+            End::Hold(_) | End::JudgeAgain | End::GiveBack | End::Abandoned => return Err(Abandoned),
         })
     }
 
@@ -135,8 +145,8 @@ impl Settler {
     /// The message of those follow-ups whose source's connection is not lost, if there are any. A lost one stays lost, so
     /// its source cannot be acknowledged by mistake, and is redelivered.
     fn message_of(&self, Publication { sources, content }: &Publication<Acker, Content>) -> Option<Outgoing> {
-        let Shared { names, schedule, .. } = &*self.shared;
-        content.message(|place| sources[place].is_usable(), names, schedule, OffsetDateTime::now_utc())
+        let Shared { names, schedule, database, .. } = &*self.shared;
+        content.message(|place| sources[place].is_usable(), names, schedule, database.now())
     }
 }
 

@@ -6,7 +6,7 @@ use broker::Names;
 use domain::RetrySchedule;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError};
-use service_kit::{EssentialTasks, until_done};
+use service_kit::{DatabaseWatch, EssentialTasks, until_done};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +14,8 @@ use crate::{abandoned::Abandoned, in_flight::InFlight, metrics::Metrics};
 
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
+    /// Due times and recorded times are the database's.
+    pub(crate) database: DatabaseWatch,
     pub(crate) names: Names,
     pub(crate) schedule: RetrySchedule,
     pub(crate) in_flight: InFlight,

@@ -4,6 +4,7 @@
 
 use domain::{Answer, Destinations, EventType, OutcomeClass, TenantId, WebhookUrl};
 use ledger::Attempted;
+use time::OffsetDateTime;
 use traces::{Kind, Span, Traces, Value};
 
 /// Exports attempts' spans.
@@ -17,6 +18,8 @@ pub(crate) struct Of {
     pub(crate) event_type: EventType,
     pub(crate) tenant: TenantId,
     pub(crate) attempt: u16,
+    /// When the attempt began, by this machine's clock, as in all spans. The ledger has the database's time.
+    pub(crate) began: OffsetDateTime,
 }
 
 impl Spans {
@@ -24,7 +27,7 @@ impl Spans {
     /// delivery are in one trace, or none is.
     pub(crate) fn export(&self, of: &Of, attempted: &Attempted) {
         let Attempted { id, webhook, url, answer, traceparent, .. } = attempted;
-        let Some(mut span) = self.traces.follow(Kind::Client, traceparent.as_ref(), answer.started_at) else { return };
+        let Some(mut span) = self.traces.follow(Kind::Client, traceparent.as_ref(), of.began) else { return };
         span.name("POST");
         span.set("http.request.method", "POST");
         self.set_server(&mut span, url);
@@ -44,7 +47,7 @@ impl Spans {
         if let Some(error) = error_of(answer) {
             span.fail(error);
         }
-        span.end(answer.finished_at());
+        span.end(of.began + answer.elapsed);
     }
 
     /// A URL that the settings refuse leads to no server.

@@ -17,7 +17,7 @@ pub struct Answer {
     pub head: Vec<u8>,
     /// The failure message for the webhook's administrator, at most 300 characters. None on success.
     pub error: Option<String>,
-    /// When the attempt began, UTC.
+    /// When the attempt began, UTC: in the ledger by the database's clock.
     pub started_at: OffsetDateTime,
     /// How long the attempt took, the reading of the body included.
     pub elapsed: Duration,

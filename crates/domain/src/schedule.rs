@@ -4,8 +4,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use time::OffsetDateTime;
 
-/// How much the clocks of two dispatchers may differ before a job counts as early. An early job is delayed again, and
-/// may wait behind others for up to the shortest gap.
+/// The difference of the database's time, as two dispatchers know it, before a job counts as early. An early job is
+/// delayed again, and may wait behind others for up to the shortest gap.
 const EARLY_TOLERANCE: Duration = Duration::from_millis(250);
 /// The longest gap that a queue can have: `x-message-ttl` has 32 bits of milliseconds.
 const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);

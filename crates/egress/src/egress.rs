@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{Answer, OutcomeClass};
-use hyper::{Request, Response, StatusCode, body::Incoming, header::HeaderValue};
+use domain::{Answer, OutcomeClass, WebhookUrl};
+use hyper::{Request, Response, StatusCode, Uri, body::Incoming, header::HeaderValue};
 use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
 use time::OffsetDateTime;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tower_service::Service;
 
 use crate::{
     EgressConfig, EgressError, Post, body,
@@ -19,6 +20,7 @@ use crate::{
     failure::Failure,
     failure_messages,
     limited::limited,
+    own_fault::OwnFault,
     request,
     resolver::Resolver,
     retry_after::RetryAfter,
@@ -43,6 +45,7 @@ struct Inner {
     notice: Option<String>,
     max_idle: usize,
     counts: ConnectionCounts,
+    connector: Connector,
     pooled: Client<Connector, ExchangeBody>,
     /// A client without a pool: every request has a connection of its own.
     fresh: Client<Connector, ExchangeBody>,
@@ -72,8 +75,8 @@ impl Egress {
         let counts = ConnectionCounts::default();
         let connector = Connector::new(tcp, tls, timeout, counts.clone());
         let pooled = client(connector.clone(), idle_timeout, max_idle_per_host);
-        let fresh = client(connector, idle_timeout, 0);
-        Ok(Self(Arc::new(Inner { timeout, user_agent, notice, max_idle, counts, pooled, fresh })))
+        let fresh = client(connector.clone(), idle_timeout, 0);
+        Ok(Self(Arc::new(Inner { timeout, user_agent, notice, max_idle, counts, connector, pooled, fresh })))
     }
 
     /// A notice for the operator about how names are resolved, for the log.
@@ -85,6 +88,11 @@ impl Egress {
     /// Sends one POST. It never fails: every outcome is an [`Answer`], at most the configured timeout later. Dropping
     /// the future closes its connection.
     pub async fn post(&self, request: Post) -> Answer {
+        self.post_judged(request).await.0
+    }
+
+    /// Sends one POST, as [`Egress::post`] does. Says as well if its failure may be one of this machine or its network.
+    pub async fn post_judged(&self, request: Post) -> (Answer, Option<OwnFault>) {
         let started_at = OffsetDateTime::now_utc();
         let start = Instant::now();
         let deadline = start + self.0.timeout;
@@ -100,20 +108,36 @@ impl Egress {
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(Failure::Timeout),
         };
-        let (class, status, error) = match outcome {
+        let (class, status, error, own_fault) = match outcome {
             Ok((status, retry_after)) => {
                 let class = OutcomeClass::of_status(status.as_u16());
                 let message = (!class.is_success()).then(|| failure_messages::status(status, retry_after));
-                (class, Some(status.as_u16()), message)
+                (class, Some(status.as_u16()), message, None)
             }
             Err(failure) => {
                 let (class, message) = failure.verdict(self.0.timeout);
-                (class, None, Some(message))
+                (class, None, Some(message), OwnFault::of(&failure))
             }
         };
         // Each text is limited where it is made. This catches any that is not.
         let error = error.map(limited);
-        Answer { class, status, head, error, started_at, elapsed: start.elapsed() }
+        (Answer { class, status, head, error, started_at, elapsed: start.elapsed() }, own_fault)
+    }
+
+    /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS handshake. Sends
+    /// no request.
+    pub async fn reaches(&self, url: &WebhookUrl) -> bool {
+        let Ok(uri) = Uri::try_from(url.without_fragment()) else { return false };
+        self.0.connector.clone().call(uri).await.is_ok()
+    }
+
+    /// Returns whether a GET of a URL is answered within the configured timeout, by any status. Its connection is not kept.
+    pub async fn answers(&self, url: &WebhookUrl) -> bool {
+        let Ok(request) = request::get(url, &self.0.user_agent) else { return false };
+        let (request, exchange) = Exchange::of(request, &self.0.counts);
+        let answered = timeout(self.0.timeout, self.0.fresh.request(request)).await;
+        exchange.end();
+        matches!(answered, Ok(Ok(_)))
     }
 }
 

@@ -89,7 +89,7 @@ impl Intake {
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let now = OffsetDateTime::now_utc();
-        let accepted = AcceptedPeriod::at(self.database.now().unwrap_or(now), self.keep);
+        let accepted = AcceptedPeriod::at(self.database.now(), self.keep);
         let (mut usable, mut unusable, mut panicked) = (Vec::new(), Vec::new(), Vec::new());
         for Received { body, routing_key, redelivered, traceparent, acker, .. } in batch {
             let span = self.spans.begin(traceparent.as_ref(), &routing_key, now);

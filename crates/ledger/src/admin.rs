@@ -1,5 +1,6 @@
 //! What administrators ask for.
 
+pub(crate) mod brakes;
 pub(crate) mod cancellations;
 pub(crate) mod deliveries;
 pub(crate) mod erasure;

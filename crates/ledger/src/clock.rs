@@ -35,9 +35,17 @@ struct Row {
 /// Each transaction on a standby is read-only too.
 const READ: &str = "SELECT clock_timestamp() AS now, current_setting('transaction_read_only')::boolean AS is_read_only";
 
+/// Functions of the server.
+pub(crate) mod sql {
+    diesel::define_sql_function! {
+        /// When the transaction began, by the database's clock.
+        fn now() -> Timestamptz;
+    }
+}
+
 /// When the transaction began, by the database's clock.
 pub(crate) async fn now(conn: &mut AsyncPgConnection) -> QueryResult<OffsetDateTime> {
-    diesel::select(diesel::dsl::sql::<Timestamptz>("now()")).get_result(conn).await
+    diesel::select(sql::now()).get_result(conn).await
 }
 
 impl Ledger {

@@ -21,6 +21,7 @@ mod upkeep;
 
 pub use address::LedgerConfig;
 pub use admin::{
+    brakes::{Brake, Well},
     cancellations::Cancellation,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
     erasure::{Erased, Erasure, erased_tables},
@@ -54,7 +55,7 @@ pub use upkeep::{
     condition::{
         ConnectionsSeen, DaysSeen, GenerationSeen, ServerCondition,
         top::{Top, WebhookAttempts, WebhookFailures, WebhookHeld},
-        work::{OverdueSeen, RetriesSeen, WorkSeen},
+        work::{AttemptsSeen, OverdueSeen, RetriesSeen, WorkSeen},
     },
     failing::FailingThresholds,
     find_waiting::{LostBefore, Waiting, WaitingChunk},

@@ -1,4 +1,4 @@
-//! The database's clock, read every few seconds.
+//! The database's clock, read every second.
 
 use std::{
     sync::atomic::AtomicU64,
@@ -17,12 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Register;
 
-/// How often the clock is read.
-const EVERY: Duration = Duration::from_secs(5);
+/// The interval of readings. After a failover, the clock may be another one.
+const EVERY: Duration = Duration::from_secs(1);
 /// The clocks of two well-kept machines differ by less.
 const TOLERANCE: Duration = Duration::from_secs(5);
-/// A reading that took longer tells the time too badly. It counts only if there is none yet.
-const PROMPT: Duration = Duration::from_secs(1);
 
 /// The database's time, known without a query each time. Clones share the readings.
 #[derive(Clone, Debug)]
@@ -31,8 +29,8 @@ pub struct DatabaseWatch {
 }
 
 impl DatabaseWatch {
-    /// Reads the clock at once and then every five seconds, in the background, until `stop`. Shows in `registry` how
-    /// far the local clock is off. Warns once when that is more than five seconds.
+    /// Reads the clock immediately and then every second, in the background, until `stop`. Shows in `registry` how far
+    /// the local clock is off. Warns once when that is more than five seconds.
     #[must_use]
     pub fn start(
         ledger: &Ledger,
@@ -56,14 +54,33 @@ impl DatabaseWatch {
         Self { last }
     }
 
-    /// The database's time now: the last reading, carried forward by the monotonic clock. A step of this machine's time
-    /// does not change it, nor does a database that is away. `None` before the first reading.
+    /// The database's time now: a reading, carried forward by the monotonic clock. A step of this machine's time does
+    /// not change it, nor does an unavailable database. Before the first reading ([`DatabaseWatch::known`]), this
+    /// machine's time.
     #[must_use]
-    pub fn now(&self) -> Option<OffsetDateTime> {
-        self.last.borrow().map(|reading| carried(&reading, Instant::now()))
+    pub fn now(&self) -> OffsetDateTime {
+        match &*self.last.borrow() {
+            Some(reading) => carried(reading, Instant::now()),
+            None => OffsetDateTime::now_utc(),
+        }
     }
 
-    /// Waits until [`DatabaseWatch::now`] has a time.
+    /// This machine's time less the database's, now. `None` before the first reading.
+    #[must_use]
+    pub fn offset(&self) -> Option<time::Duration> {
+        let last = self.last.borrow();
+        last.as_ref().map(|reading| OffsetDateTime::now_utc() - carried(reading, Instant::now()))
+    }
+
+    /// Waits for the next reading.
+    pub async fn changed(&mut self) {
+        if self.last.changed().await.is_err() {
+            // The readings end only with the process.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits for the first reading.
     pub async fn known(&self) {
         // The readings end only with the process.
         let _ = self.last.clone().wait_for(Option::is_some).await;
@@ -87,15 +104,16 @@ impl Clock {
             let read = self.ledger.clock().await;
             tell(&mut told, &read);
             match read {
-                Ok(reading) if reading.round_trip <= PROMPT || self.sender.borrow().is_none() => self.take(reading),
-                Ok(_) => {}
+                Ok(reading) => self.take(reading),
                 Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no reading of its clock"),
             }
         }
     }
 
     fn take(&mut self, reading: ClockReading) {
-        let offset = reading.local - reading.database;
+        let before = *self.sender.borrow();
+        let best = before.filter(|before| !improves(&reading, before)).unwrap_or(reading);
+        let offset = reading.local - carried(&best, reading.at);
         self.offset.set(offset.as_seconds_f64());
         let is_off = offset.unsigned_abs() > TOLERANCE;
         if is_off != self.is_off {
@@ -106,7 +124,7 @@ impl Clock {
                 false => tracing::info!(seconds, "this machine's clock is the database's again"),
             }
         }
-        self.sender.send_replace(Some(reading));
+        self.sender.send_replace(Some(best));
     }
 }
 
@@ -146,22 +164,51 @@ fn carried(reading: &ClockReading, now: Instant) -> OffsetDateTime {
     reading.database + now.saturating_duration_since(reading.at)
 }
 
+/// Returns true if a reading is more exact than the one before, or contradicts it: a clock was set, or drifts.
+fn improves(reading: &ClockReading, before: &ClockReading) -> bool {
+    let difference = reading.database - carried(before, reading.at);
+    reading.round_trip <= before.round_trip || difference.unsigned_abs() > reading.round_trip / 2
+}
+
 #[cfg(test)]
 mod tests {
     use time::macros::datetime;
 
     use super::*;
 
-    #[test]
-    fn a_reading_is_carried_forward_by_the_monotonic_clock_alone() {
-        let at = Instant::now();
-        let reading = ClockReading {
+    /// Two milliseconds' round trip at noon.
+    fn at_noon(at: Instant) -> ClockReading {
+        ClockReading {
             database: datetime!(2026-03-01 12:00 UTC),
             local: datetime!(1999-01-01 00:00 UTC),
             at,
             round_trip: Duration::from_millis(2),
-        };
+        }
+    }
+
+    #[test]
+    fn a_reading_is_carried_forward_by_the_monotonic_clock_alone() {
+        let at = Instant::now();
+        let reading = at_noon(at);
         assert_eq!(carried(&reading, at + Duration::from_secs(7)), datetime!(2026-03-01 12:00:07 UTC));
         assert_eq!(carried(&reading, at), reading.database);
+    }
+
+    #[test]
+    fn a_slow_reading_counts_only_if_it_contradicts_the_time_that_is_carried() {
+        let at = Instant::now();
+        let before = at_noon(at);
+        let after = |seconds: i64, round_trip: u64| ClockReading {
+            database: before.database + time::Duration::seconds(seconds),
+            at: at + Duration::from_secs(10),
+            round_trip: Duration::from_millis(round_trip),
+            ..before
+        };
+        assert!(!improves(&after(11, 2_000), &before), "it may have been ten seconds");
+        assert!(!improves(&after(9, 2_000), &before));
+        assert!(improves(&after(11, 1_999), &before));
+        assert!(improves(&after(9, 1_999), &before));
+        assert!(improves(&after(610, 2_000), &before), "a standby with another clock was promoted");
+        assert!(improves(&after(10, 2), &before), "it is as exact, and younger");
     }
 }

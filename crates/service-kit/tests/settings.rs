@@ -62,6 +62,7 @@ fn two_urls_are_enough() {
     assert!(settings.broker.unknown_keys);
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(10));
     assert!(settings.broker.tls_files().unwrap().is_empty());
+    assert_eq!(settings.broker.management_url, None);
     assert_eq!(settings.api.listen, "127.0.0.1:8080".parse().unwrap());
     assert_eq!(settings.api.recover_per_second, 200);
     assert_eq!((settings.api.sessions, &settings.api.introspection_url), (SessionBackEnd::Database, &None));
@@ -78,6 +79,7 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.allowed_ports, domain::Ports::default());
     assert_eq!(settings.egress.denied_host_suffixes, domain::HostSuffixes::default());
     assert_eq!(settings.egress.name_servers, []);
+    assert_eq!(settings.egress.canary().unwrap(), None);
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(4));
     assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (1024, 1024));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
@@ -122,6 +124,7 @@ fn every_other_setting_can_come_from_the_environment() {
         ("WEBHOOKS__BROKER__EVENTS_EXCHANGE", "other.events"),
         ("WEBHOOKS__BROKER__UNKNOWN_KEYS", "false"),
         ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s"),
+        ("WEBHOOKS__BROKER__MANAGEMENT_URL", "https://mq.internal:15671/rabbit"),
         ("WEBHOOKS__API__LISTEN", "[::1]:0"),
         ("WEBHOOKS__API__SESSIONS", "introspection"),
         ("WEBHOOKS__API__INTROSPECTION_URL", "http://app.internal:8000/session?for=webhooks"),
@@ -153,6 +156,7 @@ fn every_other_setting_can_come_from_the_environment() {
     assert_eq!(settings.broker.events_exchange, "other.events");
     assert!(!settings.broker.unknown_keys);
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(1));
+    assert_eq!(settings.broker.management_url.as_ref().unwrap().as_str(), "https://mq.internal:15671/rabbit");
     assert_eq!(settings.api.listen, "[::1]:0".parse().unwrap());
     assert_eq!(settings.api.sessions, SessionBackEnd::Introspection);
     assert_eq!(settings.introspection_url().unwrap().as_str(), "http://app.internal:8000/session?for=webhooks");
@@ -181,6 +185,7 @@ fn every_setting_of_egress_can_come_from_the_environment() {
         ("WEBHOOKS__EGRESS__ALLOWED_PORTS", "443, 10000-20000"),
         ("WEBHOOKS__EGRESS__DENIED_HOST_SUFFIXES", "internal.example, .Corp.example"),
         ("WEBHOOKS__EGRESS__NAME_SERVERS", "127.0.0.1:53, [::1]:5353"),
+        ("WEBHOOKS__EGRESS__CANARY_URL", "https://127.0.0.1/"),
         ("WEBHOOKS__EGRESS__IDLE_TIMEOUT", "1m 30s"),
         ("WEBHOOKS__EGRESS__MAX_IDLE_PER_HOST", "0"),
         ("WEBHOOKS__EGRESS__MAX_IDLE", "7"),
@@ -193,6 +198,7 @@ fn every_setting_of_egress_can_come_from_the_environment() {
     assert_eq!(settings.egress.allowed_ports, "443,10000-20000".parse().unwrap());
     assert_eq!(settings.egress.denied_host_suffixes, "internal.example,corp.example".parse().unwrap());
     assert_eq!(settings.egress.name_servers, ["127.0.0.1:53", "[::1]:5353"].map(|server| server.parse().unwrap()));
+    assert_eq!(settings.egress.canary().unwrap().unwrap().as_str(), "https://127.0.0.1/");
     let destinations = settings.egress.destinations();
     assert!(destinations.check_port(8443).is_err() && destinations.check_host("a.corp.example").is_err());
     assert!(destinations.check_address("127.0.0.1".parse().unwrap()).is_ok());

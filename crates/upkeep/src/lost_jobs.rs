@@ -15,7 +15,7 @@ pub(crate) struct Look {
     /// Messages that no dispatcher has taken.
     pub(crate) ready: u32,
     pub(crate) at: Instant,
-    /// The time just before the look, by the clock that tells when deliveries are due.
+    /// The time just before the look, by the database's clock, which decides when deliveries are due.
     pub(crate) time: OffsetDateTime,
 }
 

@@ -105,7 +105,11 @@ impl Reconciler<'_> {
         }
         self.broker.sentinel_declare(&queue).await?;
         let began = leader.rebuild_begin().await?;
-        Ok(Some((began.rebuild_began_at.unwrap_or_else(OffsetDateTime::now_utc), began.rebuild_reached)))
+        let since = match began.rebuild_began_at {
+            Some(since) => since,
+            None => leader.now().await?,
+        };
+        Ok(Some((since, began.rebuild_reached)))
     }
 
     /// Publishes jobs. Tries refused ones again, without the others, until the queue takes them. To begin the chunk
@@ -140,7 +144,7 @@ impl Reconciler<'_> {
     ) -> Result<Vec<Waiting>, Trouble> {
         let (names, mut refused) = (self.broker.names(), Vec::new());
         for some in waiting.chunks(MESSAGES) {
-            let now = OffsetDateTime::now_utc();
+            let now = leader.now().await?;
             let later = |Waiting { job, due, .. }: &Waiting| match order {
                 Order::ByTime => names.job_in_order(*job, *due, now, self.schedule),
                 Order::Any => names.job_at(*job, *due, now, self.schedule),

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use broker::{Broker, BrokerError, Presence, Unconfirmed};
 use domain::RetrySchedule;
 use ledger::{Generation, Leader, LedgerError};
-use time::OffsetDateTime;
 
 use crate::{
     lost_jobs::{Look, LostJobs},
@@ -111,13 +110,13 @@ impl<'a> Reconciler<'a> {
     }
 
     async fn find_lost(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
-        let look = self.look().await?;
+        let look = self.look(leader).await?;
         if let Some(lost) = self.lost_jobs.lost_before(look, self.grace) {
             for walk in [&mut self.lately, &mut self.older] {
                 walk.judge(lost);
             }
         }
-        let jobs = self.walk(leader).await?;
+        let jobs = self.walk(leader, look.time).await?;
         let earliest = self.lately.earliest_due().into_iter().chain(self.older.earliest_due()).min();
         let overdue = earliest.map(|due| Duration::try_from(look.time - due).unwrap_or_default()).unwrap_or_default();
         self.metrics.oldest_overdue(overdue);
@@ -130,10 +129,10 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Looks at the queues of all lanes.
-    async fn look(&mut self) -> Result<Look, Trouble> {
+    async fn look(&mut self, leader: &mut Leader) -> Result<Look, Trouble> {
         let names = self.broker.names();
         // If all are empty, every job published before the first look is taken by the time of the last.
-        let (time, mut ready) = (OffsetDateTime::now_utc(), 0_u32);
+        let (time, mut ready) = (leader.now().await?, 0_u32);
         for queue in [names.slow(), names.main(), names.bulk()] {
             ready = ready.saturating_add(self.broker.depth_proven(&queue).await?.unwrap_or(0));
         }

@@ -28,19 +28,21 @@ enum Scope {
     Older,
 }
 
-/// A pass: what it may still do, the id where one walk ends and the other begins, and a publishing connection of its
-/// own, so that the hot path never waits. The connection is made for the first lost job and closed with the pass.
+/// A pass: what it may still do, the database's time when it began, the id where one walk ends and the other begins, and
+/// a publishing connection of its own, so that the hot path never waits. The connection is made for the first lost job and closed with the pass.
 struct Pass {
     pace: Pace,
+    now: OffsetDateTime,
     border: Uuid,
     publisher: Option<(Publisher, DropGuard)>,
 }
 
 impl Reconciler<'_> {
-    /// Continues both walks, first the one through young deliveries. Returns how many lost jobs it found.
-    pub(crate) async fn walk(&mut self, leader: &mut Leader) -> Result<usize, Trouble> {
-        let border = DeliveryId::bound_at(OffsetDateTime::now_utc() - LATELY);
-        let mut pass = Pass { pace: Pace::new(self.interval, Instant::now()), border, publisher: None };
+    /// Continues both walks, first the one through young deliveries. `now`: the database's time. Returns how many lost
+    /// jobs it found.
+    pub(crate) async fn walk(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<usize, Trouble> {
+        let border = DeliveryId::bound_at(now - LATELY);
+        let mut pass = Pass { pace: Pace::new(self.interval, Instant::now()), now, border, publisher: None };
         let lately = self.walk_on(leader, Scope::Lately, &mut pass).await?;
         let older = self.walk_on(leader, Scope::Older, &mut pass).await?;
         Ok(lately + older)
@@ -57,7 +59,7 @@ impl Reconciler<'_> {
         loop {
             let (walk, began) = (self.walk_of(scope), Instant::now());
             let (cursor, lost) = (walk.cursor_or(first), walk.lost());
-            let chunk = leader.overdue_find(cursor, ROWS, OffsetDateTime::now_utc() - self.grace, lost).await?;
+            let chunk = leader.overdue_find(cursor, ROWS, pass.now - self.grace, lost).await?;
             let took = began.elapsed();
             pass.pace.spend(ROWS);
             self.requeue(leader, &chunk.found, pass).await?;
@@ -95,7 +97,7 @@ impl Reconciler<'_> {
             let left = published.as_ref().map_or_else(|error| error.places.as_slice(), |()| &[]);
             let own = own.into_iter().enumerate().filter(|(place, _)| left.binary_search(place).is_err());
             let there: Vec<Job> = own.flat_map(|(_, own)| own).map(|waiting| waiting.job).collect();
-            leader.requeued_remember(&there, OffsetDateTime::now_utc()).await?;
+            leader.requeued_remember(&there).await?;
             self.metrics.enqueued("overdue", there.len());
             published?;
         }

@@ -13,6 +13,9 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(60 * 60);
 /// The pause after something could not be done.
 const AGAIN: Duration = Duration::from_secs(60);
+/// Retention stops while the database's clock and this machine's differ by more: one of them is wrong, and deleted history
+/// does not come back.
+const APART: time::Duration = time::Duration::MINUTE;
 
 /// What remains of an hour's work. It is done in steps, none of which takes long.
 pub(crate) struct Retention<'a> {
@@ -24,8 +27,9 @@ pub(crate) struct Retention<'a> {
     rest: Vec<Work>,
     /// Days in which nothing waits, which could not be dropped as somebody read them.
     undropped: Vec<Finished>,
-    /// What is older is too old, by the database's clock at the beginning of the hour's work.
+    /// The end of the history that is deleted: the time at the beginning of the hour's work, less `keep`.
     before: OffsetDateTime,
+    is_stopped: bool,
 }
 
 /// A piece of the work: on a day, on a partition, or on the tables beside the log of deliveries.
@@ -40,16 +44,17 @@ enum Work {
 impl<'a> Retention<'a> {
     pub(crate) fn new(ledger: &'a Ledger, (interval, keep): (Duration, Duration), metrics: &'a Metrics) -> Self {
         let (rest, undropped, before) = (Vec::new(), Vec::new(), OffsetDateTime::UNIX_EPOCH);
-        Self { ledger, interval, keep, metrics, next: Instant::now(), rest, undropped, before }
+        Self { ledger, interval, keep, metrics, next: Instant::now(), rest, undropped, before, is_stopped: false }
     }
 
-    /// Does a bounded piece of work, if there is any.
+    /// Does a bounded piece of work, if there is any, unless the clocks are too far apart.
     ///
     /// # Errors
     /// When the database is away, or the hour's work cannot begin. Other failures are logged and tried again.
     pub(crate) async fn step(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
+        let Some(now) = self.now(leader).await? else { return Ok(()) };
         if self.rest.is_empty() && Instant::now() >= self.next {
-            self.next = Instant::now() + if self.begin(leader).await? { EVERY } else { AGAIN };
+            self.next = Instant::now() + if self.begin(leader, now).await? { EVERY } else { AGAIN };
         }
         let mut pace = Pace::new(self.interval, Instant::now());
         while pace.goes_on(0, Instant::now())
@@ -67,6 +72,24 @@ impl<'a> Retention<'a> {
             pause(began.elapsed()).await;
         }
         Ok(())
+    }
+
+    /// The time that retention goes by. `None` while it stops: logged once.
+    async fn now(&mut self, leader: &mut Leader) -> Result<Option<OffsetDateTime>, LedgerError> {
+        let (database, local) = (leader.now().await?, OffsetDateTime::now_utc());
+        let now = earlier(database, local);
+        if self.is_stopped != now.is_none() {
+            self.is_stopped = now.is_none();
+            let seconds = (local - database).as_seconds_f64();
+            match self.is_stopped {
+                true => tracing::warn!(
+                    seconds,
+                    "this machine's clock and the database's differ by more than a minute: retention stops until they agree"
+                ),
+                false => tracing::info!(seconds, "the clocks agree again: retention continues"),
+            }
+        }
+        Ok(now)
     }
 
     /// Returns how many rows it may have looked at, as each kind of work does.
@@ -118,8 +141,7 @@ impl<'a> Retention<'a> {
 
     /// Makes partitions, notes what to search, drop and clean, and deletes expired sessions. Returns whether making
     /// partitions and looking for odd days succeeded.
-    async fn begin(&mut self, leader: &mut Leader) -> Result<bool, LedgerError> {
-        let now = leader.now().await?;
+    async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<bool, LedgerError> {
         self.before = now - self.keep;
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
         self.metrics.partitions_ahead(leader.partitions_ahead(now.date()).await?);
@@ -145,6 +167,11 @@ impl<'a> Retention<'a> {
     }
 }
 
+/// The earlier of two clocks, unless they are too far apart.
+fn earlier(database: OffsetDateTime, local: OffsetDateTime) -> Option<OffsetDateTime> {
+    ((local - database).abs() <= APART).then(|| database.min(local))
+}
+
 /// Passes on that the database is away. Logs any other error, such as a lock that somebody else holds.
 pub(crate) fn tolerate<T>(what: &str, result: Result<T, LedgerError>) -> Result<Option<T>, LedgerError> {
     match result {
@@ -153,6 +180,29 @@ pub(crate) fn tolerate<T>(what: &str, result: Result<T, LedgerError>) -> Result<
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "{what} failed; trying again later");
             Ok(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::{Duration, macros::datetime};
+
+    use super::*;
+
+    #[test]
+    fn retention_goes_by_the_earlier_clock_and_stops_at_a_minute_of_difference_either_way() {
+        let local = datetime!(2026-03-31 12:00 UTC);
+        for (ahead, expected) in [
+            (Duration::ZERO, Some(local)),
+            (Duration::seconds(60), Some(local)),
+            (Duration::seconds(-60), Some(local - Duration::MINUTE)),
+            (Duration::milliseconds(60_001), None),
+            (Duration::milliseconds(-60_001), None),
+            (Duration::days(30), None),
+            (Duration::days(-30), None),
+        ] {
+            assert_eq!(earlier(local + ahead, local), expected, "the database is {ahead} ahead");
         }
     }
 }

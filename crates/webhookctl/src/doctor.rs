@@ -21,17 +21,11 @@ pub(crate) struct Arguments {
     /// `id`, `level`, `text` and `remedy`. Ids stay the same.
     #[arg(long)]
     json: bool,
-    /// A command that runs `rabbitmqctl` on a node of the broker. It adds what AMQP does not show: nodes, alarms,
-    /// members, leaders and policies of queues, bindings. Its words are separated by blanks; no shell reads them.
-    ///
-    /// Such as "sudo rabbitmqctl", or "kubectl exec POD -- rabbitmqctl".
-    #[arg(long, value_name = "COMMAND")]
-    rabbitmqctl: Option<String>,
 }
 
 /// Returns whether nothing is wrong.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<bool> {
-    let observed = look::at_everything(arguments.rabbitmqctl.as_deref()).await;
+    let observed = look::at_everything().await;
     let findings = checks::all(&observed);
     match arguments.json {
         true => output::line(format_args!("{:#}", screen::document(&findings)))?,

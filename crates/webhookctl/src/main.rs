@@ -4,6 +4,7 @@
 mod arguments;
 mod away;
 mod body;
+mod brake;
 mod confirm;
 mod connect;
 mod dead;
@@ -60,6 +61,7 @@ enum Command {
     /// A tenant that leaves: first `stop`, then `erase`.
     #[command(subcommand)]
     Tenant(tenant::Command),
+    Brake(brake::Arguments),
     Doctor(doctor::Arguments),
     Health(health::Arguments),
     Listen(listen::Arguments),
@@ -186,6 +188,7 @@ async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
             let ledger = connect::ledger(settings)?;
             dead::requeue(&connect::broker(settings)?, &ledger, limit).await
         }
+        Command::Brake(arguments) => brake::run(settings, arguments).await,
         Command::Publish(arguments) => publish::run(settings, arguments).await,
         Command::Recover(arguments) => recover::run(settings, arguments).await,
         Command::Top(arguments) => top::run(settings, arguments).await,

@@ -108,21 +108,40 @@ struct Run {
 }
 
 impl Run {
-    /// Counts the deliveries by webhook, chunk after chunk.
+    /// Counts the deliveries by webhook, chunk after chunk. A chunk that fails, or that takes too long, is counted again.
     async fn count(&self) -> anyhow::Result<BTreeMap<(TenantId, WebhookId), u64>> {
-        let (mut found, mut after) = (BTreeMap::new(), None);
+        let (mut found, mut after, mut tries) = (BTreeMap::new(), None, 0);
         loop {
-            let step = away::database(self.ledger.mass_recovery_count(&self.wanted, after, self.keep).await)?;
-            for (webhook, count) in step.deliveries {
+            ensure!(!self.stop.is_cancelled(), "stopped: nothing was changed");
+            let MassStep { deliveries, next, .. } = match self.chunk(after).await {
+                Ok(step) => step,
+                Err(error) => {
+                    tries += 1;
+                    let is_away = error.is_unavailable() && !matches!(error, LedgerError::Timeout(_));
+                    if is_away || tries == TRIES {
+                        return away::database(Err(error)).context(
+                            "the deliveries are not counted, and nothing was changed: run the command again, or for a \
+                             shorter time (--from, --to)",
+                        );
+                    }
+                    output::error(format_args!("counting is tried again: {error}"));
+                    self.stop.run_until_cancelled(sleep(PATIENCE)).await;
+                    continue;
+                }
+            };
+            for (webhook, count) in deliveries {
                 *found.entry(webhook).or_default() += count;
             }
-            after = step.next;
+            (after, tries) = (next, 0);
             if after.is_none() {
                 return Ok(found);
             }
-            ensure!(!self.stop.is_cancelled(), "stopped: nothing was changed");
             sleep(BREATH).await;
         }
+    }
+
+    async fn chunk(&self, after: Option<DeliveryId>) -> Result<MassStep, LedgerError> {
+        self.ledger.mass_recovery_count(&self.wanted, after, self.keep).await
     }
 
     /// Takes all steps, until there is none or the command is stopped.

@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
     let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
     connect::require_schema(&ledger).await?;
-    let top = away::database(ledger.top(SINCE).await)?;
+    let top = away::database(ledger.top(SINCE, arguments.limit).await)?;
     let queues = Queues::of(&broker).await?;
     let seen = Seen::of(top, queues, arguments.limit);
     if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }
@@ -64,7 +64,9 @@ struct Failing {
 /// Everything that is shown.
 struct Seen {
     now: OffsetDateTime,
-    /// When the events fired whose deliveries were looked at, if not all of the time was.
+    /// The number of the latest deliveries whose attempts were looked at.
+    deliveries: i64,
+    /// When the event of the oldest of these fired, if there are older ones.
     cut_at: Option<OffsetDateTime>,
     places: Vec<WebhookAttempts>,
     slow: Vec<WebhookAttempts>,
@@ -81,12 +83,12 @@ impl Seen {
     }
 
     fn of(top: Top, queues: Queues, limit: usize) -> Self {
-        let Top { now, attempts, failures, held, cut_at } = top;
+        let Top { now, attempts, failures, held, deliveries, cut_at } = top;
         let failing = failing(&attempts, failures, limit);
         let slow = most(attempts.iter().filter(|one| one.slow_attempts > 0).cloned(), limit, |one| one.slow_seconds);
         let places = most(attempts, limit, |one| one.seconds);
         let held = most(held, limit, |one| one.jobs as f64);
-        Self { now, cut_at: cut_at.map(DeliveryId::occurred_at), places, slow, failing, held, queues }
+        Self { now, deliveries, cut_at: cut_at.map(DeliveryId::occurred_at), places, slow, failing, held, queues }
     }
 
     fn json(&self) -> Value {
@@ -102,6 +104,7 @@ impl Seen {
         json!({
             "at": time_text::written(self.now),
             "seconds": SINCE.as_secs(),
+            "deliveries": self.deliveries,
             "events_since": self.cut_at.and_then(time_text::written),
             "places": self.places.iter().map(|one| attempts(one, one.seconds, one.attempts)).collect::<Vec<_>>(),
             "slow": self.slow.iter().map(|one| attempts(one, one.slow_seconds, one.slow_attempts)).collect::<Vec<_>>(),
@@ -113,8 +116,14 @@ impl Seen {
 
     fn screen(&self) -> String {
         let cut_at = self.cut_at.and_then(time_text::written);
-        let cut = cut_at.map(|at| format!(", attempts of events since {at} alone")).unwrap_or_default();
-        let mut lines = vec![format!("the last five minutes{cut}")];
+        let cut = cut_at.map(|at| {
+            let none = if self.places.is_empty() { " none of them has an attempt in these minutes, and" } else { "" };
+            format!(
+                ": the latest {} deliveries, of events since {at};{none} attempts of older ones are not seen",
+                self.deliveries
+            )
+        });
+        let mut lines = vec![format!("the last five minutes{}", cut.unwrap_or_default())];
         let mut part = |title: String, rows: Vec<String>| {
             lines.push(String::new());
             lines.push(title);
@@ -185,4 +194,33 @@ fn failing(attempts: &[WebhookAttempts], failures: Vec<WebhookFailures>, limit: 
     all.sort_by_key(|one| (Reverse(one.failed), one.webhook));
     all.truncate(limit);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_looked_at_is_said() {
+        let now = datetime!(2026-03-01 09:30:00 UTC);
+        let top = |deliveries, cut_at: Option<OffsetDateTime>| {
+            let cut_at = cut_at.map(|at| DeliveryId::from(DeliveryId::bound_at(at)));
+            let top = Top { now, attempts: Vec::new(), failures: Vec::new(), held: Vec::new(), deliveries, cut_at };
+            Seen::of(top, Queues { main: None, bulk: None, slow: None }, 10)
+        };
+        assert!(top(6, None).screen().starts_with("the last five minutes\n"));
+        let cut = top(100_000, Some(datetime!(2026-03-01 09:29:00 UTC)));
+        assert_eq!(
+            cut.screen().lines().next().unwrap(),
+            "the last five minutes: the latest 100000 deliveries, of events since 2026-03-01T09:29:00.000000Z; none of them \
+             has an attempt in these minutes, and attempts of older ones are not seen"
+        );
+        let json = cut.json();
+        assert_eq!(
+            (&json["deliveries"], &json["events_since"]),
+            (&json!(100_000), &json!("2026-03-01T09:29:00.000000Z"))
+        );
+    }
 }

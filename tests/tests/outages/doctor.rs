@@ -33,14 +33,14 @@ struct Report {
 }
 
 /// Asks for both forms at once. What they look at may change in between: then it asks again.
-async fn doctor(variables: &HashMap<String, String>, arguments: &[&str]) -> Report {
-    eventually("both forms say the same", LONG, || ask(variables, arguments)).await
+async fn doctor(variables: &HashMap<String, String>) -> Report {
+    eventually("both forms say the same", LONG, || ask(variables)).await
 }
 
-async fn ask(variables: &HashMap<String, String>, arguments: &[&str]) -> Option<Report> {
+async fn ask(variables: &HashMap<String, String>) -> Option<Report> {
     let run = async |more: &[&str]| {
         let mut command = Command::new(binary("webhookctl"));
-        command.arg("doctor").args(arguments).args(more).env_clear().envs(variables);
+        command.arg("doctor").args(more).env_clear().envs(variables);
         let began = Instant::now();
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("it starts");
         assert!(began.elapsed() < LONGEST, "it took {:?}", began.elapsed());
@@ -84,7 +84,7 @@ impl Report {
 /// Waits until nothing is wrong: an ingest leads and every lane has its consumer.
 async fn until_well(system: &System) -> Report {
     eventually("nothing is wrong", LONG, || async {
-        let report = doctor(&system.variables, &[]).await;
+        let report = doctor(&system.variables).await;
         (report.code == 0).then_some(report)
     })
     .await
@@ -116,6 +116,7 @@ async fn nothing_is_wrong_with_a_service_that_runs() {
             "services",
             "leader",
             "backlog",
+            "attempts",
         ];
         for area in areas {
             assert!(right.iter().any(|id| id.starts_with(area)), "{area} in {right:?}");
@@ -136,35 +137,43 @@ async fn each_thing_that_is_broken_is_named_with_what_mends_it() {
         until_well(&system).await;
 
         broker.delete_queue(&names.unroutable()).await;
-        let (text, remedy) = doctor(variables, &[]).await.only("queues.present");
+        let (text, remedy) = doctor(variables).await.only("queues.present");
         assert!(text.contains(&names.unroutable()) && remedy.contains("webhookctl dead list"), "{text}: {remedy}");
         let mended = Command::new(binary("webhookctl")).args(["dead", "list"]).env_clear().envs(variables).status();
         assert!(mended.await.unwrap().success());
-        assert_eq!(doctor(variables, &[]).await.code, 0);
+        assert_eq!(doctor(variables).await.code, 0);
 
         broker.publish_to(&names.exchange(), &names.dead(), b"no job").await;
-        let (text, remedy) = doctor(variables, &[]).await.only("queues.dead");
+        let (text, remedy) = doctor(variables).await.only("queues.dead");
         assert!(text.contains("1 dead letter") && remedy.contains("webhookctl dead list"), "{text}: {remedy}");
         broker.take(&names.dead()).await.unwrap();
 
         broker.publish_to(&names.exchange(), &names.rejected(), b"no event").await;
-        let report = doctor(variables, &[]).await;
+        let report = doctor(variables).await;
         assert_eq!((report.code, report.of("warning").any(|id| id == "queues.rejected")), (0, true));
         broker.take(&names.rejected()).await.unwrap();
 
+        let failing = "INSERT INTO webhook_stats VALUES \
+                       (gen_random_uuid(), date_bin('1 hour', now(), '2000-01-01Z'), 'connect', 0, 30, 0)";
+        system.sql(failing).await;
+        let report = doctor(variables).await;
+        assert_eq!((report.code, report.of("warning").any(|id| id == "attempts.failing")), (0, true));
+        assert!(report.screen.contains("30 of 30 attempts failed") && report.screen.contains("webhookctl top"));
+        system.sql("DELETE FROM webhook_stats").await;
+
         let other_digits = with(&system, "SECRETS__KEYS", &format!("test:{}", hex::encode([8; 32])));
-        let (text, remedy) = doctor(&other_digits, &[]).await.only("keys.open");
+        let (text, remedy) = doctor(&other_digits).await.only("keys.open");
         assert!(text.contains("other digits") && remedy.contains("webhookctl keys list"), "{text}: {remedy}");
         let other_key = with(&system, "SECRETS__KEYS", &format!("other:{}", hex::encode([7; 32])));
-        assert!(doctor(&other_key, &[]).await.only("keys.open").0.contains("\"test\" is not configured"));
+        assert!(doctor(&other_key).await.only("keys.open").0.contains("\"test\" is not configured"));
 
         system.stop(Service::Dispatcher).await;
-        let (text, remedy) = doctor(variables, &[]).await.only("services.dispatchers");
+        let (text, remedy) = doctor(variables).await.only("services.dispatchers");
         assert!(text.contains("no dispatcher") && remedy.contains("start a dispatcher"), "{text}: {remedy}");
         system.start(Service::Dispatcher).await;
 
         system.stop(Service::Ingest).await;
-        let report = doctor(variables, &[]).await;
+        let report = doctor(variables).await;
         assert_eq!(report.wrong(), ["services.ingest", "leader.present"], "{}", report.screen);
         system.start(Service::Ingest).await;
         until_well(&system).await;
@@ -178,7 +187,7 @@ async fn an_older_schema_and_a_newer_one_are_told_apart() {
         until_well(&system).await;
         let newer = "INSERT INTO __diesel_schema_migrations (version) VALUES ('20990101000001')";
         system.sql(newer).await;
-        let report = doctor(&system.variables, &[]).await;
+        let report = doctor(&system.variables).await;
         assert_eq!(
             (report.code, report.of("warning").any(|id| id == "schema.version")),
             (0, true),
@@ -187,7 +196,7 @@ async fn an_older_schema_and_a_newer_one_are_told_apart() {
         );
         let older = "DELETE FROM __diesel_schema_migrations WHERE version IN ('20990101000001', '20261124000017')";
         system.sql(older).await;
-        let (text, remedy) = doctor(&system.variables, &[]).await.only("schema.version");
+        let (text, remedy) = doctor(&system.variables).await.only("schema.version");
         assert!(text.contains("1 missing migration") && remedy == "webhookctl migrate", "{text}: {remedy}");
 
         // As an operator finds it who has not migrated at all.
@@ -196,7 +205,7 @@ async fn an_older_schema_and_a_newer_one_are_told_apart() {
         system.stop(Service::Dispatcher).await;
         system.sql("DROP SCHEMA public CASCADE").await;
         system.sql("CREATE SCHEMA public").await;
-        let report = doctor(&system.variables, &[]).await;
+        let report = doctor(&system.variables).await;
         assert!(report.wrong().contains(&"schema.version"), "{}", report.screen);
         assert!(!report.screen.contains("does not exist"), "{}", report.screen);
     })
@@ -207,7 +216,7 @@ async fn an_older_schema_and_a_newer_one_are_told_apart() {
 async fn the_doctor_declares_nothing_and_sees_a_queue_that_is_declared_otherwise() {
     System::prepared(Options::default(), async |system| {
         for _ in 0..2 {
-            let report = doctor(&system.variables, &[]).await;
+            let report = doctor(&system.variables).await;
             let present = report.checks.iter().find(|check| check["id"] == "queues.present").unwrap();
             assert!(present["text"].as_str().unwrap().contains("none of the queues exists"), "{}", report.screen);
         }
@@ -219,7 +228,7 @@ async fn the_doctor_declares_nothing_and_sees_a_queue_that_is_declared_otherwise
         arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
         channel.queue_declare(system.names.notices().into(), options, arguments).await.unwrap();
-        let report = doctor(&system.variables, &[]).await;
+        let report = doctor(&system.variables).await;
         assert!(report.wrong().contains(&"queues.arguments"), "{}", report.screen);
         assert!(report.screen.contains("inequivalent arg 'x-"), "{}", report.screen);
     })
@@ -231,23 +240,28 @@ async fn what_is_away_hides_nothing_else() {
     System::run(Options::default(), async |system| {
         until_well(&system).await;
         let (no_database, no_broker) = ("postgres://u:secret@127.0.0.1:1/x", "amqp://u:secret@127.0.0.1:1/x");
-        let report = doctor(&with(&system, "DATABASE__URL", no_database), &[]).await;
+        let report = doctor(&with(&system, "DATABASE__URL", no_database)).await;
         let (text, _) = report.only("database.connection");
         assert!(text.contains("refused") && !text.contains("secret"), "{text}");
         assert!(report.of("ok").any(|id| id == "services.dispatchers"), "{}", report.screen);
 
-        let report = doctor(&with(&system, "BROKER__URL", no_broker), &[]).await;
+        let report = doctor(&with(&system, "BROKER__URL", no_broker)).await;
         let (text, _) = report.only("broker.connection");
         assert!(text.contains("127.0.0.1:1: ") && !text.contains("secret"), "{text}");
         assert!(report.of("ok").any(|id| id == "leader.present"), "{}", report.screen);
 
         let both = format!("{no_broker},{}", system.amqp_url);
-        let report = doctor(&with(&system, "BROKER__URL", &both), &[]).await;
+        let report = doctor(&with(&system, "BROKER__URL", &both)).await;
         assert_eq!((report.code, report.of("warning").any(|id| id == "broker.connection")), (0, true));
+
+        let nowhere = with(&system, "BROKER__MANAGEMENT_URL", "http://127.0.0.1:1");
+        let report = doctor(&nowhere).await;
+        assert_eq!((report.code, report.of("warning").any(|id| id == "cluster.nodes")), (0, true), "{}", report.screen);
+        assert!(report.screen.contains("http://127.0.0.1:1/"), "{}", report.screen);
 
         let mut unset = system.variables.clone();
         unset.retain(|name, _| name != "WEBHOOKS__DATABASE__URL");
-        let report = doctor(&unset, &[]).await;
+        let report = doctor(&unset).await;
         let (text, _) = report.only("settings.usable");
         assert_eq!(text, "database.url (WEBHOOKS__DATABASE__URL) is not set");
         assert!(report.of("ok").any(|id| id == "services.dispatchers"), "{}", report.screen);
@@ -257,7 +271,7 @@ async fn what_is_away_hides_nothing_else() {
             ("EGRESS__EXTRA_CA_FILE", "/no/such/file", "egress.extra_ca_file"),
             ("RETRY__SCHEDULE", "soon", "retry.schedule (WEBHOOKS__RETRY__SCHEDULE)"),
         ] {
-            let (text, _) = doctor(&with(&system, name, value), &[]).await.only("settings.usable");
+            let (text, _) = doctor(&with(&system, name, value)).await.only("settings.usable");
             assert!(text.contains(fault), "{text}");
         }
     })
@@ -270,14 +284,11 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
     let options = Options { servers: Some(servers.servers().clone()), ..Options::default() };
     System::run(options, async |system| {
         until_well(&system).await;
-        let command = servers.rabbitmqctl_command();
-        let mut variables = system.variables.clone();
-        variables.extend(std::env::vars().filter(|(name, _)| matches!(name.as_str(), "PATH" | "HOME")));
-        let with_nodes = async || doctor(&variables, &["--rabbitmqctl", &command]).await;
+        let variables = with(&system, "BROKER__MANAGEMENT_URL", &servers.management());
 
-        // On a busy machine a call of rabbitmqctl may take longer than the doctor waits, and that is no fault of a cluster.
-        eventually_ok(3 * LONG, || async {
-            let report = with_nodes().await;
+        // The policies of a queue are known with its statistics, seconds after it is declared.
+        eventually_ok(LONG, || async {
+            let report = doctor(&variables).await;
             let is_well = |id: &&str| report.of("ok").any(|right| right == *id);
             let all = ["cluster.members", "cluster.policies", "cluster.bindings"].iter().all(is_well);
             if report.code == 0 && all { Ok(()) } else { Err(report.screen) }
@@ -287,7 +298,7 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         let of_ours = format!("^{}", system.names.exchange());
         servers.rabbitmqctl(&["set_policy", "-p", "/", "short", &of_ours, r#"{"message-ttl":3600000}"#]);
         let report = eventually("the policy is seen", LONG, || async {
-            let report = with_nodes().await;
+            let report = doctor(&variables).await;
             (report.code == 1).then_some(report)
         });
         let (text, remedy) = report.await.only("cluster.policies");
@@ -297,9 +308,20 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         );
         servers.rabbitmqctl(&["clear_policy", "-p", "/", "short"]);
 
+        servers.rabbitmqctl(&["add_user", "plain", "word"]);
+        servers.rabbitmqctl(&["set_permissions", "plain", ".*", ".*", ".*"]);
+        let (_, host) = system.amqp_url.split_once('@').unwrap();
+        let mut as_plain = variables.clone();
+        as_plain.insert("WEBHOOKS__BROKER__URL".to_owned(), format!("amqp://plain:word@{host}"));
+        let report = doctor(&as_plain).await;
+        let nodes = report.checks.iter().find(|check| check["id"] == "cluster.nodes").unwrap();
+        assert_eq!(nodes["level"], "warning", "{}", report.screen);
+        assert!(nodes["text"].as_str().unwrap().contains("needs the tag monitoring"), "{}", report.screen);
+        assert!(nodes["remedy"].as_str().unwrap().contains("set_user_tags"), "{}", report.screen);
+
         servers.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]);
         eventually("the alarm is seen by both", LONG, || async {
-            let report = with_nodes().await;
+            let report = doctor(&variables).await;
             ["broker.blocked", "cluster.alarms"].iter().all(|id| report.wrong().contains(id)).then_some(())
         })
         .await;
@@ -307,13 +329,13 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         until_well(&system).await;
 
         servers.freeze(Server::Rabbitmq);
-        let report = doctor(&variables, &[]).await;
+        let report = doctor(&variables).await;
         servers.thaw(Server::Rabbitmq);
         assert!(report.wrong().contains(&"broker.connection"), "{}", report.screen);
         assert!(report.of("ok").any(|id| id == "database.version"), "{}", report.screen);
 
         servers.freeze(Server::Postgres);
-        let report = doctor(&variables, &[]).await;
+        let report = doctor(&variables).await;
         servers.thaw(Server::Postgres);
         assert!(report.wrong().contains(&"database.connection"), "{}", report.screen);
         assert!(report.of("ok").any(|id| id == "broker.version"), "{}", report.screen);
@@ -323,7 +345,7 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
 
 #[tokio::test]
 async fn all_settings_that_are_missing_are_named_at_once() {
-    let report = doctor(&HashMap::new(), &[]).await;
+    let report = doctor(&HashMap::new()).await;
     let errors = report.checks.iter().filter(|check| check["level"] == "error");
     let told: Vec<_> = errors.map(|check| check["text"].as_str().unwrap()).collect();
     let expected = [
@@ -334,7 +356,7 @@ async fn all_settings_that_are_missing_are_named_at_once() {
     assert_eq!(told, expected, "{}", report.screen);
     assert_eq!((report.code, report.wrong()), (1, vec!["settings.usable"]));
 
-    let report = doctor(&HashMap::from([("WEBHOOKS__LOG__FORMAT".to_owned(), "xml".to_owned())]), &[]).await;
+    let report = doctor(&HashMap::from([("WEBHOOKS__LOG__FORMAT".to_owned(), "xml".to_owned())])).await;
     let faults: Vec<_> = ["broker.url", "database.url", "log.format"].map(|name| report.screen.contains(name)).into();
     assert_eq!(faults, [true; 3], "{}", report.screen);
 }

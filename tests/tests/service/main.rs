@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod bad_rows;
+mod brake;
 mod catalogue;
+mod clocks;
 mod contracts;
 mod delivery;
 mod egress;

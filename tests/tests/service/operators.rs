@@ -13,7 +13,10 @@ use end_to_end::{
 };
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
 use uuid::Uuid;
 
 fn command(system: &System, arguments: &[&str]) -> Command {
@@ -60,16 +63,20 @@ async fn dropped_deliveries_of_all_tenants_are_counted_and_sent_again_by_outcome
     System::run(Options::default(), async |system| {
         let receiver = Receiver::start(&system.ca, always(200));
         let (one, by_dns) = with_dropped(&system, &receiver.url("/dns"), 6, "dns").await;
-        let (_, by_status) = with_dropped(&system, &receiver.url("/status"), 6, "status").await;
+        // More than are looked at together at first.
+        let (_, by_status) = with_dropped(&system, &receiver.url("/status"), 250, "status").await;
         let (gone, deleted) = with_dropped(&system, &receiver.url("/deleted"), 6, "dns").await;
         let path = format!("/api/v1/webhooks/{deleted}/");
         assert_eq!(system.admin(gone).await.delete(&path).await.status, 204);
+        let (_, cancelling) = with_dropped(&system, &receiver.url("/cancelling"), 6, "dns").await;
+        let task = "INSERT INTO webhook_tasks (webhook_id, task, leased_until)";
+        system.sql(&format!("{task} VALUES ('{cancelling}', 'cancel', now() + interval '1 hour')")).await;
         let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
         let all = ["recover", "--from", &from, "--to", &to];
 
         let (code, said, error) = webhookctl(&system, &all).await;
         assert_eq!(code, 1, "{error}");
-        assert!(said.contains("12 deliveries of 2 webhook(s) of 2 tenant(s) are to be sent again"), "{said}");
+        assert!(said.contains("256 deliveries of 2 webhook(s) of 2 tenant(s) are to be sent again"), "{said}");
         assert!(said.contains(&format!("tenant {one}: 6 deliveries of 1 webhook(s)")), "{said}");
         assert!(error.contains("nothing was changed: run the command again with --yes"), "{error}");
         let by_outcome = [&all[..], &["--outcome", "connect,dns"]].concat();
@@ -88,14 +95,38 @@ async fn dropped_deliveries_of_all_tenants_are_counted_and_sent_again_by_outcome
             (in_state(&system, &by_dns, "succeeded").await == 6).then_some(())
         })
         .await;
-        assert_eq!(in_state(&system, &by_status, "dropped").await, 6);
+        assert_eq!(in_state(&system, &by_status, "dropped").await, 250);
         assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
         let history = system.admin(one).await.get(&format!("/api/v1/webhooks/{by_dns}/history/")).await.json();
         let entry = &history["data"][0];
         assert_eq!((&entry["action"], &entry["user"]), (&json!("recovered"), &json!("operator")), "{history}");
+        assert_eq!(entry["details"]["outcomes"], json!(["connect", "dns"]), "{history}");
         let (code, said, _) = webhookctl(&system, &by_outcome).await;
         assert!(code == 0 && said.starts_with("0 deliveries"), "{said}");
         assert_eq!(in_state(&system, &deleted, "dropped").await, 6);
+        assert_eq!(in_state(&system, &cancelling, "dropped").await, 6);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_that_the_database_refuses_for_a_while_goes_on() {
+    System::run(Options::default(), async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        with_dropped(&system, &receiver.url("/"), 6, "dns").await;
+        let lock = system.database_session("BEGIN; LOCK TABLE unsuccessful_deliveries IN ACCESS EXCLUSIVE MODE").await;
+        let url = format!("{}?options=-c%20lock_timeout%3D200", system.database_url);
+        let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
+        let mut counting = command(&system, &["recover", "--from", &from, "--to", &to, "--dry-run"]);
+        counting.env("WEBHOOKS__DATABASE__URL", url).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut counting = counting.spawn().unwrap();
+        let mut errors = BufReader::new(counting.stderr.take().unwrap()).lines();
+        let error = tokio::time::timeout(SOON, errors.next_line()).await.unwrap().unwrap().unwrap_or_default();
+        assert!(error.contains("counting is tried again"), "{error}");
+        drop(lock);
+        let output = tokio::time::timeout(SOON, counting.wait_with_output()).await.unwrap().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && said.contains("6 deliveries of 1 webhook(s)"), "{said}");
     })
     .await;
 }
@@ -225,6 +256,9 @@ async fn the_webhooks_that_hold_places_are_slow_fail_and_are_held_are_shown() {
         assert_eq!((ids("held"), &seen["held"][0]["paused"]), (vec![held.clone()], &json!(3)), "{seen}");
         assert_eq!(seen["held"][0]["tenant_id"], held_tenant.to_string());
         assert_eq!(seen["ready"]["slow"], 0);
+
+        // Three new ones, and three past ones.
+        assert_eq!((&seen["deliveries"], &seen["events_since"]), (&json!(6), &Value::Null), "{seen}");
 
         let (code, screen, _) = webhookctl(&system, &["top", "--limit", "1"]).await;
         assert_eq!(code, 0);

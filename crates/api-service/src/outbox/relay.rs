@@ -6,7 +6,6 @@ use std::{error::Error, time::Duration};
 
 use broker::PublishError;
 use ledger::{Ledger, LedgerError, OutboxBatch, Step};
-use time::OffsetDateTime;
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +61,7 @@ impl Relay {
         let mut health = Health::default();
         while shutdown.run_until_cancelled(sleep(LOOK)).await.is_some() {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
-                let leased = self.ledger.outbox_lease(OffsetDateTime::now_utc(), BATCH).await;
+                let leased = self.ledger.outbox_lease(BATCH).await;
                 let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
                     break;
                 };

@@ -69,6 +69,7 @@ pub(crate) fn routes() -> Routes {
         attempt_timeout: std::time::Duration::from_secs(10),
         docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
         console: settings().console,
+        brake: tokio::sync::watch::channel(None).1,
     };
     let authentication = Authentication::knowing([("boss", session("admin")), ("clerk", session("sales"))]);
     Routes::new(state, authentication, Metrics::register(&mut Registry::default()), Traces::default())
@@ -331,4 +332,45 @@ async fn the_documentation_is_for_everybody_and_its_page_may_load_its_style_shee
         assert_eq!(answer.header("content-security-policy"), expected, "{path}");
         assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
     }
+}
+
+/// The series of errors, with their values.
+fn errors(registry: &Registry) -> HashMap<String, String> {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    let lines =
+        text.lines().filter(|line| line.starts_with("webhooks_api_requests_total") && line.contains("status=\"5"));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(series, value)| (series.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// A rate misses the first count of a series that begins with it.
+#[actix_web::test]
+async fn the_first_error_of_each_route_counts() {
+    ROUTES.take();
+    let mut registry = Registry::default();
+    let routes = Routes { metrics: Data::new(Metrics::register(&mut registry)), ..routes() };
+    let answering = App::new().wrap(from_fn(answer::complete)).configure(|config| routes.configure(config));
+    let app = init_service(answering).await;
+    let before = errors(&registry);
+    assert!(before.values().all(|value| value == "0"));
+    let others = ["/", "/webhooks/{id}/", "/webhooks/{id}/recover/"].map(|path| format!("/console{path}"));
+    let paths = ROUTES.take().into_iter().map(|path| format!("/api/v1{}", path.trim_start_matches("/api/v1")));
+    let mut failed = 0;
+    for path in paths.chain(others).chain(["/api/v1/unknown/".to_owned()]) {
+        let path = ["{id}", "{delivery_id}", "{recovery_id}", "{event_id}", "{file}"]
+            .iter()
+            .fold(path, |path, name| path.replace(name, ID));
+        for method in [Method::GET, Method::POST, Method::HEAD, Method::PATCH, Method::DELETE] {
+            let request = TestRequest::with_uri(&path).method(method).insert_header(BOSS).insert_header(JSON);
+            let answer = call_service(&app, request.set_payload("{}").to_request()).await;
+            failed += usize::from(answer.status().is_server_error());
+        }
+    }
+    let after = errors(&registry);
+    assert!(failed > 10, "{failed}: {after:?}");
+    let new: Vec<_> = after.keys().filter(|series| !before.contains_key(*series)).collect();
+    assert!(new.is_empty(), "{new:?}");
 }

@@ -25,11 +25,12 @@ impl LaneKind {
     }
 }
 
-/// Why a job of an active webhook is held: what it did not get.
+/// Why a job of an active webhook is held: what it did not get. `Slots`, `Places` and `Bodies` are what this dispatcher as a
+/// whole has too little of: an alert asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
-    /// Its webhook is slow, and has as many attempts under way as it may.
+    /// Its webhook is slow, and what is for slow ones is taken.
     Slow,
     /// Its webhook is at its share.
     #[strum(serialize = "webhook_share")]
@@ -37,11 +38,11 @@ pub(crate) enum Refusal {
     /// Its tenant is at its share.
     #[strum(serialize = "tenant_share")]
     Tenant,
-    /// All slots are taken.
+    /// All slots of the main lane are taken.
     Slots,
-    /// It would have to wait while few places are free.
+    /// The same, and few places to wait in are free.
     Places,
-    /// Too many long bodies are in memory.
+    /// Too many long bodies of the main lane are in memory.
     #[strum(serialize = "body_bytes")]
     Bodies,
     /// It is a suspect, and it is another suspect's turn.

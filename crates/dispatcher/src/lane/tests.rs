@@ -114,11 +114,49 @@ async fn a_job_that_would_wait_is_refused_immediately_while_few_places_are_free(
     ] {
         let _places = lanes.places(kind, 61).await;
         let (began, refused) = (Instant::now(), lanes.admit(owner(1, 1), by, None).await.err().unwrap());
-        assert_eq!((refused.refusal, began.elapsed()), (Refusal::Places, Duration::ZERO), "{by:?}");
+        assert_eq!((refused.refusal, began.elapsed()), (Refusal::Webhook, Duration::ZERO), "{by:?}");
         let refused = lanes.admit(owner(1, 1), other, None).await.err().unwrap();
         assert_eq!((refused.refusal, began.elapsed()), (Refusal::Webhook, PATIENCE), "{other:?} has its own places");
         assert!(lanes.admit(owner(2, 2), by, None).await.is_ok(), "another webhook need not wait");
     }
+}
+
+/// An alert asks for what the whole lacks.
+#[tokio::test(start_paused = true)]
+async fn a_lack_of_the_whole_has_other_reasons_than_a_share_that_is_taken() {
+    let lanes = lanes(16, 16);
+    let mut held = Vec::new();
+    for number in (1..=8).cycle().take(16) {
+        held.push(admit(&lanes, owner(number, number)).await.ok().unwrap());
+    }
+    assert_eq!(admit(&lanes, owner(20, 20)).await.err(), Some(Refusal::Slots));
+    assert_eq!(admit(&lanes, owner(1, 1)).await.err(), Some(Refusal::Webhook));
+    let _places = lanes.places(LaneKind::Main, 16).await;
+    let began = Instant::now();
+    assert_eq!(admit(&lanes, owner(20, 20)).await.err(), Some(Refusal::Places));
+    assert_eq!(admit(&lanes, owner(1, 1)).await.err(), Some(Refusal::Webhook));
+    held.drain(..2);
+    held.extend([admit(&lanes, owner(30, 9)).await.ok(), admit(&lanes, owner(31, 9)).await.ok()].into_iter().flatten());
+    held.drain(..2);
+    held.extend([admit(&lanes, owner(32, 9)).await.ok(), admit(&lanes, owner(33, 9)).await.ok()].into_iter().flatten());
+    assert_eq!(admit(&lanes, owner(34, 9)).await.err(), Some(Refusal::Tenant));
+    assert_eq!(began.elapsed(), Duration::ZERO, "places are scarce");
+}
+
+/// Receivers that do not read make no shortage of the dispatcher.
+#[tokio::test(start_paused = true)]
+async fn long_bodies_of_silent_webhooks_lack_only_what_is_for_slow_ones() {
+    let lanes = lanes(64, 64);
+    for number in 1..=9 {
+        attempt(&lanes, owner(number, number / 2), HANGS, false).await;
+    }
+    let body = Some(256 * 1024);
+    let mut held = Vec::new();
+    for number in 1..=8 {
+        held.push(lanes.admit(owner(number, number / 2), LaneKind::Slow, body).await.ok().unwrap());
+    }
+    let refused = lanes.admit(owner(9, 4), LaneKind::Slow, body).await.err().unwrap();
+    assert_eq!(refused.refusal, Refusal::Slow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +208,7 @@ async fn silent_webhooks_leave_a_quarter_of_their_slots_to_unknown_ones() {
         held.extend(admit_again(&lanes, owner(number, number)).await.ok());
     }
     assert_eq!(held.len(), 97, "of 128, until less than a quarter is free");
-    assert!(lanes.silent.slots.try_acquire(owner(200, 200), 1).is_some());
+    assert!(lanes.silent.slots.try_acquire(owner(200, 200), 1).is_ok());
 }
 
 #[tokio::test(start_paused = true)]

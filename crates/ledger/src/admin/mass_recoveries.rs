@@ -31,8 +31,10 @@ use crate::{
     tables::{deliveries, webhook_tasks, webhooks},
 };
 
-/// Unsuccessful deliveries that a step looks at: some tens of milliseconds.
+/// Unsuccessful deliveries that a step looks at: some tens of milliseconds. It begins with a few, as all of these may be
+/// wanted.
 const LOOKED_AT: usize = 5_000;
+const AT_FIRST: usize = 100;
 
 /// Which dropped deliveries are to be sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,19 +154,33 @@ impl MassRecovery {
         most: usize,
     ) -> QueryResult<Found> {
         let first = DeliveryId::bound_at(self.from).max(first_kept(conn, keep).await?);
-        let looked_at: Vec<LookedAt> = diesel::sql_query(include_str!("find_dropped.sql"))
-            .bind::<SqlUuid, _>(after.map_or(first, |after| first.max(after.as_uuid())))
+        let mut after = after.map_or(first, |after| first.max(after.as_uuid()));
+        let (mut dropped, mut left, mut amount) = (Vec::new(), LOOKED_AT, most.saturating_mul(2).max(AT_FIRST));
+        while left > 0 {
+            amount = amount.min(left);
+            let looked_at = self.look_at(conn, after, amount).await?;
+            let last = looked_at.get(amount - 1).map(|last| last.id);
+            let wanted = looked_at.into_iter().filter_map(|one| self.wanted(one));
+            dropped.extend(wanted.take(most - dropped.len()));
+            if let Some(full) = dropped.get(most - 1) {
+                return Ok(Found { next: Some(full.id.into()), dropped });
+            }
+            let Some(last) = last else { return Ok(Found { dropped, next: None }) };
+            (after, left, amount) = (last, left - amount, amount * 2);
+        }
+        Ok(Found { dropped, next: Some(after.into()) })
+    }
+
+    /// The next unsuccessful deliveries after an id.
+    async fn look_at(&self, conn: &mut AsyncPgConnection, after: Uuid, amount: usize) -> QueryResult<Vec<LookedAt>> {
+        diesel::sql_query(include_str!("find_dropped.sql"))
+            .bind::<SqlUuid, _>(after)
             .bind::<SqlUuid, _>(end_of_ids(Some(self.to)))
-            .bind::<BigInt, _>(i64::try_from(LOOKED_AT).unwrap_or(i64::MAX))
+            .bind::<BigInt, _>(i64::try_from(amount).unwrap_or(i64::MAX))
             .bind::<Nullable<SqlUuid>, _>(self.tenant.map(TenantId::as_uuid))
             .bind::<SmallInt, _>(MOST_ATTEMPTS)
             .load(conn)
-            .await?;
-        let last = looked_at.get(LOOKED_AT - 1).map(|last| last.id);
-        let dropped: Vec<Dropped> = looked_at.into_iter().filter_map(|one| self.wanted(one)).take(most).collect();
-        let is_full = dropped.len() == most;
-        let next = if is_full { dropped.last().map(|last| last.id) } else { last };
-        Ok(Found { dropped, next: next.map(DeliveryId::from) })
+            .await
     }
 
     fn wanted(&self, LookedAt { id, webhook_id, tenant_id, attempts, outcome }: LookedAt) -> Option<Dropped> {
@@ -175,10 +191,13 @@ impl MassRecovery {
 
     /// The details of an entry in a webhook's history.
     fn details(&self) -> Value {
+        let outcomes: Vec<_> = self.outcomes.iter().map(|class| class.as_str()).collect();
+        let outcomes = Some(outcomes).filter(|some| !some.is_empty());
         json!({
             "since": time_text::written(self.from),
             "until": time_text::written(self.to),
             "states": [DeliveryState::Dropped.as_str()],
+            "outcomes": outcomes,
         })
     }
 }

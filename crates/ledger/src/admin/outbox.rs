@@ -5,7 +5,8 @@ use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     prelude::*,
-    sql_types::{Int4, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Double, Int4, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
+    upsert::excluded,
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, Job};
@@ -14,7 +15,7 @@ use uuid::Uuid;
 
 use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger, tables::promised_jobs};
 
-/// How long whoever added or leased jobs has to publish them.
+/// The time to publish jobs after they were added or leased, by the database's clock.
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Jobs that the caller has to publish, and then delete from the outbox.
@@ -29,6 +30,9 @@ pub struct OutboxBatch {
 }
 
 impl OutboxBatch {
+    pub(crate) const EMPTY: Self =
+        Self { ids: Vec::new(), until: OffsetDateTime::UNIX_EPOCH, jobs: Vec::new(), handed_out: Vec::new() };
+
     /// Returns the number of deliveries of a job by the broker before the job was held.
     #[must_use]
     pub fn handed_out(&self, job: Job) -> u32 {
@@ -62,8 +66,8 @@ impl OutboxBatch {
 }
 
 batch_statement! {
-    LeaseOutbox -> (SqlUuid, Nullable<SmallInt>);
-    lease { at: OffsetDateTime => Timestamptz, until: OffsetDateTime => Timestamptz, most: i32 => Int4 };
+    LeaseOutbox -> (SqlUuid, Timestamptz, Nullable<SmallInt>);
+    lease { seconds: f64 => Double, most: i32 => Int4 };
     include_str!("lease_outbox.sql")
 }
 
@@ -73,15 +77,13 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn outbox_lease(&self, now: OffsetDateTime, most: u16) -> Result<OutboxBatch, LedgerError> {
-        let until = now + LEASE;
-        let statement = LeaseOutbox { at: vec![now], until: vec![until], most: vec![most.into()] };
-        let rows: Vec<(Uuid, Option<i16>)> = self.run(async |conn| statement.load(conn).await).await?;
-        let ids: Vec<Uuid> = rows.iter().map(|(id, _)| *id).collect();
-        if !ids.is_empty() {
-            self.run(async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await?;
-        }
-        let jobs = rows.iter().filter_map(|(id, attempts)| Some(next_job(*id, (*attempts)?))).collect();
+    pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
+        let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
+        let rows: Vec<(Uuid, OffsetDateTime, Option<i16>)> = self.run(async |conn| statement.load(conn).await).await?;
+        let Some(until) = rows.as_slice().first().map(|(_, until, _)| *until) else { return Ok(OutboxBatch::EMPTY) };
+        let ids: Vec<Uuid> = rows.iter().map(|(id, ..)| *id).collect();
+        self.run(async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await?;
+        let jobs = rows.iter().filter_map(|(id, _, attempts)| Some(next_job(*id, (*attempts)?))).collect();
         Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
     }
 
@@ -102,18 +104,23 @@ pub(crate) async fn add_to_outbox(
     conn: &mut AsyncPgConnection,
     deliveries: &[(Uuid, i16)],
 ) -> QueryResult<OutboxBatch> {
-    let until = OffsetDateTime::now_utc() + LEASE;
     if deliveries.is_empty() {
-        return Ok(OutboxBatch { ids: Vec::new(), until, jobs: Vec::new(), handed_out: Vec::new() });
+        return Ok(OutboxBatch::EMPTY);
     }
-    let row = |(id, _): &(Uuid, i16)| (promised_jobs::delivery_id.eq(*id), promised_jobs::leased_until.eq(until));
-    diesel::insert_into(promised_jobs::table)
+    let lease_end = format!("now() + interval '{} seconds'", LEASE.as_secs());
+    let row = |(id, _): &(Uuid, i16)| {
+        let leased_until = promised_jobs::leased_until.eq(diesel::dsl::sql::<Timestamptz>(&lease_end));
+        (promised_jobs::delivery_id.eq(*id), leased_until)
+    };
+    let until: Vec<OffsetDateTime> = diesel::insert_into(promised_jobs::table)
         .values(deliveries.iter().map(row).collect::<Vec<_>>())
         .on_conflict(promised_jobs::delivery_id)
         .do_update()
-        .set(promised_jobs::leased_until.eq(until))
-        .execute(conn)
+        .set(promised_jobs::leased_until.eq(excluded(promised_jobs::leased_until)))
+        .returning(promised_jobs::leased_until)
+        .load(conn)
         .await?;
+    let until = until.as_slice().first().copied().ok_or(diesel::NotFound)?;
     let jobs = deliveries.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
     Ok(OutboxBatch { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs, handed_out: Vec::new() })
 }

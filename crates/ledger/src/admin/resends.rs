@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use diesel::{
-    prelude::*,
-    sql_types::{Nullable, Timestamptz},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, WebhookId};
 use serde_json::json;
@@ -19,7 +16,7 @@ use crate::{
         tasks::is_cancelling,
         webhooks::lock,
     },
-    clock::now,
+    clock::{self, now},
     error::LedgerError,
     hot::waiting::is_one_of,
     pool::Ledger,
@@ -169,7 +166,7 @@ pub(crate) async fn begin(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryRe
             deliveries::state.eq(DeliveryState::Pending.as_str()),
             deliveries::run_base.eq(deliveries::attempts),
             deliveries::first_failed_at.eq(None::<OffsetDateTime>),
-            deliveries::next_attempt_at.eq(diesel::dsl::now.into_sql::<Nullable<Timestamptz>>()),
+            deliveries::next_attempt_at.eq(clock::sql::now().nullable()),
         ))
         .execute(conn)
         .await

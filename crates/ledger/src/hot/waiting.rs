@@ -1,15 +1,12 @@
 //! Deliveries that wait for an attempt: postponed, made due, or cancelled.
 
-use diesel::{
-    prelude::*,
-    sql_types::{Nullable, Timestamptz},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, pool::Ledger, tables::deliveries};
+use crate::{clock::sql::now, error::LedgerError, pool::Ledger, tables::deliveries};
 
 /// The states of deliveries that wait.
 fn waiting() -> impl Iterator<Item = &'static str> {
@@ -75,10 +72,9 @@ async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult
 pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
     let waiting = lock_waiting(conn, ids).await?;
     let ids: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
-    let now = diesel::dsl::now.into_sql::<Nullable<Timestamptz>>();
-    let is_due = deliveries::next_attempt_at.is_null().or(deliveries::next_attempt_at.lt(now));
+    let is_due = deliveries::next_attempt_at.is_null().or(deliveries::next_attempt_at.lt(now().nullable()));
     diesel::update(deliveries::table.filter(is_one_of(&ids).and(is_due)))
-        .set(deliveries::next_attempt_at.eq(now))
+        .set(deliveries::next_attempt_at.eq(now().nullable()))
         .execute(conn)
         .await?;
     Ok(waiting)

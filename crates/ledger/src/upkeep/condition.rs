@@ -51,9 +51,33 @@ pub struct ServerCondition {
     /// Connections of clients.
     #[diesel(sql_type = BigInt)]
     pub connections: i64,
-    /// The most connections.
+    /// Of these, those of this user.
+    #[diesel(sql_type = BigInt)]
+    pub of_role: i64,
+    /// Of these, those to this database.
+    #[diesel(sql_type = BigInt)]
+    pub of_database: i64,
+    /// The maximum of connections, without those that are reserved for others.
     #[diesel(sql_type = Int4)]
     pub max_connections: i32,
+    /// The maximum of connections of this user. Negative: there is no limit.
+    #[diesel(sql_type = Int4)]
+    pub role_limit: i32,
+    /// The maximum of connections to this database. Negative: there is no limit.
+    #[diesel(sql_type = Int4)]
+    pub database_limit: i32,
+    /// The database of this server with the oldest transaction ids.
+    #[diesel(sql_type = Text)]
+    pub oldest_database: String,
+    /// The age of these ids, in transactions.
+    #[diesel(sql_type = BigInt)]
+    pub ids_age: i64,
+    /// The table of this database with the oldest transaction ids.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub oldest_table: Option<String>,
+    /// The age from which autovacuum freezes a table, in transactions.
+    #[diesel(sql_type = BigInt)]
+    pub freeze_max_age: i64,
     /// The size of this database.
     #[diesel(sql_type = BigInt)]
     pub bytes: i64,

@@ -70,7 +70,7 @@ struct Row {
 }
 
 const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeued_at) \
-     SELECT delivery_id, attempt, $3 FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
+     SELECT delivery_id, attempt, now() FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
      ON CONFLICT (delivery_id) DO UPDATE SET attempt = excluded.attempt, requeued_at = excluded.requeued_at, \
         times = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.times + 1, 100) ELSE 1 END";
 
@@ -116,12 +116,9 @@ impl Leader {
     ///
     /// # Errors
     /// When the database does not answer. The jobs may be enqueued once more then.
-    pub async fn requeued_remember(&mut self, jobs: &[Job], now: OffsetDateTime) -> Result<(), LedgerError> {
+    pub async fn requeued_remember(&mut self, jobs: &[Job]) -> Result<(), LedgerError> {
         let (ids, attempts) = columns(jobs);
-        let remember = diesel::sql_query(REMEMBER)
-            .bind::<Array<SqlUuid>, _>(ids)
-            .bind::<Array<SmallInt>, _>(attempts)
-            .bind::<Timestamptz, _>(now);
+        let remember = diesel::sql_query(REMEMBER).bind::<Array<SqlUuid>, _>(ids).bind::<Array<SmallInt>, _>(attempts);
         self.run(async |conn| remember.execute(conn).await.map(|_| ())).await
     }
 

@@ -156,7 +156,7 @@ struct EventsChunk {
 }
 
 impl Leader {
-    /// The time by the database's clock. A leader whose own is ahead must not drop what is young.
+    /// The time by the database's clock.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use domain::{Destinations, HostSuffixes, Ports, RetrySchedule};
+use domain::{Destinations, HostSuffixes, Ports, RetrySchedule, WebhookUrl};
 use ipnet::IpNet;
 use serde::Deserialize;
 use tls::{ClientFiles, IdentityFiles};
@@ -51,6 +51,9 @@ pub struct Broker {
     /// How long the broker may take to confirm a message; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub confirm_timeout: Duration,
+    /// RabbitMQ's management API, which `webhookctl doctor` reads with the user and the password of `url`.
+    #[serde(default, deserialize_with = "parse::optional_http_url")]
+    pub management_url: Option<Url>,
 }
 
 impl Broker {
@@ -182,6 +185,9 @@ pub struct Egress {
     /// Name servers; an empty list means those of the system, after its `/etc/hosts`.
     #[serde(deserialize_with = "parse::addresses")]
     pub name_servers: Vec<SocketAddr>,
+    /// A page that answers while receivers can be reached. Read it by [`Egress::canary`].
+    #[serde(default, deserialize_with = "parse::optional_http_url")]
+    pub canary_url: Option<Url>,
     /// How long an unused connection is kept; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub idle_timeout: Duration,
@@ -200,6 +206,18 @@ impl Egress {
         Destinations::allowing(self.allowed_networks.clone())
             .with_ports(self.allowed_ports.clone())
             .without_hosts(self.denied_host_suffixes.clone())
+    }
+
+    /// The URL that dispatchers ask, by GET, whether receivers can be reached.
+    ///
+    /// # Errors
+    /// When deliveries may not go there.
+    pub fn canary(&self) -> Result<Option<WebhookUrl>, SettingsError> {
+        let parse = |url: &Url| {
+            WebhookUrl::parse(url.as_str(), usize::MAX, &self.destinations())
+                .map_err(|fault| SettingsError::invalid("egress.canary_url", fault))
+        };
+        self.canary_url.as_ref().map(parse).transpose()
     }
 
     /// Reads the authorities that are trusted beside the public ones.

@@ -1,5 +1,6 @@
 //! The judgement: from what was seen to findings, without IO.
 
+mod attempts;
 mod backlog;
 mod broker;
 mod cluster;
@@ -22,6 +23,7 @@ pub(super) fn all(observed: &Observed) -> Vec<Finding> {
         cluster::check(observed),
         services::check(observed),
         backlog::check(observed),
+        attempts::check(observed),
     ]
     .concat()
 }

@@ -3,7 +3,6 @@
 mod broker;
 mod cluster;
 mod database;
-mod rabbitmqctl;
 mod settings;
 
 use std::{error::Error, time::Duration};
@@ -15,8 +14,8 @@ use super::observed::{Database, Observed, SettingsSeen};
 /// How long a step at a server may take.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Looks at everything at once: the database, the broker and, with a command for it, the broker's cluster.
-pub(super) async fn at_everything(rabbitmqctl: Option<&str>) -> Observed {
+/// Looks concurrently at the database, the broker and, by its management API, the broker's cluster.
+pub(super) async fn at_everything() -> Observed {
     let Draft { missing, settings } = Draft::load();
     let settings = match settings {
         Ok(settings) => settings,
@@ -28,19 +27,10 @@ pub(super) async fn at_everything(rabbitmqctl: Option<&str>) -> Observed {
     };
     let settings::Usable { seen, ledger, keys, broker } = settings::look(&settings, &missing);
     let (database, (broker, cluster)) = tokio::join!(database::look(ledger.as_ref(), keys.as_ref()), async {
-        match &broker {
-            None => (None, None),
-            Some(broker) => {
-                let cluster = async {
-                    match rabbitmqctl {
-                        Some(command) => Some(cluster::look(broker, command).await),
-                        None => None,
-                    }
-                };
-                let (broker, cluster) = tokio::join!(broker::look(broker, ledger.as_ref()), cluster);
-                (Some(broker), cluster)
-            }
-        }
+        let Some(broker) = &broker else { return (None, None) };
+        let cluster = cluster::look(broker, &settings.broker);
+        let (broker, cluster) = tokio::join!(broker::look(broker, ledger.as_ref()), cluster);
+        (Some(broker), cluster)
     });
     Observed { settings: seen, database, broker, cluster }
 }

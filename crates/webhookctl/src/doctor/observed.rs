@@ -7,9 +7,11 @@ use std::{
 
 use broker::{NodeSeen, Seen};
 use ledger::{
-    ConnectionsSeen, DaysSeen, GenerationSeen, KeyUse, MigrationsSeen, OverdueSeen, RetriesSeen, ServerCondition,
-    WorkSeen,
+    AttemptsSeen, Brake, ConnectionsSeen, DaysSeen, GenerationSeen, KeyUse, MigrationsSeen, OverdueSeen, RetriesSeen,
+    ServerCondition, WorkSeen,
 };
+use serde::Deserialize;
+use serde_json::Value;
 use time::OffsetDateTime;
 
 /// What a look has shown, or why it has shown nothing.
@@ -21,8 +23,8 @@ pub(super) struct Observed {
     pub(super) database: Database,
     /// `None` when the settings name none.
     pub(super) broker: Option<BrokerSeen>,
-    /// `None` when nobody asked for it.
-    pub(super) cluster: Option<ClusterSeen>,
+    /// `None` when the settings name no management API.
+    pub(super) cluster: Option<Looked<ClusterSeen>>,
 }
 
 /// The settings, as far as they can be used.
@@ -36,6 +38,8 @@ pub(super) struct SettingsSeen {
     pub(super) grace: Duration,
     /// `retention.keep`
     pub(super) keep: Duration,
+    /// `database.max_connections`
+    pub(super) max_connections: usize,
 }
 
 /// Whether the database answers.
@@ -66,6 +70,8 @@ pub(super) struct DatabaseSeen {
     pub(super) work: Looked<WorkSeen>,
     pub(super) retries: Looked<RetriesSeen>,
     pub(super) overdue: Looked<OverdueSeen>,
+    pub(super) attempts: Looked<Vec<AttemptsSeen>>,
+    pub(super) brakes: Looked<Vec<Brake>>,
 }
 
 /// The sealing keys.
@@ -107,59 +113,65 @@ pub(super) struct Roles {
     pub(super) notices: String,
 }
 
-/// The broker's cluster, as `rabbitmqctl` tells it.
+/// The broker's cluster, as RabbitMQ's management API shows it.
 pub(super) struct ClusterSeen {
     pub(super) vhost: String,
-    pub(super) nodes: Looked<NodesSeen>,
-    /// Nothing where a release has no such settings, or says them in another way.
-    pub(super) waits: Looked<Option<WaitsSeen>>,
-    pub(super) queues: Looked<Vec<MembersSeen>>,
-    pub(super) policies: Looked<Vec<PolicySeen>>,
-    pub(super) operator_policies: Looked<Vec<PolicySeen>>,
-    pub(super) bindings: Looked<BTreeSet<Binding>>,
+    pub(super) nodes: Vec<ClusterNode>,
+    pub(super) queues: Vec<ClusterQueue>,
+    pub(super) bindings: BTreeSet<Binding>,
     /// The bindings that the service declares.
     pub(super) wanted: BTreeSet<Binding>,
 }
 
-/// Source, destination and routing key.
-pub(super) type Binding = (String, String, String);
+/// A binding: from an exchange to a queue or an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub(super) struct Binding {
+    pub(super) source: String,
+    pub(super) destination: String,
+    pub(super) routing_key: String,
+}
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct NodesSeen {
-    pub(super) all: Vec<String>,
-    pub(super) running: Vec<String>,
-    /// RabbitMQ's version by node.
-    pub(super) versions: BTreeMap<String, String>,
-    pub(super) alarms: Vec<String>,
+/// A node. The API shows a node without statistics by the first two fields alone.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ClusterNode {
+    pub(super) name: String,
+    pub(super) running: bool,
+    pub(super) mem_alarm: bool,
+    pub(super) disk_free_alarm: bool,
+    /// The nodes that it does not see.
     pub(super) partitions: Vec<String>,
-    /// Feature flags that are stable and not enabled.
-    pub(super) disabled: Vec<String>,
+    /// Seconds until a silent node counts as gone (up to a quarter more), unless they are being changed.
+    pub(super) net_ticktime: Option<Value>,
+    pub(super) applications: Vec<Application>,
 }
 
-/// What the asked node waits for when another one is silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WaitsSeen {
-    /// Seconds until the silent node counts as gone (`net_ticktime`; up to a quarter more).
-    pub(super) silent_node_s: u64,
-    /// Milliseconds until a retry queue hands on again what was not confirmed.
-    pub(super) confirm_ms: u64,
+/// A part of a node.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Application {
+    pub(super) name: String,
+    pub(super) version: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct MembersSeen {
+/// A queue. A queue that is not replicated has no members.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ClusterQueue {
     pub(super) name: String,
     pub(super) policy: Option<String>,
+    pub(super) operator_policy: Option<String>,
+    /// The keys that both policies set. `None` without statistics.
+    pub(super) effective_policy_definition: Option<Value>,
     pub(super) leader: Option<String>,
     pub(super) members: Vec<String>,
     pub(super) online: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct PolicySeen {
-    pub(super) name: String,
-    pub(super) pattern: String,
-    /// Its keys with their values as JSON.
-    pub(super) definition: BTreeMap<String, String>,
+impl ClusterNode {
+    /// The version of RabbitMQ.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.applications.iter().find(|part| part.name == "rabbit").map(|part| part.version.as_str())
+    }
 }
 
 impl InsideSeen {
@@ -179,6 +191,11 @@ impl Observed {
             Database::Seen(seen) => Some(seen),
             _ => None,
         }
+    }
+
+    /// The broker's cluster, if the management API shows it.
+    pub(super) fn cluster(&self) -> Option<&ClusterSeen> {
+        self.cluster.as_ref()?.as_ref().ok()
     }
 
     /// The broker, if it lets us in.

@@ -132,7 +132,7 @@ class Check:
         if not (project.FOLDER / "npm/node_modules/typescript").exists():
             self.lacks("the models of npm: custom resources")
         else:
-            custom = [document for document in everything if kind_of(document) in MODELS]
+            custom = [document for document in everything + examples.documents() if kind_of(document) in MODELS]
             self.note(f"{len(custom)} custom resources, types of their models", models(custom, project.FOLDER / "npm"))
         strange = {kind_of(d) for d in everything if not is_builtin(d) and kind_of(d) not in MODELS}
         self.note("no other kinds", [f"{kind} has no schema here" for kind in strange])

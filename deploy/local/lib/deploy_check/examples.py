@@ -14,7 +14,7 @@ CUSTOM = ("RabbitmqCluster", "Cluster")
 
 def documents():
     found = []
-    for name in ("rabbitmq.yaml", "postgres.yaml"):
+    for name in ("rabbitmq.yaml", "postgres.yaml", "monitors.yaml"):
         found += list(yaml.safe_load_all((project.EXAMPLES / name).read_text()))
     return found
 
@@ -35,6 +35,23 @@ def faults(helm):
         yield from (f"values.yaml: {fault}" for fault in rule(manifests))
     yield from broker(servers["RabbitmqCluster"], values)
     yield from database(servers["Cluster"], values)
+    yield from watched(helm, path, merged(defaults, values))
+
+
+def watched(helm, path, values):
+    """What watches: the values keep the rules as well, and each server has a monitor."""
+    further = project.EXAMPLES / "watched.yaml"
+    manifests = Manifests(helm.template(path, further), merged(values, yaml.safe_load(further.read_text())))
+    for rule in RULES:
+        yield from (f"watched.yaml: {fault}" for fault in rule(manifests))
+    if len(manifests.of("PrometheusRule")) != 2 or not manifests.of("PodMonitor"):
+        yield "watched.yaml: not all is watched"
+    monitors = {document["metadata"]["name"]: document["spec"] for document in documents() if document["kind"] == "PodMonitor"}
+    for policy, port in ("database", "metrics"), ("broker", "prometheus"):
+        [peer] = values["networkPolicy"][policy]["to"]
+        if not any(spec["selector"] == peer["podSelector"] and spec["podMetricsEndpoints"][0]["port"] == port
+                   for spec in monitors.values()):
+            yield f"monitors.yaml: nothing scrapes the {policy}"
 
 
 def broker(cluster, values):
@@ -53,8 +70,10 @@ def broker(cluster, values):
     if hosts != nodes or values["broker"]["existingSecret"] != f"{name}-default-user":
         yield f"values.yaml: its broker is not {nodes}"
     peers = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}]
-    if values["networkPolicy"]["broker"] != {"to": peers, "ports": [5672]}:
+    if values["networkPolicy"]["broker"] != {"to": peers, "ports": [5672, 15672]}:
         yield f"values.yaml: its policy does not lead to {name}"
+    if values["settings"]["broker"]["management_url"] != f"http://{name}:15672":
+        yield f"values.yaml: the doctor does not find {name}"
 
 
 def database(cluster, values):

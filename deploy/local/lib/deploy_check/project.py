@@ -13,6 +13,7 @@ FOLDER = pathlib.Path(os.environ["FOLDER"])
 CHART = ROOT / "deploy/helm/webhooks"
 EXAMPLES = ROOT / "deploy/helm/examples"
 ALERTS = ROOT / "deploy/prometheus/alerts.yml"
+SERVERS = ROOT / "deploy/prometheus/servers.yml"
 DASHBOARDS = ROOT / "deploy/grafana/dashboards"
 CONTAINERFILE = ROOT / "deploy/Containerfile"
 DEFAULTS = ROOT / "crates/service-kit/src/settings/defaults.toml"

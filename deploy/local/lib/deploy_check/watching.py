@@ -21,15 +21,17 @@ def metrics_keep_their_labels(manifests):
 @rule
 def alerts_are_those_of_the_project(manifests):
     documents = manifests.of("PrometheusRule")
-    if len(documents) != (1 if manifests.value("monitoring.prometheusRule.enabled", False) else 0):
+    on = manifests.value("monitoring.prometheusRule.enabled", False)
+    files = [project.ALERTS, project.SERVERS][:(1 + manifests.value("monitoring.prometheusRule.servers", False)) if on else 0]
+    if len(documents) != len(files):
         yield f"there are {len(documents)} PrometheusRules"
     url = manifests.value("monitoring.prometheusRule.runbookUrl")
-    for document in documents:
+    for document, path in zip(documents, files):
         namespace = document["metadata"]["namespace"]
-        text = project.ALERTS.read_text().replace('namespace=""', f'namespace="{namespace}"')
+        text = path.read_text().replace('namespace=""', f'namespace="{namespace}"')
         text = text.replace("labels: {", f"labels: {{namespace: {namespace}, ")
         if document["spec"] != yaml.safe_load(text.replace(project.RUNBOOKS, url)):
-            yield f"{name_of(document)}: its rules are not those of deploy/prometheus/alerts.yml"
+            yield f"{name_of(document)}: its rules are not those of deploy/prometheus/{path.name}"
         if "docs.example.com" in str(document):
             yield f"{name_of(document)}: its runbooks are at docs.example.com"
 

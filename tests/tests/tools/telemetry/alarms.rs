@@ -207,6 +207,28 @@ async fn a_receiver_hangs() {
     .await;
 }
 
+/// Twelve webhooks want ten times as many attempts as eight slots allow. None of their receivers is slow.
+async fn dispatchers_are_too_few() {
+    let options = options(&[("DISPATCHER__MAX_IN_FLIGHT", "8"), ("DISPATCHER__SLOW_IN_FLIGHT", "8")]);
+    System::prepared(options, async |system: Arc<System>| {
+        let Some(mut watched) = Watched::start(&system, 1).await else { return };
+        let (_receiver, tenant) = well(&system).await;
+        let _load = Upstream::of(&system).publish_steadily(vec![tenant]);
+        watched.begin().await;
+
+        let busy = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(500))));
+        let mut tenants = Vec::new();
+        for _ in 0..12 {
+            let tenant = Uuid::new_v4();
+            system.admin(tenant).await.create(&busy.url("/busy"), &["quote.closed"]).await;
+            tenants.push((tenant, EventType::QuoteClosed));
+        }
+        let _more = Upstream::of(&system).publish_steadily(tenants);
+        watched.fires(&["WebhooksTooFewSlots"]).await;
+    })
+    .await;
+}
+
 /// One after the other: together, five systems of unoptimized builds starve on two cores, and deliveries are late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_right_alerts_fire_when_a_server_stops() {
@@ -221,4 +243,9 @@ async fn the_right_alerts_fire_when_dispatchers_die() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_alert_fires_when_a_receiver_hangs() {
     a_receiver_hangs().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alert_fires_when_dispatchers_are_too_few() {
+    dispatchers_are_too_few().await;
 }

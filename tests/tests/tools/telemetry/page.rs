@@ -24,6 +24,14 @@ pub(crate) fn described() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'st
     rows.collect()
 }
 
+/// The metrics of the servers' exporters that the operators' page lists.
+pub(crate) fn of_exporters() -> BTreeSet<&'static str> {
+    let (_, section) = PAGE.split_once("\n## Of database and broker\n").expect("it has the section");
+    let rows = section.split("\n## ").next().unwrap_or_default().lines().filter(|line| line.starts_with('|'));
+    let cells = rows.flat_map(|line| line.split('|').nth(1));
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
 /// Asserts that every metric of a page is described as it is.
 pub(crate) async fn assert_described(ops: SocketAddr, described: &BTreeMap<&str, (&str, BTreeSet<&str>)>) {
     let page = ask(ops, "/metrics").await.text;

@@ -16,8 +16,10 @@ use crate::{clock::now, error::LedgerError, pool::Ledger};
 /// The deliveries whose attempts are looked at: the latest ones, for at most this time.
 const DELIVERIES: i64 = 100_000;
 const AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// The webhooks with held jobs that are looked at, and the jobs of each that are counted.
+/// Webhooks of a kind, at the most.
 const WEBHOOKS: i64 = 1_000;
+/// Pages of held jobs that are looked at for the webhooks that hold most: some 100 jobs each.
+const PAGES: i64 = 2_000;
 
 /// Attempts of one webhook.
 #[derive(Clone, Debug, PartialEq, QueryableByName)]
@@ -46,10 +48,15 @@ pub struct WebhookAttempts {
     /// The time that these took together, in seconds.
     #[diesel(sql_type = Double)]
     pub slow_seconds: f64,
+}
+
+/// The deliveries whose attempts are looked at.
+#[derive(QueryableByName)]
+struct Latest {
     #[diesel(sql_type = BigInt)]
-    looked_at: i64,
-    #[diesel(sql_type = SqlUuid)]
-    oldest: Uuid,
+    deliveries: i64,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    oldest: Option<Uuid>,
 }
 
 /// Failures of one webhook since its last success.
@@ -101,9 +108,11 @@ pub struct Top {
     pub attempts: Vec<WebhookAttempts>,
     /// By the times of their latest failures, retries of old deliveries among them.
     pub failures: Vec<WebhookFailures>,
-    /// By their held jobs.
+    /// By their held jobs: the webhooks that hold most, by a sample if there are very many held jobs.
     pub held: Vec<WebhookHeld>,
-    /// The id of the oldest delivery whose attempts were looked at, if there are older ones.
+    /// The number of the latest deliveries whose attempts were looked at.
+    pub deliveries: i64,
+    /// The id of the oldest of these, if there are older ones.
     pub cut_at: Option<DeliveryId>,
 }
 
@@ -113,16 +122,21 @@ impl Top {
 }
 
 impl Ledger {
-    /// Looks at what happened within `since`. Reads a bounded number of rows, and changes nothing.
+    /// Looks at what happened within `since`, and at the `limit` webhooks that hold most jobs. Reads a bounded number of
+    /// rows, and changes nothing.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn top(&self, since: Duration) -> Result<Top, LedgerError> {
+    pub async fn top(&self, since: Duration, limit: usize) -> Result<Top, LedgerError> {
         let now = self.run(async |conn| now(conn).await).await?;
         let begin = now - since;
+        let latest = diesel::sql_query(include_str!("top_deliveries.sql"))
+            .bind::<SqlUuid, _>(DeliveryId::bound_at(now - AGE))
+            .bind::<BigInt, _>(DELIVERIES);
+        let Latest { deliveries, oldest } = self.run(async |conn| latest.get_result(conn).await).await?;
         let attempts = diesel::sql_query(include_str!("top_attempts.sql"))
             .bind::<Timestamptz, _>(begin)
-            .bind::<SqlUuid, _>(DeliveryId::bound_at(now - AGE))
+            .bind::<SqlUuid, _>(oldest.unwrap_or(Uuid::max()))
             .bind::<BigInt, _>(DELIVERIES);
         let attempts: Vec<WebhookAttempts> = self.run(async |conn| attempts.load(conn).await).await?;
         let failures = diesel::sql_query(include_str!("top_failing.sql"))
@@ -130,10 +144,11 @@ impl Ledger {
             .bind::<BigInt, _>(WEBHOOKS);
         let failures: Vec<WebhookFailures> = self.run(async |conn| failures.load(conn).await).await?;
         let held = diesel::sql_query(include_str!("top_held.sql"))
-            .bind::<BigInt, _>(WEBHOOKS)
-            .bind::<BigInt, _>(Top::MOST_HELD);
+            .bind::<BigInt, _>(i64::try_from(limit).unwrap_or(WEBHOOKS).min(WEBHOOKS))
+            .bind::<BigInt, _>(Top::MOST_HELD)
+            .bind::<BigInt, _>(PAGES);
         let held: Vec<WebhookHeld> = self.run(async |conn| held.load(conn).await).await?;
-        let cut_at = attempts.as_slice().first().filter(|one| one.looked_at == DELIVERIES).map(|one| one.oldest.into());
-        Ok(Top { now, attempts, failures, held, cut_at })
+        let cut_at = oldest.filter(|_| deliveries == DELIVERIES).map(DeliveryId::from);
+        Ok(Top { now, attempts, failures, held, deliveries, cut_at })
     }
 }

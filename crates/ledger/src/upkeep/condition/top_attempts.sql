@@ -1,21 +1,20 @@
--- Attempts that began since $1, of the latest $3 deliveries with ids after $2, by webhook. An attempt's time has no index, so
--- retries of older deliveries are not seen. `oldest` is the oldest delivery that was looked at.
+-- Attempts that began since $1, of the latest $3 deliveries with ids from $2 on, by webhook. An attempt's time has no index, so
+-- retries of older deliveries are not seen.
 WITH latest AS MATERIALIZED (
-    SELECT id, webhook_id FROM deliveries WHERE id > $2 ORDER BY id DESC LIMIT $3
+    SELECT id, webhook_id FROM deliveries WHERE id >= $2 ORDER BY id DESC LIMIT $3
 )
 , made AS MATERIALIZED (
     SELECT latest.webhook_id, a.outcome, a.duration_us
     FROM latest
     CROSS JOIN LATERAL (
         SELECT outcome, duration_us FROM attempts
-        WHERE delivery_id = latest.id AND delivery_id > $2 AND started_at >= $1
+        WHERE delivery_id = latest.id AND delivery_id >= $2 AND started_at >= $1
         -- A look-up for each delivery: as a join, it may read whole days.
         OFFSET 0
     ) AS a
 )
 SELECT
-    m.webhook_id, w.tenant_id, m.attempts, m.failed, m.failure, m.seconds, m.slow_attempts, m.slow_seconds,
-    (SELECT count(*) FROM latest) AS looked_at, (SELECT id FROM latest ORDER BY id LIMIT 1) AS oldest
+    m.webhook_id, w.tenant_id, m.attempts, m.failed, m.failure, m.seconds, m.slow_attempts, m.slow_seconds
 FROM (
     SELECT
         webhook_id, count(*) AS attempts, count(*) FILTER (WHERE outcome <> 'success') AS failed,

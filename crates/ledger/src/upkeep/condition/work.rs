@@ -2,7 +2,7 @@
 
 use diesel::{
     QueryableByName,
-    sql_types::{BigInt, Double, Nullable, Timestamptz},
+    sql_types::{BigInt, Double, Nullable, Text, Timestamptz},
 };
 use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
@@ -84,7 +84,39 @@ pub struct OverdueSeen {
     pub oldest_due: Option<OffsetDateTime>,
 }
 
+/// Attempts that ended in an hour with an outcome class. Attempts of test deliveries are left out.
+#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+pub struct AttemptsSeen {
+    /// The hour's begin.
+    #[diesel(sql_type = Timestamptz)]
+    pub hour: OffsetDateTime,
+    /// The name of the outcome class.
+    #[diesel(sql_type = Text)]
+    pub outcome: String,
+    /// The number of attempts.
+    #[diesel(sql_type = BigInt)]
+    pub attempts: i64,
+}
+
+impl AttemptsSeen {
+    /// The maximum of rows of statistics that are read, the latest ones.
+    pub const MOST: i64 = 100_000;
+}
+
 impl Ledger {
+    /// Counts the attempts of this hour and the 25 hours before it, by hour and outcome class.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn attempts_seen(&self) -> Result<Vec<AttemptsSeen>, LedgerError> {
+        let query = "SELECT hour, outcome, sum(attempts)::bigint AS attempts FROM ( \
+                       SELECT hour, outcome, attempts FROM webhook_stats \
+                       WHERE hour > now() - interval '26 hours' ORDER BY hour DESC LIMIT $1 \
+                     ) AS latest GROUP BY hour, outcome ORDER BY hour DESC, attempts DESC";
+        let query = diesel::sql_query(query).bind::<BigInt, _>(AttemptsSeen::MOST);
+        self.run(async |conn| query.load(conn).await).await
+    }
+
     /// Counts what waits beside the queues.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::{
     super::{
         finding::Finding,
-        observed::{BrokerSeen, Observed},
+        observed::{BrokerSeen, ClusterNode, ClusterSeen, Observed},
     },
     unseen,
 };
@@ -16,7 +16,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         return vec![Finding::note("broker.connection", "not looked at: broker.url cannot be used")];
     };
     let mut findings = connection(seen);
-    findings.extend(version(seen));
+    findings.extend(version(seen, observed.cluster()));
     if seen.inside.is_none() {
         findings.push(Finding::note("broker.rest", "not looked at: queues, ingests and dispatchers"));
     }
@@ -62,15 +62,17 @@ fn connection(seen: &BrokerSeen) -> Vec<Finding> {
     found.collect()
 }
 
-fn version(seen: &BrokerSeen) -> Option<Finding> {
+fn version(seen: &BrokerSeen, cluster: Option<&ClusterSeen>) -> Option<Finding> {
     let id = "broker.version";
-    let mut versions: Vec<_> = seen.nodes.iter().filter_map(|node| node.version.as_deref()).collect();
+    let of_cluster = cluster.into_iter().flat_map(|seen| &seen.nodes).filter_map(ClusterNode::version);
+    let mut versions: Vec<_> = seen.nodes.iter().filter_map(|node| node.version.as_deref()).chain(of_cluster).collect();
     versions.sort_unstable();
     versions.dedup();
     let told = versions.join(", ");
     if versions.is_empty() {
         let is_inside = seen.inside.is_some();
-        return is_inside.then(|| Finding::note(id, "not seen over TLS: --rabbitmqctl shows it"));
+        return is_inside
+            .then(|| Finding::note(id, "not seen over TLS: the management API shows it (broker.management_url)"));
     }
     let is_old = |version: &&str| number(version).is_some_and(|number| number < OLDEST);
     Some(match versions.iter().any(is_old) {

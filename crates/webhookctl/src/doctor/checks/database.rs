@@ -6,7 +6,7 @@ use ledger::ServerCondition;
 
 use super::{
     super::{
-        finding::{Finding, lasting, many},
+        finding::{Finding, grouped, lasting, many},
         observed::{Database, DatabaseSeen, Observed},
     },
     unseen,
@@ -16,6 +16,13 @@ use super::{
 const OLDEST: i32 = 150_000;
 /// The clocks of two well-kept machines differ by less.
 const TOLERANCE: time::Duration = time::Duration::seconds(5);
+/// Receivers refuse a signature whose time is 300 s off.
+const REFUSED: time::Duration = time::Duration::seconds(240);
+/// Ages of transaction ids. Of the first, 1,000 transactions a second leave 13 days; of the second, 4.
+const OLD_IDS: i64 = 1_000_000_000;
+const STALE_IDS: i64 = 1_800_000_000;
+/// The names of their connections.
+const SERVICES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
 /// A transaction that is older keeps the server from clearing up.
 const LONG: f64 = 600.0;
 
@@ -38,7 +45,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
             ),
             unlooked(),
         ],
-        Database::Seen(seen) => of_server(seen),
+        Database::Seen(seen) => of_server(seen, observed.settings.max_connections),
     }
 }
 
@@ -46,7 +53,7 @@ fn unlooked() -> Finding {
     Finding::note("database.rest", "not looked at: schema, partitions, keys, api-service, leader, what is overdue")
 }
 
-fn of_server(seen: &DatabaseSeen) -> Vec<Finding> {
+fn of_server(seen: &DatabaseSeen, pool: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &seen.server {
         Ok(server) => {
@@ -54,7 +61,8 @@ fn of_server(seen: &DatabaseSeen) -> Vec<Finding> {
             findings.push(Finding::ok("database.writes", "takes writes"));
             findings.push(durability(server));
             findings.push(standby(server));
-            findings.push(connections(server));
+            findings.push(connections(server, seen, pool));
+            findings.push(ids(server));
             findings.extend(transactions(server));
             findings.push(Finding::note(
                 "database.disk",
@@ -123,13 +131,55 @@ fn standby(server: &ServerCondition) -> Finding {
     }
 }
 
-fn connections(server: &ServerCondition) -> Finding {
-    let text = format!("{} of max_connections = {}", many(server.connections, "connection"), server.max_connections);
-    if server.connections * 10 > i64::from(server.max_connections) * 9 {
-        let remedy = "raise max_connections of PostgreSQL, or lower database.max_connections of the services";
-        return Finding::warning("database.connections", text, remedy);
+/// The limit that is next to be reached, and what the services that run may need of it.
+fn connections(server: &ServerCondition, seen: &DatabaseSeen, pool: usize) -> Finding {
+    let id = "database.connections";
+    let limits = [
+        (i64::from(server.max_connections), server.connections, "max_connections, without reserved ones"),
+        (i64::from(server.role_limit), server.of_role, "CONNECTION LIMIT of the user"),
+        (i64::from(server.database_limit), server.of_database, "CONNECTION LIMIT of the database"),
+    ];
+    let next = limits.into_iter().filter(|(limit, ..)| *limit >= 0).min_by_key(|(limit, used, _)| limit - used);
+    let Some((limit, used, name)) = next else { return Finding::ok(id, many(server.connections, "connection")) };
+    let pool = i64::try_from(pool).unwrap_or(i64::MAX);
+    let ours = seen.connections.iter().flatten().filter(|seen| SERVICES.contains(&seen.name.as_str()));
+    // A leader has one more. Processes of one host are told apart by the number of their connections alone.
+    let (open, processes) = ours.map(|seen| seen.connections).fold((0, 0), |(open, processes), connections| {
+        (open + connections, processes + 1 + (connections - 1) / pool.saturating_add(1))
+    });
+    let wanted = processes.saturating_mul(pool);
+    let services = match processes {
+        0 => String::new(),
+        1 => format!("; the service process that runs may open {}", grouped(wanted)),
+        processes => format!("; the {processes} service processes that run may open {}", grouped(wanted)),
+    };
+    let text = format!("{} of {} in use ({name}){services}", grouped(used), many(limit, "connection"));
+    if used * 10 > limit * 9 || (used - open).max(0).saturating_add(wanted) > limit {
+        let remedy = "raise that limit of PostgreSQL, or lower database.max_connections of the services; beyond the limit \
+                      connections are refused, and the services wait";
+        return Finding::warning(id, text, remedy);
     }
-    Finding::ok("database.connections", text)
+    Finding::ok(id, text)
+}
+
+/// PostgreSQL refuses writes at an age of 2^31 less 3 million transactions.
+fn ids(server: &ServerCondition) -> Finding {
+    let id = "database.transaction_ids";
+    let ServerCondition { oldest_database, ids_age, freeze_max_age, oldest_table, .. } = server;
+    let (age, begin) = (grouped(*ids_age), grouped(*freeze_max_age));
+    let text = format!("the oldest transaction ids are {age} transactions old (database {oldest_database})");
+    if *ids_age < OLD_IDS {
+        return Finding::ok(id, text);
+    }
+    let text = format!(
+        "{text}: autovacuum, which begins at {begin}, is behind. At 2,144 million PostgreSQL refuses all writes"
+    );
+    let table = oldest_table.as_deref().unwrap_or("unknown");
+    let remedy = format!(
+        "VACUUM (FREEZE, VERBOSE) in that database (the oldest table of ours: {table}). If the age stays: end old transactions \
+         (pg_stat_activity), and drop pg_prepared_xacts and pg_replication_slots that nobody uses"
+    );
+    if *ids_age < STALE_IDS { Finding::warning(id, text, remedy) } else { Finding::error(id, text, remedy) }
 }
 
 fn transactions(server: &ServerCondition) -> Option<Finding> {
@@ -144,12 +194,13 @@ fn transactions(server: &ServerCondition) -> Option<Finding> {
 
 fn clock(offset: time::Duration, took: Duration) -> Finding {
     let seconds = offset.as_seconds_f64();
+    let text = format!("this machine's clock is {seconds:+.1} s off the database's");
+    let remedy = "set both by NTP: `timedatectl` on each host says whether it is";
+    if offset.abs() > REFUSED + took {
+        return Finding::error("database.clock", format!("{text}: receivers refuse signatures 300 s off"), remedy);
+    }
     if offset.abs() > TOLERANCE + took {
-        return Finding::warning(
-            "database.clock",
-            format!("this machine's clock is {seconds:+.1} s off the database's"),
-            "set both by NTP: `timedatectl` on each host says whether it is",
-        );
+        return Finding::warning("database.clock", text, remedy);
     }
     let millis = took.as_millis();
     // Adding a positive zero takes the sign of a negative one.

@@ -29,8 +29,8 @@ fn present(inside: &InsideSeen) -> Finding {
     };
     let (queues, exchanges) = (missing(&inside.queues), missing(&inside.exchanges));
     let mut remedy =
-        "webhookctl dead list declares what is missing (so does each service that connects). Lost jobs come \
-                      back from the ledger within minutes"
+        "webhookctl dead list declares what is missing (so does each service that connects; event-ingest alone \
+                      declares known_keys and other_keys). Lost jobs come back from the ledger within minutes"
             .to_owned();
     if queues.contains(&inside.roles.events) {
         remedy += "; events that were waiting there are stored nowhere else: they have to be published again";

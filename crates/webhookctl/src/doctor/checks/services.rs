@@ -3,6 +3,8 @@
 use broker::Seen;
 use time::OffsetDateTime;
 
+use crate::brake::why;
+
 use super::{
     super::{
         finding::{Finding, lasting, many},
@@ -19,6 +21,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let mut findings = vec![api(observed)];
     findings.retain(|_| observed.database().is_some());
     findings.extend(consumers(observed));
+    findings.extend(observed.database().map(brake));
     findings.extend(observed.database().into_iter().flat_map(|seen| leader(seen, observed)));
     findings
 }
@@ -72,7 +75,11 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
     if let [Some(main), Some(bulk), Some(slow)] = lanes {
         let remedy = "start a dispatcher; if one runs: what do its log and its /readyz (on ops.listen) say?";
         let told = format!("main {main}, bulk {bulk}, slow {slow}");
+        let brakes = observed.database().and_then(|seen| seen.brakes.as_ref().ok());
         findings.push(match (main.min(bulk).min(slow), main.max(bulk).max(slow)) {
+            (0, _) if brakes.is_some_and(|brakes| !brakes.is_empty()) => {
+                Finding::note(id, format!("lanes without a consumer: the brake is on ({told})"))
+            }
             (_, 0) => Finding::error(id, "no dispatcher consumes the lanes: no delivery is attempted", remedy),
             (0, _) => Finding::error(id, format!("a lane has no consumer ({told}): its jobs are waiting"), remedy),
             (least, most) if least < most => Finding::warning(
@@ -84,6 +91,37 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// Returns whether dispatchers accept no jobs.
+fn brake(seen: &DatabaseSeen) -> Finding {
+    let id = "services.brake";
+    let brakes = match &seen.brakes {
+        Ok(brakes) => brakes,
+        Err(why) => return unseen(id, why),
+    };
+    match brakes.as_slice() {
+        [] => Finding::ok(id, "no brake is on: dispatchers accept jobs"),
+        [first, ..] if first.is_operators() => Finding::warning(
+            id,
+            format!(
+                "an operator has stopped all dispatchers {} ago: {}",
+                lasting(seen.now - first.since),
+                first.reason
+            ),
+            "when the reason has ended: webhookctl brake off",
+        ),
+        [first, ..] => Finding::error(
+            id,
+            format!(
+                "{} without jobs, the first for {}: {}",
+                many(i64::try_from(brakes.len()).unwrap_or(i64::MAX), "braked dispatcher"),
+                lasting(seen.now - first.since),
+                why(&first.reason)
+            ),
+            "fix what it names (operators' pages: WebhooksBraked); deliveries wait meanwhile, and no schedule is used up",
+        ),
+    }
 }
 
 fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ::broker::{BrokerError, NodeSeen, Seen};
 use ::ledger::{
-    ConnectionsSeen, DaysSeen, GenerationSeen, KeyUse, MigrationsSeen, OverdueSeen, RetriesSeen, ServerCondition,
-    WorkSeen,
+    AttemptsSeen, ConnectionsSeen, DaysSeen, GenerationSeen, KeyUse, MigrationsSeen, OverdueSeen, RetriesSeen,
+    ServerCondition, WorkSeen,
 };
+use serde_json::{Value, json};
 use time::{OffsetDateTime, macros::datetime};
 
 use super::{super::finding::Level, super::observed::*, *};
@@ -19,16 +20,9 @@ fn queue(ready: u32, consumers: u32) -> Seen {
     Seen::Present { ready, consumers, differs: None }
 }
 
-/// Everything is well.
-fn well() -> Observed {
-    let connection = |name: &str, leads| ConnectionsSeen {
-        name: name.to_owned(),
-        address: Some("10.0.0.5".to_owned()),
-        connections: 4,
-        since: NOW,
-        leads,
-    };
-    let server = ServerCondition {
+/// A primary with a synchronous standby.
+fn sound_server() -> ServerCondition {
+    ServerCondition {
         version: "15.14 (Debian)".to_owned(),
         version_number: 150_014,
         synchronous_names: "one".to_owned(),
@@ -38,15 +32,34 @@ fn well() -> Observed {
         synchronous: 1,
         hidden: 0,
         connections: 20,
-        max_connections: 100,
+        of_role: 20,
+        of_database: 20,
+        max_connections: 97,
+        role_limit: -1,
+        database_limit: -1,
+        oldest_database: "postgres".to_owned(),
+        ids_age: 200_000_000,
+        oldest_table: Some("webhooks".to_owned()),
+        freeze_max_age: 200_000_000,
         bytes: 12_000_000,
         oldest_transaction: None,
+    }
+}
+
+/// Everything is well.
+fn well() -> Observed {
+    let connection = |name: &str, leads| ConnectionsSeen {
+        name: name.to_owned(),
+        address: Some("10.0.0.5".to_owned()),
+        connections: 4,
+        since: NOW,
+        leads,
     };
     let day = |offset| NOW.date() + time::Duration::days(offset);
     let database = DatabaseSeen {
         clock: (time::Duration::milliseconds(3), Duration::from_millis(2)),
         now: NOW,
-        server: Ok(server),
+        server: Ok(sound_server()),
         migrations: Ok(MigrationsSeen::default()),
         days: Ok(DaysSeen { today: day(0), wanted: day(7), whole: (-2..=7).map(day).collect(), partial: Vec::new() }),
         keys: Some(Ok(KeysSeen {
@@ -58,6 +71,8 @@ fn well() -> Observed {
         work: Ok(WorkSeen::default()),
         retries: Ok(RetriesSeen::default()),
         overdue: Ok(OverdueSeen::default()),
+        attempts: Ok(vec![attempts(0, "success", 30), attempts(0, "timeout", 20), attempts(1, "success", 1_000)]),
+        brakes: Ok(Vec::new()),
     };
     let consumed = |name: &str| u32::from(matches!(name, "events" | "deliveries" | "bulk" | "slow"));
     let [events, deliveries, bulk, slow, rejected, unknown_key, dead, unroutable, notices] = QUEUES.map(str::to_owned);
@@ -73,34 +88,45 @@ fn well() -> Observed {
         settings: SettingsSeen {
             grace: Duration::from_secs(60),
             keep: Duration::from_secs(86_400 * 30),
+            max_connections: 8,
             ..Default::default()
         },
         database: Database::Seen(Box::new(database)),
         broker: Some(BrokerSeen { nodes: vec![node], inside: Some(inside) }),
-        cluster: Some(cluster()),
+        cluster: Some(Ok(cluster())),
     }
+}
+
+/// Attempts of an hour before the latest one.
+fn attempts(hours_ago: i64, outcome: &str, attempts: i64) -> AttemptsSeen {
+    AttemptsSeen { hour: NOW - time::Duration::hours(hours_ago), outcome: outcome.to_owned(), attempts }
 }
 
 /// Three nodes, and a leader on each.
 fn cluster() -> ClusterSeen {
     let nodes: Vec<_> = ["a", "b", "c"].map(str::to_owned).into();
-    let members = |(index, name): (usize, &str)| MembersSeen {
+    let node = |name: &String| ClusterNode {
+        name: name.clone(),
+        running: true,
+        net_ticktime: Some(json!(12)),
+        ..Default::default()
+    };
+    let members = |(index, name): (usize, &str)| ClusterQueue {
         name: name.to_owned(),
-        policy: None,
+        effective_policy_definition: Some(json!({})),
         leader: Some(nodes[index % 3].clone()),
         members: nodes.clone(),
         online: nodes.clone(),
+        ..Default::default()
     };
-    let binding = ("webhooks".to_owned(), "events".to_owned(), "events".to_owned());
+    let binding =
+        Binding { source: "webhooks".to_owned(), destination: "events".to_owned(), routing_key: "events".to_owned() };
     ClusterSeen {
         vhost: "/".to_owned(),
-        waits: Ok(Some(WaitsSeen { silent_node_s: 12, confirm_ms: 20_000 })),
-        queues: Ok(QUEUES.into_iter().enumerate().map(members).collect()),
-        policies: Ok(Vec::new()),
-        operator_policies: Ok(Vec::new()),
-        bindings: Ok([binding.clone()].into()),
+        queues: QUEUES.into_iter().enumerate().map(members).collect(),
+        bindings: [binding.clone()].into(),
         wanted: [binding].into(),
-        nodes: Ok(NodesSeen { all: nodes.clone(), running: nodes, ..Default::default() }),
+        nodes: nodes.iter().map(node).collect(),
     }
 }
 
@@ -122,7 +148,7 @@ fn set(observed: &mut Observed, name: &str, seen: Seen) {
 }
 
 fn cluster_of(observed: &mut Observed) -> &mut ClusterSeen {
-    observed.cluster.as_mut().unwrap()
+    observed.cluster.as_mut().unwrap().as_mut().unwrap()
 }
 
 /// The findings that are not right, after one thing was broken.
@@ -156,11 +182,33 @@ fn the_database_is_judged() {
     only("database.durability", Error, "off", |seen| server(seen).synchronous_commit = "off".to_owned());
     only("database.standby", Error, "every commit waits", |seen| server(seen).synchronous = 0);
     only("database.standby", Warning, "none synchronous", |seen| server(seen).synchronous_names.clear());
-    only("database.connections", Warning, "91 connections of max_connections = 100", |seen| {
-        server(seen).connections = 91;
+    only("database.connections", Warning, "88 of 97 connections in use (max_connections", |seen| {
+        server(seen).connections = 88;
     });
+    only("database.connections", Warning, "20 of 22 connections in use (CONNECTION LIMIT of the user)", |seen| {
+        server(seen).role_limit = 22;
+    });
+    only(
+        "database.connections",
+        Warning,
+        "LIMIT of the database); the 2 service processes that run may open 16",
+        |seen| {
+            // 8 of the 20 connections are theirs: they may open 8 more.
+            server(seen).database_limit = 27;
+        },
+    );
+    assert_eq!(broken(|seen| server(seen).database_limit = 28), []);
+    only("database.connections", Warning, "13 service processes that run may open 104", |seen| {
+        // Twelve processes of one host.
+        database(seen).connections.as_mut().unwrap()[0].connections = 108;
+    });
+    only("database.transaction_ids", Warning, "1,000,000,000 transactions old (database postgres)", |seen| {
+        server(seen).ids_age = 1_000_000_000;
+    });
+    only("database.transaction_ids", Error, "refuses all writes", |seen| server(seen).ids_age = 1_800_000_000);
     only("database.transactions", Warning, "11 min", |seen| server(seen).oldest_transaction = Some(660.0));
     only("database.clock", Warning, "-6.0 s", |seen| database(seen).clock.0 = time::Duration::seconds(-6));
+    only("database.clock", Error, "+241.0 s", |seen| database(seen).clock.0 = time::Duration::seconds(241));
     let read_only = broken(|seen| seen.database = Database::ReadOnly);
     assert_eq!((read_only.len(), read_only[0].0), (1, "database.writes"));
     let away = broken(|seen| seen.database = Database::Away("refused".to_owned()));
@@ -251,6 +299,17 @@ fn the_services_and_what_waits_are_judged() {
     only("services.dispatchers", Error, "no dispatcher", |seen| {
         ["deliveries", "bulk", "slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
     });
+    let braked = |holder: &str, reason: &str| {
+        let (holder, reason) = (holder.to_owned(), reason.to_owned());
+        vec![::ledger::Brake { holder, reason, since: NOW - time::Duration::minutes(5) }]
+    };
+    only("services.brake", Warning, "5 min ago: a test", |seen| {
+        database(seen).brakes = Ok(braked("operator", "a test"));
+        ["deliveries", "bulk", "slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
+    });
+    only("services.brake", Error, "1 braked dispatcher without jobs, the first for 5 min: no receiver", |seen| {
+        database(seen).brakes = Ok(braked("one", "no_answer"));
+    });
     only("services.dispatchers", Error, "bulk 0", |seen| set(seen, "bulk", queue(0, 0)));
     only("services.dispatchers", Warning, "slow 2", |seen| set(seen, "slow", queue(0, 2)));
     let generation = |seen: &mut Observed, is_rebuilding, minutes| {
@@ -284,23 +343,59 @@ fn the_services_and_what_waits_are_judged() {
 }
 
 #[test]
+fn the_share_of_failing_attempts_is_judged() {
+    let seen = |seen: &mut Observed, rows: &[(i64, &str, i64)]| {
+        let rows = rows.iter().map(|(ago, outcome, count)| attempts(*ago, outcome, *count));
+        database(seen).attempts = Ok(rows.collect());
+    };
+    let is_well = |rows: &[(i64, &str, i64)]| assert_eq!(broken(|observed| seen(observed, rows)), []);
+    let is_wrong = |part: &str, rows: &[(i64, &str, i64)]| {
+        only("attempts.failing", Level::Warning, part, |observed| seen(observed, rows));
+    };
+    let most = "21 of 40 attempts failed since 12:00 UTC (the day before: 10 %): connect 12, dns 9";
+    let failing = [(0, "success", 19), (0, "dns", 9), (0, "connect", 12)];
+    is_wrong(most, &[failing.as_slice(), &[(1, "success", 90), (24, "status", 10)]].concat());
+    is_well(&[failing.as_slice(), &[(1, "success", 10), (24, "status", 10)]].concat());
+    is_wrong("21 of 40 attempts failed since 12:00 UTC: connect 12", &failing);
+    is_well(&[(0, "success", 20), (0, "dns", 20)]);
+    // Nothing succeeds, and nothing did.
+    is_wrong("20 of 20 attempts failed since 12:00 UTC (the day before: 100 %)", &[(0, "dns", 20), (9, "dns", 5)]);
+    // This hour has few attempts.
+    is_wrong(
+        "30 of 30 attempts failed since 11:00 UTC (the day before: 0 %)",
+        &[(0, "timeout", 19), (1, "timeout", 11), (2, "success", 1)],
+    );
+    is_well(&[(0, "timeout", 10), (1, "timeout", 9), (2, "success", 1)]);
+    is_well(&[(2, "success", 1)]);
+    is_well(&[]);
+}
+
+#[test]
 fn the_cluster_is_judged() {
     use Level::{Error, Warning};
-    fn nodes(seen: &mut Observed) -> &mut NodesSeen {
-        cluster_of(seen).nodes.as_mut().unwrap()
+    fn nodes(seen: &mut Observed) -> &mut [ClusterNode] {
+        &mut cluster_of(seen).nodes
     }
-    fn queues(seen: &mut Observed) -> &mut Vec<MembersSeen> {
-        cluster_of(seen).queues.as_mut().unwrap()
+    fn queues(seen: &mut Observed) -> &mut [ClusterQueue] {
+        &mut cluster_of(seen).queues
     }
-    only("cluster.nodes", Error, "not running: c", |seen| nodes(seen).running.truncate(2));
-    only("cluster.versions", Warning, "a 3.13.7, b 4.0.5", |seen| {
-        let versions = [("a", "3.13.7"), ("b", "4.0.5")].map(|(node, version)| (node.to_owned(), version.to_owned()));
-        nodes(seen).versions = versions.into();
+    only("cluster.nodes", Error, "not running: c", |seen| {
+        nodes(seen)[2] = ClusterNode { name: "c".to_owned(), ..Default::default() }
     });
-    only("cluster.alarms", Error, "disk at a", |seen| nodes(seen).alarms = vec!["disk at a".to_owned()]);
-    only("cluster.partitions", Error, "a [b]", |seen| nodes(seen).partitions = vec!["a [b]".to_owned()]);
-    only("cluster.features", Warning, "off: x", |seen| nodes(seen).disabled = vec!["x".to_owned()]);
-    only("cluster.features", Error, "expired jobs", |seen| nodes(seen).disabled = vec!["stream_queue".to_owned()]);
+    only("cluster.nodes", Warning, "http://mq/: it answers 401", |seen| {
+        seen.cluster = Some(Err("http://mq/: it answers 401".to_owned()));
+    });
+    assert_eq!(broken(|seen| seen.cluster = None), []);
+    only("cluster.versions", Warning, "a 3.13.7, b 4.0.5", |seen| {
+        for (node, version) in nodes(seen).iter_mut().zip(["3.13.7", "4.0.5"]) {
+            node.applications = vec![Application { name: "rabbit".to_owned(), version: version.to_owned() }];
+        }
+    });
+    only("cluster.alarms", Error, "memory of a, b", |seen| {
+        nodes(seen)[..2].iter_mut().for_each(|node| node.mem_alarm = true);
+    });
+    only("cluster.alarms", Error, "disk of c", |seen| nodes(seen)[2].disk_free_alarm = true);
+    only("cluster.partitions", Error, "a does not see b", |seen| nodes(seen)[0].partitions = vec!["b".to_owned()]);
     only("cluster.members", Warning, "fewer than 3 members on dead", |seen| {
         let queue = &mut queues(seen)[6];
         queue.members.truncate(2);
@@ -308,40 +403,52 @@ fn the_cluster_is_judged() {
     });
     only("cluster.members", Warning, "a member of dead is unavailable", |seen| queues(seen)[6].online.truncate(2));
     only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[6].online.truncate(1));
+    only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[6].leader = Some(String::new()));
     only("cluster.leaders", Warning, "all leaders are on a", |seen| {
         queues(seen).iter_mut().for_each(|queue| queue.leader = Some("a".to_owned()));
     });
-    only("cluster.waits", Warning, "after 60 s", |seen| {
-        cluster_of(seen).waits = Ok(Some(WaitsSeen { silent_node_s: 60, confirm_ms: 20_000 }));
-    });
-    only("cluster.waits", Warning, "again after 180 s", |seen| {
-        cluster_of(seen).waits = Ok(Some(WaitsSeen { silent_node_s: 12, confirm_ms: 180_000 }));
-    });
-    only("cluster.waits", Warning, "not seen: no eval", |seen| cluster_of(seen).waits = Err("no eval".to_owned()));
-    only("cluster.bindings", Error, "webhooks to events by \"events\"", |seen| {
-        cluster_of(seen).bindings = Ok(Default::default());
-    });
+    only("cluster.waits", Warning, "after 60 s", |seen| nodes(seen)[1].net_ticktime = Some(json!(60)));
+    only("cluster.bindings", Error, "webhooks to events by \"events\"", |seen| cluster_of(seen).bindings.clear());
+}
+
+#[test]
+fn without_statistics_policies_are_not_called_right() {
+    let mut observed = well();
+    cluster_of(&mut observed).nodes.iter_mut().for_each(|node| node.net_ticktime = None);
+    cluster_of(&mut observed).queues.iter_mut().for_each(|queue| queue.effective_policy_definition = None);
+    let findings = all(&observed);
+    let level = |id: &str| findings.iter().find(|finding| finding.id == id).map(|finding| finding.level);
+    assert_eq!((level("cluster.statistics"), level("cluster.policies")), (Some(Level::Note), None));
+    assert_eq!(level("cluster.members"), Some(Level::Ok));
 }
 
 #[test]
 fn a_policy_is_judged_by_what_it_does_to_our_queues() {
     use Level::{Error, Warning};
-    let policy = |key: &str, value: &str| PolicySeen {
-        name: "p".to_owned(),
-        pattern: "^dead".to_owned(),
-        definition: [(key.to_owned(), value.to_owned())].into(),
-    };
-    let under = |seen: &mut Observed, key: &str, value: &str| {
-        cluster_of(seen).queues.as_mut().unwrap()[6].policy = Some("p".to_owned());
-        cluster_of(seen).policies = Ok(vec![policy(key, value)]);
-    };
-    only("cluster.policies", Error, "p sets message-ttl = 1000 of dead", |seen| under(seen, "message-ttl", "1000"));
-    only("cluster.policies", Warning, "overflow = drop-head", |seen| under(seen, "overflow", "drop-head"));
-    only("cluster.policies", Warning, "operator policy p", |seen| {
-        cluster_of(seen).operator_policies = Ok(vec![policy("max-length", "5")]);
+    fn under(seen: &mut Observed, definition: Value) -> &mut ClusterQueue {
+        let queue = &mut cluster_of(seen).queues[6];
+        (queue.policy, queue.effective_policy_definition) = (Some("p".to_owned()), Some(definition));
+        queue
+    }
+    let sets = |definition: Value| broken(|seen| _ = under(seen, definition));
+    only("cluster.policies", Error, "message-ttl = 1000 on dead by policy p: the queue can lose", |seen| {
+        under(seen, json!({"message-ttl": 1_000}));
     });
-    only("cluster.policies", Error, "delivery-limit = 20", |seen| under(seen, "delivery-limit", "20"));
-    assert_eq!(broken(|seen| under(seen, "delivery-limit", "1000")), []);
-    assert_eq!(broken(|seen| under(seen, "queue-leader-locator", "balanced")), []);
-    assert_eq!(broken(|seen| cluster_of(seen).policies = Ok(vec![policy("expires", "5")])), [], "of other queues");
+    only("cluster.policies", Warning, "overflow = drop-head", |seen| _ = under(seen, json!({"overflow": "drop-head"})));
+    only("cluster.policies", Error, "max-length = 5 on dead by policy p and operator policy o", |seen| {
+        under(seen, json!({"max-length": 5})).operator_policy = Some("o".to_owned());
+    });
+    only("cluster.policies", Error, "expires = 5 on dead by operator policy o", |seen| {
+        let queue = under(seen, json!({"expires": 5}));
+        (queue.policy, queue.operator_policy) = (None, Some("o".to_owned()));
+    });
+    only("cluster.policies", Error, "delivery-limit = 20", |seen| _ = under(seen, json!({"delivery-limit": 20})));
+    assert_eq!(sets(json!({"delivery-limit": 1_000})), []);
+    assert_eq!(sets(json!({"queue-leader-locator": "balanced"})), []);
+    assert_eq!(sets(json!([])), []);
+    let remedy = |seen: &Observed| all(seen).into_iter().find_map(|finding| finding.remedy);
+    let mut observed = well();
+    under(&mut observed, json!({"expires": 5})).operator_policy = Some("o".to_owned());
+    let told = "rabbitmqctl clear_policy -p / p and clear_operator_policy -p / o, or set it again with a pattern that does not match our queues";
+    assert_eq!(remedy(&observed).as_deref(), Some(told));
 }

@@ -1,47 +1,76 @@
-//! What `rabbitmqctl` tells of the cluster. Its answers differ between RabbitMQ 3.10 and 4.x: what is missing or has
-//! another shape is left out.
+//! The broker's cluster, by RabbitMQ's management API.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use broker::Broker;
-use serde_json::Value;
+use egress::{Internal, InternalConfig};
+use serde::de::DeserializeOwned;
+use service_kit::settings;
 
 use super::{
-    super::observed::{Binding, ClusterSeen, MembersSeen, NodesSeen, PolicySeen, WaitsSeen},
-    rabbitmqctl::ask,
+    super::observed::{Binding, ClusterSeen, Looked},
+    PATIENCE, error_chain,
 };
+use crate::PROCESS;
 
-/// How long a node waits for a silent one, in seconds, and a retry queue for the confirm of what it hands on, in
-/// milliseconds. AMQP shows neither, nor does another command in JSON.
-const WAITS: &str = "[net_kernel:get_net_ticktime(), \
-    application:get_env(rabbit, dead_letter_worker_publisher_confirm_timeout, undefined)].";
+/// The longest answer that is read, in bytes: of some 50,000 queues or bindings.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 
-pub(super) async fn look(broker: &Broker, command: &str) -> ClusterSeen {
+/// Looks at nodes, queues and bindings, if the settings name the API.
+pub(super) async fn look(broker: &Broker, settings: &settings::Broker) -> Option<Looked<ClusterSeen>> {
+    let base = settings.management_url.as_ref()?;
     let vhost = broker.vhost();
-    let list = async |what: &[&str]| {
-        let (name, columns) = what.split_first().unwrap_or((&"", &[]));
-        ask(command, &[&[*name, "-p", &vhost], columns].concat()).await
+    let url = |path: &[&str], columns: &str| {
+        let mut url = base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("api").extend(path);
+        }
+        url.set_query(Some(&format!("columns={columns}")));
+        url.to_string()
     };
-    let (nodes, waits, queues, policies, operator_policies, bindings) = tokio::join!(
-        ask(command, &["cluster_status"]),
-        ask(command, &["eval", WAITS]),
-        list(&["list_queues", "name", "policy", "leader", "members", "online"]),
-        list(&["list_policies"]),
-        list(&["list_operator_policies"]),
-        list(&["list_bindings", "source_name", "destination_name", "routing_key"]),
-    );
-    let rows = |value: Value, read: fn(&Value) -> Option<PolicySeen>| -> Vec<PolicySeen> {
-        value.as_array().into_iter().flatten().filter_map(read).collect()
+    let nodes = "name,running,mem_alarm,disk_free_alarm,partitions,net_ticktime,applications";
+    let queues = "name,policy,operator_policy,effective_policy_definition,leader,members,online";
+    let (nodes, queues) = (url(&["nodes"], nodes), url(&["queues", &vhost], queues));
+    let bindings = url(&["bindings", &vhost], "source,destination,routing_key");
+    let seen = async {
+        let api = Api::of(broker, settings)?;
+        let (nodes, queues, bindings) = tokio::try_join!(api.get(nodes), api.get(queues), api.get(bindings))?;
+        Ok(ClusterSeen { nodes, queues, bindings, wanted: wanted(broker), vhost })
     };
-    ClusterSeen {
-        nodes: nodes.map(|value| self::nodes(&value)),
-        waits: waits.map(|value| self::waits(&value)),
-        queues: queues.map(|value| value.as_array().into_iter().flatten().filter_map(members).collect()),
-        policies: policies.map(|value| rows(value, policy)),
-        operator_policies: operator_policies.map(|value| rows(value, policy)),
-        bindings: bindings.map(|value| value.as_array().into_iter().flatten().filter_map(binding).collect()),
-        wanted: wanted(broker),
-        vhost,
+    Some(seen.await.map_err(|why: String| format!("{base}: {why}")))
+}
+
+/// The parts that all requests have in common.
+struct Api {
+    authorization: String,
+    authorities: Option<Vec<u8>>,
+}
+
+impl Api {
+    fn of(broker: &Broker, settings: &settings::Broker) -> Looked<Self> {
+        let (user, password) = broker.login().map_err(|error| error_chain(&error))?;
+        let authorization = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        let read = settings.ca_file.as_ref().map(std::fs::read).transpose();
+        let authorities = read.map_err(|error| format!("broker.ca_file cannot be read: {error}"))?;
+        Ok(Self { authorization, authorities })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, url: String) -> Looked<T> {
+        let config = InternalConfig {
+            url,
+            timeout: PATIENCE * 2,
+            extra_ca_pem: self.authorities.clone(),
+            user_agent: PROCESS.to_owned(),
+            answer_limit: LONGEST_ANSWER,
+        };
+        let client = Internal::new(config).map_err(|error| error_chain(&error))?;
+        let answer = client.get("authorization", &self.authorization).await.map_err(|error| error_chain(&error))?;
+        match answer.status {
+            200 => serde_json::from_slice(&answer.body).map_err(|error| format!("it answers with other JSON: {error}")),
+            401 => Err("it answers 401: the user of broker.url needs the tag monitoring".to_owned()),
+            status => Err(format!("it answers {status}")),
+        }
     }
 }
 
@@ -49,130 +78,58 @@ fn wanted(broker: &Broker) -> BTreeSet<Binding> {
     let topology = broker.topology();
     let queues = topology.queues.iter().map(|queue| (&queue.name, &queue.bindings));
     let exchanges = topology.exchanges.iter().map(|exchange| (&exchange.name, &exchange.bindings));
-    let all = queues.chain(exchanges);
-    all.flat_map(|(name, bindings)| bindings.iter().map(|(source, key)| (source.clone(), name.clone(), key.clone())))
-        .collect()
-}
-
-fn text(value: &Value, key: &str) -> Option<String> {
-    Some(value.get(key)?.as_str()?.to_owned()).filter(|text| !text.is_empty())
-}
-
-fn texts(value: Option<&Value>) -> Vec<String> {
-    value.and_then(Value::as_array).into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
-}
-
-fn nodes(status: &Value) -> NodesSeen {
-    let of_all = |key: &str| texts(status.get(key));
-    let map = |key: &str| status.get(key).and_then(Value::as_object).into_iter().flatten();
-    let alarm = |alarm: &Value| match (text(alarm, "resource"), text(alarm, "node")) {
-        (Some(resource), Some(node)) => format!("{resource} at {node}"),
-        _ => alarm.to_string(),
+    let binding = |destination: &String, (source, routing_key): &(String, String)| Binding {
+        source: source.clone(),
+        destination: destination.clone(),
+        routing_key: routing_key.clone(),
     };
-    let is_off = |flag: &&Value| {
-        text(flag, "state").as_deref() == Some("disabled") && text(flag, "stability").as_deref() != Some("experimental")
-    };
-    let flags = status.get("feature_flags").and_then(Value::as_array).into_iter().flatten();
-    NodesSeen {
-        all: [of_all("disk_nodes"), of_all("ram_nodes")].concat(),
-        running: of_all("running_nodes"),
-        versions: map("versions")
-            .filter_map(|(node, versions)| Some((node.clone(), text(versions, "rabbitmq_version")?)))
-            .collect(),
-        alarms: status.get("alarms").and_then(Value::as_array).into_iter().flatten().map(alarm).collect(),
-        partitions: map("partitions").map(|(node, others)| format!("{node} {others}")).collect(),
-        disabled: flags.filter(is_off).filter_map(|flag| text(flag, "name")).collect(),
-    }
-}
-
-fn waits(answer: &Value) -> Option<WaitsSeen> {
-    let number = |at: usize| answer.get("value")?.get(at)?.as_u64();
-    Some(WaitsSeen { silent_node_s: number(0)?, confirm_ms: number(1)? })
-}
-
-fn members(queue: &Value) -> Option<MembersSeen> {
-    Some(MembersSeen {
-        name: text(queue, "name")?,
-        policy: text(queue, "policy"),
-        leader: text(queue, "leader"),
-        members: texts(queue.get("members")),
-        online: texts(queue.get("online")),
-    })
-}
-
-/// A policy's definition is an object, or the text of one.
-fn policy(policy: &Value) -> Option<PolicySeen> {
-    let definition = match policy.get("definition")? {
-        Value::String(text) => serde_json::from_str(text).ok()?,
-        value => value.clone(),
-    };
-    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let definition: BTreeMap<_, _> =
-        definition.as_object()?.iter().map(|(key, value)| (key.clone(), plain(value))).collect();
-    Some(PolicySeen { name: text(policy, "name")?, pattern: text(policy, "pattern").unwrap_or_default(), definition })
-}
-
-fn binding(binding: &Value) -> Option<Binding> {
-    let key = text(binding, "routing_key").unwrap_or_default();
-    Some((text(binding, "source_name")?, text(binding, "destination_name")?, key))
+    queues.chain(exchanges).flat_map(|(name, bindings)| bindings.iter().map(move |one| binding(name, one))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::*;
+    use super::super::super::observed::{ClusterNode, ClusterQueue};
 
+    /// The answers of RabbitMQ 3.10.8, with a second node that does not run.
     #[test]
-    fn the_status_of_a_cluster_is_read() {
-        let status = json!({
-            "disk_nodes": ["a@x", "b@x"], "ram_nodes": [], "running_nodes": ["a@x"], "partitions": {"a@x": ["b@x"]},
-            "alarms": [{"node": "a@x", "resource": "memory"}, "file_descriptor_limit"],
-            "versions": {"a@x": {"erlang_version": "25", "rabbitmq_version": "3.10.8"}},
-            "feature_flags": [
-                {"name": "on", "state": "enabled", "stability": "stable"},
-                {"name": "off", "state": "disabled", "stability": "stable"},
-                {"name": "new", "state": "disabled", "stability": "experimental"},
-            ],
-        });
-        let seen = nodes(&status);
-        assert_eq!((seen.all.len(), seen.running.as_slice()), (2, ["a@x".to_owned()].as_slice()));
-        assert_eq!(seen.alarms, ["memory at a@x", "\"file_descriptor_limit\""]);
-        assert_eq!(seen.versions["a@x"], "3.10.8");
-        assert_eq!((seen.disabled, seen.partitions), (vec!["off".to_owned()], vec!["a@x [\"b@x\"]".to_owned()]));
-    }
+    fn nodes_and_queues_are_read_with_statistics_and_without() {
+        let nodes: Vec<ClusterNode> = serde_json::from_value(json!([
+            {
+                "partitions": [], "mem_alarm": true, "disk_free_alarm": false, "net_ticktime": 60, "name": "rabbit@a",
+                "running": true,
+                "applications": [
+                    {"name": "os_mon", "description": "CPO  CXC 138 46", "version": "2.8.1"},
+                    {"name": "rabbit", "description": "RabbitMQ", "version": "3.10.8"},
+                ],
+            },
+            {"name": "rabbit@b", "running": false},
+        ]))
+        .unwrap();
+        assert_eq!((nodes[0].version(), nodes[0].mem_alarm, nodes[0].running), (Some("3.10.8"), true, true));
+        assert_eq!(nodes[0].net_ticktime.as_ref().and_then(Value::as_u64), Some(60));
+        assert_eq!((nodes[1].version(), nodes[1].running, nodes[1].net_ticktime.is_some()), (None, false, false));
 
-    #[test]
-    fn what_a_node_waits_for_is_read() {
-        let answer = json!({"node": "a@x", "result": "ok", "value": [12, 20_000]});
-        assert_eq!(waits(&answer), Some(WaitsSeen { silent_node_s: 12, confirm_ms: 20_000 }));
-        // While the time is being changed, and a release without the setting.
-        for value in [json!([["ongoing_change_to", 12], 20_000]), json!([60, "undefined"]), json!("[60,180000]")] {
-            assert_eq!(waits(&json!({"value": value})), None);
-        }
-    }
-
-    #[test]
-    fn what_has_another_shape_is_left_out() {
-        assert_eq!(nodes(&json!([])), NodesSeen::default());
-        assert_eq!(nodes(&json!({"alarms": {}, "versions": [], "feature_flags": "none"})), NodesSeen::default());
-        assert_eq!(members(&json!({"policy": "p"})), None);
-        let of_classic = json!({"name": "q", "policy": "", "leader": "", "members": "", "online": ""});
-        assert_eq!(members(&of_classic), Some(MembersSeen { name: "q".to_owned(), ..MembersSeen::default() }));
-        assert_eq!(binding(&json!({"source_name": "", "destination_name": "q"})), None, "of the default exchange");
-    }
-
-    #[test]
-    fn a_definition_is_an_object_or_its_text() {
-        for definition in
-            [json!({"message-ttl": 5, "overflow": "drop-head"}), json!(r#"{"message-ttl":5,"overflow":"drop-head"}"#)]
-        {
-            let seen = policy(&json!({"name": "p", "pattern": "^q", "definition": definition})).unwrap();
-            assert_eq!(
-                (seen.definition["message-ttl"].as_str(), seen.definition["overflow"].as_str()),
-                ("5", "drop-head")
-            );
-        }
-        assert_eq!(policy(&json!({"name": "p", "definition": 3})), None);
+        let queues: Vec<ClusterQueue> = serde_json::from_value(json!([
+            {
+                "effective_policy_definition": {}, "name": "classic", "node": "rabbit@a", "operator_policy": null,
+                "policy": null, "state": "running", "type": "classic",
+            },
+            {
+                "effective_policy_definition": {"max-length": 5, "message-ttl": 1000}, "leader": "rabbit@a",
+                "members": ["rabbit@a"], "name": "webhooks.dead", "node": "rabbit@a", "online": ["rabbit@a"],
+                "operator_policy": "oper", "policy": "short", "state": "running", "type": "quorum",
+            },
+            {
+                "leader": "rabbit@a", "members": ["rabbit@a"], "name": "webhooks.dead", "online": ["rabbit@a"],
+                "policy": "short", "state": "live", "type": "quorum",
+            },
+        ]))
+        .unwrap();
+        assert_eq!((queues[0].policy.as_deref(), queues[0].members.len()), (None, 0));
+        assert_eq!((queues[1].policy.as_deref(), queues[1].operator_policy.as_deref()), (Some("short"), Some("oper")));
+        assert_eq!(queues[1].effective_policy_definition, Some(json!({"max-length": 5, "message-ttl": 1000})));
+        assert_eq!((queues[1].online.len(), queues[2].effective_policy_definition.as_ref()), (1, None));
     }
 }

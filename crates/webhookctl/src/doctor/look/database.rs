@@ -29,7 +29,7 @@ pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> 
             None => None,
         }
     };
-    let (server, migrations, days, connections, generation, work, retries, overdue, keys) = tokio::join!(
+    let (server, migrations, days, connections, generation, work, retries, overdue, attempts, brakes, keys) = tokio::join!(
         within(ledger.server_condition()),
         within(ledger.migrations_seen()),
         within(ledger.days_seen()),
@@ -38,6 +38,8 @@ pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> 
         within(ledger.work_seen()),
         within(ledger.retries_seen()),
         within(ledger.overdue_seen()),
+        within(ledger.attempts_seen()),
+        within(ledger.brakes()),
         used,
     );
     Database::Seen(Box::new(DatabaseSeen {
@@ -52,6 +54,8 @@ pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> 
         work,
         retries,
         overdue,
+        attempts,
+        brakes,
     }))
 }
 

@@ -47,6 +47,7 @@ pub(super) fn look(settings: &Settings, missing: &[Key]) -> Usable {
         exempt: settings.egress.allowed_networks.iter().map(ToString::to_string).collect(),
         grace: settings.reconcile.grace,
         keep: settings.retention.keep,
+        max_connections: settings.database.max_connections,
     };
     Usable { seen, ledger, keys, broker }
 }

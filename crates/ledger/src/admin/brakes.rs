@@ -1,0 +1,159 @@
+//! Why dispatchers accept no jobs at present, and what they ask before they stop.
+
+use diesel::{
+    QueryableByName,
+    sql_types::{Array, Integer, Interval, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+};
+use diesel_async::RunQueryDsl;
+use domain::{TenantId, WebhookId};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{error::LedgerError, pool::Ledger};
+
+/// The operator among the holders of brakes; the others are dispatchers.
+const OPERATOR: &str = "operator";
+
+/// A brake that is on.
+#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+pub struct Brake {
+    /// `operator`, or the id of a dispatcher's process.
+    #[diesel(sql_type = Text)]
+    pub holder: String,
+    /// The operator's reason, or the name of the dispatcher's.
+    #[diesel(sql_type = Text)]
+    pub reason: String,
+    /// Since when, by the database's clock.
+    #[diesel(sql_type = Timestamptz)]
+    pub since: OffsetDateTime,
+}
+
+impl Brake {
+    /// True if an operator has set it, for all dispatchers.
+    #[must_use]
+    pub fn is_operators(&self) -> bool {
+        self.holder == OPERATOR
+    }
+}
+
+/// Which receivers count as well.
+#[derive(Clone, Copy, Debug)]
+pub struct Well {
+    /// The last success is at most this long ago.
+    pub within: time::Duration,
+    /// Those that have failed since then may have begun to fail at this time or later. `None`: none may be failing.
+    pub failing_from: Option<OffsetDateTime>,
+}
+
+const ALL: &str = "SELECT holder, reason, since FROM brakes \
+     WHERE holder = 'operator' OR renewed_at > now() - interval '1 minute' ORDER BY holder = 'operator' DESC, since";
+const SET: &str = "INSERT INTO brakes AS b (holder, reason) VALUES ($1, $2) \
+     ON CONFLICT (holder) DO UPDATE SET reason = excluded.reason, renewed_at = now(), \
+         since = CASE WHEN b.reason = excluded.reason THEN b.since ELSE now() END";
+/// Removes those of dead processes, too.
+const RELEASE: &str = "DELETE FROM brakes WHERE holder = $1 OR (holder <> 'operator' AND renewed_at < now() - interval '1 hour') \
+     RETURNING holder, reason, since";
+const WELL: &str = "SELECT webhook_id FROM webhook_health \
+     WHERE webhook_id = ANY ($1) AND last_success_at > now() - $2 AND (failing_since IS NULL OR failing_since >= $3)";
+/// The next tenants after $1, each with one active webhook: one that is not failing if there is any, and of these the one that
+/// succeeded last. The index of a tenant's webhooks finds the tenants.
+const CANDIDATES: &str = "WITH RECURSIVE tenants AS ( \
+       (SELECT tenant_id, 1 AS place FROM webhooks WHERE tenant_id > $1 AND deleted_at IS NULL ORDER BY tenant_id LIMIT 1) \
+       UNION ALL \
+       SELECT next.tenant_id, place + 1 FROM tenants CROSS JOIN LATERAL ( \
+         SELECT w.tenant_id FROM webhooks AS w \
+         WHERE w.tenant_id > tenants.tenant_id AND w.deleted_at IS NULL ORDER BY w.tenant_id LIMIT 1) AS next \
+       WHERE place < $2 \
+     ) \
+     SELECT tenants.tenant_id, best.url FROM tenants LEFT JOIN LATERAL ( \
+       SELECT w.url FROM webhooks AS w LEFT JOIN webhook_health AS h ON h.webhook_id = w.id \
+       WHERE w.tenant_id = tenants.tenant_id AND w.is_active AND w.deleted_at IS NULL \
+       ORDER BY h.failing_since IS NULL DESC, h.last_success_at DESC NULLS LAST LIMIT 1) AS best ON true \
+     ORDER BY tenants.tenant_id";
+
+#[derive(QueryableByName)]
+struct Webhook {
+    #[diesel(sql_type = SqlUuid)]
+    webhook_id: Uuid,
+}
+
+#[derive(QueryableByName)]
+struct Candidate {
+    #[diesel(sql_type = SqlUuid)]
+    tenant_id: Uuid,
+    #[diesel(sql_type = Nullable<Text>)]
+    url: Option<String>,
+}
+
+impl Ledger {
+    /// The brakes that are on: the operator's first.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn brakes(&self) -> Result<Vec<Brake>, LedgerError> {
+        self.run(async |conn| Ok(diesel::sql_query(ALL).load(conn).await?)).await
+    }
+
+    /// Brakes all dispatchers, until [`Ledger::brake_release`] without a holder.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn brake_all(&self, reason: &str) -> Result<(), LedgerError> {
+        self.brake_renew(OPERATOR, reason).await
+    }
+
+    /// Says that a dispatcher accepts no jobs, for the next minute.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn brake_renew(&self, holder: &str, reason: &str) -> Result<(), LedgerError> {
+        let query = diesel::sql_query(SET).bind::<Text, _>(holder).bind::<Text, _>(reason);
+        self.run(async |conn| query.execute(conn).await.map(drop)).await
+    }
+
+    /// Releases a dispatcher's brake, or the operator's if no holder is given. Returns whether it was on.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn brake_release(&self, holder: Option<&str>) -> Result<bool, LedgerError> {
+        let holder = holder.unwrap_or(OPERATOR);
+        let query = diesel::sql_query(RELEASE).bind::<Text, _>(holder);
+        let released: Vec<Brake> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
+        Ok(released.iter().any(|brake| brake.holder == holder))
+    }
+
+    /// Those of the webhooks whose receivers are well.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn receivers_well(&self, webhooks: &[WebhookId], well: Well) -> Result<Vec<WebhookId>, LedgerError> {
+        let webhooks: Vec<Uuid> = webhooks.iter().map(|id| id.as_uuid()).collect();
+        let within = diesel::pg::data_types::PgInterval::from_microseconds(
+            i64::try_from(well.within.whole_microseconds()).unwrap_or(i64::MAX),
+        );
+        let query = diesel::sql_query(WELL)
+            .bind::<Array<SqlUuid>, _>(webhooks)
+            .bind::<Interval, _>(within)
+            .bind::<Nullable<Timestamptz>, _>(well.failing_from);
+        let rows: Vec<Webhook> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
+        Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
+    }
+
+    /// URLs to find out whether any receiver can be reached: one of each of the next `most` tenants after one (`None`: of
+    /// the first), and the last of these tenants. `None` as the last one: there are no further tenants.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn receivers_to_probe(
+        &self,
+        after: Option<TenantId>,
+        most: u16,
+    ) -> Result<(Vec<String>, Option<TenantId>), LedgerError> {
+        let query = diesel::sql_query(CANDIDATES)
+            .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), TenantId::as_uuid))
+            .bind::<Integer, _>(i32::from(most));
+        let rows: Vec<Candidate> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
+        let last = rows.last().filter(|_| rows.len() == usize::from(most)).map(|row| row.tenant_id.into());
+        Ok((rows.into_iter().filter_map(|row| row.url).collect(), last))
+    }
+}

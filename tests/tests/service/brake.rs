@@ -1,0 +1,308 @@
+//! The brake: nobody's schedule is used up while no receiver can be reached, and no dead platform stops the others.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use domain::EventType;
+use end_to_end::{
+    events::Event,
+    name_server::{NameServer, Say},
+    receiver::{Receiver, always},
+    system::{Options, Service, System, metric},
+    wait::{SOON, eventually},
+};
+use futures_util::future::join_all;
+use service_kit::Settings;
+use uuid::Uuid;
+
+/// A brake needs a minute of failures.
+const LONG: Duration = Duration::from_secs(180);
+const TENANTS: usize = 5;
+const EACH: usize = 2;
+const RECEIVERS: usize = TENANTS * EACH;
+const BRAKED: &str = r#"webhooks_brake{reason="no_answer"}"#;
+const HARMLESS: &str = r#"webhooks_brake_probes_total{reached="true"}"#;
+/// TCP refuses to connect to a broadcast address: the network is unreachable.
+const NOWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 255, 255, 255));
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// The answers of the name server.
+#[derive(Clone)]
+struct Names(Arc<AtomicU8>);
+
+impl Names {
+    const WELL: u8 = 0;
+    const SILENT: u8 = 1;
+    const NOWHERE: u8 = 2;
+
+    fn set(&self, how: u8) {
+        self.0.store(how, SeqCst);
+    }
+}
+
+/// A name server for all receivers.
+async fn name_server() -> (NameServer, Names) {
+    let names = Names(Arc::default());
+    let how = names.clone();
+    let server = NameServer::start(move |_, _| match how.0.load(SeqCst) {
+        Names::SILENT => Say::Silence,
+        Names::NOWHERE => Say::Addresses(vec![NOWHERE]),
+        _ => Say::Addresses(vec![HERE]),
+    })
+    .await;
+    (server, names)
+}
+
+/// The whole schedule is shorter than an outage. No connection is left from before it.
+fn options(server: &NameServer) -> Options {
+    let settings =
+        vec![("EGRESS__NAME_SERVERS", server.address().to_string()), ("EGRESS__MAX_IDLE_PER_HOST", "0".to_owned())];
+    Options { schedule: "2s,4s", timeout: "4s", settings, ..Options::default() }
+}
+
+/// A URL whose host a name server is asked for.
+fn url(receiver: &Receiver) -> String {
+    format!("https://one.receiver.example:{}/", receiver.addr().port())
+}
+
+/// Some tenants with some receivers each.
+struct World {
+    system: Arc<System>,
+    tenants: Vec<Uuid>,
+    receivers: Vec<Receiver>,
+}
+
+impl World {
+    /// With API and ingest.
+    async fn new(system: Arc<System>) -> Self {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let (mut tenants, mut receivers) = (Vec::new(), Vec::new());
+        for _ in 0..TENANTS {
+            let tenant = Uuid::new_v4();
+            let admin = system.admin(tenant).await;
+            for _ in 0..EACH {
+                let receiver = Receiver::start(&system.ca, always(200));
+                admin.create(&url(&receiver), &["quote.closed"]).await;
+                receivers.push(receiver);
+            }
+            tenants.push(tenant);
+        }
+        Self { system, tenants, receivers }
+    }
+
+    /// The same, once each receiver has had one delivery.
+    async fn known(system: Arc<System>) -> Self {
+        let world = Self::new(system).await;
+        world.publish(1).await;
+        world.wait_for(1).await;
+        world.until_succeeded(1).await;
+        world
+    }
+
+    async fn until_succeeded(&self, each: usize) {
+        let recorded = "deliveries WHERE state = 'succeeded'";
+        let are = || async { (self.count(recorded).await == (each * RECEIVERS) as i64).then_some(()) };
+        eventually("all are recorded as delivered", SOON, are).await;
+    }
+
+    /// Each receiver gets one delivery for each event.
+    async fn publish(&self, each: usize) {
+        let of = |tenant: &Uuid| (0..each).map(|_| Event::now(EventType::QuoteClosed, *tenant)).collect::<Vec<_>>();
+        let events: Vec<Event> = self.tenants.iter().flat_map(of).collect();
+        self.system.upstream.publish(&events).await;
+    }
+
+    async fn wait_for(&self, each: usize) {
+        join_all(self.receivers.iter().map(|receiver| receiver.wait_for(each, LONG))).await;
+    }
+
+    async fn count(&self, what: &str) -> i64 {
+        self.system.count(&format!("SELECT count(*) FROM {what}")).await
+    }
+
+    /// Nothing is charged: no failure is in the ledger.
+    async fn assert_nothing_is_used_up(&self) {
+        let failed = self.count("webhook_health WHERE failure_count > 0 OR failing_since IS NOT NULL").await;
+        let attempts = self.count("attempts WHERE outcome <> 'success'").await;
+        let dropped =
+            self.count("deliveries WHERE state NOT IN ('pending', 'succeeded') OR first_failed_at IS NOT NULL").await;
+        assert_eq!((failed, attempts, dropped), (0, 0, 0), "webhooks that fail, failed attempts, deliveries");
+    }
+}
+
+async fn until(ops: SocketAddr, name: &str, value: f64) {
+    eventually(&format!("{name} is {value}"), LONG, || async { (metric(ops, name).await == value).then_some(()) })
+        .await;
+}
+
+/// Deliveries before, in and after an outage of all receivers together, as a dispatcher sees it. `begins` and `ends` return
+/// the address of the dispatcher from then on.
+async fn survives(
+    system: Arc<System>,
+    begins: impl AsyncFnOnce(&System, SocketAddr) -> SocketAddr,
+    ends: impl AsyncFnOnce(&System, SocketAddr) -> SocketAddr,
+) {
+    let ops = system.start(Service::Dispatcher).await;
+    let world = World::known(system).await;
+    let ops = begins(&world.system, ops).await;
+    world.publish(2).await;
+    until(ops, BRAKED, 1.0).await;
+    world.assert_nothing_is_used_up().await;
+    world.publish(1).await;
+    world.system.upstream.wait_ready(&world.system.names.events(), 0, LONG).await;
+    assert_eq!(metric(ops, "webhooks_ready ").await, 1.0, "a braked dispatcher is well");
+    eventually("the ledger has it", SOON, || async {
+        (world.count("brakes WHERE reason = 'no_answer'").await == 1).then_some(())
+    })
+    .await;
+    let ops = ends(&world.system, ops).await;
+    world.wait_for(4).await;
+    until(ops, BRAKED, 0.0).await;
+    for receiver in &world.receivers {
+        assert_eq!(receiver.received_once().len(), 4);
+    }
+    world.until_succeeded(4).await;
+    world.assert_nothing_is_used_up().await;
+}
+
+async fn survives_names(how: u8) {
+    let (server, names) = name_server().await;
+    System::prepared(options(&server), async |system| {
+        let begins = async |_: &System, ops| {
+            names.set(how);
+            ops
+        };
+        let ends = async |system: &System, ops| {
+            // One that starts meanwhile has not to find out at the cost of its jobs.
+            let other = system.start(Service::Dispatcher).await;
+            until(other, BRAKED, 1.0).await;
+            assert_eq!(metric(other, "webhooks_ledger_read_batch_size_count").await, 0.0);
+            names.set(Names::WELL);
+            until(other, BRAKED, 0.0).await;
+            ops
+        };
+        survives(system, begins, ends).await;
+    })
+    .await;
+}
+
+async fn survives_a_lost_authority() {
+    let (server, _names) = name_server().await;
+    System::prepared(options(&server), async |system| {
+        let restart = |with_authority: bool| {
+            async move |system: &System, _| {
+                system.stop(Service::Dispatcher).await;
+                let mut variables = system.variables.clone();
+                if !with_authority {
+                    variables.remove("WEBHOOKS__EGRESS__EXTRA_CA_FILE").unwrap();
+                }
+                let settings = Settings::from_sources(None, variables).unwrap();
+                system.start_with(Service::Dispatcher, settings).await
+            }
+        };
+        survives(system, restart(false), restart(true)).await;
+    })
+    .await;
+}
+
+/// They wait for the same minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_used_up_while_no_receiver_can_be_reached_and_a_dead_platform_stops_nobody() {
+    tokio::join!(
+        survives_names(Names::SILENT),
+        survives_names(Names::NOWHERE),
+        survives_a_lost_authority(),
+        a_dead_platform_is_charged_and_stops_nobody(),
+        only_the_dispatcher_without_a_way_out_brakes()
+    );
+}
+
+async fn a_dead_platform_is_charged_and_stops_nobody() {
+    let (server, _) = name_server().await;
+    System::prepared(options(&server), async |system| {
+        let ops = system.start(Service::Dispatcher).await;
+        let world = World::known(system).await;
+        // Nothing was ever sent there.
+        let (tenant, healthy) = (Uuid::new_v4(), Receiver::start(&world.system.ca, always(200)));
+        world.system.admin(tenant).await.create(&url(&healthy), &["quote.closed"]).await;
+        join_all(world.receivers.iter().map(Receiver::stop)).await;
+        world.publish(2).await;
+        until(ops, HARMLESS, 1.0).await;
+        assert_eq!(metric(ops, "webhooks_brake{").await, 0.0);
+        assert_eq!(world.count("deliveries WHERE state = 'dropped'").await, 2 * RECEIVERS as i64);
+        world.system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        healthy.wait_for(1, Duration::from_secs(2)).await;
+    })
+    .await;
+}
+
+async fn only_the_dispatcher_without_a_way_out_brakes() {
+    let ((server, _), (silent, names)) = (name_server().await, name_server().await);
+    System::prepared(options(&server), async |system| {
+        let well = system.start(Service::Dispatcher).await;
+        let world = World::known(Arc::clone(&system)).await;
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__EGRESS__NAME_SERVERS".to_owned(), silent.address().to_string());
+        names.set(Names::SILENT);
+        let without = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
+        world.publish(10).await;
+        until(without, BRAKED, 1.0).await;
+        world.publish(10).await;
+        world.wait_for(21).await;
+        world.until_succeeded(21).await;
+        assert_eq!(metric(well, "webhooks_brake{").await, 0.0);
+        world.assert_nothing_is_used_up().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_that_one_tenant_alone_cannot_reach_is_charged() {
+    let (server, names) = name_server().await;
+    System::prepared(options(&server), async |system| {
+        for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
+            system.start(service).await;
+        }
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        let admin = system.admin(tenant).await;
+        let webhook = admin.create(&url(&receiver), &["quote.closed"]).await;
+        let publish = async || system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        publish().await;
+        receiver.wait_for(1, SOON).await;
+        admin.newest_in(&webhook.id, "succeeded").await;
+        names.set(Names::NOWHERE);
+        publish().await;
+        let dropped = admin.newest_in(&webhook.id, "dropped").await;
+        assert_eq!(dropped["attempts"], 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operators_brake_stops_all_dispatchers_until_it_is_released() {
+    let (server, _) = name_server().await;
+    System::prepared(options(&server), async |system| {
+        system.ledger_as("operator", 1).brake_all("a test").await.unwrap();
+        // A dispatcher that starts meanwhile begins nothing either.
+        let all = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
+        for ops in all {
+            until(ops, r#"webhooks_brake{reason="operator"}"#, 1.0).await;
+        }
+        let world = World::new(Arc::clone(&system)).await;
+        world.publish(1).await;
+        system.upstream.wait_ready(&system.names.main(), RECEIVERS as u32, SOON).await;
+        assert_eq!(system.upstream.consumers(&system.names.main()).await, 0);
+        assert!(world.receivers.iter().all(|receiver| receiver.received().is_empty()));
+        assert!(system.ledger_as("operator", 1).brake_release(None).await.unwrap());
+        world.wait_for(1).await;
+        assert!(!system.ledger_as("operator", 1).brake_release(None).await.unwrap());
+    })
+    .await;
+}
