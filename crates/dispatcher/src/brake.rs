@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio::{
     net::TcpListener,
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -50,14 +50,18 @@ const RENEWED_EVERY: Duration = Duration::from_secs(10);
 /// The pause between two probes, at first and at most, and after failures that proved harmless.
 const PROBED_EVERY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 const AFTER_HARMLESS: Duration = Duration::from_secs(30);
-/// The receivers that one probe tries, of as many tenants, and how many probes fail before the brake is set.
+/// The tenants of one probe, a few receivers of each, and how many probes fail before the brake is set.
 const PROBED: u16 = 50;
 const PROBES: u32 = 5;
 /// A receiver that began to fail so long before the last answer was not failing before the outage: kept connections may answer
 /// for a while.
 const GRADUAL: time::Duration = time::Duration::minutes(15);
-/// The time for which no jobs are accepted, at least, once no descriptor is left.
-const WITHOUT_SOCKETS: Duration = Duration::from_secs(30);
+/// The time for which no jobs are accepted, at least, once no descriptor is left: at first, and when that happens again soon.
+const WITHOUT_SOCKETS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
+/// A dispatcher that died braked is remembered for this time.
+const LATELY: time::Duration = time::Duration::hours(1);
+/// The clocks agree again once they differ by less than the limit, by this much.
+const CLEARLY: time::Duration = time::Duration::seconds(10);
 /// The maximum of times in a row that a delivery's attempt is not charged.
 const UNCHARGED: u32 = 3;
 
@@ -139,6 +143,9 @@ pub(crate) struct Brake {
     well: Cache<WebhookId, bool>,
     /// True while other dispatchers reach nobody. `None` before the first look.
     others: watch::Sender<Option<bool>>,
+    /// Its name in the ledger.
+    holder: String,
+    started: Instant,
 }
 
 /// The parts of a brake that others make.
@@ -168,6 +175,8 @@ impl Brake {
             witnesses: Witnesses::default(),
             well,
             others: watch::Sender::default(),
+            holder: Uuid::new_v4().to_string(),
+            started: Instant::now(),
         })
     }
 
@@ -185,7 +194,9 @@ impl Brake {
     }
 
     fn clock_is_off(&self) -> bool {
-        self.database.offset().is_some_and(|offset| offset.abs() > CLOCKS)
+        let is_on = self.state.borrow().reasons[Reason::Clock as usize];
+        let most = if is_on { CLOCKS - CLEARLY } else { CLOCKS };
+        self.database.offset().is_some_and(|offset| offset.abs() > most)
     }
 
     /// A receiver answered an attempt.
@@ -198,7 +209,7 @@ impl Brake {
         self.failures.lock().failed(webhook, tenant, host(url), Instant::now());
     }
 
-    /// Returns whether an attempt that failed so may be uncharged. `before`: how often the job was delivered before, which counts those
+    /// Returns the fault if an attempt that failed so may be uncharged. `before`: how often the job was delivered before, which counts those
     /// of its attempts that were not charged.
     ///
     /// # Errors
@@ -208,11 +219,15 @@ impl Brake {
         fault: OwnFault,
         webhook: WebhookId,
         before: u32,
-    ) -> Result<bool, LedgerError> {
-        if fault == OwnFault::NoSocket || (fault == OwnFault::NoPort && !has_sockets().await) {
+    ) -> Result<Option<OwnFault>, LedgerError> {
+        // A look-up takes a descriptor, too, and does not say that it had none.
+        let takes_socket = matches!(fault, OwnFault::NoPort | OwnFault::NoNameServer);
+        let fault = if takes_socket && !has_sockets().await { OwnFault::NoSocket } else { fault };
+        if fault == OwnFault::NoSocket {
             self.set(Reason::NoSocket, true);
         }
-        Ok(before < UNCHARGED && (fault == OwnFault::NoSocket || self.was_well(webhook).await?))
+        let may_be = before < UNCHARGED && (fault == OwnFault::NoSocket || self.was_well(webhook).await?);
+        Ok(may_be.then_some(fault))
     }
 
     /// Returns whether such a failure is most likely ours: it meets several tenants.
@@ -235,6 +250,8 @@ impl Brake {
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let working = async { tokio::join!(self.watch_receivers(), self.watch_orders(), self.watch_sockets()) };
         stop.run_until_cancelled(working).await;
+        // Nobody renews it any more.
+        let _ = timeout(TICK, self.ledger.brake_release(Some(&self.holder))).await;
     }
 
     async fn watch_receivers(&self) {
@@ -276,14 +293,14 @@ impl Brake {
     async fn may_be_ours(&self) -> bool {
         let (failed, last_answer) = {
             let mut failures = self.failures.lock();
-            if self.others_are_braked() && failures.are_there() {
+            let has_no_answer = failures.last_answer().is_none_or(|at| at.elapsed() >= failures::AT_LEAST);
+            if has_no_answer && self.others_are_braked() && failures.are_there() {
                 return true;
             }
             let Some(failed) = failures.suspicious(Instant::now()) else { return false };
             (failed, failures.last_answer())
         };
-        let failing_from =
-            last_answer.map_or(OffsetDateTime::UNIX_EPOCH, |answer| self.database.now() - answer.elapsed() - GRADUAL);
+        let failing_from = self.database.now() - last_answer.unwrap_or(self.started).elapsed() - GRADUAL;
         let well = Well { within: time::Duration::days(1), failing_from: Some(failing_from) };
         let are_enough = match self.ledger.receivers_well(&failed, well).await {
             Ok(well) => self.failures.lock().are_enough(&well, Instant::now()),
@@ -300,12 +317,13 @@ impl Brake {
 
     /// Returns whether several probes, each of other tenants as long as there are others, reach nobody.
     async fn nothing_gets_through(&self, next: &mut Next) -> bool {
+        let mut rounds = u32::from(next.is_none());
         for _ in 0..PROBES {
             if self.gets_through(next).await {
                 sleep(AFTER_HARMLESS).await;
                 return false;
             }
-            if next.is_none() {
+            if next.is_none() && std::mem::replace(&mut rounds, 1) > 0 {
                 break;
             }
         }
@@ -315,11 +333,8 @@ impl Brake {
     /// Returns whether any receiver of the next tenants can be reached, or the canary answers. Makes no attempt. Where nobody can be
     /// asked, nothing is wrong.
     async fn gets_through(&self, next: &mut Next) -> bool {
-        let reached = match self.ledger.receivers_to_probe(*next, PROBED).await {
-            Ok((urls, last)) => {
-                *next = last;
-                self.reaches_any(&urls).await
-            }
+        let reached = match self.candidates(next).await {
+            Ok(urls) => self.reaches_any(&urls).await,
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "no receivers to probe");
                 // Nothing can be attempted either.
@@ -328,6 +343,16 @@ impl Brake {
         };
         self.shown.probed(reached);
         reached
+    }
+
+    /// The receivers of the next tenants. After the last tenant comes the first.
+    async fn candidates(&self, next: &mut Next) -> Result<Vec<String>, LedgerError> {
+        let (mut urls, mut last) = self.ledger.receivers_to_probe(*next, PROBED).await?;
+        if urls.is_empty() && next.is_some() {
+            (urls, last) = self.ledger.receivers_to_probe(None, PROBED).await?;
+        }
+        *next = last;
+        Ok(urls)
     }
 
     async fn reaches_any(&self, urls: &[String]) -> bool {
@@ -353,7 +378,7 @@ impl Brake {
     }
 
     async fn watch_orders(&self) {
-        let holder = Uuid::new_v4().to_string();
+        let holder = self.holder.as_str();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut renewed_at, mut was_told): (Option<Instant>, bool) = (None, false);
@@ -361,7 +386,10 @@ impl Brake {
             ticks.tick().await;
             self.set(Reason::Clock, self.clock_is_off());
             // While the ledger is away, the last order counts.
-            match self.ledger.brakes().await {
+            // A process that starts looks at those that died braked as well.
+            let is_start = self.others.borrow().is_none();
+            let read = if is_start { self.ledger.brakes_within(LATELY).await } else { self.ledger.brakes().await };
+            match read {
                 Ok(brakes) => {
                     self.set(Reason::Operator, brakes.iter().any(ledger::Brake::is_operators));
                     let is_others = |brake: &ledger::Brake| {
@@ -369,7 +397,7 @@ impl Brake {
                     };
                     self.others.send_replace(Some(brakes.iter().any(is_others)));
                 }
-                Err(error) if self.others.borrow().is_none() && !std::mem::replace(&mut was_told, true) => {
+                Err(error) if is_start && !std::mem::replace(&mut was_told, true) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "the brakes cannot be read: no jobs are accepted before they are");
                 }
@@ -379,9 +407,9 @@ impl Brake {
             let own = Reason::OWN.into_iter().find(|reason| reasons[*reason as usize]);
             let done = match (own, renewed_at) {
                 (Some(reason), before) if before.is_none_or(|at| at.elapsed() >= RENEWED_EVERY) => {
-                    self.ledger.brake_renew(&holder, reason.into()).await.map(|()| Some(Instant::now()))
+                    self.ledger.brake_renew(holder, reason.into()).await.map(|()| Some(Instant::now()))
                 }
-                (None, Some(_)) => self.ledger.brake_release(Some(&holder)).await.map(|_| None),
+                (None, Some(_)) => self.ledger.brake_release(Some(holder)).await.map(|_| None),
                 _ => continue,
             };
             match done {
@@ -394,14 +422,17 @@ impl Brake {
     }
 
     async fn watch_sockets(&self) {
-        let mut state = self.state.subscribe();
+        let (mut state, mut pause, mut released_at) = (self.state.subscribe(), WITHOUT_SOCKETS.0, Instant::now());
         loop {
             let _ = state.wait_for(|state| state.reasons[Reason::NoSocket as usize]).await;
-            sleep(WITHOUT_SOCKETS).await;
+            // To take jobs and return them again and again would count as deliveries of each.
+            pause = if released_at.elapsed() < pause { (pause * 2).min(WITHOUT_SOCKETS.1) } else { WITHOUT_SOCKETS.0 };
+            sleep(pause).await;
             while !has_sockets().await {
                 sleep(TICK).await;
             }
             self.set(Reason::NoSocket, false);
+            released_at = Instant::now();
         }
     }
 

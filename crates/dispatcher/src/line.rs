@@ -104,6 +104,7 @@ impl Line {
             Ok(secret) => {
                 let timed = admission.begin().await;
                 if self.brake.is_on() {
+                    timed.discard();
                     return Err(self.counted(NotAttempted::Braked, End::GiveBack));
                 }
                 if delivery.progress.attempts == 0 {
@@ -140,8 +141,9 @@ impl Line {
         own_fault: Option<OwnFault>,
     ) -> Result<Attempted, End> {
         match made.answer.class {
-            OutcomeClass::Success | OutcomeClass::Status | OutcomeClass::Protocol => self.brake.answered(),
-            OutcomeClass::RefusedAddress => {}
+            OutcomeClass::Success | OutcomeClass::Status => self.brake.answered(),
+            // A connection that breaks proves nothing.
+            OutcomeClass::RefusedAddress | OutcomeClass::Protocol => {}
             _ => self.brake.failed(made.webhook, tenant, &made.url),
         }
         if let Some(fault) = own_fault {
@@ -149,7 +151,9 @@ impl Line {
             let before = self.shared.in_flight.handed_out_before(job);
             let ask = || self.brake.may_be_uncharged(fault, made.webhook, before);
             let may_be = self.shared.until_done("looking whether a receiver was well", ask).await?;
-            if may_be && self.brake.is_ours(fault, tenant).await {
+            if let Some(fault) = may_be
+                && self.brake.is_ours(fault, tenant).await
+            {
                 let (delivery, error) = (job.delivery, made.answer.error);
                 tracing::debug!(%delivery, webhook = %made.webhook, error, "a failure that is ours is not charged");
                 let until = self.postpone(delivery, attempts).await?;

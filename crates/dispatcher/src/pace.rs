@@ -74,7 +74,7 @@ impl Paces {
 
     /// Begins to time an attempt.
     pub(crate) fn begin(self: &Arc<Self>, webhook: WebhookId) -> Timed {
-        let state = Mutex::new(State { is_slow: false, has_answer: false });
+        let state = Mutex::new(State { is_slow: false, has_answer: false, is_discarded: false });
         Timed { paces: Arc::clone(self), webhook, began: Instant::now(), state }
     }
 
@@ -98,6 +98,8 @@ pub(crate) struct Timed {
 struct State {
     is_slow: bool,
     has_answer: bool,
+    /// True if there was no attempt.
+    is_discarded: bool,
 }
 
 impl Timed {
@@ -122,12 +124,22 @@ impl Timed {
     }
 }
 
+impl Timed {
+    /// Ends it without an attempt: it says nothing of the webhook.
+    pub(crate) fn discard(&self) {
+        self.state.lock().is_discarded = true;
+    }
+}
+
 impl Drop for Timed {
     fn drop(&mut self) {
-        let State { is_slow, has_answer } = *self.state.get_mut();
+        let State { is_slow, has_answer, is_discarded } = *self.state.get_mut();
         self.paces.note(self.webhook, |seen, now| {
             if is_slow {
                 seen.slow_now = seen.slow_now.saturating_sub(1);
+            }
+            if is_discarded {
+                return;
             }
             if now.duration_since(self.began) >= SLOW {
                 (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);

@@ -79,9 +79,7 @@ fn unresolved(host: &str, error: LookupError) -> String {
         LookupError::NotAName => format!("{host} is not a valid host name"),
         LookupError::NoAddress => format!("the host name {host} does not resolve to a public address"),
         LookupError::Failed => format!("the host name {host} does not resolve: its name servers fail"),
-        LookupError::Silent | LookupError::NoSocket => {
-            format!("the host name {host} does not resolve: no name server answered in time")
-        }
+        LookupError::Silent => format!("the host name {host} does not resolve: no name server answered in time"),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{causes::find, connect_error::ConnectError, failure::Failure, resolve
 /// [`OwnFault::NoSocket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OwnFault {
-    /// No name server answered, or those that did failed.
+    /// No name server answered, or those that did failed. So it is without a descriptor, too.
     NoNameServer,
     /// There is no route to the receiver's address.
     NoRoute,
@@ -26,7 +26,6 @@ impl OwnFault {
     pub(crate) fn of(failure: &Failure) -> Option<Self> {
         let Failure::Client(error) = failure else { return None };
         match find::<ConnectError>(error as &legacy::Error)? {
-            ConnectError::Unresolved { source: LookupError::NoSocket, .. } => Some(Self::NoSocket),
             ConnectError::Unresolved { source: LookupError::Silent | LookupError::Failed, .. } => {
                 Some(Self::NoNameServer)
             }

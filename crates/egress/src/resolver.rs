@@ -47,9 +47,6 @@ pub(crate) enum LookupError {
     /// No name server answered in time.
     #[error("no name server answered")]
     Silent,
-    /// This process has no descriptor left to ask.
-    #[error("no descriptor is left")]
-    NoSocket,
 }
 
 /// Looks up names. It does not vet what it finds.
@@ -161,14 +158,9 @@ fn lookup_error(error: &NetError) -> LookupError {
             ResponseCode::NoError | ResponseCode::NXDomain => LookupError::NoAddress,
             _ => LookupError::Failed,
         },
-        NetError::Io(error) if has_no_descriptor(error.raw_os_error()) => LookupError::NoSocket,
         NetError::Timeout | NetError::Io(_) | NetError::NoConnections | NetError::Busy => LookupError::Silent,
         _ => LookupError::Failed,
     }
-}
-
-fn has_no_descriptor(code: Option<i32>) -> bool {
-    matches!(code, Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn name_server(address: SocketAddr) -> NameServerConfig {

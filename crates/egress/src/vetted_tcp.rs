@@ -58,16 +58,17 @@ impl Inner {
         let mut failed = None;
         for (tried, address) in addresses.into_iter().enumerate() {
             let address = SocketAddr::new(address, port);
-            match timeout(share(deadline, others - tried), TcpStream::connect(address)).await {
+            let error = match timeout(share(deadline, others - tried), TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
                     // Without it, a request in several writes waits for acknowledgements. It still goes, so a failure
                     // is ignored.
                     let _ = stream.set_nodelay(true);
                     return Ok(TokioIo::new(stream));
                 }
-                Ok(Err(source)) => failed = Some((address, source)),
-                Err(_) => failed = Some((address, io::ErrorKind::TimedOut.into())),
-            }
+                Ok(Err(source)) => source,
+                Err(_) => io::ErrorKind::TimedOut.into(),
+            };
+            failed = Some(telling(failed, (address, error)));
         }
         let (address, source) = failed.ok_or(ConnectError::Slow)?;
         Err(ConnectError::Tcp { address, others, source })
@@ -83,6 +84,17 @@ impl Inner {
         let found = self.resolver.addresses(host).await;
         let found = found.map_err(|source| ConnectError::Unresolved { host: host.to_owned(), source })?;
         vet(&self.destinations, &found).map_err(|source| ConnectError::RefusedName { host: host.to_owned(), source })
+    }
+}
+
+/// The failure to report of two. That this machine has no route to an address of one family says nothing of the receiver.
+fn telling(first: Option<(SocketAddr, io::Error)>, next: (SocketAddr, io::Error)) -> (SocketAddr, io::Error) {
+    let is_route = |(_, error): &(SocketAddr, io::Error)| {
+        matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EADDRNOTAVAIL))
+    };
+    match first {
+        Some(first) if !is_route(&first) && is_route(&next) => first,
+        _ => next,
     }
 }
 
@@ -183,6 +195,18 @@ mod tests {
         let second = Duration::from_secs(1);
         let deadline = Instant::now() + 12 * second;
         assert_eq!([0, 1, 2, 4].map(|further| share(deadline, further)), [12, 4, 3, 2].map(|part| part * second));
+    }
+
+    #[test]
+    fn a_missing_route_to_one_family_does_not_hide_what_the_receiver_did() {
+        let of = |address: &str, code| (format!("{address}:443").parse().unwrap(), io::Error::from_raw_os_error(code));
+        let refused = || of("192.0.2.1", libc::ECONNREFUSED);
+        let nowhere = || of("[2606::1]", libc::ENETUNREACH);
+        let told = |first, next| telling(Some(first), next).1.raw_os_error();
+        assert_eq!(told(refused(), nowhere()), Some(libc::ECONNREFUSED));
+        assert_eq!(told(nowhere(), refused()), Some(libc::ECONNREFUSED));
+        assert_eq!(told(nowhere(), nowhere()), Some(libc::ENETUNREACH));
+        assert_eq!(telling(None, nowhere()).1.raw_os_error(), Some(libc::ENETUNREACH));
     }
 
     #[tokio::test]

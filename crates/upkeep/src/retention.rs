@@ -52,9 +52,18 @@ impl<'a> Retention<'a> {
     /// # Errors
     /// When the database is away, or the hour's work cannot begin. Other failures are logged and tried again.
     pub(crate) async fn step(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
-        let Some(now) = self.now(leader).await? else { return Ok(()) };
-        if self.rest.is_empty() && Instant::now() >= self.next {
-            self.next = Instant::now() + if self.begin(leader, now).await? { EVERY } else { AGAIN };
+        let database = leader.now().await?;
+        let now = self.agreed(database);
+        if (self.rest.is_empty() || now.is_none()) && Instant::now() >= self.next {
+            let (made, old) = self.look(leader, now.unwrap_or(database)).await?;
+            let is_done = match now {
+                Some(now) => self.begin(leader, now, old).await? && made,
+                None => made,
+            };
+            self.next = Instant::now() + if is_done { EVERY } else { AGAIN };
+        }
+        if now.is_none() {
+            return Ok(());
         }
         let mut pace = Pace::new(self.interval, Instant::now());
         while pace.goes_on(0, Instant::now())
@@ -75,8 +84,8 @@ impl<'a> Retention<'a> {
     }
 
     /// The time that retention goes by. `None` while it stops: logged once.
-    async fn now(&mut self, leader: &mut Leader) -> Result<Option<OffsetDateTime>, LedgerError> {
-        let (database, local) = (leader.now().await?, OffsetDateTime::now_utc());
+    fn agreed(&mut self, database: OffsetDateTime) -> Option<OffsetDateTime> {
+        let local = OffsetDateTime::now_utc();
         let now = earlier(database, local);
         if self.is_stopped != now.is_none() {
             self.is_stopped = now.is_none();
@@ -86,10 +95,13 @@ impl<'a> Retention<'a> {
                     seconds,
                     "this machine's clock and the database's differ by more than a minute: retention stops until they agree"
                 ),
-                false => tracing::info!(seconds, "the clocks agree again: retention continues"),
+                false => {
+                    tracing::info!(seconds, "the clocks agree again: retention continues");
+                    self.next = Instant::now();
+                }
             }
         }
-        Ok(now)
+        now
     }
 
     /// Returns how many rows it may have looked at, as each kind of work does.
@@ -139,26 +151,31 @@ impl<'a> Retention<'a> {
         Ok(u32::try_from(gone).unwrap_or(u32::MAX))
     }
 
-    /// Makes partitions, notes what to search, drop and clean, and deletes expired sessions. Returns whether making
-    /// partitions and looking for odd days succeeded.
-    async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<bool, LedgerError> {
-        self.before = now - self.keep;
+    /// Makes partitions, and shows how the ledger is. Deletes nothing, so the clocks need not agree. Returns whether the
+    /// partitions were made, and the days that are too old.
+    async fn look(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<(bool, Vec<Day>), LedgerError> {
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
         self.metrics.partitions_ahead(leader.partitions_ahead(now.date()).await?);
-        // `rest` is a stack: the last entry is done first.
-        self.rest.extend([Work::Leftovers, Work::Stats]);
-        let undropped = std::mem::take(&mut self.undropped);
         let old = leader.days_old(now, self.keep).await?;
         self.metrics.days_behind(old.len());
         if let Some(age) = tolerate("reading the age of transaction ids", leader.transaction_age().await)? {
             self.metrics.transaction_age(age);
         }
+        Ok((made, old))
+    }
+
+    /// Notes what to search, drop and clean, and deletes expired sessions. Returns whether looking for odd days succeeded.
+    async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime, old: Vec<Day>) -> Result<bool, LedgerError> {
+        self.before = now - self.keep;
+        // `rest` is a stack: the last entry is done first.
+        self.rest.extend([Work::Leftovers, Work::Stats]);
+        let undropped = std::mem::take(&mut self.undropped);
         let is_unsearched = |day: &Day| undropped.iter().all(|finished| finished.day() != *day);
         let unsearched: Vec<Day> = old.into_iter().rev().filter(is_unsearched).collect();
         self.rest.extend(unsearched.into_iter().map(|day| Work::Search(day.into())));
         self.rest.extend(undropped.into_iter().map(Work::Drop));
         let odd = tolerate("cleaning odd days", leader.odd_days_clean(self.before).await)?;
-        let is_done = made && odd.is_some();
+        let is_done = odd.is_some();
         self.rest.extend(odd.into_iter().flatten().map(Work::Clean));
         if let Some(sessions @ 1..) = tolerate("deleting expired sessions", self.ledger.sessions_purge(now).await)? {
             tracing::info!(sessions, "expired sessions were deleted");

@@ -306,3 +306,30 @@ async fn an_operators_brake_stops_all_dispatchers_until_it_is_released() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probes_go_round_all_tenants_with_active_webhooks() {
+    System::prepared(Options::default(), async |system| {
+        let add = |tenant: &str, url: &str, is_active: bool| {
+            format!(
+                "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed, is_active) SELECT \
+                     gen_random_uuid(), {tenant}, 'w', {url}, '{{}}', 'test', '', {is_active} FROM generate_series(1, 100) AS n"
+            )
+        };
+        let own = "lpad(n::text, 32, '0')::uuid";
+        system.sql(&add(own, "'https://h' || n || '.example/'", true)).await;
+        // One tenant has many webhooks of one host, and further hosts; others are paused.
+        let first = "lpad('1', 32, '0')::uuid";
+        system.sql(&add(first, "'https://same.example/' || n", true)).await;
+        system.sql(&add("gen_random_uuid()", "'https://paused.example/'", false)).await;
+        let ledger = system.ledger_as("prober", 1);
+        let (urls, next) = ledger.receivers_to_probe(None, 50).await.unwrap();
+        assert_eq!((urls.len(), next.is_some()), (51, true), "{urls:?}");
+        assert_eq!(urls.iter().filter(|url| url.starts_with("https://same.example/")).count(), 1);
+        let (urls, next) = ledger.receivers_to_probe(next, 50).await.unwrap();
+        assert_eq!((urls.len(), next.is_some()), (50, true));
+        let (urls, next) = ledger.receivers_to_probe(next, 50).await.unwrap();
+        assert_eq!((urls.len(), next.is_some()), (0, false), "the end: probes begin with the first tenant again");
+    })
+    .await;
+}

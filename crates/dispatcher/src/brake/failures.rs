@@ -9,7 +9,7 @@ use domain::{TenantId, WebhookId};
 use tokio::time::Instant;
 
 /// The time for which no receiver has answered, at least.
-const AT_LEAST: Duration = Duration::from_secs(60);
+pub(super) const AT_LEAST: Duration = Duration::from_secs(60);
 /// A webhook whose last failure is older does not count.
 const RECENT: Duration = Duration::from_secs(15 * 60);
 const ATTEMPTS: u32 = 20;

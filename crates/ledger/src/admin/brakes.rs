@@ -2,6 +2,7 @@
 
 use diesel::{
     QueryableByName,
+    pg::data_types::PgInterval,
     sql_types::{Array, Integer, Interval, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
@@ -45,8 +46,10 @@ pub struct Well {
     pub failing_from: Option<OffsetDateTime>,
 }
 
+/// A dispatcher that has not renewed its brake for so long is gone.
+const LIVE: time::Duration = time::Duration::MINUTE;
 const ALL: &str = "SELECT holder, reason, since FROM brakes \
-     WHERE holder = 'operator' OR renewed_at > now() - interval '1 minute' ORDER BY holder = 'operator' DESC, since";
+     WHERE holder = 'operator' OR renewed_at > now() - $1 ORDER BY holder = 'operator' DESC, since";
 const SET: &str = "INSERT INTO brakes AS b (holder, reason) VALUES ($1, $2) \
      ON CONFLICT (holder) DO UPDATE SET reason = excluded.reason, renewed_at = now(), \
          since = CASE WHEN b.reason = excluded.reason THEN b.since ELSE now() END";
@@ -55,21 +58,24 @@ const RELEASE: &str = "DELETE FROM brakes WHERE holder = $1 OR (holder <> 'opera
      RETURNING holder, reason, since";
 const WELL: &str = "SELECT webhook_id FROM webhook_health \
      WHERE webhook_id = ANY ($1) AND last_success_at > now() - $2 AND (failing_since IS NULL OR failing_since >= $3)";
-/// The next tenants after $1, each with one active webhook: one that is not failing if there is any, and of these the one that
-/// succeeded last. The index of a tenant's webhooks finds the tenants.
+/// The next tenants after $1 with active webhooks, each with the URLs of a few hosts, by chance. The index of a tenant's webhooks
+/// finds the tenants.
 const CANDIDATES: &str = "WITH RECURSIVE tenants AS ( \
-       (SELECT tenant_id, 1 AS place FROM webhooks WHERE tenant_id > $1 AND deleted_at IS NULL ORDER BY tenant_id LIMIT 1) \
+       (SELECT tenant_id, 1 AS place FROM webhooks \
+         WHERE tenant_id > $1 AND is_active AND deleted_at IS NULL ORDER BY tenant_id LIMIT 1) \
        UNION ALL \
        SELECT next.tenant_id, place + 1 FROM tenants CROSS JOIN LATERAL ( \
          SELECT w.tenant_id FROM webhooks AS w \
-         WHERE w.tenant_id > tenants.tenant_id AND w.deleted_at IS NULL ORDER BY w.tenant_id LIMIT 1) AS next \
+         WHERE w.tenant_id > tenants.tenant_id AND w.is_active AND w.deleted_at IS NULL \
+         ORDER BY w.tenant_id LIMIT 1) AS next \
        WHERE place < $2 \
      ) \
-     SELECT tenants.tenant_id, best.url FROM tenants LEFT JOIN LATERAL ( \
-       SELECT w.url FROM webhooks AS w LEFT JOIN webhook_health AS h ON h.webhook_id = w.id \
-       WHERE w.tenant_id = tenants.tenant_id AND w.is_active AND w.deleted_at IS NULL \
-       ORDER BY h.failing_since IS NULL DESC, h.last_success_at DESC NULLS LAST LIMIT 1) AS best ON true \
-     ORDER BY tenants.tenant_id";
+     SELECT tenants.tenant_id, place, hosts.url FROM tenants CROSS JOIN LATERAL ( \
+       SELECT url FROM ( \
+         SELECT DISTINCT ON (split_part(w.url, '/', 3)) w.url FROM webhooks AS w \
+         WHERE w.tenant_id = tenants.tenant_id AND w.is_active AND w.deleted_at IS NULL) AS of_host \
+       ORDER BY random() LIMIT 4) AS hosts \
+     ORDER BY place";
 
 #[derive(QueryableByName)]
 struct Webhook {
@@ -81,8 +87,14 @@ struct Webhook {
 struct Candidate {
     #[diesel(sql_type = SqlUuid)]
     tenant_id: Uuid,
-    #[diesel(sql_type = Nullable<Text>)]
-    url: Option<String>,
+    #[diesel(sql_type = Integer)]
+    place: i32,
+    #[diesel(sql_type = Text)]
+    url: String,
+}
+
+fn interval(time: time::Duration) -> PgInterval {
+    PgInterval::from_microseconds(i64::try_from(time.whole_microseconds()).unwrap_or(i64::MAX))
 }
 
 impl Ledger {
@@ -91,7 +103,16 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn brakes(&self) -> Result<Vec<Brake>, LedgerError> {
-        self.run(async |conn| Ok(diesel::sql_query(ALL).load(conn).await?)).await
+        self.brakes_within(LIVE).await
+    }
+
+    /// The brakes that are on, or whose process died within this time.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn brakes_within(&self, time: time::Duration) -> Result<Vec<Brake>, LedgerError> {
+        let query = diesel::sql_query(ALL).bind::<Interval, _>(interval(time));
+        self.run(async |conn| Ok(query.load(conn).await?)).await
     }
 
     /// Brakes all dispatchers, until [`Ledger::brake_release`] without a holder.
@@ -128,18 +149,15 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn receivers_well(&self, webhooks: &[WebhookId], well: Well) -> Result<Vec<WebhookId>, LedgerError> {
         let webhooks: Vec<Uuid> = webhooks.iter().map(|id| id.as_uuid()).collect();
-        let within = diesel::pg::data_types::PgInterval::from_microseconds(
-            i64::try_from(well.within.whole_microseconds()).unwrap_or(i64::MAX),
-        );
         let query = diesel::sql_query(WELL)
             .bind::<Array<SqlUuid>, _>(webhooks)
-            .bind::<Interval, _>(within)
+            .bind::<Interval, _>(interval(well.within))
             .bind::<Nullable<Timestamptz>, _>(well.failing_from);
         let rows: Vec<Webhook> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
         Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
     }
 
-    /// URLs to find out whether any receiver can be reached: one of each of the next `most` tenants after one (`None`: of
+    /// URLs to find out whether any receiver can be reached: of at most four hosts of each of the next `most` tenants after one (`None`: of
     /// the first), and the last of these tenants. `None` as the last one: there are no further tenants.
     ///
     /// # Errors
@@ -153,7 +171,7 @@ impl Ledger {
             .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), TenantId::as_uuid))
             .bind::<Integer, _>(i32::from(most));
         let rows: Vec<Candidate> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
-        let last = rows.last().filter(|_| rows.len() == usize::from(most)).map(|row| row.tenant_id.into());
-        Ok((rows.into_iter().filter_map(|row| row.url).collect(), last))
+        let last = rows.last().filter(|row| row.place == i32::from(most)).map(|row| row.tenant_id.into());
+        Ok((rows.into_iter().map(|row| row.url).collect(), last))
     }
 }

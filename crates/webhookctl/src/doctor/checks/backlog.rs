@@ -86,6 +86,9 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
         let inside = observed.inside()?;
         Some(inside.of(&inside.roles.deliveries).map_or(0, pick) + inside.of(&inside.roles.bulk).map_or(0, pick))
     };
+    if observed.database().is_some_and(|seen| seen.brakes.as_ref().is_ok_and(|brakes| !brakes.is_empty())) {
+        return Finding::note(id, format!("{text}: the brake is on (services.brake)"));
+    }
     let remedy = match (of_lanes(|(_, consumers)| consumers), of_lanes(|(ready, _)| ready)) {
         (None, _) => "restore the broker first: attempts then continue automatically",
         (Some(0), _) => "start a dispatcher",

@@ -18,9 +18,9 @@ const OLDEST: i32 = 150_000;
 const TOLERANCE: time::Duration = time::Duration::seconds(5);
 /// Receivers refuse a signature whose time is 300 s off.
 const REFUSED: time::Duration = time::Duration::seconds(240);
-/// Ages of transaction ids. Of the first, 1,000 transactions a second leave 13 days; of the second, 4.
-const OLD_IDS: i64 = 1_000_000_000;
-const STALE_IDS: i64 = 1_800_000_000;
+/// Ages of transaction ids, as the alerts have them. Of the first, 1,000 transactions a second leave 19 days; of the second, 7.
+const OLD_IDS: i64 = 500_000_000;
+const STALE_IDS: i64 = 1_500_000_000;
 /// The names of their connections.
 const SERVICES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
 /// A transaction that is older keeps the server from clearing up.
@@ -143,11 +143,12 @@ fn connections(server: &ServerCondition, seen: &DatabaseSeen, pool: usize) -> Fi
     let Some((limit, used, name)) = next else { return Finding::ok(id, many(server.connections, "connection")) };
     let pool = i64::try_from(pool).unwrap_or(i64::MAX);
     let ours = seen.connections.iter().flatten().filter(|seen| SERVICES.contains(&seen.name.as_str()));
-    // A leader has one more. Processes of one host are told apart by the number of their connections alone.
+    // An ingest has one more, to lead. Processes of one host are told apart by the number of their connections alone.
     let (open, processes) = ours.map(|seen| seen.connections).fold((0, 0), |(open, processes), connections| {
         (open + connections, processes + 1 + (connections - 1) / pool.saturating_add(1))
     });
-    let wanted = processes.saturating_mul(pool);
+    let ingests = seen.connections.iter().flatten().filter(|seen| seen.name == "event-ingest").count();
+    let wanted = processes.saturating_mul(pool).saturating_add(i64::try_from(ingests).unwrap_or(i64::MAX));
     let services = match processes {
         0 => String::new(),
         1 => format!("; the service process that runs may open {}", grouped(wanted)),

@@ -93,7 +93,7 @@ fn unknown(inside: &InsideSeen) -> Option<Finding> {
     Some(Finding::error(
         "queues.answer",
         format!("{count} did not answer, such as {first}"),
-        "check the broker's log, and by --rabbitmqctl whether the queue has a leader and the user may configure it",
+        "check the broker's log, and with broker.management_url whether the queue has a leader (cluster.members); may the user configure it?",
     ))
 }
 

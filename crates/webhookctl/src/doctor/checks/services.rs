@@ -77,8 +77,8 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
         let told = format!("main {main}, bulk {bulk}, slow {slow}");
         let brakes = observed.database().and_then(|seen| seen.brakes.as_ref().ok());
         findings.push(match (main.min(bulk).min(slow), main.max(bulk).max(slow)) {
-            (0, _) if brakes.is_some_and(|brakes| !brakes.is_empty()) => {
-                Finding::note(id, format!("lanes without a consumer: the brake is on ({told})"))
+            (_, 0) if brakes.is_some_and(|brakes| !brakes.is_empty()) => {
+                Finding::note(id, "no dispatcher consumes the lanes: the brake is on")
             }
             (_, 0) => Finding::error(id, "no dispatcher consumes the lanes: no delivery is attempted", remedy),
             (0, _) => Finding::error(id, format!("a lane has no consumer ({told}): its jobs are waiting"), remedy),
@@ -98,6 +98,7 @@ fn brake(seen: &DatabaseSeen) -> Finding {
     let id = "services.brake";
     let brakes = match &seen.brakes {
         Ok(brakes) => brakes,
+        Err(_) if is_old(seen) => return Finding::note(id, "not seen: the schema is older"),
         Err(why) => return unseen(id, why),
     };
     match brakes.as_slice() {
