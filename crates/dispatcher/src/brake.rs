@@ -25,21 +25,8 @@ use uuid::Uuid;
 use crate::{
     brake::{failures::Failures, witnesses::Witnesses},
     metrics::Brakes,
+    reason::Reason,
 };
-
-/// Why this process accepts no jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumIter, strum::IntoStaticStr, strum::VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum Reason {
-    /// No receiver can be reached.
-    NoAnswer,
-    /// This machine's clock and the database's differ by more than [`CLOCKS`].
-    Clock,
-    /// An operator has set the brake.
-    Operator,
-    /// This process has no descriptor left, or this machine no local port.
-    NoSocket,
-}
 
 /// Receivers tolerate a timestamp that is five minutes off (specification 5.2).
 const CLOCKS: time::Duration = time::Duration::minutes(4);
@@ -88,11 +75,6 @@ struct State {
     is_known: bool,
     /// When the brake was last released.
     released_at: Option<OffsetDateTime>,
-}
-
-impl Reason {
-    /// Those that a dispatcher finds by itself: the first is the one that it shows.
-    const OWN: [Self; 3] = [Self::NoSocket, Self::Clock, Self::NoAnswer];
 }
 
 impl State {

@@ -16,6 +16,7 @@ mod look_up;
 mod metrics;
 mod pace;
 mod pipeline;
+mod reason;
 mod record;
 mod room;
 mod settle;

@@ -14,9 +14,9 @@ use service_kit::metrics::{Counters, Gauges, Label, Register, SECONDS, batch_siz
 use strum::{IntoEnumIterator, VariantNames};
 
 use crate::{
-    brake::Reason,
     end::{NotAttempted, WhyHeld},
     lane::{LaneKind, Refusal},
+    reason::Reason,
 };
 
 /// The states in which deliveries end.
