@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use domain::EventType;
+use domain::{EventType, WebhookId};
 use end_to_end::{
     events::Event,
     name_server::{NameServer, Say},
@@ -18,7 +18,9 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use futures_util::future::join_all;
+use ledger::Well;
 use service_kit::Settings;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// A brake needs a minute of failures.
@@ -81,13 +83,17 @@ struct World {
 impl World {
     /// With API and ingest.
     async fn new(system: Arc<System>) -> Self {
+        Self::of(system, TENANTS, EACH).await
+    }
+
+    async fn of(system: Arc<System>, tenants: usize, each: usize) -> Self {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let (mut tenants, mut receivers) = (Vec::new(), Vec::new());
-        for _ in 0..TENANTS {
+        let (count, mut tenants, mut receivers) = (tenants, Vec::new(), Vec::new());
+        for _ in 0..count {
             let tenant = Uuid::new_v4();
             let admin = system.admin(tenant).await;
-            for _ in 0..EACH {
+            for _ in 0..each {
                 let receiver = Receiver::start(&system.ca, always(200));
                 admin.create(&url(&receiver), &["quote.closed"]).await;
                 receivers.push(receiver);
@@ -99,16 +105,20 @@ impl World {
 
     /// The same, once each receiver has had one delivery.
     async fn known(system: Arc<System>) -> Self {
-        let world = Self::new(system).await;
-        world.publish(1).await;
-        world.wait_for(1).await;
-        world.until_succeeded(1).await;
-        world
+        Self::new(system).await.delivered().await
+    }
+
+    /// Each receiver has had one delivery.
+    async fn delivered(self) -> Self {
+        self.publish(1).await;
+        self.wait_for(1).await;
+        self.until_succeeded(1).await;
+        self
     }
 
     async fn until_succeeded(&self, each: usize) {
         let recorded = "deliveries WHERE state = 'succeeded'";
-        let are = || async { (self.count(recorded).await == (each * RECEIVERS) as i64).then_some(()) };
+        let are = || async { (self.count(recorded).await == (each * self.receivers.len()) as i64).then_some(()) };
         eventually("all are recorded as delivered", SOON, are).await;
     }
 
@@ -220,6 +230,7 @@ async fn nothing_is_used_up_while_no_receiver_can_be_reached_and_a_dead_platform
         survives_names(Names::NOWHERE),
         survives_a_lost_authority(),
         a_dead_platform_is_charged_and_stops_nobody(),
+        a_platform_of_200_tenants_that_was_dead_already_is_not_even_probed(),
         only_the_dispatcher_without_a_way_out_brakes()
     );
 }
@@ -237,6 +248,32 @@ async fn a_dead_platform_is_charged_and_stops_nobody() {
         until(ops, HARMLESS, 1.0).await;
         assert_eq!(metric(ops, "webhooks_brake{").await, 0.0);
         assert_eq!(world.count("deliveries WHERE state = 'dropped'").await, 2 * RECEIVERS as i64);
+        world.system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        healthy.wait_for(1, Duration::from_secs(2)).await;
+    })
+    .await;
+}
+
+/// It has been dead for an hour, and nobody else gets anything.
+async fn a_platform_of_200_tenants_that_was_dead_already_is_not_even_probed() {
+    let (server, _) = name_server().await;
+    // The last attempt ends when the failures have lasted for a minute.
+    System::prepared(Options { schedule: "2s,65s", ..options(&server) }, async |system| {
+        let ops = system.start(Service::Dispatcher).await;
+        let world = World::of(system, 200, 1).await.delivered().await;
+        let (tenant, healthy) = (Uuid::new_v4(), Receiver::start(&world.system.ca, always(200)));
+        world.system.admin(tenant).await.create(&url(&healthy), &["quote.closed"]).await;
+        join_all(world.receivers.iter().map(Receiver::stop)).await;
+        let an_hour = "UPDATE webhook_health SET failing_since = now() - interval '1 hour', failure_count = 1, \
+                       last_success_at = now() - interval '61 minutes'";
+        world.system.sql(an_hour).await;
+        world.publish(1).await;
+        eventually("all are dropped", LONG, || async {
+            (world.count("deliveries WHERE state = 'dropped'").await == 200).then_some(())
+        })
+        .await;
+        assert_eq!(metric(ops, "webhooks_brake_probes_total").await, 0.0);
+        assert_eq!(metric(ops, "webhooks_brake{").await, 0.0);
         world.system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         healthy.wait_for(1, Duration::from_secs(2)).await;
     })
@@ -330,6 +367,47 @@ async fn probes_go_round_all_tenants_with_active_webhooks() {
         assert_eq!((urls.len(), next.is_some()), (50, true));
         let (urls, next) = ledger.receivers_to_probe(next, 50).await.unwrap();
         assert_eq!((urls.len(), next.is_some()), (0, false), "the end: probes begin with the first tenant again");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receivers_that_succeeded_lately_and_were_not_failing_are_well() {
+    System::prepared(Options::default(), async |system| {
+        let webhook = |number: u32| format!("00000000-0000-0000-0000-{number:012}");
+        for (number, succeeded, failing) in [
+            (1, "NULL", "NULL"),
+            (2, "30", "NULL"),
+            (3, "30", "5"),
+            (4, "30", "20"),
+            (5, "90", "NULL"),
+            (6, "1500", "NULL"),
+        ] {
+            let ago = |minutes: &str| format!("now() - {minutes} * interval '1 minute'");
+            system
+                .sql(&format!(
+                    "INSERT INTO webhook_health (webhook_id, last_success_at, failing_since) VALUES ('{}', {}, {})",
+                    webhook(number),
+                    ago(succeeded),
+                    ago(failing)
+                ))
+                .await;
+        }
+        let ledger = system.ledger_as("judge", 1);
+        let all: Vec<WebhookId> = (1..=7).map(|number| webhook(number).parse::<Uuid>().unwrap().into()).collect();
+        let now = OffsetDateTime::now_utc();
+        for (hours, failing_from, well) in [
+            (1, None, vec![2]),
+            (24, None, vec![2, 5]),
+            (24, Some(now - time::Duration::minutes(10)), vec![2, 3, 5]),
+            (1, Some(now - time::Duration::hours(1)), vec![2, 3, 4]),
+        ] {
+            let asked = Well { within: time::Duration::hours(hours), failing_from };
+            let mut found: Vec<_> = ledger.receivers_well(&all, asked).await.unwrap();
+            found.sort_unstable();
+            let expected: Vec<WebhookId> = well.iter().map(|number| all[*number - 1]).collect();
+            assert_eq!(found, expected, "{asked:?}");
+        }
     })
     .await;
 }

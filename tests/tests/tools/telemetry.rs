@@ -112,7 +112,13 @@ async fn a_process_that_finishes_its_work_is_not_ready_for_more() {
     .await;
 }
 
-const ROUTES: [&str; 3] = ["/api/v1/webhooks/", "/api/v1/webhooks/{id}/", "unmatched"];
+/// The pattern of a route: fixed words, and names of what a request puts there.
+fn is_pattern(route: &str) -> bool {
+    let is_word =
+        |part: &str| part.len() < 24 && part.bytes().all(|byte| byte.is_ascii_lowercase() || b"-_.1".contains(&byte));
+    let part = |part: &str| is_word(part.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(part));
+    route == "unmatched" || (route.starts_with('/') && route.split('/').all(part))
+}
 
 fn is_from_a_closed_set(label: &str, value: &str) -> bool {
     match label {
@@ -153,8 +159,9 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
             quiet.contains(&value) || ["acted", "rebuilt", "lost_again"].contains(&value)
         }
         "type" => value.parse::<domain::NoticeType>().is_ok(),
-        "method" => ["GET", "POST", "other"].contains(&value),
-        "route" => ROUTES.contains(&value),
+        "method" => ["GET", "POST", "PATCH", "PUT", "DELETE", "HEAD", "OPTIONS", "other"].contains(&value),
+        "route" => is_pattern(value),
+        "reached" => ["true", "false"].contains(&value),
         _ => false,
     }
 }
