@@ -383,10 +383,11 @@ async fn receivers_that_succeeded_lately_and_were_not_failing_are_well() {
             (5, "90", "NULL"),
             (6, "1500", "NULL"),
         ] {
-            let ago = |minutes: &str| format!("now() - {minutes} * interval '1 minute'");
+            let ago = |minutes: &str| format!("now() - {minutes}::float8 * interval '1 minute'");
             system
                 .sql(&format!(
-                    "INSERT INTO webhook_health (webhook_id, last_success_at, failing_since) VALUES ('{}', {}, {})",
+                    "INSERT INTO webhook_health (webhook_id, failure_count, last_success_at, failing_since) \
+                         VALUES ('{}', 0, {}, {})",
                     webhook(number),
                     ago(succeeded),
                     ago(failing)
