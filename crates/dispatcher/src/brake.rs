@@ -191,8 +191,8 @@ impl Brake {
         self.failures.lock().failed(webhook, tenant, host(url), Instant::now());
     }
 
-    /// Returns the fault if an attempt that failed so may be uncharged. `before`: how often the job was delivered before, which counts those
-    /// of its attempts that were not charged.
+    /// Returns the fault if an attempt that failed so may be uncharged. `before`: how often the job was delivered before,
+    /// which counts its uncharged attempts.
     ///
     /// # Errors
     /// When the ledger does not say whether the receiver was well.
@@ -312,8 +312,8 @@ impl Brake {
         true
     }
 
-    /// Returns whether any receiver of the next tenants can be reached, or the canary answers. Makes no attempt. Where nobody can be
-    /// asked, nothing is wrong.
+    /// Returns whether any receiver of the next tenants can be reached, or the canary answers. Makes no attempt. Where
+    /// nobody can be asked, nothing is wrong.
     async fn gets_through(&self, next: &mut Next) -> bool {
         let reached = match self.candidates(next).await {
             Ok(urls) => self.reaches_any(&urls).await,
@@ -367,7 +367,6 @@ impl Brake {
         loop {
             ticks.tick().await;
             self.set(Reason::Clock, self.clock_is_off());
-            // While the ledger is away, the last order counts.
             // A process that starts looks at those that died braked as well.
             let is_start = self.others.borrow().is_none();
             let read = if is_start { self.ledger.brakes_within(LATELY).await } else { self.ledger.brakes().await };
@@ -383,6 +382,7 @@ impl Brake {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "the brakes cannot be read: no jobs are accepted before they are");
                 }
+                // The last order counts.
                 Err(_) => {}
             }
             let reasons = self.state.borrow().reasons;

@@ -124,8 +124,8 @@ impl Egress {
         (Answer { class, status, head, error, started_at, elapsed: start.elapsed() }, own_fault)
     }
 
-    /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS handshake. Sends
-    /// no request.
+    /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS
+    /// handshake. Sends no request.
     pub async fn reaches(&self, url: &WebhookUrl) -> bool {
         let Ok(uri) = Uri::try_from(url.without_fragment()) else { return false };
         self.0.connector.clone().call(uri).await.is_ok()

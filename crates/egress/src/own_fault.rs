@@ -38,8 +38,8 @@ impl OwnFault {
         }
     }
 
-    /// An IPv6 address may fail with "address not available" where the machine has no such address itself.
-    fn of_connect(is_v4: bool, error: &io::Error) -> Option<Self> {
+    /// The fault of a connect. An IPv6 address may fail with "address not available" where the machine has no such address itself.
+    pub(crate) fn of_connect(is_v4: bool, error: &io::Error) -> Option<Self> {
         match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Some(Self::NoSocket),
             Some(libc::EADDRNOTAVAIL) if is_v4 => Some(Self::NoPort),

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tower_service::Service;
 
-use crate::{connect_error::ConnectError, host::bare_host, resolver::Resolver};
+use crate::{connect_error::ConnectError, host::bare_host, own_fault::OwnFault, resolver::Resolver};
 
 /// How many addresses of a host are tried.
 const MOST: usize = 8;
@@ -89,8 +89,8 @@ impl Inner {
 
 /// The failure to report of two. That this machine has no route to an address of one family says nothing of the receiver.
 fn telling(first: Option<(SocketAddr, io::Error)>, next: (SocketAddr, io::Error)) -> (SocketAddr, io::Error) {
-    let is_route = |(_, error): &(SocketAddr, io::Error)| {
-        matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EADDRNOTAVAIL))
+    let is_route = |(address, error): &(SocketAddr, io::Error)| {
+        matches!(OwnFault::of_connect(address.is_ipv4(), error), Some(OwnFault::NoRoute | OwnFault::NoPort))
     };
     match first {
         Some(first) if !is_route(&first) && is_route(&next) => first,

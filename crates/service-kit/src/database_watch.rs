@@ -72,14 +72,6 @@ impl DatabaseWatch {
         last.as_ref().map(|reading| OffsetDateTime::now_utc() - carried(reading, Instant::now()))
     }
 
-    /// Waits for the next reading.
-    pub async fn changed(&mut self) {
-        if self.last.changed().await.is_err() {
-            // The readings end only with the process.
-            std::future::pending::<()>().await;
-        }
-    }
-
     /// Waits for the first reading.
     pub async fn known(&self) {
         // The readings end only with the process.

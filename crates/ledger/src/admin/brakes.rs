@@ -157,8 +157,8 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
     }
 
-    /// URLs to find out whether any receiver can be reached: of at most four hosts of each of the next `most` tenants after one (`None`: of
-    /// the first), and the last of these tenants. `None` as the last one: there are no further tenants.
+    /// URLs to find out whether any receiver can be reached: of at most four hosts of each of the next `most` tenants after
+    /// one (`None`: of the first), and the last of these tenants. `None` as the last one: there are no further tenants.
     ///
     /// # Errors
     /// When the database does not answer.
