@@ -18,7 +18,10 @@ use hickory_resolver::{
         rr::{Name, RecordType},
     },
 };
-use tokio::time::{Instant, timeout};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
 use recent::Recent;
 use system::System;
@@ -58,7 +61,7 @@ pub(crate) struct Resolver {
 
 enum Source {
     /// The name servers of the setting only.
-    Given(TokioResolver),
+    Given(Vec<TokioResolver>),
     /// The system's `/etc/resolv.conf` and `/etc/hosts`.
     System(System),
 }
@@ -77,8 +80,7 @@ impl Resolver {
         let source = if name_servers.is_empty() {
             Source::System(System::of_this_machine(limit)?)
         } else {
-            let servers = name_servers.iter().map(|server| name_server(*server)).collect();
-            Source::Given(client(servers, limit)?)
+            Source::Given(clients(name_servers.iter().map(|server| name_server(*server)), limit)?)
         };
         Ok(Self { source, recent: Recent::default(), limit })
     }
@@ -100,19 +102,38 @@ impl Resolver {
         if let Some(known) = self.recent.get(&name, asked) {
             return known;
         }
-        let client = match &self.source {
-            Source::Given(client) => client.clone(),
+        let clients = match &self.source {
+            Source::Given(clients) => clients.clone(),
             Source::System(system) => {
                 let current = system.current(asked);
                 if let Some(addresses) = current.hosts.get(&name) {
                     return Ok(Arc::clone(addresses));
                 }
-                current.client.clone()
+                current.clients.clone()
             }
         };
-        let found = timeout(self.limit, both_families(&client, &name)).await.unwrap_or(Err(LookupError::Silent));
+        let found = first_that_knows(clients, &name, self.limit).await;
         self.recent.remember(name, found, Instant::now())
     }
+}
+
+/// Asks all name servers at once and takes the first answer that is not a failure, so one that is silent or fails costs
+/// nothing.
+async fn first_that_knows(clients: Vec<TokioResolver>, name: &Name, limit: Duration) -> Found {
+    let mut questions = JoinSet::new();
+    for client in clients {
+        let name = name.clone();
+        questions.spawn(async move { timeout(limit, both_families(&client, &name)).await });
+    }
+    let mut worst = LookupError::Silent;
+    while let Some(answer) = questions.join_next().await {
+        match answer {
+            Ok(Ok(found @ (Ok(_) | Err(LookupError::NoAddress)))) => return found,
+            Ok(Ok(Err(LookupError::Failed))) => worst = LookupError::Failed,
+            _ => {}
+        }
+    }
+    Err(worst)
 }
 
 /// Asks for both families at once. Some name servers never answer for a family that a name does not have, so neither
@@ -171,17 +192,24 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-/// A client whose two rounds of questions fit into the limit. UDP is repeated within each. It caches nothing, as an
-/// answer may be large and `Recent` keeps what matters. It knows neither search domains nor a hosts file.
-fn client(servers: Vec<NameServerConfig>, limit: Duration) -> Result<TokioResolver, NetError> {
+/// One client for each name server, whose two rounds of questions fit into the limit. UDP is repeated within each. It
+/// caches nothing, as an answer may be large and `Recent` keeps what matters. It knows neither search domains nor a
+/// hosts file.
+fn clients(
+    servers: impl IntoIterator<Item = NameServerConfig>,
+    limit: Duration,
+) -> Result<Vec<TokioResolver>, NetError> {
     let mut options = ResolverOpts::default();
     options.timeout = limit / 2;
     options.attempts = 1;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.max_active_requests = CONCURRENT;
-    let config = ResolverConfig::from_name_servers(servers);
-    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-    *builder.options_mut() = options;
-    builder.build()
+    let client = |server| {
+        let config = ResolverConfig::from_name_servers(vec![server]);
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = options.clone();
+        builder.build()
+    };
+    servers.into_iter().map(client).collect()
 }

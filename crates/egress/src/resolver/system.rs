@@ -15,7 +15,7 @@ use hickory_resolver::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{client, name_server};
+use super::{clients, name_server};
 
 /// How often the files are read at most. Both are small and local: reading them takes microseconds.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ struct Texts {
 
 /// The configuration in use.
 pub(super) struct Current {
-    pub(super) client: TokioResolver,
+    pub(super) clients: Vec<TokioResolver>,
     pub(super) hosts: HashMap<Name, Arc<[IpAddr]>>,
     notice: Option<String>,
 }
@@ -101,7 +101,7 @@ impl Current {
             }
         };
         let hosts = texts.hosts.as_deref().map(parse_hosts).unwrap_or_default();
-        Ok(Self { client: client(servers, limit)?, hosts, notice })
+        Ok(Self { clients: clients(servers, limit)?, hosts, notice })
     }
 }
 

@@ -143,15 +143,22 @@ async fn a_name_server_that_is_silent_about_ipv6_does_not_hold_up_ipv4() {
 }
 
 #[tokio::test]
-async fn silent_name_servers_before_a_good_one_are_passed_over() {
+async fn name_servers_that_are_silent_or_fail_cost_nothing_beside_a_good_one() {
     let authority = Authority::new();
-    let silent = [NameServer::start(|_, _| Say::Silence).await, NameServer::start(|_, _| Say::Silence).await];
     let good = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
     let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
-    let name_servers = silent.iter().chain([&good]).map(NameServer::address).collect();
-    let egress = Client::new(EgressConfig { name_servers, ..only_public(&authority, &good) });
-    for _ in 0..3 {
-        assert_eq!(ask(&egress, &receiver, "a.example").await, Success);
+    for say in [|| Say::Silence, || Say::Failure] {
+        let mut bad = Vec::new();
+        for _ in 0..5 {
+            bad.push(NameServer::start(move |_, _| say()).await);
+        }
+        let name_servers = bad.iter().chain([&good]).map(NameServer::address).collect();
+        let egress = Client::new(EgressConfig { name_servers, ..only_public(&authority, &good) });
+        for _ in 0..3 {
+            let url = format!("https://a.example:{}/", receiver.address.port());
+            let answer = egress.post(crate::post(&url)).await;
+            assert_eq!(answer.class, Success, "{:?}", answer.error);
+        }
     }
 }
 
