@@ -210,6 +210,23 @@ impl Outsider {
         Some(message)
     }
 
+    /// The number of deliveries of each ready message of a queue. This look is one delivery more.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    pub async fn delivery_counts(&self, queue: &str) -> Vec<i64> {
+        let channel = self.connection.create_channel().await.expect("the connection is open");
+        let mut counts = Vec::new();
+        while let Some(message) = channel.basic_get(queue.into(), BasicGetOptions::default()).await.expect("it exists")
+        {
+            let headers = message.properties.headers().clone().unwrap_or_default();
+            let count = headers.inner().get("x-delivery-count").and_then(AMQPValue::as_long_long_int);
+            counts.push(count.unwrap_or_default());
+        }
+        channel.close(200, "seen".into()).await.expect("the connection is open");
+        counts
+    }
+
     /// Deletes a queue.
     pub async fn delete_queue(&self, queue: &str) {
         let _ = self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;

@@ -21,6 +21,7 @@ use futures_util::future::join_all;
 use ledger::Well;
 use service_kit::Settings;
 use time::OffsetDateTime;
+use tokio::time::interval;
 use uuid::Uuid;
 
 /// A brake needs a minute of failures.
@@ -29,6 +30,7 @@ const TENANTS: usize = 5;
 const EACH: usize = 2;
 const RECEIVERS: usize = TENANTS * EACH;
 const BRAKED: &str = r#"webhooks_brake{reason="no_answer"}"#;
+const PROBES: &str = "webhooks_brake_probes_total";
 const HARMLESS: &str = r#"webhooks_brake_probes_total{reached="true"}"#;
 /// TCP refuses to connect to a broadcast address: the network is unreachable.
 const NOWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 255, 255, 255));
@@ -172,6 +174,11 @@ async fn survives(
         (world.count("brakes WHERE reason = 'no_answer'").await == 1).then_some(())
     })
     .await;
+    // It is probed and renewed for a while: the jobs stay where they are.
+    let probes = metric(ops, PROBES).await;
+    eventually("two probes more", LONG, || async { (metric(ops, PROBES).await >= probes + 2.0).then_some(()) }).await;
+    let counts = world.system.upstream.delivery_counts(&world.system.names.main()).await;
+    assert!(counts.len() >= RECEIVERS && counts.iter().all(|count| *count <= 3), "{counts:?}");
     let ops = ends(&world.system, ops).await;
     world.wait_for(4).await;
     until(ops, BRAKED, 0.0).await;
@@ -231,7 +238,10 @@ async fn nothing_is_used_up_while_no_receiver_can_be_reached_and_a_dead_platform
         survives_a_lost_authority(),
         a_dead_platform_is_charged_and_stops_nobody(),
         a_platform_of_200_tenants_that_was_dead_already_is_not_even_probed(),
-        only_the_dispatcher_without_a_way_out_brakes()
+        only_the_dispatcher_without_a_way_out_brakes(),
+        each_of_three_dispatchers_without_a_way_out_brakes(),
+        while_half_of_the_destinations_are_dead_nobody_brakes(),
+        in_a_quiet_night_one_failing_webhook_brakes_nobody()
     );
 }
 
@@ -272,7 +282,7 @@ async fn a_platform_of_200_tenants_that_was_dead_already_is_not_even_probed() {
             (world.count("deliveries WHERE state = 'dropped'").await == 200).then_some(())
         })
         .await;
-        assert_eq!(metric(ops, "webhooks_brake_probes_total").await, 0.0);
+        assert_eq!(metric(ops, PROBES).await, 0.0);
         assert_eq!(metric(ops, "webhooks_brake{").await, 0.0);
         world.system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         healthy.wait_for(1, Duration::from_secs(2)).await;
@@ -296,6 +306,78 @@ async fn only_the_dispatcher_without_a_way_out_brakes() {
         world.until_succeeded(21).await;
         assert_eq!(metric(well, "webhooks_brake{").await, 0.0);
         world.assert_nothing_is_used_up().await;
+    })
+    .await;
+}
+
+/// An event each second is divided among them.
+async fn each_of_three_dispatchers_without_a_way_out_brakes() {
+    let (server, names) = name_server().await;
+    System::prepared(options(&server), async |system| {
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.push(system.start(Service::Dispatcher).await);
+        }
+        let world = World::known(Arc::clone(&system)).await;
+        names.set(Names::SILENT);
+        let events = async {
+            let mut pace = interval(Duration::from_secs(1));
+            for tenant in world.tenants.iter().cycle() {
+                pace.tick().await;
+                system.upstream.publish(&[Event::now(EventType::QuoteClosed, *tenant)]).await;
+            }
+        };
+        tokio::select! {
+            () = events => {}
+            _ = join_all(all.iter().map(|ops| until(*ops, BRAKED, 1.0))) => {}
+        }
+    })
+    .await;
+}
+
+/// Half of the receivers of each tenant.
+async fn while_half_of_the_destinations_are_dead_nobody_brakes() {
+    let (server, _) = name_server().await;
+    System::prepared(Options { schedule: "2s,65s", ..options(&server) }, async |system| {
+        let ops = system.start(Service::Dispatcher).await;
+        let world = World::of(Arc::clone(&system), TENANTS, 2 * EACH).await.delivered().await;
+        let (dead, well): (Vec<_>, Vec<_>) = world.receivers.iter().enumerate().partition(|(place, _)| place % 2 == 0);
+        join_all(dead.iter().map(|(_, receiver)| receiver.stop())).await;
+        let events = async {
+            let mut pace = interval(Duration::from_secs(2));
+            for published in 1.. {
+                pace.tick().await;
+                world.publish(1).await;
+                join_all(well.iter().map(|(_, receiver)| receiver.wait_for(published + 1, SOON))).await;
+            }
+        };
+        let dropped = eventually("the first ones are dropped", LONG, || async {
+            (world.count("deliveries WHERE state = 'dropped'").await >= dead.len() as i64).then_some(())
+        });
+        tokio::select! {
+            () = events => {}
+            () = dropped => {}
+        }
+        assert_eq!(metric(ops, "webhooks_brake{").await, 0.0);
+        assert_eq!(metric(ops, PROBES).await, 0.0);
+    })
+    .await;
+}
+
+async fn in_a_quiet_night_one_failing_webhook_brakes_nobody() {
+    let (server, _) = name_server().await;
+    System::prepared(Options { schedule: "2s,65s", ..options(&server) }, async |system| {
+        let ops = system.start(Service::Dispatcher).await;
+        let world = World::of(Arc::clone(&system), TENANTS, 1).await.delivered().await;
+        world.receivers[0].stop().await;
+        let events: Vec<_> = (0..50).map(|_| Event::now(EventType::QuoteClosed, world.tenants[0])).collect();
+        system.upstream.publish(&events).await;
+        eventually("all are dropped", LONG, || async {
+            (world.count("deliveries WHERE state = 'dropped'").await == 50).then_some(())
+        })
+        .await;
+        assert_eq!(metric(ops, "webhooks_brake{").await, 0.0);
+        assert_eq!(metric(ops, PROBES).await, 0.0);
     })
     .await;
 }
