@@ -117,8 +117,8 @@ impl Resolver {
     }
 }
 
-/// Asks all name servers concurrently and takes the first answer that is not a failure, so one that is silent or fails costs
-/// nothing.
+/// Asks all name servers concurrently and takes the first answer that is not a failure, so one that is silent or fails
+/// costs nothing.
 async fn first_that_knows(clients: Vec<TokioResolver>, name: &Name, limit: Duration) -> Found {
     let mut questions = JoinSet::new();
     for client in clients {
