@@ -9,6 +9,8 @@ use uuid::Uuid;
 
 #[tokio::main]
 async fn main() {
+    // What a look at the console needs is printed below. It looks for queues before they exist, and lapin logs each.
+    tracing_subscriber::fmt().with_env_filter("warn,lapin=off").init();
     let hosts = Hosts::local();
     System::run(life::options(&hosts), async |system| {
         println!("filling a tenant with life: some 30 seconds...");
@@ -18,7 +20,7 @@ async fn main() {
         println!("\nThe link works once; Ctrl-C ends everything. Look at:");
         println!("  Warehouse orders       answers 503: what failed, why, and when it is tried again");
         println!("  Reporting              never answers");
-        println!("  ERP stock              is mended, and is being recovered: tab Recover");
+        println!("  ERP stock              is fixed, and is being recovered: tab Recover");
         println!("  Shipping labels        is paused, and has skipped deliveries");
         println!("  Register a webhook     for example https://example.com/hooks");
         let _ = tokio::time::timeout(life::LASTS, tokio::signal::ctrl_c()).await;
