@@ -220,8 +220,8 @@ impl Outsider {
         while let Some(message) = channel.basic_get(queue.into(), BasicGetOptions::default()).await.expect("it exists")
         {
             let headers = message.properties.headers().clone().unwrap_or_default();
-            let count = headers.inner().get("x-delivery-count").and_then(AMQPValue::as_long_long_int);
-            counts.push(count.unwrap_or_default());
+            let count = headers.inner().get("x-delivery-count");
+            counts.push(count.map_or(0, |count| count.as_long_long_int().expect("the broker counts in 64 bits")));
         }
         channel.close(200, "seen".into()).await.expect("the connection is open");
         counts

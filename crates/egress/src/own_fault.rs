@@ -38,7 +38,8 @@ impl OwnFault {
         }
     }
 
-    /// The fault of a connect. An IPv6 address may fail with "address not available" where the machine has no such address itself.
+    /// The fault of a connect. An IPv6 address may fail with "address not available" where the machine has no such
+    /// address itself.
     pub(crate) fn of_connect(is_v4: bool, error: &io::Error) -> Option<Self> {
         match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Some(Self::NoSocket),
