@@ -385,8 +385,7 @@ impl System {
         }
     }
 
-    /// Checks that `unsuccessful_deliveries` agrees with `deliveries`. Some tests leave no database, or an older
-    /// schema.
+    /// Checks that `unsuccessful_deliveries` agrees with `deliveries`. Some tests leave no database, or no schema.
     async fn check_unsuccessful(&self) {
         let Ok((client, connection)) = tokio_postgres::connect(&self.database_url, tokio_postgres::NoTls).await else {
             return;

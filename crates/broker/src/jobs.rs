@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use crate::{message::Outgoing, topology::Names};
 
 /// The most jobs in one message. More would save little, and would wait where no other dispatcher can take them.
-pub const JOBS_PER_MESSAGE: usize = 8;
+const JOBS_PER_MESSAGE: usize = 8;
 
 /// With at least this many jobs at once, several share each message.
 const MANY: usize = 100;
@@ -61,28 +61,17 @@ impl Names {
         messages.into_iter().map(with_own).collect()
     }
 
-    /// The message that brings `job` when it is `due`: through the retry queue whose gap fits, or at once. The
+    /// The message that brings `job` when it is `due`: through the retry queue whose gap fits, or immediately. The
     /// message expires at the due time and not after a fixed time, so lateness does not add up.
     ///
-    /// A queue hands out its messages in order of arrival. So a job that would wait for much less than the others in a
-    /// queue goes through a shorter one. It comes early, and is delayed again for the time that is left. A job is late
-    /// by the shortest gap at most, whatever is ahead of it in the queue.
+    /// A message leaves its queue after those ahead of it, so a job may wait behind jobs that are due later: for
+    /// [`RetrySchedule::slack`] at most. If no gap is so near, the job goes through a shorter queue first. A dispatcher
+    /// gets the job early, and delays it again for the rest of the time, so the attempt is not early. An attempt is
+    /// late by the slack at most, or by the shortest gap if that is longer, whatever is ahead of its job.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
-        self.jobs_at(&[job], due, now, schedule)
-    }
-
-    /// The same for `jobs` that are `due` together. As many as [`JOBS_PER_MESSAGE`] may share a message.
-    #[must_use]
-    pub fn jobs_at(
-        &self,
-        jobs: &[Job],
-        due: OffsetDateTime,
-        now: OffsetDateTime,
-        schedule: &RetrySchedule,
-    ) -> Outgoing {
         let wait = wait(due, now);
-        self.delayed(jobs, wait, gap_in_any_order(wait, &schedule.gaps()))
+        self.delayed(job, wait, gap_in_any_order(wait, &schedule.gaps()))
     }
 
     /// The same for a publisher of many jobs on empty queues, in the order in which they are due. No job then waits
@@ -96,11 +85,11 @@ impl Names {
         schedule: &RetrySchedule,
     ) -> Outgoing {
         let wait = wait(due, now);
-        self.delayed(&[job], wait, schedule.gap_in_order(wait))
+        self.delayed(job, wait, schedule.gap_in_order(wait))
     }
 
-    fn delayed(&self, jobs: &[Job], wait: Duration, gap: Duration) -> Outgoing {
-        let due_now = Outgoing { queue: self.main(), body: Job::many_to_bytes(jobs), ..Default::default() };
+    fn delayed(&self, job: Job, wait: Duration, gap: Duration) -> Outgoing {
+        let due_now = self.job(job);
         if wait.is_zero() {
             return due_now;
         }
@@ -114,11 +103,10 @@ fn together(queue: String, jobs: &[Job]) -> impl Iterator<Item = (Outgoing, &[Jo
     jobs.chunks(JOBS_PER_MESSAGE).map(message)
 }
 
-/// Of ascending gaps, the shortest that is long enough if the wait is nearly as long. Otherwise the longest that is
-/// not too long.
+/// Of ascending gaps, the shortest that is long enough, and longer than the wait by its slack at most. Otherwise the
+/// longest that is not too long.
 fn gap_in_any_order(wait: Duration, gaps: &[Duration]) -> Duration {
-    let slack = gaps.first().copied().unwrap_or_default() / 2;
-    let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= slack);
+    let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= RetrySchedule::slack(*gap));
     let below = gaps.iter().copied().rfind(|gap| *gap <= wait);
     above.or(below).or(gaps.first().copied()).unwrap_or_default()
 }
@@ -193,7 +181,12 @@ mod tests {
             }
             path
         };
-        assert_eq!(through(28_795), [28_800], "a retry of the schedule, ten seconds after its attempt began");
+        assert_eq!(through(28_795), [28_800], "a retry of the schedule, five seconds after its attempt began");
+        assert_eq!(through(28_760), [28_800], "a late one");
+        assert_eq!(through(28_512), [28_800], "the latest one: a hundredth of the gap");
+        assert_eq!(through(28_511), [10_800, 10_800, 2_700, 2_700, 600, 600, 240, 60, 60]);
+        assert_eq!(through(2_670), [2_700], "half a minute is more than a hundredth of that gap");
+        assert_eq!(through(2_669), [600, 600, 600, 600, 240, 60]);
         assert_eq!(through(12_000), [10_800, 600, 600]);
         assert_eq!(through(700), [600, 60, 60]);
         assert_eq!(through(20), [60]);
@@ -215,8 +208,5 @@ mod tests {
         let overdue = names.job_at(job, NOW, NOW, &schedule);
         assert_eq!((overdue.queue.as_str(), overdue.expires_in), ("webhooks.deliveries", None));
         assert_eq!(overdue.body, job.to_bytes());
-        let both = names.jobs_at(&[job, job.next()], NOW + Duration::from_secs(235), NOW, &schedule);
-        assert_eq!((both.queue, both.expires_in), (parked.queue, parked.expires_in));
-        assert_eq!(Job::parse(&both.body).unwrap(), [job, job.next()]);
     }
 }

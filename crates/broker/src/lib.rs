@@ -32,7 +32,6 @@ pub use consumer::{Attachment, BatchLimit, Closing, Subscription};
 pub use error::{BrokerError, PublishError, Unconfirmed};
 pub use essential::{EssentialTasks, TaskPanicked, Watched};
 pub use examine::{Examiner, NodeSeen, Seen};
-pub use jobs::JOBS_PER_MESSAGE;
 pub use message::{Acker, Outgoing, Received};
 pub use parking::{Moved, Parked};
 pub use prefetch::Prefetch;

@@ -96,7 +96,7 @@ impl Publisher {
         self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout).await
     }
 
-    /// The same for a caller that nobody waits for. It waits ten times as long for a missing confirm, while the
+    /// The same for a caller that no lease limits. It waits ten times as long for a missing confirm, while the
     /// connection answers others. A queue without a leader confirms its messages once it has one, so publishing again
     /// would make a duplicate.
     ///

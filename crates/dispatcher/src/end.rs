@@ -11,8 +11,8 @@ use crate::{abandoned::Abandoned, lane::Refused};
 pub(crate) enum End {
     /// Nothing is left to do. Its duplicates are done with it.
     Done,
-    /// The job of the next attempt is published. Its duplicates are done with it.
-    Retry(Retry),
+    /// The job of the next attempt is published, due then. Its duplicates are done with it.
+    Retry(OffsetDateTime),
     /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was
     /// read.
     NotNeeded,
@@ -37,14 +37,6 @@ impl From<Abandoned> for End {
     fn from(_: Abandoned) -> Self {
         Self::Abandoned
     }
-}
-
-/// When the next attempt is due.
-#[derive(Clone, Copy)]
-pub(crate) struct Retry {
-    pub(crate) due: OffsetDateTime,
-    /// Whether its job may share a message with others: these wait for each other.
-    pub(crate) may_share: bool,
 }
 
 /// A job that is to be held.

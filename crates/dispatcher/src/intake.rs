@@ -78,7 +78,7 @@ impl Intake {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
                 let there = Outgoing { queue: self.shared.names.bulk(), body, ..Outgoing::default() };
-                to_bulk += Job::parse(&there.body).map_or(1, |jobs| jobs.len() as u64);
+                to_bulk += 1;
                 replaced.push((acker, origin, vec![there.carrying(handed_out_before)]));
                 continue;
             }

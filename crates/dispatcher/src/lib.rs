@@ -23,7 +23,6 @@ mod settle;
 mod shared;
 mod shared_ack;
 mod shares;
-mod sharing;
 mod spans;
 mod suspects;
 

@@ -17,7 +17,7 @@ use crate::{
     abandoned::Abandoned,
     attempt::Sender,
     brake::Brake,
-    end::{DeadReason, End, Hold, NotAttempted, Retry, WhyHeld},
+    end::{DeadReason, End, Hold, NotAttempted, WhyHeld},
     holder::{Continue, Holding},
     in_flight::Receipt,
     lane::{Admission, LaneKind, Lanes},
@@ -177,7 +177,7 @@ impl Line {
             Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
             Verdict::Early(at) => return Err(self.counted(NotAttempted::Early, End::Later(at))),
             Verdict::PublishRetry(due) => {
-                return Err(self.counted(NotAttempted::PublishRetry, End::Retry(Retry { due, may_share: false })));
+                return Err(self.counted(NotAttempted::PublishRetry, End::Retry(due)));
             }
         }
         match delivery.destination.state {

@@ -124,7 +124,7 @@ impl Metrics {
             ),
             queue_depth: registry.shown(
                 "webhooks_queue_depth",
-                "Messages that wait on a queue, as every dispatcher sees them; one may hold up to eight retries",
+                "Messages that wait on a queue, as every dispatcher sees them",
                 Family::default(),
             ),
             slots: ByLane::shown(

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// An attempt that takes this long is slow.
-pub(crate) const SLOW: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(1);
 /// The time for which a webhook stays slow after a slow attempt, unless a quick one ends it.
 const STAYS_SLOW: Duration = Duration::from_secs(5 * 60);
 /// A webhook is trusted if it has answered quickly within this time, and was not slow within it.

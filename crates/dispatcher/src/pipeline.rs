@@ -1,11 +1,11 @@
 //! What jobs pass through, put together.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use domain::WebhookUrl;
 use egress::Egress;
 use ledger::{Attempted, SecretKeys};
-use service_kit::{HighLoad, Running, Settings};
+use service_kit::{Running, Settings};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -66,8 +66,7 @@ impl Pipeline {
         });
         metrics.show_slots(dispatcher.max_in_flight, dispatcher.slow_in_flight);
         let lanes = Arc::new(Lanes::new(slots));
-        let rush = HighLoad::above(dispatcher.rush, Instant::now());
-        let settler = Arc::new(Settler { publisher: publisher.clone(), rush, shared: Arc::clone(&shared) });
+        let settler = Arc::new(Settler { publisher: publisher.clone(), shared: Arc::clone(&shared) });
         let recorder = Recorder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
         let holder = Holder { shared: Arc::clone(&shared), settler: Arc::clone(&settler) };
         let brake = Brake::new(Parts {

@@ -12,9 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     abandoned::Abandoned,
-    end::{DeadReason, End, Retry},
+    end::{DeadReason, End},
     metrics::size,
-    pace::SLOW,
     settle::Settler,
     shared::Shared,
 };
@@ -102,8 +101,7 @@ impl Recorder {
         let (job, now) = (Job { delivery: id, attempt }, self.shared.database.now());
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
-                let may_share = attempted(job, batch).is_some_and(|one| one.answer.elapsed < SLOW);
-                End::Retry(Retry { due: next_attempt_at.unwrap_or(now), may_share })
+                End::Retry(next_attempt_at.unwrap_or(now))
             }
             Record::Taken { state, .. } => {
                 self.count(job, state, batch);
@@ -112,7 +110,7 @@ impl Recorder {
             Record::Superseded(progress) => {
                 tracing::debug!(delivery = %id, attempt, "another dispatcher recorded this attempt");
                 match progress.judge(job, self.shared.in_flight.redelivered(job), now, &self.shared.schedule) {
-                    Verdict::PublishRetry(due) => End::Retry(Retry { due, may_share: false }),
+                    Verdict::PublishRetry(due) => End::Retry(due),
                     _ => End::Done,
                 }
             }

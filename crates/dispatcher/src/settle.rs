@@ -1,18 +1,10 @@
 //! The end of every job: publishes its follow-up, waits for the confirm, acknowledges its messages.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use broker::{Acker, Outgoing, Publisher};
 use domain::{DeliveryId, Job};
-use service_kit::{
-    HighLoad,
-    publishing::{Publication, Publishing},
-};
+use service_kit::publishing::{Publication, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
@@ -20,15 +12,12 @@ use crate::{
     end::{DeadReason, End, NotAttempted},
     in_flight::Receipt,
     shared::Shared,
-    shared_ack::{FollowUp, SharedAck},
-    sharing::{Content, publications},
+    shared_ack::{FollowUp, Origin, SharedAck},
 };
 
 /// Acts on the ends of jobs.
 pub(crate) struct Settler {
     pub(crate) publisher: Publisher,
-    /// Whether retries are many.
-    pub(crate) rush: HighLoad,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -69,11 +58,11 @@ impl Settler {
         let Shared { database, keep, .. } = &*self.shared;
         Ok(match end {
             End::Done | End::NotNeeded => None,
-            End::Retry(retry) => Some(FollowUp::Retry(job.next(), *retry)),
-            End::Later(due) => Some(FollowUp::Republish(job, *due, self.shared.in_flight.handed_out_before(job))),
+            End::Retry(due) => Some(FollowUp::Job(job.next(), *due, 0)),
+            End::Later(due) => Some(FollowUp::Job(job, *due, self.shared.in_flight.handed_out_before(job))),
             End::Uncharged(due) => {
                 let handed_out = self.shared.in_flight.handed_out_before(job).saturating_add(1);
-                Some(FollowUp::Republish(job, *due, handed_out))
+                Some(FollowUp::Job(job, *due, handed_out))
             }
             // Retention goes by the earlier clock.
             End::Unknown if is_past(job.delivery, database.now().min(OffsetDateTime::now_utc()), *keep) => {
@@ -123,7 +112,7 @@ impl Settler {
     /// The follow-ups of a message whose connection is lost are not published. The message is redelivered, and its jobs
     /// leave them again.
     pub(crate) async fn publish_then_ack(&self, parts: Vec<(SharedAck, Option<FollowUp>)>) -> Option<()> {
-        let (mut follow_ups, mut ready) = (Vec::new(), Vec::new());
+        let (mut publications, mut ready) = (Vec::new(), Vec::new());
         for (part, follow_up) in parts {
             let Some((acker, origin, left)) = part.done(follow_up) else { continue };
             if left.is_empty() {
@@ -131,10 +120,9 @@ impl Settler {
                 continue;
             }
             let source = Arc::new(acker);
-            follow_ups.extend(left.into_iter().map(|one| (Arc::clone(&source), origin, one)));
+            let publication = |one| Publication { sources: vec![Arc::clone(&source)], content: (origin, one) };
+            publications.extend(left.into_iter().map(publication));
         }
-        let retries = follow_ups.iter().filter(|(_, _, follow_up)| matches!(follow_up, FollowUp::Retry(..))).count();
-        let publications = publications(follow_ups, self.rush.count(retries, Instant::now()));
         let Self { publisher, shared, .. } = self;
         let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
         publishing
@@ -142,11 +130,24 @@ impl Settler {
             .await
     }
 
-    /// The message of those follow-ups whose source's connection is not lost, if there are any. A lost one stays lost, so
-    /// its source cannot be acknowledged by mistake, and is redelivered.
-    fn message_of(&self, Publication { sources, content }: &Publication<Acker, Content>) -> Option<Outgoing> {
+    /// The message of a follow-up, unless the connection of its source is lost. A lost connection stays lost, so the
+    /// source cannot be acknowledged by mistake, and is redelivered.
+    fn message_of(&self, publication: &Publication<Acker, (Origin, FollowUp)>) -> Option<Outgoing> {
+        let Publication { sources, content: (origin, follow_up) } = publication;
+        if !sources.iter().all(|source| source.is_usable()) {
+            return None;
+        }
         let Shared { names, schedule, database, .. } = &*self.shared;
-        content.message(|place| sources[place].is_usable(), names, schedule, database.now())
+        let message = match follow_up {
+            FollowUp::Job(job, due, handed_out_before) => {
+                names.job_at(*job, *due, database.now(), schedule).carrying(*handed_out_before)
+            }
+            FollowUp::Message(message) => message.clone(),
+        };
+        Some(match origin {
+            Origin::Bulk => message.of_bulk(),
+            Origin::Other => message,
+        })
     }
 }
 

@@ -10,13 +10,11 @@ use domain::Job;
 use parking_lot::Mutex;
 use time::OffsetDateTime;
 
-use crate::end::Retry;
-
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<OfMessage>>);
 
 /// Whether the jobs of a message belong to the bulk lane. What they leave is marked then, so that retries take it, too.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 pub(crate) enum Origin {
     Bulk,
     Other,
@@ -32,12 +30,9 @@ struct OfMessage {
 
 /// A message that a job leaves behind.
 pub(crate) enum FollowUp {
-    /// The job of the next attempt.
-    Retry(Job, Retry),
-    /// The same job in a new message, due at a time, with how often it was handed out: the broker would count from 0.
-    /// Whoever takes it needs the count: another dispatcher may be making this attempt, and rely on the message for the
-    /// retry.
-    Republish(Job, OffsetDateTime, u32),
+    /// A job, its due time, and the number of its earlier deliveries by the broker, which would count from 0. The next
+    /// dispatcher needs the number: another one may be making this attempt, and rely on the message for the retry.
+    Job(Job, OffsetDateTime, u32),
     /// A message as it is.
     Message(Outgoing),
 }

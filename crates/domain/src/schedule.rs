@@ -7,6 +7,8 @@ use time::OffsetDateTime;
 /// The difference of the database's time, as two dispatchers know it, before a job counts as early. An early job is
 /// delayed again, and may wait behind others for up to the shortest gap.
 const EARLY_TOLERANCE: Duration = Duration::from_millis(250);
+/// The shortest slack of a gap.
+const LEAST_SLACK: Duration = Duration::from_secs(30);
 /// The longest gap that a queue can have: `x-message-ttl` has 32 bits of milliseconds.
 const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);
 const MOST_STEPS: usize = 32;
@@ -98,12 +100,19 @@ impl RetrySchedule {
 
     /// Of jobs published in the order in which they are due, the gap whose queue takes one that is due in `wait`: the
     /// shortest gap that is long enough, or else the longest. So the messages of a queue expire in about the order in
-    /// which they came. (A retry's queue: `broker::Names::jobs_at`.)
+    /// which they came. (A retry's queue: `broker::Names::job_at`.)
     #[must_use]
     pub fn gap_in_order(&self, wait: Duration) -> Duration {
         let gaps = self.gaps();
         let longest = gaps.last().copied().unwrap_or_default();
         gaps.into_iter().find(|gap| *gap >= wait).unwrap_or(longest)
+    }
+
+    /// The lateness that a job accepts in the queue of a gap, where it may wait behind jobs that are due later: 30 s, or
+    /// a hundredth of the gap if that is longer. So a late retry goes through one queue, not through many shorter ones.
+    #[must_use]
+    pub fn slack(gap: Duration) -> Duration {
+        LEAST_SLACK.max(gap / 100)
     }
 
     /// When the next attempt is due after the `failures`-th failure, or `None` when the delivery is to be dropped.

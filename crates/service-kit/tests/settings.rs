@@ -83,7 +83,7 @@ fn two_urls_are_enough() {
     assert_eq!(settings.egress.idle_timeout, Duration::from_secs(4));
     assert_eq!((settings.egress.max_idle_per_host, settings.egress.max_idle), (1024, 1024));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.batch), (1024, 256));
-    assert_eq!((settings.dispatcher.slow_in_flight, settings.dispatcher.rush), (256, 250));
+    assert_eq!(settings.dispatcher.slow_in_flight, 256);
     assert_eq!((settings.dispatcher.webhook_share, settings.dispatcher.tenant_share), (0.125, 0.25));
     assert_eq!(settings.ingest.batch, 256);
     assert_eq!(
@@ -336,7 +336,7 @@ fn traces_are_off_until_they_have_an_endpoint() {
 #[test]
 fn an_unknown_key_is_refused_with_those_there_are() {
     let said = "dispatcher.max_in_fliht (WEBHOOKS__DISPATCHER__MAX_IN_FLIHT): unknown key; \
-                known keys here: max_in_flight, slow_in_flight, webhook_share, tenant_share, batch, rush";
+                known keys here: max_in_flight, slow_in_flight, webhook_share, tenant_share, batch";
     assert_eq!(refusal("WEBHOOKS__DISPATCHER__MAX_IN_FLIHT", "1"), said);
     let file = SettingsFile::new("[dispatcher]\nmax_in_fliht = 1\n");
     assert_eq!(file.load(&[]).unwrap_err().to_string(), said);

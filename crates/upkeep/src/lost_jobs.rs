@@ -24,7 +24,7 @@ pub(crate) struct Look {
 /// A look that found the queue empty proves that dispatchers had taken every job published before it. A `grace` later
 /// they are done with these jobs. No job is published long after its delivery is due: whoever hands one out again makes
 /// its delivery due again. So a delivery that was due a `grace` before that look, and still waits a `grace` after it,
-/// has no job.
+/// has no job. A retry may be late on its queue: it was due a `slack` before that look, if that is longer.
 ///
 /// A job that a dispatcher gave back is on the queue again. So deliveries count as lost only after a calm `grace`.
 #[derive(Default)]
@@ -57,11 +57,12 @@ impl LostJobs {
         }
     }
 
-    /// Which deliveries have lost their jobs, if the look `now` can tell.
-    pub(crate) fn lost_before(&self, now: Look, grace: Duration) -> Option<LostBefore> {
+    /// Returns which deliveries have lost their jobs, if the look `now` can tell. `slack`: the greatest lateness of a
+    /// retry on its queue.
+    pub(crate) fn lost_before(&self, now: Look, grace: Duration, slack: Duration) -> Option<LostBefore> {
         let is_calm = self.calm_since.is_some_and(|since| now.at.duration_since(since) >= grace);
         let empty = self.empty.filter(|_| is_calm)?;
-        Some(LostBefore { due: empty.time - grace, judged_at: now.time })
+        Some(LostBefore { due: empty.time - grace, retry_due: empty.time - grace.max(slack), judged_at: now.time })
     }
 
     /// Whether the queue was not empty for a `grace`. What is overdue may then be on it.
@@ -75,6 +76,7 @@ mod tests {
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(60);
+    const SLACK: Duration = Duration::from_secs(288);
     const BEGAN: OffsetDateTime = time::macros::datetime!(2026-03-01 09:30 UTC);
 
     /// Takes looks: seconds after the beginning, and ready messages. Returns the second before which lost deliveries
@@ -85,8 +87,8 @@ mod tests {
             let after = Duration::from_secs(second);
             let look = Look { ready, at: began + after, time: BEGAN + after };
             lost_jobs.look(look, GRACE);
-            lost = lost_jobs.lost_before(look, GRACE);
-            assert!(lost.is_none_or(|lost| lost.judged_at == look.time));
+            lost = lost_jobs.lost_before(look, GRACE, SLACK);
+            assert!(lost.is_none_or(|lost| lost.judged_at == look.time && lost.due - lost.retry_due == SLACK - GRACE));
         }
         lost.map(|lost| (lost.due - BEGAN).whole_seconds())
     }

@@ -111,7 +111,8 @@ impl<'a> Reconciler<'a> {
 
     async fn find_lost(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
         let look = self.look(leader).await?;
-        if let Some(lost) = self.lost_jobs.lost_before(look, self.grace) {
+        let slack = self.schedule.gaps().last().copied().map_or(Duration::ZERO, RetrySchedule::slack);
+        if let Some(lost) = self.lost_jobs.lost_before(look, self.grace, slack) {
             for walk in [&mut self.lately, &mut self.older] {
                 walk.judge(lost);
             }

@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn what_was_found_out_holds_until_all_was_looked_at_since() {
-        let (mut walk, lost) = (Walk::default(), LostBefore { due: second(1), judged_at: second(2) });
+        let (mut walk, lost) =
+            (Walk::default(), LostBefore { due: second(1), retry_due: second(0), judged_at: second(2) });
         walk.advance(&chunk(Some(10), None), END);
         walk.judge(lost);
         for (cursor, expected) in [(Some(20), Some(lost)), (None, Some(lost)), (Some(10), Some(lost)), (None, None)] {

@@ -115,7 +115,6 @@ fn settings() -> Vec<(&'static str, String)> {
         ("INGEST__BATCH", "16"),
         // Always high load: several jobs to a message.
         ("INGEST__RUSH", "0"),
-        ("DISPATCHER__RUSH", "0"),
         // Some tenants flood.
         ("INGEST__FLOOD", "5"),
         ("DISPATCHER__BATCH", "32"),

@@ -35,13 +35,6 @@ fn options(slots: usize) -> Options {
     Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }
 }
 
-/// The same. Retries share messages as well, without many of them.
-fn retries_share(slots: usize) -> Options {
-    let mut options = options(slots);
-    options.settings.push(("DISPATCHER__RUSH", "0".to_owned()));
-    options
-}
-
 /// Waits until exactly `deliveries` deliveries are in `state`.
 async fn wait_for(system: &System, state: &str, deliveries: usize) {
     let count = format!("SELECT count(*) FROM deliveries WHERE state = '{state}'");
@@ -126,7 +119,7 @@ async fn no_more_attempts_are_under_way_than_there_are_slots_whatever_a_message_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dispatcher_that_is_told_to_stop_in_the_middle_of_messages_leaves_one_retry_of_each_delivery() {
     const EVENTS: u32 = 10;
-    System::prepared(retries_share(20), async |system| {
+    System::prepared(options(20), async |system| {
         let receiver =
             Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
         jobs_wait(&system, &receiver, 1, EVENTS).await;
@@ -172,60 +165,12 @@ async fn one_retry_each(system: &System, receiver: &Receiver, all: usize, posts:
     system.stop(Service::Dispatcher).await;
     assert_eq!(receiver.received().len(), posts);
     assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
-    let retries = waiting_retries(system).await.concat();
-    let deliveries: HashSet<_> = retries.iter().filter(|job| job.attempt == 2).map(|job| job.delivery).collect();
-    assert_eq!((retries.len(), deliveries.len()), (all, all));
-}
-
-/// Takes the retries that wait, message by message.
-async fn waiting_retries(system: &System) -> Vec<Vec<Job>> {
-    let mut messages = Vec::new();
+    let (mut retries, mut deliveries) = (0, HashSet::new());
     while let Some(message) = system.upstream.take(&system.names.retry(GAP)).await {
-        messages.push(Job::parse(&message.delivery.data).unwrap());
+        let jobs = Job::parse(&message.delivery.data).unwrap();
+        let [Job { delivery, attempt: 2 }] = jobs[..] else { panic!("a message of {jobs:?}") };
+        retries += 1;
+        deliveries.insert(delivery);
     }
-    messages
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_retries_share_messages_but_few_or_slow_ones_do_not() {
-    let slow = Duration::from_millis(1_100);
-    for (options, answer_after, share) in [
-        (retries_share(128), Duration::ZERO, true),
-        (options(128), Duration::ZERO, false),
-        (retries_share(128), slow, false),
-    ] {
-        System::prepared(options, async |system| {
-            let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).after(answer_after)));
-            jobs_wait(&system, &receiver, 1, 1).await;
-            system.start(Service::Dispatcher).await;
-            wait_for(&system, "retrying", WEBHOOKS).await;
-            system.stop(Service::Dispatcher).await;
-            let messages = waiting_retries(&system).await;
-            assert_eq!(messages.concat().len(), WEBHOOKS);
-            assert!(messages.iter().all(|jobs| jobs.len() <= 8));
-            assert_eq!(messages.len() < WEBHOOKS, share, "{} messages", messages.len());
-        })
-        .await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retries_that_share_a_message_are_made_when_they_are_due() {
-    const AFTER: Duration = Duration::from_secs(4);
-    let options = Options { schedule: "4s,1h", ..retries_share(128) };
-    System::prepared(options, async |system| {
-        let receiver = Receiver::start(&system.ca, always(500));
-        jobs_wait(&system, &receiver, 1, 1).await;
-        system.start(Service::Dispatcher).await;
-        receiver.wait_for(WEBHOOKS, SOON).await;
-        let both = receiver.wait_for(2 * WEBHOOKS, LONG).await;
-        for number in 0..WEBHOOKS {
-            let posts: Vec<_> = both.iter().filter(|one| one.path == format!("/{number}")).collect();
-            let [first, second] = posts[..] else { panic!("{} posts to /{number}", posts.len()) };
-            assert!(second.at - first.at >= AFTER, "/{number} after {:?}", second.at - first.at);
-        }
-        wait_for(&system, "retrying", WEBHOOKS).await;
-        assert_eq!(receiver.received().len(), 2 * WEBHOOKS);
-    })
-    .await;
+    assert_eq!((retries, deliveries.len()), (all, all));
 }

@@ -8,8 +8,8 @@
         )
 )
 
--- Those that were due before $3 and not enqueued again lately, seen from $4. None if $3 is null. The back-off doubles
--- from 1 hour to 32.
+-- Those that were due before $3 (with attempts: before $5) and not enqueued again lately, seen from $4. None if $3 is
+-- null. The back-off doubles from 1 hour to 32.
 SELECT ends.*, lost.*
 FROM (
     SELECT
@@ -18,7 +18,7 @@ FROM (
 ) AS ends
 LEFT JOIN (
     SELECT * FROM found
-    WHERE found.due < $3 AND NOT EXISTS (
+    WHERE found.due < CASE WHEN found.attempts = 0 THEN $3 ELSE $5 END AND NOT EXISTS (
         SELECT FROM requeued_jobs AS r
         WHERE r.delivery_id = found.id AND r.attempt = found.attempts + 1
             AND r.requeued_at + interval '1 hour' * (1 << least(r.times - 1, 5)) > $4

@@ -46,6 +46,8 @@ pub struct WaitingChunk {
 pub struct LostBefore {
     /// Those that were due before this, and still wait.
     pub due: OffsetDateTime,
+    /// The same for those with attempts: their jobs may be late on the retry queues.
+    pub retry_due: OffsetDateTime,
     /// When that was found out. Jobs that were enqueued again shortly before, or since, are left alone.
     pub judged_at: OffsetDateTime,
 }
@@ -108,7 +110,8 @@ impl Leader {
             .bind::<SqlUuid, _>(after)
             .bind::<Timestamptz, _>(since)
             .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.due))
-            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.judged_at));
+            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.judged_at))
+            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.retry_due));
         Ok(WaitingChunk::of(self.run(async |conn| find.load(conn).await).await?))
     }
 

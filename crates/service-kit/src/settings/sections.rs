@@ -253,9 +253,6 @@ pub struct Dispatcher {
     /// Jobs per read and write of the ledger, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub batch: u16,
-    /// Retries a second above which a message holds several of them; 0 for always.
-    #[serde(deserialize_with = "parse::number")]
-    pub rush: u32,
 }
 
 /// `ingest`: from events to deliveries.

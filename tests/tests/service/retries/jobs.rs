@@ -2,14 +2,13 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::{DeliveryId, EventType, Job};
+use domain::{DeliveryId, Job};
 use end_to_end::{
     receiver::{Behaviour, Receiver, Reply, always, behaviour, fails_then_succeeds},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
 use lapin::types::AMQPValue;
-use ledger::{Actor, NewEvent, TestDelivery};
 use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -200,36 +199,6 @@ async fn a_job_whose_delivery_is_lost_during_its_attempt_is_kept() {
         assert_eq!(unknown(&system).await, [Job { delivery, attempt: 1 }]);
         no_message_is_left(&system).await;
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 0);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_job_of_a_test_that_was_taken_back_is_stale() {
-    System::prepared(Options::default(), async |system| {
-        let setting = set_up(&system, always(200)).await;
-        let ledger = system.ledger_as("tests of a test", 1);
-        let event = NewEvent {
-            id: Uuid::now_v7().into(),
-            timestamp: OffsetDateTime::now_utc().try_into().unwrap(),
-            tenant: setting.tenant.into(),
-            event_type: EventType::QuoteClosed,
-            body: b"{}"[..].into(),
-            traceparent: None,
-        };
-        let webhook: Uuid = setting.webhook.parse().unwrap();
-        let actor = Actor { tenant: event.tenant, user: "somebody".to_owned() };
-        let created = ledger.test_create(&actor, &event, webhook.into()).await.unwrap();
-        let TestDelivery::Begun(begun) = created else { panic!() };
-        assert_eq!(system.count("SELECT count(*) FROM history WHERE action = 'tested'").await, 1);
-        assert!(ledger.test_undo(&begun).await.unwrap());
-        let left = system.count("SELECT count(*) FROM history WHERE action = 'tested'").await;
-        assert_eq!(left, 0, "nothing was done, so nothing is told");
-        hand_in(&system, &Job { delivery: begun.delivery, attempt: 1 }.to_bytes()).await;
-        setting.skipped("stale", 1).await;
-        ended(&system, &setting.webhook, "cancelled", 0).await;
-        no_message_is_left(&system).await;
-        assert_eq!(setting.receiver.received().len(), 0);
     })
     .await;
 }
