@@ -12,7 +12,7 @@ use crate::{
     authentication::Authentication,
     brakes,
     metrics::Metrics,
-    outbox::{Outbox, relay::Relay},
+    outbox::{Outbox, Wakes, relay::Relay},
     routes::Routes,
     server,
     state::State,
@@ -108,9 +108,10 @@ impl App {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let running = foundation.start(registry, Readiness::new().optional("broker"), &shutdown).await?;
-        let outbox = Outbox::new(ledger.clone(), &running.broker, running.publisher.clone());
+        let wakes = Wakes::default();
         let relay = Relay {
-            outbox: outbox.with(running.ledger.clone()),
+            outbox: Outbox::new(running.ledger.clone(), &running.broker, running.publisher.clone()),
+            wakes: wakes.clone(),
             ledger: running.ledger.clone(),
             metrics: metrics.clone(),
             recover_per_second: settings.api.recover_per_second,
@@ -118,7 +119,7 @@ impl App {
         };
         let (brakes, brake) = watch::channel(None);
         running.essential.spawn("brakes", brakes::watch(running.ledger.clone(), brakes, shutdown.clone()));
-        let state = State::new(&settings, ledger, outbox, keys, brake);
+        let state = State::new(&settings, ledger, wakes, keys, brake);
         let routes = Routes::new(state, authentication, metrics, running.traces.clone());
         // In a box: the nested futures exceed the compiler's depth limit.
         let serving = Box::pin(serve(listener, routes, relay, &shutdown, settings.shutdown.deadline));

@@ -1,4 +1,4 @@
-//! The transactional outbox. The transaction that asks for a job adds it. It is published, then deleted.
+//! The transactional outbox. The transaction that asks for a job adds it. The relay publishes the job, then deletes it.
 
 pub(crate) mod relay;
 
@@ -12,38 +12,34 @@ use tokio::sync::Notify;
 /// Held jobs are not published while more jobs than these wait on the slow queue: nobody would begin them.
 const CROWDED: u32 = 1_000;
 
-/// Shared by the handlers and the outbox relay.
-#[derive(Clone)]
+/// Wakes the outbox relay of this process when a request has committed work for it. The relay also looks by itself, for
+/// the work of other processes.
+#[derive(Clone, Default)]
+pub(crate) struct Wakes {
+    /// Notified when a test or a resend has added its job to the outbox.
+    pub(crate) jobs: Arc<Notify>,
+    /// Notified when a recovery begins.
+    pub(crate) recoveries: Arc<Notify>,
+    /// Notified when a webhook is activated.
+    pub(crate) activations: Arc<Notify>,
+    /// Notified when a webhook is deleted, or its waiting deliveries are cancelled.
+    pub(crate) cancellations: Arc<Notify>,
+}
+
+/// The relay's access to the outbox and to the broker.
 pub(crate) struct Outbox {
     ledger: Ledger,
     broker: Broker,
     publisher: Publisher,
     names: Names,
-    /// Notified when a recovery begins.
-    pub(crate) recoveries: Arc<Notify>,
-    /// Notified when a webhook is activated.
-    pub(crate) activations: Arc<Notify>,
-    /// Notified when a webhook is deleted, or what waits for it is cancelled.
-    pub(crate) cancellations: Arc<Notify>,
 }
 
 impl Outbox {
     pub(crate) fn new(ledger: Ledger, broker: &Broker, publisher: Publisher) -> Self {
-        let names = broker.names().clone();
-        let (recoveries, activations, cancellations) = (Arc::default(), Arc::default(), Arc::default());
-        Self { ledger, broker: broker.clone(), publisher, names, recoveries, activations, cancellations }
+        Self { ledger, broker: broker.clone(), publisher, names: broker.names().clone() }
     }
 
-    /// The same outbox, over another ledger's connections.
-    pub(crate) fn with(&self, ledger: Ledger) -> Self {
-        Self { ledger, ..self.clone() }
-    }
-
-    /// Fails while the broker is away, so that no work begins whose job cannot be published.
-    pub(crate) fn check(&self) -> Result<(), PublishError> {
-        if self.is_open() { Ok(()) } else { Err(PublishError::NotConnected) }
-    }
-
+    /// Returns true while the broker confirms what is published, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
         self.publisher.check().is_ok()
     }

@@ -26,7 +26,7 @@
 //! | a query string that is too long | 414 | `query_too_long` |
 //! | violations in fields | 422 | `validation_failed` |
 //! | a tenant's requests come too fast | 429 | `too_many_requests` |
-//! | the database or the broker is away | 503 | `unavailable` |
+//! | the database is unavailable | 503 | `unavailable` |
 //! | too many unknown sessions are being looked up | 503 | `busy` |
 //! | the database does not confirm a change | 503 | `unavailable` |
 //! | it is unknown whether the caller is logged in | 503 | `unavailable` |
@@ -44,7 +44,6 @@ use actix_web::{
         header::{ALLOW, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
-use broker::PublishError;
 use ledger::LedgerError;
 
 use crate::violation::Violation;
@@ -137,8 +136,6 @@ pub(crate) enum ApiError {
     Crowded,
     #[error("the service cannot check sessions at the moment: try again in a few seconds")]
     SessionUnknown(#[source] BoxError),
-    #[error("the message broker is unavailable at the moment, and nothing was sent: try again in a few seconds")]
-    BrokerAway(#[source] PublishError),
     #[error(
         "the service failed unexpectedly: report the request id to its operators, who find the cause in their logs"
     )]
@@ -153,11 +150,6 @@ impl ApiError {
     /// Converts the error of a call that changes something.
     pub(crate) fn of_change(error: LedgerError) -> Self {
         if error.is_unconfirmed() { Self::Unconfirmed(error) } else { error.into() }
-    }
-
-    /// Converts the error of a call that follows a change, which stays.
-    pub(crate) fn after_change(error: LedgerError) -> Self {
-        if error.is_unavailable() { Self::Unconfirmed(error) } else { error.into() }
     }
 
     /// One violation, found after all fields were read.
@@ -191,7 +183,7 @@ impl ApiError {
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
-            Self::Unavailable(_) | Self::Unconfirmed(_) | Self::BrokerAway(_) | Self::SessionUnknown(_) => {
+            Self::Unavailable(_) | Self::Unconfirmed(_) | Self::SessionUnknown(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
             Self::Crowded => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
@@ -215,11 +207,9 @@ impl ApiError {
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
-            Self::Unavailable(_)
-            | Self::Unconfirmed(_)
-            | Self::BrokerAway(_)
-            | Self::SessionUnknown(_)
-            | Self::Crowded => Some((RETRY_AFTER, HeaderValue::from_static("5"))),
+            Self::Unavailable(_) | Self::Unconfirmed(_) | Self::SessionUnknown(_) | Self::Crowded => {
+                Some((RETRY_AFTER, HeaderValue::from_static("5")))
+            }
             _ => None,
         }
     }
@@ -231,7 +221,6 @@ impl ApiError {
             Self::Unconfirmed(cause) => {
                 tracing::warn!(error = cause as &dyn StdError, "the database has not confirmed a change");
             }
-            Self::BrokerAway(cause) => tracing::warn!(error = cause as &dyn StdError, "the broker is away"),
             Self::SessionUnknown(cause) => {
                 tracing::warn!(error = &**cause as &dyn StdError, "a session cannot be looked up");
             }
@@ -262,6 +251,7 @@ impl From<LedgerError> for ApiError {
             | LedgerError::Query(_)
             | LedgerError::Row { .. }
             | LedgerError::Migration(_)
+            | LedgerError::OtherBaseline
             | LedgerError::Randomness
             | LedgerError::Unreadable { .. } => Self::unexpected(error),
         }

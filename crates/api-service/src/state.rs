@@ -7,12 +7,12 @@ use ledger::{Ledger, Most, SecretKeys};
 use service_kit::Settings;
 use tokio::sync::watch;
 
-use crate::{docs::Docs, outbox::Outbox, quota};
+use crate::{docs::Docs, outbox::Wakes, quota};
 
 /// Shared by all workers.
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
-    pub(crate) outbox: Outbox,
+    pub(crate) wakes: Wakes,
     pub(crate) keys: SecretKeys,
     pub(crate) rules: Rules,
     /// The largest body, in bytes.
@@ -40,7 +40,7 @@ impl State {
     pub(crate) fn new(
         settings: &Settings,
         ledger: Ledger,
-        outbox: Outbox,
+        wakes: Wakes,
         keys: SecretKeys,
         brake: watch::Receiver<Option<console::Brake>>,
     ) -> Self {
@@ -48,7 +48,7 @@ impl State {
         let destinations = settings.egress.destinations();
         Self {
             ledger,
-            outbox,
+            wakes,
             keys,
             rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
             body_limit: limits.request_body_bytes,

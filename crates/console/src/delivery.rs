@@ -210,7 +210,7 @@ fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
     html! {
         @match delivery.state {
             DeliveryState::Succeeded => "The receiver accepted the delivery.",
-            DeliveryState::Pending if delivery.attempts > 0 => "The delivery is being sent again. This page updates automatically.",
+            DeliveryState::Pending if delivery.attempts > 0 => "The delivery is queued to be sent again. This page updates automatically.",
             DeliveryState::Pending => "The delivery is queued for its first attempt.",
             DeliveryState::Retrying => {
                 "The last attempt failed, and the delivery will be retried"

@@ -135,8 +135,7 @@ mod tests {
     #[test]
     fn the_largest_page_is_at_most_100_kb_and_shows_who_has_the_event_first() {
         const LONGEST: &str = "The webhook is subscribed to events of this type now, and was not sent this one: it was \
-                               subscribed later, or it was registered in the moment in which the event came, or it was \
-                               paused at that time under an older version of this service.";
+                               subscribed later, or it was registered in the moment in which the event came.";
         let delivery = EventDelivery {
             id: "0192f0c1-0000-8000-8000-0000000000ab".parse().unwrap(),
             state: DeliveryState::Retrying,

@@ -58,9 +58,9 @@ pub enum Done {
     Deleted,
     /// Waiting deliveries are being cancelled.
     Cancelled,
-    /// A test is under way.
+    /// A test is queued.
     Tested,
-    /// A delivery is sent again.
+    /// A delivery is queued to be sent again.
     Resent,
     /// A registration came twice.
     Registered,
@@ -110,8 +110,8 @@ impl Done {
             Self::Activated => "Active again. Waiting deliveries are being sent, at a limited rate.",
             Self::Deleted => "Deleted. Waiting deliveries are cancelled.",
             Self::Cancelled => "The deliveries that were waiting are being cancelled.",
-            Self::Tested => "The test is being sent.",
-            Self::Resent => "The delivery is being sent again.",
+            Self::Tested => "The test is queued. Its outcome will be shown on this page.",
+            Self::Resent => "The delivery is queued to be sent again. Its outcome will be shown on this page.",
             Self::Registered => {
                 "This form has already registered this webhook, and its secret cannot be shown again. If you did not see the secret, delete this webhook and register it again."
             }

@@ -64,6 +64,23 @@ async fn a_second_migration_says_that_there_is_nothing_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_with_another_baseline_is_neither_migrated_nor_used() {
+    System::prepared(Options::default(), async |system| {
+        system.sql("UPDATE __diesel_schema_migrations SET version = '20261127000020'").await;
+        let tenant = Uuid::new_v4().to_string();
+        for arguments in [&["migrate"][..], &["session", "create", "--tenant", &tenant]] {
+            let ran = webhookctl(&system.variables, arguments).await;
+            assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{}", ran.err);
+            for words in ["WEBHOOKS__DATABASE__URL", "another baseline", "nothing converts it", "webhookctl migrate"] {
+                assert!(ran.err.contains(words), "{words:?} is missing in: {}", ran.err);
+            }
+        }
+        assert_eq!(system.count("SELECT count(*) FROM __diesel_schema_migrations").await, 1, "nothing was applied");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_whose_output_nobody_reads_ends_without_a_panic() {
     System::shared(async |system| {
         let unread = || std::io::pipe().unwrap().1;

@@ -9,7 +9,7 @@ use crate::{caller::Caller, problem::ApiError};
 pub(crate) async fn cancel(caller: &Caller, webhook: WebhookId) -> Result<(), ApiError> {
     match caller.ledger.webhook_cancel(&caller.admin, webhook).await.map_err(ApiError::of_change)? {
         Cancellation::NotFound => return Err(ApiError::NotFound),
-        Cancellation::Begun => caller.outbox.cancellations.notify_one(),
+        Cancellation::Begun => caller.wakes.cancellations.notify_one(),
     }
     tracing::info!(%webhook, tenant = %caller.admin.tenant, "what waits is cancelled");
     Ok(())

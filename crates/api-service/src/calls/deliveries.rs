@@ -5,7 +5,6 @@ use std::time::Duration;
 use domain::{DeliveryId, WebhookId};
 use ledger::{Attempt, Delivery, DeliveryFilter, DeliveryPage, OwnWebhook, Page, Resend};
 
-use super::webhooks;
 use crate::{caller::Caller, problem::ApiError};
 
 /// How long a page's entries are searched for: well below what a request may take.
@@ -45,34 +44,20 @@ pub(crate) async fn webhook_of(caller: &Caller, id: DeliveryId) -> Result<Option
     Ok(caller.ledger.delivery_webhook(caller.admin.tenant, id).await?)
 }
 
-/// Sends a delivery again, with the same id and body. The call is idempotent while the delivery waits for the first
-/// attempt of a run: two requests make one run. If the webhook is paused, the job is held. A delivery whose day ended
-/// `retention.keep` ago or earlier is rejected: retention may drop that day at any moment.
+/// Sends a delivery again, with the same id and body: the outbox relay publishes its job. The call is idempotent while
+/// the delivery waits for the first attempt of a run: two requests make one run. If the webhook is paused, the job is
+/// held. A delivery whose day ended `retention.keep` ago or earlier is rejected: retention may drop that day at any
+/// moment.
 pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
-    let webhook = webhooks::known(caller, webhook).await?;
-    caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
-    caller.outbox.check().map_err(ApiError::BrokerAway)?;
-    let begun = caller.ledger.delivery_resend(&caller.admin, webhook.id(), id, caller.keep).await;
-    match begun.map_err(ApiError::of_change)? {
+    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.keep).await;
+    let delivery = match resent.map_err(ApiError::of_change)? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
         Resend::TooOften => return Err(ApiError::TooOften),
         Resend::Cancelling => return Err(ApiError::Cancelling),
-        Resend::Waiting => {}
-        Resend::Begun(begun) => {
-            if let Err(error) = caller.outbox.publish(&begun.batch).await
-                && caller.ledger.resend_undo(&begun).await.map_err(ApiError::after_change)?
-            {
-                return Err(ApiError::BrokerAway(error));
-            }
-            tracing::info!(delivery = %id, webhook = %webhook.id(), tenant = %caller.admin.tenant, "a delivery is sent again");
-        }
-    }
-    accepted(caller, webhook, id).await
-}
-
-/// Reads a delivery whose job is published or in the outbox.
-pub(super) async fn accepted(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> Result<Delivery, ApiError> {
-    let found = caller.ledger.delivery_find(webhook, id).await.map_err(ApiError::after_change)?;
-    found.ok_or(ApiError::NotFound)
+        Resend::Accepted(delivery) => delivery,
+    };
+    caller.wakes.jobs.notify_one();
+    tracing::info!(delivery = %id, %webhook, tenant = %caller.admin.tenant, "a delivery is sent again");
+    Ok(delivery)
 }

@@ -23,8 +23,7 @@ pub(crate) const fn explanation(absence: Absence) -> &'static str {
         Absence::NotSubscribed => "The webhook is not subscribed to events of this type.",
         Absence::SubscribedLater => {
             "The webhook is subscribed to events of this type now, and was not sent this one: it was subscribed later, \
-             or it was registered in the moment in which the event came, or it was paused at that time under an older \
-             version of this service."
+             or it was registered in the moment in which the event came."
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecov
         Recover::Running(recovery) => return Ok(Beginning::Running(recovery)),
         Recover::Begun(recovery) => recovery,
     };
-    caller.outbox.recoveries.notify_one();
+    caller.wakes.recoveries.notify_one();
     tracing::info!(recovery = %recovery.id, %webhook, tenant = %caller.admin.tenant, "deliveries are recovered");
     Ok(Beginning::Begun(recovery))
 }

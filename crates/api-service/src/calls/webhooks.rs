@@ -53,7 +53,7 @@ pub(crate) async fn change(caller: &Caller, id: WebhookId, change: &WebhookChang
     let changed = caller.ledger.webhook_change(&caller.admin, id, change).await.map_err(ApiError::of_change)?;
     let webhook = changed.ok_or(ApiError::NotFound)?;
     if change.is_active == Some(true) {
-        caller.outbox.activations.notify_one();
+        caller.wakes.activations.notify_one();
     }
     tracing::info!(webhook = %id, tenant = %caller.admin.tenant, is_active = webhook.is_active, "a webhook was changed");
     Ok(webhook)
@@ -64,7 +64,7 @@ pub(crate) async fn delete(caller: &Caller, id: WebhookId) -> Result<(), ApiErro
     if !caller.ledger.webhook_delete(&caller.admin, id).await.map_err(ApiError::of_change)? {
         return Err(ApiError::NotFound);
     }
-    caller.outbox.cancellations.notify_one();
+    caller.wakes.cancellations.notify_one();
     tracing::info!(webhook = %id, tenant = %caller.admin.tenant, "a webhook was deleted");
     Ok(())
 }

@@ -35,7 +35,7 @@ pub(crate) async fn read(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<
     Ok(HttpResponse::Ok().json(DetailView::of(webhook.id(), &found.delivery, &found.body, &found.attempts)))
 }
 
-/// 202 with a delivery whose job is published or in the outbox.
+/// 202 with a delivery whose job is in the outbox, or published already.
 pub(super) fn accepted(webhook: WebhookId, delivery: &Delivery) -> HttpResponse {
     let location = format!("/api/v1/webhooks/{webhook}/deliveries/{}/", delivery.id);
     HttpResponse::Accepted().insert_header((LOCATION, location)).json(DeliveryView::of(webhook, delivery))

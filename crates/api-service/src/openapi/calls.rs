@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::{Body, Call, Content, Parameter, Success, Tag, reference},
-    errors::{broker_away, recovering},
+    errors::recovering,
     examples,
 };
 use crate::{
@@ -101,15 +101,15 @@ fn changes() -> Vec<Call> {
             id: "testWebhook",
             path: "/webhooks/{id}/test/",
             summary: "Send a test",
-            description: "Sends a realistic sample of one event type to which the webhook is subscribed: signed, retried and logged like any delivery, and marked with `is_test`. Its attempts change neither the health of the webhook (`last_success_at`, `failure_count`, the failing period) nor its statistics, and cause no notice.",
+            description: "Sends a realistic sample of one event type to which the webhook is subscribed: signed, retried and logged like any delivery, and marked with `is_test`. Its attempts change neither the health of the webhook (`last_success_at`, `failure_count`, the failing period) nor its statistics, and cause no notice. The answer comes before the first attempt: read the delivery to see its outcome. If the message broker is unavailable, the test waits, and is sent when the broker is available again.",
             body: Some(Body {
                 need: Need::Optional,
                 schema: "Test",
                 examples: vec![("first", json!({})), ("chosen", json!({"event_type": EventType::QuoteAccepted}))],
             }),
-            refusals: vec![|_| ApiError::WebhookInactive, broker_away],
+            refusals: vec![|_| ApiError::WebhookInactive],
             links: of_test(),
-            success: answer(202, "The test is on its way.", "Delivery", test()).at("The delivery's path."),
+            success: answer(202, "The test is queued.", "Delivery", test()).at("The delivery's path."),
             ..call(Method::POST, Tag::Webhooks)
         },
     ]
@@ -142,10 +142,11 @@ fn deliveries() -> Vec<Call> {
             id: "resendDelivery",
             path: "/webhooks/{id}/deliveries/{delivery_id}/resend/",
             summary: "Send a delivery again",
-            description: "In whatever state it is, unless it is older than what is kept or has had 1,000 attempts: with the same id and the same body, in a fresh run of the schedule. Two concurrent requests make one run. While the webhook is paused, the delivery is held. The call is refused while waiting deliveries of the webhook are being cancelled.",
+            description: "In whatever state it is, unless it is older than what is kept or has had 1,000 attempts: with the same id and the same body, in a fresh run of the schedule. Two concurrent requests make one run. While the webhook is paused, the delivery is held. The answer comes before the first attempt: read the delivery to see its outcome. If the message broker is unavailable, the delivery waits, and is sent when the broker is available again. The call is refused while waiting deliveries of the webhook are being cancelled.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
-            refusals: vec![|_| ApiError::TooOld, |_| ApiError::TooOften, |_| ApiError::Cancelling, broker_away],
-            success: answer(202, "It is on its way.", "Delivery", examples::accepted()).at("The delivery's path."),
+            refusals: vec![|_| ApiError::TooOld, |_| ApiError::TooOften, |_| ApiError::Cancelling],
+            success: answer(202, "The delivery is queued.", "Delivery", examples::accepted())
+                .at("The delivery's path."),
             ..call(Method::POST, Tag::Deliveries)
         },
         Call {
@@ -292,6 +293,7 @@ fn test() -> Value {
     let mut test = examples::accepted();
     test["is_test"] = json!(true);
     test["attempts"] = json!(0);
+    test["next_attempt_at"] = test["created_at"].clone();
     test
 }
 

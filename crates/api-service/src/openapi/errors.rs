@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use actix_web::http::Method;
-use broker::PublishError;
 use ledger::LedgerError;
 use serde_json::{Map, Value, json};
 use service_kit::settings::Limits;
@@ -106,10 +105,6 @@ pub(super) fn recovering(_: &Limits) -> ApiError {
     ApiError::Recovering(format!("/api/v1/webhooks/{}/recover/{}/", examples::WEBHOOK, examples::RECOVERY))
 }
 
-pub(super) const fn broker_away(_: &Limits) -> ApiError {
-    ApiError::BrokerAway(PublishError::NotConnected)
-}
-
 fn response(errors: &[ApiError]) -> Value {
     let mut headers = json!({"X-Request-Id": header("X-Request-Id")});
     let mut samples = Map::new();
@@ -182,7 +177,6 @@ const fn when(error: &ApiError) -> &'static str {
         }
         ApiError::Crowded => "too many new sessions are being checked; known sessions do not wait",
         ApiError::SessionUnknown(_) => "sessions cannot be checked at the moment",
-        ApiError::BrokerAway(_) => "the message broker is unavailable; nothing was sent",
         ApiError::Unexpected(_) => "the service failed unexpectedly; operators find the cause under `request_id`",
     }
 }

@@ -55,9 +55,7 @@ pub(super) fn delivery() -> Value {
 pub(super) fn accepted() -> Value {
     let mut accepted = delivery();
     accepted["state"] = json!("pending");
-    for none in ["first_failed_at", "next_attempt_at"] {
-        accepted[none] = Value::Null;
-    }
+    accepted["first_failed_at"] = Value::Null;
     accepted
 }
 

@@ -1,6 +1,6 @@
-//! The outbox relay. It publishes jobs of the outbox that the request which added them did not publish, and notices. It
-//! publishes held jobs again, and runs the steps of cancellations and recoveries. Any number of replicas can run it
-//! concurrently.
+//! The outbox relay. It publishes the jobs of tests and resends, those that a step has added and not published, and
+//! notices. It publishes held jobs again, and runs the steps of cancellations and recoveries. Any number of replicas can
+//! run it concurrently.
 
 use std::{error::Error, time::Duration};
 
@@ -9,7 +9,7 @@ use ledger::{Ledger, LedgerError, OutboxBatch, Step};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::Outbox;
+use super::{Outbox, Wakes};
 use crate::metrics::Metrics;
 
 /// How often the relay wakes by itself.
@@ -27,6 +27,7 @@ const BREATH: Duration = Duration::from_millis(50);
 pub(crate) struct Relay {
     pub(crate) ledger: Ledger,
     pub(crate) outbox: Outbox,
+    pub(crate) wakes: Wakes,
     pub(crate) metrics: Metrics,
     /// Deliveries per second that are published of one webhook, held ones and those of a recovery.
     pub(crate) recover_per_second: u16,
@@ -41,9 +42,9 @@ impl Relay {
             tokio::join!(
                 self.publish_outbox(shutdown),
                 self.publish_notices(shutdown),
-                self.steps(Work::Recover, &self.outbox.recoveries, shutdown),
-                self.steps(Work::Wake, &self.outbox.activations, shutdown),
-                self.steps(Work::Cancel, &self.outbox.cancellations, shutdown),
+                self.steps(Work::Recover, &self.wakes.recoveries, shutdown),
+                self.steps(Work::Wake, &self.wakes.activations, shutdown),
+                self.steps(Work::Cancel, &self.wakes.cancellations, shutdown),
                 self.count(shutdown),
             )
         };
@@ -59,7 +60,7 @@ impl Relay {
 
     async fn publish_outbox(&self, shutdown: &CancellationToken) {
         let mut health = Health::default();
-        while shutdown.run_until_cancelled(sleep(LOOK)).await.is_some() {
+        while woken(&self.wakes.jobs, LOOK, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
                 let leased = self.ledger.outbox_lease(BATCH).await;
                 let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {

@@ -130,7 +130,6 @@ mod tests {
         for (error, may_be_made) in [
             (ApiError::of_change(timeout()), true),
             (ApiError::of_change(not_had()), false),
-            (ApiError::after_change(not_had()), true),
             (ApiError::from(timeout()), false),
         ] {
             let problem = rendered(&error);

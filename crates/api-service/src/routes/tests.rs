@@ -12,15 +12,13 @@ use actix_web::{
     },
     test::{TestRequest, call_service, init_service, read_body},
 };
-use broker::{Broker, BrokerConfig, Names};
 use domain::Destinations;
 use ledger::{Ledger, LedgerConfig, Session};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{answer, docs::Docs, outbox::Outbox, quota, request::LONGEST_QUERY, state::Rules};
+use crate::{answer, docs::Docs, outbox::Wakes, quota, request::LONGEST_QUERY, state::Rules};
 
 const LIST: &str = "/api/v1/webhooks/";
 const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
@@ -46,21 +44,10 @@ pub(crate) fn routes() -> Routes {
         application_name: "api-service tests",
     };
     let ledger = Ledger::new(&config).unwrap();
-    let broker = BrokerConfig {
-        uri: "amqp://127.0.0.1:1".into(),
-        password_file: None,
-        tls: Default::default(),
-        names: Names::new("tests", "tests"),
-        gaps: Vec::new(),
-        confirm_timeout: std::time::Duration::from_secs(1),
-        process: "api-service tests",
-    };
-    let broker = Broker::new(&broker).unwrap();
-    let publisher = broker.publisher(CancellationToken::new());
     let session = |role: &str| Session { tenant: uuid::Uuid::nil().into(), user: "u".into(), role: role.into() };
     let state = State {
-        outbox: Outbox::new(ledger.clone(), &broker, publisher),
         ledger,
+        wakes: Wakes::default(),
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
         rules: Rules { name_chars: 255, url_chars: 2048, destinations: Destinations::default() },
         body_limit: 200,

@@ -1,4 +1,4 @@
--- Leases entries of the outbox whose lease has ended. An entry whose delivery is gone (retention deleted it) has no
+-- Leases entries of the outbox that nobody leases. An entry whose delivery is gone (retention deleted it) has no
 -- job. It is only deleted.
 , due AS MATERIALIZED (
     SELECT delivery_id FROM promised_jobs

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::{
     admin::{
         history::{Action, Actor, add_history},
-        outbox::{OutboxBatch, add_to_outbox},
+        outbox::{OutboxBatch, add_leased},
         recoveries::end_of_ids,
         resends::{MOST_ATTEMPTS, begin, first_kept},
         tasks::STEP_LOCKS,
@@ -127,7 +127,7 @@ impl Ledger {
                     let begun = lock_dropped(conn, &candidates).await?;
                     let ids: Vec<Uuid> = begun.iter().map(|(id, _)| *id).collect();
                     begin(conn, &ids).await?;
-                    let batch = add_to_outbox(conn, &begun).await?;
+                    let batch = add_leased(conn, &begun).await?;
                     let taken = dropped.into_iter().filter(|one| ids.binary_search(&one.id).is_ok());
                     let deliveries = counted(&taken.collect::<Vec<_>>());
                     for (tenant, webhook) in deliveries.keys().filter(|(_, webhook)| !known.contains(webhook)) {

@@ -1,5 +1,7 @@
-//! The transactional outbox (`promised_jobs`). A transaction adds the jobs that it asks for. Its process then publishes
-//! them, and deletes them once the broker has confirmed them. If it dies, another process leases and publishes them.
+//! The transactional outbox (`promised_jobs`). A transaction adds the jobs that it asks for, and nothing takes them
+//! back. An outbox relay leases a job, publishes it, and deletes it once the broker has confirmed it. If the relay's
+//! process dies, the lease ends, and another relay continues. A step (of a recovery, or of held jobs) adds its jobs
+//! leased by its own process, which publishes them.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -13,7 +15,10 @@ use domain::{DeliveryId, Job};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger, tables::promised_jobs};
+use crate::{
+    batch::batch_statement, clock::sql::now, error::LedgerError, hot::waiting::due_now, pool::Ledger,
+    tables::promised_jobs,
+};
 
 /// The time to publish jobs after they were added or leased, by the database's clock.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -72,17 +77,26 @@ batch_statement! {
 }
 
 impl Ledger {
-    /// Leases up to `most` entries whose lease has ended to the caller, for [`LEASE`]. Makes their deliveries due now:
-    /// the entries may be old, and lost-job detection must not take their jobs for lost.
+    /// Leases up to `most` entries that nobody leases to the caller, for [`LEASE`]. Makes their deliveries due now: the
+    /// entries may be old, and lost-job detection must not take their jobs for lost.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
         let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
-        let rows: Vec<(Uuid, OffsetDateTime, Option<i16>)> = self.run(async |conn| statement.load(conn).await).await?;
+        let rows = self
+            .run(async |conn| {
+                conn.transaction(async |conn| {
+                    let rows: Vec<(Uuid, OffsetDateTime, Option<i16>)> = statement.load(conn).await?;
+                    let ids: Vec<Uuid> = rows.iter().map(|(id, ..)| *id).collect();
+                    due_now(conn, &ids).await?;
+                    diesel::QueryResult::Ok(rows)
+                })
+                .await
+            })
+            .await?;
         let Some(until) = rows.as_slice().first().map(|(_, until, _)| *until) else { return Ok(OutboxBatch::EMPTY) };
-        let ids: Vec<Uuid> = rows.iter().map(|(id, ..)| *id).collect();
-        self.run(async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await?;
+        let ids = rows.iter().map(|(id, ..)| *id).collect();
         let jobs = rows.iter().filter_map(|(id, _, attempts)| Some(next_job(*id, (*attempts)?))).collect();
         Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
     }
@@ -98,12 +112,22 @@ impl Ledger {
     }
 }
 
+/// Adds the next attempt of a delivery, for the relay that is first to lease it. A relay that has leased an older entry
+/// of the delivery does not delete this one.
+pub(crate) async fn add_to_outbox(conn: &mut AsyncPgConnection, delivery: Uuid) -> QueryResult<()> {
+    diesel::insert_into(promised_jobs::table)
+        .values((promised_jobs::delivery_id.eq(delivery), promised_jobs::leased_until.eq(now())))
+        .on_conflict(promised_jobs::delivery_id)
+        .do_update()
+        .set(promised_jobs::leased_until.eq(now()))
+        .execute(conn)
+        .await
+        .map(|_| ())
+}
+
 /// Adds the next attempts of deliveries, given with their numbers of attempts made. The caller leases them for
 /// [`LEASE`], even those that are already in the outbox.
-pub(crate) async fn add_to_outbox(
-    conn: &mut AsyncPgConnection,
-    deliveries: &[(Uuid, i16)],
-) -> QueryResult<OutboxBatch> {
+pub(crate) async fn add_leased(conn: &mut AsyncPgConnection, deliveries: &[(Uuid, i16)]) -> QueryResult<OutboxBatch> {
     if deliveries.is_empty() {
         return Ok(OutboxBatch::EMPTY);
     }
@@ -123,18 +147,6 @@ pub(crate) async fn add_to_outbox(
     let until = until.as_slice().first().copied().ok_or(diesel::NotFound)?;
     let jobs = deliveries.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
     Ok(OutboxBatch { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs, handed_out: Vec::new() })
-}
-
-/// Marks an entry as shared: it cannot be taken back. Does nothing when it is already deleted.
-pub(crate) async fn share(conn: &mut AsyncPgConnection, id: Uuid) -> QueryResult<()> {
-    diesel::update(promised_jobs::table.find(id)).set(promised_jobs::is_shared.eq(true)).execute(conn).await.map(|_| ())
-}
-
-/// Deletes entries that are not shared. `false` when some are shared, already deleted, or leased or added again.
-pub(crate) async fn take_back(conn: &mut AsyncPgConnection, batch: &OutboxBatch) -> QueryResult<bool> {
-    let these = promised_jobs::delivery_id.eq_any(&batch.ids).and(promised_jobs::leased_until.eq(batch.until));
-    let alone = promised_jobs::table.filter(these.and(promised_jobs::is_shared.eq(false)));
-    Ok(diesel::delete(alone).execute(conn).await? == batch.ids.len())
 }
 
 fn next_job(delivery: Uuid, attempts: i16) -> Job {

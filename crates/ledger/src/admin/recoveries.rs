@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::{
     admin::{
         history::{Action, Actor, add_history},
-        outbox::add_to_outbox,
+        outbox::add_leased,
         resends::{MOST_ATTEMPTS, begin, first_kept},
         tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
         webhooks::{OwnWebhook, lock, of},
@@ -276,7 +276,7 @@ impl Ledger {
                 let is_full = ids.len() == usize::from(most);
                 let reached = if is_full { ids.last() } else { candidates.last() };
                 begin(conn, &ids).await?;
-                let batch = add_to_outbox(conn, &found).await?;
+                let batch = add_leased(conn, &found).await?;
                 let is_finished = !is_full && candidates.len() < usize::from(looked_at);
                 diesel::sql_query(GO_ON)
                     .bind::<SqlUuid, _>(leased.id)

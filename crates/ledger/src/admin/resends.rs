@@ -11,10 +11,11 @@ use uuid::Uuid;
 
 use crate::{
     admin::{
-        history::{Action, Actor, add_history, remove_history},
-        outbox::{OutboxBatch, add_to_outbox, share, take_back},
+        deliveries::{Delivery, Row},
+        history::{Action, Actor, add_history},
+        outbox::add_to_outbox,
         tasks::is_cancelling,
-        webhooks::lock,
+        webhooks::{Existence, lock},
     },
     clock::{self, now},
     error::LedgerError,
@@ -37,37 +38,13 @@ pub enum Resend {
     TooOften,
     /// Deliveries of the webhook are being cancelled, and so would this one be.
     Cancelling,
-    /// It already waits for the first attempt of a run. The request has joined that run.
-    Waiting,
-    /// A fresh run begins.
-    Begun(BegunResend),
-}
-
-/// A resend that can still be taken back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BegunResend {
-    /// The first job of the fresh run.
-    pub batch: OutboxBatch,
-    before: Before,
-    /// Its entry in the webhook's history.
-    history: Uuid,
-}
-
-/// A delivery before its resend.
-#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
-#[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
-struct Before {
-    id: Uuid,
-    state: String,
-    attempts: i16,
-    run_base: i16,
-    first_failed_at: Option<OffsetDateTime>,
-    next_attempt_at: Option<OffsetDateTime>,
+    /// It waits for the first attempt of a run, which this request or an earlier one has begun.
+    Accepted(Delivery),
 }
 
 impl Ledger {
-    /// Begins a fresh run of the schedule for a delivery, unless it is older than `keep` by the database's clock. Two
-    /// concurrent requests begin one run.
+    /// Begins a fresh run of the schedule for a delivery, and adds its job to the outbox, unless the delivery is older
+    /// than `keep` by the database's clock. Two concurrent requests begin one run.
     ///
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.
@@ -78,73 +55,42 @@ impl Ledger {
         id: DeliveryId,
         keep: Duration,
     ) -> Result<Resend, LedgerError> {
-        let query = deliveries::table
-            .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.as_uuid())))
-            .select(Before::as_select())
-            .for_update();
-        self.run(async |conn| {
-            conn.transaction(async |conn| {
-                if lock(conn, actor.tenant, webhook).await?.is_none() {
-                    return Ok(Resend::NotFound);
-                }
-                let Some(before) = query.first(conn).await.optional()? else { return Ok(Resend::NotFound) };
-                if before.id < first_kept(conn, keep).await? {
-                    return Ok(Resend::TooOld);
-                }
-                if before.attempts >= MOST_ATTEMPTS {
-                    return Ok(Resend::TooOften);
-                }
-                if is_cancelling(conn, webhook).await? {
-                    return Ok(Resend::Cancelling);
-                }
-                if before.state == DeliveryState::Pending.as_str() {
-                    share(conn, before.id).await?;
-                    return Ok(Resend::Waiting);
-                }
-                begin(conn, &[before.id]).await?;
-                let batch = add_to_outbox(conn, &[(before.id, before.attempts)]).await?;
-                let details = json!({"delivery_id": before.id, "state": before.state});
-                let history = add_history(conn, actor, webhook, Action::Resent, details).await?;
-                Ok(Resend::Begun(BegunResend { batch, before, history }))
+        let key = id.as_uuid();
+        let delivery =
+            || deliveries::table.filter(deliveries::id.eq(key).and(deliveries::webhook_id.eq(webhook.as_uuid())));
+        let resent = self
+            .run(async |conn| {
+                conn.transaction(async |conn| {
+                    if lock(conn, actor.tenant, webhook).await?.is_none() {
+                        return Ok(Err(Resend::NotFound));
+                    }
+                    let before = delivery().select((deliveries::state, deliveries::attempts)).for_update();
+                    let before: Option<(String, i16)> = before.first(conn).await.optional()?;
+                    let Some((state, attempts)) = before else { return Ok(Err(Resend::NotFound)) };
+                    if key < first_kept(conn, keep).await? {
+                        return Ok(Err(Resend::TooOld));
+                    }
+                    if attempts >= MOST_ATTEMPTS {
+                        return Ok(Err(Resend::TooOften));
+                    }
+                    if is_cancelling(conn, webhook).await? {
+                        return Ok(Err(Resend::Cancelling));
+                    }
+                    if state != DeliveryState::Pending.as_str() {
+                        begin(conn, &[key]).await?;
+                        add_to_outbox(conn, key).await?;
+                        let details = json!({"delivery_id": id, "state": state});
+                        add_history(conn, actor, webhook, Action::Resent, details).await?;
+                    }
+                    delivery().select(Row::as_select()).first(conn).await.map(Ok)
+                })
+                .await
             })
-            .await
-        })
-        .await
-    }
-
-    /// Takes a resend back whose job could not be published. Returns `false` when it stands: an attempt was made all
-    /// the same, or another request has joined it. Its job is then published later.
-    ///
-    /// # Errors
-    /// When the database does not answer. The resend stands then, too.
-    pub async fn resend_undo(&self, begun: &BegunResend) -> Result<bool, LedgerError> {
-        let Before { id, state, attempts, run_base, first_failed_at, next_attempt_at } = &begun.before;
-        let untouched = deliveries::id
-            .eq(id)
-            .and(deliveries::attempts.eq(attempts))
-            .and(deliveries::run_base.eq(attempts))
-            .and(deliveries::state.eq(DeliveryState::Pending.as_str()));
-        let row = deliveries::table.filter(untouched).select(deliveries::id).for_update();
-        let restored = (
-            deliveries::state.eq(state),
-            deliveries::run_base.eq(run_base),
-            deliveries::first_failed_at.eq(first_failed_at),
-            deliveries::next_attempt_at.eq(next_attempt_at),
-        );
-        self.run(async |conn| {
-            conn.transaction(async |conn| {
-                // The delivery is locked before the outbox entry, as everywhere. Then nobody can join.
-                let found: Option<Uuid> = row.first(conn).await.optional()?;
-                if found.is_none() || !take_back(conn, &begun.batch).await? {
-                    return Ok(false);
-                }
-                diesel::update(deliveries::table.find(id)).set(restored).execute(conn).await?;
-                remove_history(conn, begun.history).await?;
-                Ok(true)
-            })
-            .await
-        })
-        .await
+            .await?;
+        match resent {
+            Ok(row) => row.read(Existence::Registered).map(Resend::Accepted),
+            Err(refused) => Ok(refused),
+        }
     }
 }
 

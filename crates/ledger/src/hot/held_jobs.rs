@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     admin::{
-        outbox::add_to_outbox,
+        outbox::add_leased,
         tasks::{STEP_LOCKS, Step},
     },
     batch::batch_statement,
@@ -197,7 +197,7 @@ impl Ledger {
                     let times = u32::try_from(row.handed_out).ok().filter(|times| *times > 0)?;
                     Some((row.delivery_id.into(), times))
                 });
-                let mut batch = add_to_outbox(conn, &waiting).await?;
+                let mut batch = add_leased(conn, &waiting).await?;
                 batch.handed_out = handed_out.collect();
                 Ok(Some(Step { deliveries: waiting.len(), batch: Some(batch) }))
             })

@@ -24,10 +24,8 @@ const POLICY: &str = r#"{"max-length": 1, "overflow": "reject-publish"}"#;
 /// How many publishes fail before a test looks at anything.
 const SEVERAL: f64 = 4.0;
 
-/// Each retry has a message of its own: they are counted.
 fn options(servers: &PrivateServers, schedule: &'static str) -> Options {
-    let settings = settings().into_iter().filter(|(name, _)| *name != "DISPATCHER__RUSH").collect();
-    Options { schedule, settings, servers: Some(servers.servers().clone()), ..Options::default() }
+    Options { schedule, settings: settings(), servers: Some(servers.servers().clone()), ..Options::default() }
 }
 
 fn limit(servers: &PrivateServers, queue: &str) {

@@ -1,7 +1,5 @@
 //! Sending deliveries again.
 
-use std::time::Duration;
-
 use domain::EventType;
 use end_to_end::{
     api::Api,
@@ -21,6 +19,11 @@ use uuid::Uuid;
 
 fn resend(webhook: &str, delivery: &Value) -> String {
     format!("/api/v1/webhooks/{webhook}/deliveries/{}/resend/", delivery["id"].as_str().expect("a delivery"))
+}
+
+/// Waits until the relay has deleted the published jobs that the query counts.
+pub(crate) async fn outbox_empties(system: &System, jobs: &str) {
+    eventually("the outbox is empty", SOON, || async { (system.count(jobs).await == 0).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +51,7 @@ async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
         }
         let promised =
             format!("SELECT count(*) FROM promised_jobs WHERE delivery_id = '{}'", delivery["id"].as_str().unwrap());
-        assert_eq!(system.count(&promised).await, 0);
+        outbox_empties(&system, &promised).await;
     })
     .await;
 }
@@ -97,6 +100,7 @@ async fn twenty_at_once_make_one_run() {
         for answer in join_all((0..20).map(|_| api.ask(&path))).await {
             assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")));
         }
+        outbox_empties(&system, "SELECT count(*) FROM promised_jobs").await;
         assert_eq!(system.upstream.ready(&system.names.main()).await, 1);
         system.start(Service::Dispatcher).await;
         let sent = api.newest_in(&webhook, "succeeded").await;
@@ -208,76 +212,43 @@ pub(crate) async fn api_with(system: &System, settings: &[(&str, &str)], like: &
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_broker_is_away_nothing_is_begun() {
-    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
+async fn while_the_broker_is_unavailable_tests_and_resends_are_queued_and_they_are_sent_afterwards() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
         let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+        let admin = system.admin(tenant).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await.id;
         history::dropped(&system, tenant, &webhook, 1).await;
-        let delivery = api.newest_in(&webhook, "dropped").await;
-        let (cut_off, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", "amqp://127.0.0.1:1/%2f")], &api).await;
-        for path in [resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/")] {
-            let answer = cut_off.ask(&path).await;
-            assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{path}: {}", answer.text);
-        }
-        assert_eq!(api.log(&webhook, "").await["data"], json!([delivery]));
-        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
-        stop.cancel();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_broker_does_not_confirm_is_taken_back_unless_another_request_relies_on_it() {
-    System::run(Options { dispatchers: 0, ..Options::default() }, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 1).await;
-        let delivery = api.newest_in(&webhook, "dropped").await;
+        let delivery = admin.newest_in(&webhook, "dropped").await;
+        system.stop(Service::Api).await;
         let (proxy, url) = Proxy::before(&system.amqp_url);
-        let settings = [("WEBHOOKS__BROKER__URL", url.as_str()), ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "3s")];
-        let (stalled, stop) = api_with(&system, &settings, &api).await;
+        proxy.set(Mode::Refuse);
+        let (api, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", url.as_str())], &admin).await;
         let (resend, test) = (resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/"));
-        // An accepted test shows that there is a connection.
-        eventually("a test is taken", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) }).await;
-        let before = api.log(&webhook, "").await["data"].clone();
-
-        proxy.set(Mode::Stall);
-        let (refused, refused_test) = tokio::join!(stalled.ask(&resend), stalled.ask(&test));
-        assert_eq!((refused.status, refused_test.status), (503, 503), "{}", refused.text);
-        // The test delivery stays, cancelled: its job may be on the queue all the same, and must find it.
-        let mut after = api.log(&webhook, "").await["data"].as_array().unwrap().clone();
-        let cancelled = after.remove(0);
-        assert_eq!((&cancelled["state"], &cancelled["is_test"]), (&json!("cancelled"), &json!(true)));
-        assert_eq!(json!(after), before);
-        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
-
+        // The second resend joins the run of the first one.
+        for path in [&resend, &test, &resend] {
+            let answer = api.ask(path).await;
+            assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")), "{path}: {}", answer.text);
+        }
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 2);
+        assert_eq!(receiver.received().len(), 0);
         proxy.set(Mode::Pass);
-        eventually("the connection is back", SOON, || async { (stalled.ask(&test).await.status == 202).then_some(()) })
-            .await;
-        proxy.set(Mode::Stall);
-        let first = tokio::spawn({
-            let (stalled, resend) = (stalled.clone(), resend.clone());
-            async move { stalled.ask(&resend).await.status }
-        });
-        eventually("a fresh run begins", SOON, || async {
-            (system.count("SELECT count(*) FROM promised_jobs").await == 1).then_some(())
+        receiver.wait_for(2, SOON).await;
+        outbox_empties(&system, "SELECT count(*) FROM promised_jobs").await;
+        eventually("both have succeeded", SOON, || async {
+            let log = api.log(&webhook, "state=succeeded").await;
+            (log["data"].as_array()?.len() == 2).then_some(())
         })
         .await;
-        assert_eq!(api.ask(&resend).await.status, 202, "it joins the run");
-        assert_eq!(first.await.unwrap(), 202, "so the run stands");
-        system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-        eventually("the relay of the other API publishes the job", SOON, || async {
-            (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
-        })
-        .await;
+        assert_eq!(receiver.received_once().len(), 2);
         stop.cancel();
     })
     .await;
 }
 
-/// The process dies at the worst moment: the fresh run is committed, and the broker has not got its job.
+/// The process dies at the worst moment: the relay has leased the job, and the broker has not got it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
@@ -291,16 +262,12 @@ async fn a_resend_survives_the_kill_of_its_process() {
         let delivery = api.newest_in(&webhook, "dropped").await;
 
         proxy.set(Mode::Stall);
-        let unanswered = tokio::spawn({
-            let (api, resend) = (api.clone(), resend(&webhook, &delivery));
-            async move { api.ask(&resend).await.status }
-        });
-        eventually("the fresh run is in the outbox", SOON, || async {
-            (system.count("SELECT count(*) FROM promised_jobs").await == 1).then_some(())
+        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
+        eventually("the relay leases the job", SOON, || async {
+            (system.count("SELECT count(*) FROM promised_jobs WHERE leased_until > now()").await == 1).then_some(())
         })
         .await;
         doomed.kill();
-        assert!(unanswered.await.is_err(), "nobody answered");
 
         system.start(Service::Dispatcher).await;
         system.start(Service::Api).await;
@@ -315,29 +282,6 @@ async fn a_resend_survives_the_kill_of_its_process() {
         assert_eq!(received.len(), 1);
         assert_eq!(received[0].header("x-service-webhook-id"), delivery["id"].as_str());
         assert_eq!(system.count("SELECT attempts::bigint FROM deliveries").await, 8);
-    })
-    .await;
-}
-
-/// As if the broker's confirm was lost, although a dispatcher had the job already.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_is_taken_back_during_its_first_attempt_ends_as_that_attempt_does() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_secs(1))));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 1).await;
-        let delivery = api.newest_in(&webhook, "dropped").await;
-        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
-        receiver.wait_for(1, SOON).await;
-        let of = format!("webhook_id = '{webhook}'");
-        system.sql(&format!("UPDATE deliveries SET state = 'dropped', run_base = 0 WHERE {of}")).await;
-        let attempts = format!("SELECT attempts::bigint FROM deliveries WHERE {of}");
-        eventually("the attempt is recorded", SOON, || async { (system.count(&attempts).await == 8).then_some(()) })
-            .await;
-        let succeeded = format!("SELECT count(*) FROM deliveries WHERE {of} AND state = 'succeeded' AND run_base = 7");
-        assert_eq!(system.count(&succeeded).await, 1);
     })
     .await;
 }

@@ -1,13 +1,17 @@
 //! Test deliveries, and the event types.
 
+use std::time::{Duration, Instant};
+
 use domain::{EventType, catalogue};
 use end_to_end::{
     receiver::{Receiver, always, verify},
-    system::System,
+    system::{Options, System},
     wait::SOON,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
+
+use crate::rest::resend::outbox_empties;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_is_a_real_delivery_of_a_sample_and_marked() {
@@ -43,7 +47,24 @@ async fn a_test_is_a_real_delivery_of_a_sample_and_marked() {
             "SELECT count(*) FROM promised_jobs AS p JOIN deliveries AS d ON d.id = p.delivery_id WHERE d.webhook_id = '{}'",
             webhook.id
         );
-        assert_eq!(system.count(&promised).await, 0);
+        outbox_empties(&system, &promised).await;
+    })
+    .await;
+}
+
+/// The relay looks by itself once a second. So twenty tests, one after the other, would take at least 19 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_wakes_the_relay_that_publishes_its_job() {
+    System::run(Options::default(), async |system| {
+        let api = system.admin(Uuid::new_v4()).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let begun = Instant::now();
+        for nth in 1..=20 {
+            assert_eq!(api.ask(&format!("/api/v1/webhooks/{webhook}/test/")).await.status, 202);
+            receiver.wait_for(nth, SOON).await;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     })
     .await;
 }

@@ -140,7 +140,7 @@ impl Journey<'_> {
         let Self { receiver, browser, api, webhook, .. } = self;
         receiver.behave(always(200));
         browser.press("Send again").await;
-        browser.shows("The delivery is being sent again.").await;
+        browser.shows("The delivery is queued to be sent again.").await;
         browser.element("#timeline .good").await;
         receiver.behave(always(500));
         self.publish().await;
@@ -198,7 +198,7 @@ async fn everything_works_without_script() {
         browser.press("Register").await;
         let secret = browser.element("#secret").await.text().await.unwrap();
         browser.press("Send a test").await;
-        browser.shows("The test is being sent.").await;
+        browser.shows("The test is queued.").await;
         verify(&receiver.wait_for(1, SOON).await[0], &secret).unwrap();
         let webhook = only_webhook(&api).await;
         api.newest_in(&webhook, "succeeded").await;
