@@ -137,15 +137,11 @@ fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
             text("failing_since"),
             details["failed_attempts"],
         ),
-        NoticeType::Dropping => {
-            // One that is recorded after a younger success belongs to no failing period.
-            let first = if details["failing_since"].is_null() { "" } else { ", the first one since its last success" };
-            format!(
-                "The webhook \"{name}\" dropped a delivery{first}: every attempt of delivery {} failed.{last_failure} It \
-                 can be sent again.",
-                text("delivery_id"),
-            )
-        }
+        NoticeType::Dropping => format!(
+            "The webhook \"{name}\" dropped a delivery, the first one since it fails: every attempt of delivery {} \
+             failed.{last_failure} It can be sent again.",
+            text("delivery_id"),
+        ),
         NoticeType::Recovered => {
             let dropped = match details["dropped"].as_u64().unwrap_or_default() {
                 0 => "No delivery was dropped meanwhile.".to_owned(),
@@ -234,13 +230,8 @@ mod tests {
             (
                 NoticeType::Dropping,
                 json!({"failing_since": "2026-03-01T09:30:00Z", "delivery_id": "d-1", "last_failure": null}),
-                "The webhook \"orders\" dropped a delivery, the first one since its last success: every attempt of \
-                 delivery d-1 failed. It can be sent again.",
-            ),
-            (
-                NoticeType::Dropping,
-                json!({"failing_since": null, "delivery_id": "d-1", "last_failure": null}),
-                "The webhook \"orders\" dropped a delivery: every attempt of delivery d-1 failed. It can be sent again.",
+                "The webhook \"orders\" dropped a delivery, the first one since it fails: every attempt of delivery d-1 \
+                 failed. It can be sent again.",
             ),
         ] {
             assert_eq!(notice(notice_type, details).summary, words);

@@ -177,8 +177,8 @@ fn most<T>(all: impl IntoIterator<Item = T>, limit: usize, number: impl Fn(&T) -
     all
 }
 
-/// The webhooks that failed most. Either source misses some failures (retries of old deliveries, failures before a success,
-/// more than 64), so the larger number counts.
+/// The webhooks that failed most. Either source misses some failures (retries of old deliveries, failures before a success),
+/// so the larger number counts.
 fn failing(attempts: &[WebhookAttempts], failures: Vec<WebhookFailures>, limit: usize) -> Vec<Failing> {
     let mut all: HashMap<Uuid, Failing> = HashMap::new();
     for one in failures {

@@ -113,7 +113,7 @@ async fn attempts(client: &Client) -> HashMap<DeliveryId, Vec<Attempt>> {
     let statement = concat!(
         "SELECT delivery_id::text, attempt, extract(epoch FROM signed_at)::bigint, ",
         micros!("started_at"),
-        ", duration_us, outcome, status FROM attempts ORDER BY delivery_id, attempt"
+        ", duration_us, outcome, status, xmin::text::bigint FROM attempts ORDER BY delivery_id, attempt"
     );
     let mut attempts: HashMap<_, Vec<_>> = HashMap::new();
     for row in rows(client, statement).await {
@@ -126,6 +126,7 @@ async fn attempts(client: &Client) -> HashMap<DeliveryId, Vec<Attempt>> {
             duration: Duration::from_micros(u64::try_from(row.get::<_, i64>(4)).expect("a duration")),
             outcome: domain::OutcomeClass::ALL.into_iter().find(|one| one.as_str() == outcome).expect("an outcome"),
             status: row.get::<_, Option<i16>>(6).map(|status| u16::try_from(status).expect("a status")),
+            transaction: row.get(7),
         };
         attempts.entry(attempt.delivery).or_default().push(attempt);
     }

@@ -104,6 +104,8 @@ pub struct Attempt {
     pub outcome: OutcomeClass,
     /// The status of the answer, if one came.
     pub status: Option<u16>,
+    /// The id of the transaction that recorded it: a later one has a greater id.
+    pub transaction: i64,
 }
 
 impl Attempt {

@@ -99,9 +99,8 @@ const DELIVERY_IS_KNOWN: &str = "delivery_is_known";
 
 impl Ledger {
     /// Records attempts, the deliveries' progress and the webhooks' health in one transaction, and in one more for each
-    /// further attempt at the same delivery, and for what a webhook dropped after a success: administrators are told of
-    /// both in this order. Idempotent: only an attempt that the ledger expects changes anything. A repeated call returns
-    /// the same unless the ledger has later attempts.
+    /// further attempt at the same delivery. Idempotent: only an attempt that the ledger expects changes anything. A
+    /// repeated call returns the same unless the ledger has later attempts.
     ///
     /// # Errors
     /// When the database does not answer. It is then unknown what was recorded, and the call can be repeated. Or when an
@@ -109,15 +108,9 @@ impl Ledger {
     pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Recorded>, LedgerError> {
         let (mut recorded, mut rest) = (Vec::with_capacity(made.len()), made.iter().collect::<Vec<_>>());
         rest.sort_by_key(|attempted| attempted.progress.attempts);
-        let mut last_successes = before_drops(made);
         while !rest.is_empty() {
             let mut named = HashSet::with_capacity(rest.len());
-            let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|attempted| {
-                let is_first = named.insert(attempted.id);
-                let success = last_successes.get(&attempted.webhook);
-                is_first && success.is_none_or(|success| attempted.answer.finished_at() <= *success)
-            });
-            last_successes.clear();
+            let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|attempted| named.insert(attempted.id));
             let mut records = self.record_distinct(now.clone()).await?;
             let missed: Vec<_> = now.iter().filter(|one| !records.contains_key(&one.id)).copied().collect();
             if !missed.is_empty() {
@@ -204,27 +197,6 @@ impl Ledger {
         };
         rows.into_iter().map(read).collect()
     }
-}
-
-/// When the last success of each webhook ended, of those that have dropped a delivery after a success.
-fn before_drops(made: &[Attempted]) -> HashMap<WebhookId, OffsetDateTime> {
-    let mut last_drops = HashMap::new();
-    for attempted in made.iter().filter(|attempted| attempted.progress.state == DeliveryState::Dropped) {
-        let last = last_drops.entry(attempted.webhook).or_insert(OffsetDateTime::UNIX_EPOCH);
-        *last = attempted.answer.finished_at().max(*last);
-    }
-    let mut successes = HashMap::new();
-    if last_drops.is_empty() {
-        return successes;
-    }
-    for attempted in made.iter().filter(|attempted| attempted.answer.class.is_success()) {
-        let at = attempted.answer.finished_at();
-        if last_drops.get(&attempted.webhook).is_some_and(|drop| at < *drop) {
-            let last = successes.entry(attempted.webhook).or_insert(at);
-            *last = at.max(*last);
-        }
-    }
-    successes
 }
 
 fn unreadable(column: &'static str) -> LedgerError {

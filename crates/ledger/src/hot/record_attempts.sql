@@ -10,8 +10,7 @@
 -- would have an empty event type, which fails the statement in the end.
 --
 -- A delivery that was cancelled during the attempt stays cancelled, unless the attempt succeeded. One that was resent
--- during it keeps waiting for its new run, which begins after this attempt. If a resend is taken back while its first
--- attempt is under way, the attempt is recorded as one of the resend's run.
+-- during it keeps waiting for its new run, which begins after this attempt.
 , done AS (
     INSERT INTO deliveries AS d (
         id, webhook_id, event_id, event_type, attempts, state, run_base, first_failed_at, next_attempt_at
@@ -20,13 +19,13 @@
     FROM made
     ON CONFLICT (id) DO UPDATE SET
         attempts = excluded.attempts,
-        state = CASE WHEN excluded.run_base >= d.run_base
+        state = CASE WHEN excluded.run_base = d.run_base
                 AND (d.state <> 'cancelled' OR excluded.state = 'succeeded')
             THEN excluded.state ELSE d.state END,
-        run_base = CASE WHEN excluded.run_base >= d.run_base THEN excluded.run_base ELSE excluded.attempts END,
-        first_failed_at = CASE WHEN excluded.run_base >= d.run_base
+        run_base = CASE WHEN excluded.run_base = d.run_base THEN excluded.run_base ELSE excluded.attempts END,
+        first_failed_at = CASE WHEN excluded.run_base = d.run_base
             THEN excluded.first_failed_at ELSE d.first_failed_at END,
-        next_attempt_at = CASE WHEN excluded.run_base >= d.run_base AND d.state <> 'cancelled'
+        next_attempt_at = CASE WHEN excluded.run_base = d.run_base AND d.state <> 'cancelled'
             THEN excluded.next_attempt_at ELSE d.next_attempt_at END
     WHERE d.attempts = excluded.attempts - 1
     RETURNING d.id, d.event_type, d.is_test, d.state, d.next_attempt_at
@@ -54,62 +53,57 @@
         dropped = least(s.dropped::bigint + excluded.dropped, 2147483647)
 )
 
--- Health (specification, section 2.3) is "inserted" in the same way. A failure older than the last success does not
--- count. A success older than the last one changes nothing. A success recorded after younger failures leaves those
--- standing: the times of the latest 64 (or of a first batch) are kept for that. A failing period begins with the first
--- failure since the last success. Triggers make notices of its first drop and of its end.
+-- Health (specification, section 2.3) is "inserted" in the same way, in the order of recording, and within a batch in the
+-- order in which attempts ended. A failing period begins with the first failure since the last success. It is over with a
+-- success after which no failure is known: what administrators were told stands until then, also if a late success moves
+-- its begin. Triggers make notices of its first drop and of its end.
+, ended AS (
+    SELECT *, max(finished_at) FILTER (WHERE outcome = 'success') OVER (PARTITION BY webhook_id) AS success_at
+    FROM counted WHERE NOT is_test
+)
 , health AS (
     SELECT
-        webhook_id,
-        max(finished_at) FILTER (WHERE outcome = 'success') AS success_at,
-        array_agg(finished_at) FILTER (WHERE outcome <> 'success') AS failures,
+        webhook_id, success_at,
+        count(*) FILTER (WHERE success_at IS NULL OR finished_at > success_at) AS failures,
+        min(finished_at) FILTER (WHERE success_at IS NULL OR finished_at > success_at) AS failing_since,
         max(finished_at) FILTER (WHERE outcome <> 'success') AS failure_at,
         (array_agg(error ORDER BY finished_at DESC) FILTER (WHERE outcome <> 'success'))[1] AS failure,
-        array_agg(finished_at) FILTER (WHERE is_dropped) AS drops,
+        count(*) FILTER (WHERE is_dropped) AS drops,
         (array_agg(delivery_id ORDER BY delivery_id) FILTER (WHERE is_dropped))[1] AS first_dropped
-    FROM counted WHERE NOT is_test GROUP BY webhook_id ORDER BY webhook_id
+    FROM ended GROUP BY webhook_id, success_at ORDER BY webhook_id
 )
 , shown AS (
     INSERT INTO webhook_health AS h (
-        webhook_id, last_success_at, failure_count, recent_failures, failing_since, last_failure_at, last_failure,
-        dropped, last_dropped, first_dropped
+        webhook_id, last_success_at, failure_count, failing_since, last_failure_at, last_failure, dropped, last_dropped,
+        first_dropped
     )
     SELECT
-        webhook_id, success_at, coalesce(cardinality(since), 0), since, failing_since, failure_at, failure,
-        dropped, coalesce(cardinality(drops), 0) - dropped, first_dropped
+        webhook_id, success_at, failures, failing_since, failure_at, failure,
+        CASE WHEN success_at IS NULL OR failures > 0 THEN drops ELSE 0 END,
+        CASE WHEN success_at IS NULL OR failures > 0 THEN 0 ELSE drops END,
+        first_dropped
     FROM health
-    CROSS JOIN LATERAL (
-        SELECT
-            array_agg(failed) FILTER (WHERE failed > coalesce(success_at, '-infinity')) AS since,
-            min(failed) FILTER (WHERE failed > coalesce(success_at, '-infinity')) AS failing_since,
-            (count(*) FILTER (WHERE lost > coalesce(success_at, '-infinity')))::integer AS dropped
-        FROM unnest(failures, drops) AS later(failed, lost)
-    ) AS later
     ON CONFLICT (webhook_id) DO UPDATE SET
         last_success_at = greatest(h.last_success_at, excluded.last_success_at),
-        (failure_count, recent_failures, failing_since) = (
+        failure_count = CASE WHEN excluded.last_success_at IS NULL
+            THEN least(h.failure_count::bigint + excluded.failure_count, 2147483647) ELSE excluded.failure_count END,
+        (failing_since, failing_notices, dropped, last_dropped) = (
             SELECT
-                CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN count(*)
-                    ELSE least(h.failure_count + count(*) FILTER (WHERE failure.is_new), 2147483647) END,
-                (array_agg(failure.at ORDER BY failure.at DESC))[1:64],
-                CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity') THEN min(failure.at)
-                    ELSE least(h.failing_since, min(failure.at)) END
-            FROM (
-                SELECT unnest(excluded.recent_failures), true
-                UNION ALL
-                SELECT unnest(h.recent_failures), false
-            ) AS failure(at, is_new)
-            WHERE failure.at > coalesce(greatest(h.last_success_at, excluded.last_success_at), '-infinity')
+                CASE WHEN is_over THEN NULL
+                    WHEN excluded.last_success_at IS NULL THEN coalesce(h.failing_since, excluded.failing_since)
+                    ELSE coalesce(excluded.failing_since, h.last_failure_at) END,
+                CASE WHEN is_over THEN 0 ELSE h.failing_notices END,
+                CASE WHEN is_over THEN 0 ELSE lost END,
+                CASE WHEN is_over THEN lost ELSE h.last_dropped END
+            FROM (SELECT
+                excluded.last_success_at
+                    >= coalesce(greatest(h.last_failure_at, excluded.last_failure_at), '-infinity') AS is_over,
+                least(h.dropped::bigint + excluded.dropped + excluded.last_dropped, 2147483647) AS lost
+            ) AS period
         ),
         last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at),
         last_failure = CASE WHEN excluded.last_failure_at >= coalesce(h.last_failure_at, '-infinity')
             THEN excluded.last_failure ELSE h.last_failure END,
-        failing_notices = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
-            THEN 0 ELSE h.failing_notices END,
-        dropped = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
-            THEN excluded.dropped ELSE least(h.dropped::bigint + excluded.dropped, 2147483647) END,
-        last_dropped = CASE WHEN excluded.last_success_at > coalesce(h.last_success_at, '-infinity')
-            THEN least(h.dropped::bigint + excluded.last_dropped, 2147483647) ELSE h.last_dropped END,
         first_dropped = CASE WHEN h.dropped = 0
             THEN excluded.first_dropped ELSE least(h.first_dropped, excluded.first_dropped) END
 )

@@ -74,7 +74,8 @@ fn in_order() -> Evidence {
     }
     for number in [1, 2] {
         let rows: Vec<_> = rows_of(&evidence, number);
-        let shown = super::health::of(&rows.iter().collect::<Vec<_>>());
+        let computed = super::health::Computed::of(&rows.iter().collect::<Vec<_>>());
+        let shown = Health { last_success_at: computed.last_success_at, failure_count: *computed.failures.start() };
         evidence.health.insert(webhook(number), HealthShown { ledger: shown, api: Some(shown) });
     }
     evidence
@@ -106,7 +107,18 @@ fn deliver(evidence: &mut Evidence, to: &Subscription, event: Uuid, answers: &[(
         let received = Received { at: started_at + TOOK / 2, method, path, headers, body: body.clone(), status };
         evidence.posts.push(Post { webhook: to.webhook, received });
         let status = Some(status);
-        attempts.push(Attempt { delivery: id, number, signed_at, started_at, duration: TOOK, outcome, status });
+        // Far from one another.
+        let transaction = started_at.unix_timestamp_nanos().try_into().unwrap();
+        attempts.push(Attempt {
+            delivery: id,
+            number,
+            signed_at,
+            started_at,
+            duration: TOOK,
+            outcome,
+            status,
+            transaction,
+        });
     }
     let attempted = u16::try_from(attempts.len()).unwrap();
     let state = DeliveryState::Succeeded;
@@ -300,13 +312,20 @@ fn a_wrong_health_is_found_in_the_ledger_and_in_the_api() {
 }
 
 #[test]
-fn only_the_failures_after_the_last_success_count() {
-    let evidence = in_order();
-    let rows = rows_of(&evidence, 2);
-    let health = super::health::of(&rows.iter().collect::<Vec<_>>());
-    assert_eq!(health, Health { last_success_at: Some(at(1.5) + TOOK), failure_count: 0 });
-    let failures: Vec<_> = rows.iter().filter(|row| !row.outcome.is_success()).collect();
-    assert_eq!(super::health::of(&failures), Health { last_success_at: None, failure_count: 3 });
+fn only_the_failures_recorded_after_the_last_success_count() {
+    let computed = |rows: &[Attempt]| super::health::Computed::of(&rows.iter().collect::<Vec<_>>());
+    let mut rows = rows_of(&in_order(), 2);
+    assert_eq!(computed(&rows).last_success_at, Some(at(1.5) + TOOK));
+    assert_eq!(computed(&rows).failures, 0..=0);
+    let latest = rows.iter().map(|row| row.transaction).max().unwrap();
+    let failed = rows.iter_mut().find(|row| !row.outcome.is_success()).unwrap();
+    failed.transaction = latest - 1;
+    assert_eq!(computed(&rows).failures, 0..=1, "in either order");
+    rows.iter_mut().find(|row| !row.outcome.is_success()).unwrap().transaction = latest + 100;
+    assert_eq!(computed(&rows).failures, 1..=1, "recorded later, though it ended earlier");
+    rows.retain(|row| !row.outcome.is_success());
+    assert_eq!(computed(&rows).last_success_at, None);
+    assert_eq!(computed(&rows).failures, 3..=3);
 }
 
 #[test]

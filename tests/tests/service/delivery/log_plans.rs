@@ -106,7 +106,10 @@ async fn plan(system: &System, call: impl AsyncFnOnce(&Ledger)) -> String {
     let name: &'static str = Box::leak(format!("plan-{}", Uuid::new_v4().simple()).into_boxed_str());
     let ledger = system.ledger_as(name, 1);
     call(&ledger).await;
-    let last = format!("SELECT query FROM pg_stat_activity WHERE application_name = '{name}'");
+    // The ledger may look for this session's mark from another one.
+    let last = format!(
+        "SELECT query FROM pg_stat_activity WHERE application_name = '{name}' AND query NOT LIKE '%webhooks.session%'"
+    );
     let text: String = system.sql(&last).await[0].get(0);
     // Comments name parameters too.
     let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");

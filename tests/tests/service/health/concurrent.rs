@@ -74,10 +74,6 @@ async fn after_mixed_outcomes_at_two_dispatchers_a_final_success_leaves_no_failu
         // Start and duration are stored separately, each cut to microseconds.
         let apart = success - i128::from(system.count(latest).await);
         assert!((0..=2).contains(&apart), "it is the latest success, whoever recorded it, not {apart} us off");
-        let after = "SELECT count(*) FROM attempts, webhook_health WHERE outcome <> 'success' \
-                     AND started_at + duration_us * interval '1 us' > last_success_at - interval '2 us'";
-        let possible = u64::try_from(system.count(after).await).unwrap();
-        assert!(mixed.failures <= possible, "{} failures counted, {possible} came after it", mixed.failures);
         both_took_part(dispatchers).await;
         receiver.behave(always(200));
         publish(&system, tenant, 1).await;

@@ -93,54 +93,22 @@ fn is(failures: u64, second: i64) -> Health {
 use OutcomeClass::{Status as Failure, Success};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failure_recorded_late_that_is_older_than_the_last_success_does_not_count() {
+async fn what_is_recorded_later_counts_as_later_and_the_last_success_is_the_latest() {
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;
-        let success = records.attempt(Success, 10).await;
-        assert_eq!(records.record(&[success]).await, is(0, 10));
-        let older = records.attempt(Failure, 5).await;
-        assert_eq!(records.record(&[older]).await, is(0, 10));
-        let later = records.attempt(Failure, 11).await;
-        assert_eq!(records.record(&[later]).await, is(1, 10));
-        let both = [records.attempt(Failure, 9).await, records.attempt(Failure, 12).await];
-        assert_eq!(records.record(&both).await, is(2, 10));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_success_recorded_late_that_is_older_than_the_last_one_changes_nothing() {
-    System::prepared(once(), async |system| {
-        let records = Records::of(&system).await;
-        let success = records.attempt(Success, 10).await;
-        assert_eq!(records.record(&[success]).await, is(0, 10));
-        let older = records.attempt(Success, 3).await;
-        assert_eq!(records.record(&[older]).await, is(0, 10));
-        let later = records.attempt(Failure, 11).await;
-        assert_eq!(records.record(&[later]).await, is(1, 10));
-        let mixed =
-            [records.attempt(Success, 4).await, records.attempt(Failure, 5).await, records.attempt(Failure, 12).await];
-        assert_eq!(records.record(&mixed).await, is(2, 10), "what failed since the last success still counts");
-        let newer = records.attempt(Success, 13).await;
-        assert_eq!(records.record(&[newer]).await, is(0, 13));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_success_recorded_after_younger_failures_takes_back_only_the_older_ones() {
-    System::prepared(once(), async |system| {
-        let records = Records::of(&system).await;
-        let success = records.attempt(Success, 10).await;
-        assert_eq!(records.record(&[success]).await, is(0, 10));
-        let failures = [records.attempt(Failure, 12).await, records.attempt(Failure, 14).await];
-        assert_eq!(records.record(&failures).await, is(2, 10));
-        let between = records.attempt(Success, 13).await;
-        assert_eq!(records.record(&[between]).await, is(1, 13));
-        let newest = records.attempt(Failure, 15).await;
-        assert_eq!(records.record(&[newest]).await, is(2, 13));
-        let last = records.attempt(Success, 16).await;
-        assert_eq!(records.record(&[last]).await, is(0, 16));
+        for (class, second, expected) in [
+            (Success, 10, is(0, 10)),
+            (Failure, 5, is(1, 10)),
+            (Failure, 11, is(2, 10)),
+            (Success, 3, is(0, 10)),
+            (Failure, 14, is(1, 10)),
+            (Success, 13, is(0, 13)),
+            (Failure, 15, is(1, 13)),
+            (Success, 16, is(0, 16)),
+        ] {
+            let attempt = records.attempt(class, second).await;
+            assert_eq!(records.record(&[attempt]).await, expected, "{class} at {second}");
+        }
     })
     .await;
 }

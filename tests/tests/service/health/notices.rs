@@ -26,43 +26,92 @@ async fn record(records: &Records, attempts: &[Attempted]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_after_a_success_of_the_same_batch_is_told_by_its_own_name_and_after_the_success() {
+async fn a_success_after_which_a_failure_is_known_ends_no_failing_period() {
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;
         record(&records, &[records.attempt(Success, 1).await]).await;
-        let mut drops = [records.attempt(Failure, 5).await, records.attempt(Failure, 5).await];
-        // The drop of the period before has the smaller id, and so has the first one of both.
-        drops.sort_by_key(|drop| drop.id);
-        let [before, mut after] = drops;
-        after.answer.started_at += time::Duration::seconds(10);
-        let success = records.attempt(Success, 10).await;
-        record(&records, &[after.clone(), before.clone(), success]).await;
-
-        let rows = "SELECT notice_type, created_at::text FROM notices WHERE notice_type ~ 'dropping|recovered' \
-                    ORDER BY created_at, notice_type";
-        let rows = system.sql(rows).await;
-        let rows: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        assert_eq!(
-            rows.iter().map(|row| row.0.as_str()).collect::<Vec<_>>(),
-            ["webhook.recovered", "webhook.dropping"]
-        );
-        assert!(rows[0].1 < rows[1].1, "{rows:?}");
+        // Of one batch: both drops are of one period.
+        let batch =
+            [records.attempt(Failure, 15).await, records.attempt(Failure, 5).await, records.attempt(Success, 10).await];
+        record(&records, &batch).await;
         let notices = told(&records).await;
-        let of = |wanted: &str| notices.iter().find(|one| one["type"] == wanted).unwrap();
-        assert_eq!(of("webhook.recovered")["details"]["dropped"], 1);
-        assert_eq!(of("webhook.dropping")["details"]["delivery_id"], json!(after.id));
-        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 4);
-        // The period goes on, and its end is told, too.
+        assert_eq!(types(&notices), ["webhook.dropping"]);
+        let webhook = records.api.webhook(&records.webhook.to_string()).await;
+        assert_eq!(webhook["failure_count"], 1);
+        assert_eq!(webhook["failing_since"], notices[0]["details"]["failing_since"]);
+        // Recorded late: it sets the count to zero, and the webhook fails all the same.
+        record(&records, &[records.attempt(Success, 12).await]).await;
+        let webhook = records.api.webhook(&records.webhook.to_string()).await;
+        assert_eq!((&webhook["failure_count"], &webhook["failing_since"]), (&json!(0), &Value::Null));
+        record(&records, &[records.attempt(Failure, 16).await]).await;
+        assert_eq!(types(&told(&records).await), ["webhook.dropping"], "it was told");
+
         record(&records, &[records.attempt(Success, 20).await]).await;
         let notices = told(&records).await;
-        let last = notices.iter().rfind(|one| one["type"] == "webhook.recovered").unwrap();
-        assert_eq!((&last["details"]["dropped"], notices.len()), (&json!(1), 3));
+        assert_eq!(types(&notices), ["webhook.dropping", "webhook.recovered"]);
+        assert_eq!(notices[1]["details"]["dropped"], 3);
+        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 7);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_recorded_after_a_younger_success_is_told_without_a_failing_period() {
+async fn a_drop_before_a_success_of_the_same_batch_is_told_with_the_recovery() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        record(&records, &[records.attempt(Success, 1).await]).await;
+        record(&records, &[records.attempt(Success, 10).await, records.attempt(Failure, 5).await]).await;
+        let notices = told(&records).await;
+        assert_eq!(types(&notices), ["webhook.recovered"]);
+        assert_eq!(notices[0]["details"]["dropped"], 1);
+        assert!(notices[0]["details"]["recover"].is_object(), "{}", notices[0]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_drop_is_told_with_how_to_recover_it_in_whatever_order_it_is_recorded() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        record(&records, &[records.attempt(Success, 20).await]).await;
+        record(&records, &[records.attempt(Failure, 15).await]).await;
+        record(&records, &[records.attempt(Success, 18).await]).await;
+        let notices = told(&records).await;
+        assert_eq!(types(&notices), ["webhook.dropping", "webhook.recovered"]);
+        assert!(notices[1]["details"]["recover"].is_object(), "{}", notices[1]);
+
+        let of_first_batch = records.of_another_webhook().await;
+        let batch = [of_first_batch.attempt(Failure, 15).await, of_first_batch.attempt(Success, 18).await];
+        record(&of_first_batch, &batch).await;
+        let late_batch = records.of_another_webhook().await;
+        record(&late_batch, &[late_batch.attempt(Success, 20).await]).await;
+        record(&late_batch, &[late_batch.attempt(Failure, 15).await, late_batch.attempt(Success, 18).await]).await;
+        for records in [of_first_batch, late_batch] {
+            record(&records, &[records.attempt(Success, 21).await]).await;
+            let notices = told(&records).await;
+            assert_eq!(types(&notices), ["webhook.recovered"]);
+            assert_eq!(notices[0]["details"]["dropped"], 1);
+            assert!(notices[0]["details"]["recover"].is_object(), "{}", notices[0]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_success_moves_the_begin_of_the_failing_period_behind_it() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        record(&records, &[records.attempt(Failure, 1).await, records.attempt(Failure, 15).await]).await;
+        record(&records, &[records.attempt(Success, 12).await]).await;
+        let begin = "SELECT count(*) FROM webhook_health WHERE failing_since = last_failure_at";
+        assert_eq!(system.count(begin).await, 1, "it fails since the failure that is known to be younger");
+        assert_eq!(types(&told(&records).await), ["webhook.dropping"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drop_that_is_recorded_after_a_younger_success_begins_a_failing_period() {
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;
         record(&records, &[records.attempt(Success, 10).await]).await;
@@ -70,12 +119,9 @@ async fn a_drop_recorded_after_a_younger_success_is_told_without_a_failing_perio
         record(&records, std::slice::from_ref(&late)).await;
         let notices = told(&records).await;
         assert_eq!(types(&notices), ["webhook.dropping"]);
-        let details = &notices[0]["details"];
-        assert_eq!((&details["delivery_id"], &details["failing_since"]), (&json!(late.id), &Value::Null));
-        let summary = notices[0]["summary"].as_str().unwrap();
-        assert!(!summary.contains("since its last success"), "a younger attempt has succeeded: {summary}");
+        assert_eq!(notices[0]["details"]["delivery_id"], json!(late.id));
         let webhook = records.api.webhook(&records.webhook.to_string()).await;
-        assert_eq!((&webhook["failure_count"], &webhook["failing_since"]), (&json!(0), &Value::Null));
+        assert_eq!(webhook["failure_count"], 1);
 
         // How to recover it comes with the next success.
         record(&records, &[records.attempt(Success, 20).await]).await;

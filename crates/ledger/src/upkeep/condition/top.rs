@@ -68,7 +68,7 @@ pub struct WebhookFailures {
     /// Its tenant.
     #[diesel(sql_type = SqlUuid)]
     pub tenant_id: Uuid,
-    /// Its failures, up to 64.
+    /// Its failures since the last success.
     #[diesel(sql_type = BigInt)]
     pub failed: i64,
     /// The latest one, in words.
@@ -106,7 +106,7 @@ pub struct Top {
     pub now: OffsetDateTime,
     /// By the attempts of the latest deliveries.
     pub attempts: Vec<WebhookAttempts>,
-    /// By the times of their latest failures, retries of old deliveries among them.
+    /// By their failures since the last success, retries of old deliveries among them.
     pub failures: Vec<WebhookFailures>,
     /// By their held jobs: the webhooks that hold most, by a sample if there are very many held jobs.
     pub held: Vec<WebhookHeld>,

@@ -36,7 +36,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Err(why) => unseen("backlog.overdue", why),
     });
     match &seen.work {
-        Ok(work) => findings.extend(self::work(work)),
+        Ok(work) => findings.extend(self::work(work, observed.inside().is_some())),
         Err(why) => findings.push(unseen("backlog.outbox", why)),
     }
     findings
@@ -110,19 +110,21 @@ fn deliveries(count: i64, verb_of_one: &str, verb: &str) -> String {
     }
 }
 
-fn work(work: &WorkSeen) -> Vec<Finding> {
-    let relay = "start api-service; if it runs, its log says why the work has stopped";
+fn work(work: &WorkSeen, has_broker: bool) -> Vec<Finding> {
+    let relay = match has_broker {
+        true => "start api-service; if it runs, its log says why the work has stopped",
+        false => "restore the broker first: the work then continues automatically",
+    };
     let outbox = match work {
         WorkSeen { outbox_late: late @ 1.., .. } => Finding::error(
             "backlog.outbox",
-            format!("outbox: {} for over a minute: no api-service publishes them", jobs(*late, "job")),
+            format!("outbox: {} for over a minute: nothing publishes them", jobs(*late, "job")),
             relay,
         ),
         WorkSeen { outbox, .. } => Finding::ok("backlog.outbox", format!("outbox: {}", jobs(*outbox, "job"))),
     };
     let notices = (work.notices_late > 0).then(|| {
-        let text =
-            format!("outbox: {} for over a minute: no api-service publishes them", jobs(work.notices_late, "notice"));
+        let text = format!("outbox: {} for over a minute: nothing publishes them", jobs(work.notices_late, "notice"));
         Finding::error("backlog.notices", text, relay)
     });
     let tasks = match work {
