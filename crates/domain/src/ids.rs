@@ -69,17 +69,8 @@ impl DeliveryId {
     /// SHA-256(webhook id ‖ event id ‖ event type).
     #[must_use]
     pub fn derive(webhook: WebhookId, event: EventId, event_type: EventType, timestamp: Timestamp) -> Self {
-        Self::of(timestamp, &[webhook.0.as_bytes(), event.0.as_bytes(), event_type.as_str().as_bytes()].concat())
-    }
-
-    /// The id that the delivery has if it was made before ids were derived with the event type.
-    #[must_use]
-    pub fn derive_without_type(webhook: WebhookId, event: EventId, timestamp: Timestamp) -> Self {
-        Self::of(timestamp, &[*webhook.0.as_bytes(), *event.0.as_bytes()].concat())
-    }
-
-    fn of(timestamp: Timestamp, source: &[u8]) -> Self {
-        let hash = digest(&SHA256, source);
+        let name = [webhook.0.as_bytes(), event.0.as_bytes(), event_type.as_str().as_bytes()].concat();
+        let hash = digest(&SHA256, &name);
         let mut bytes = [0; 16];
         bytes[..6].copy_from_slice(&timestamp.unix_millis().to_be_bytes()[2..]);
         bytes[6..].copy_from_slice(&hash.as_ref()[..10]);
@@ -155,16 +146,5 @@ mod tests {
         let time = id.occurred_at() + time::Duration::microseconds(456);
         assert_eq!(DeliveryId::bound_at(time), DeliveryId::bound_at_millis(id.unix_millis()));
         assert_eq!(DeliveryId::bound_at(OffsetDateTime::UNIX_EPOCH - time::Duration::DAY), Uuid::nil());
-    }
-
-    /// From the shell: `printf %s 11111111222243338444555555555555 0192f0c1000070008000000000000001 | xxd -r -p |
-    /// sha256sum`.
-    #[test]
-    fn an_id_from_before_the_event_type_counted_is_found_again() {
-        let (webhook, event) = ("11111111-2222-4333-8444-555555555555", "0192f0c1-0000-7000-8000-000000000001");
-        let timestamp = "2026-03-01T09:30:00.123Z".parse().unwrap();
-        let id = DeliveryId::derive_without_type(webhook.parse().unwrap(), event.parse().unwrap(), timestamp);
-
-        assert_eq!(id.to_string(), "019ca8bb-b63b-81e0-9e67-8295475fb864");
     }
 }

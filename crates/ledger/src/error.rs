@@ -54,6 +54,13 @@ pub enum LedgerError {
     /// Migrations failed.
     #[error("the migrations failed")]
     Migration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A build with another baseline of the schema made the database.
+    #[error(
+        "a build with another baseline of the schema made this database, and nothing converts it: create an empty one, \
+         run `webhookctl migrate`, and empty the broker's virtual host (in development: `deploy/local/stack destroy`, \
+         then `make up`)"
+    )]
+    OtherBaseline,
     /// A secret cannot be sealed.
     #[error("the system has no randomness")]
     Randomness,

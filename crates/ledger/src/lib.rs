@@ -9,6 +9,7 @@ mod error;
 mod hosts;
 mod hot;
 mod keys;
+mod migrations;
 mod pool;
 mod row_fault;
 mod schema;
@@ -31,12 +32,12 @@ pub use admin::{
     outbox::{LEASE, OutboxBatch},
     records::HistoryEntry,
     recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, Recovery},
-    resends::{BegunResend, Resend},
+    resends::Resend,
     sessions::{NewSession, Session, SessionHash},
     stats::{HourCounts, StatsStep, Tally},
     tasks::{Running, Step},
     tenants::{Counted, SETTLING, TenantCondition},
-    test_deliveries::{BegunTest, TestDelivery},
+    test_deliveries::TestDelivery,
     webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
 };
 pub use clock::ClockReading;

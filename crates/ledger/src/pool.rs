@@ -16,14 +16,14 @@ use diesel_async::{
 use domain::TenantId;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use time::OffsetDateTime;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::{
     address::{Address, LedgerConfig},
     connect::{CONNECT_TIMEOUT, establish, is_read_only, password_failure, tls_failure},
     error::LedgerError,
     hosts::Reached,
+    migrations::Migrations,
     session::{self, Sessions},
     timings::Timings,
     turns::{Turn, Turns},
@@ -40,8 +40,7 @@ pub struct Ledger {
     tenant: Option<TenantId>,
     /// Looks at what failed: one at a time.
     pub(crate) probes: Arc<Semaphore>,
-    /// Read from the database once.
-    pub(crate) ids_without_types_until: Arc<OnceCell<OffsetDateTime>>,
+    pub(crate) migrations: Migrations,
 }
 
 /// What all handles on the same database share.
@@ -100,7 +99,7 @@ impl Ledger {
         shared.pools.lock().push(pool.clone());
         let (turns, probes) = (Turns::new(config.max_connections), Arc::new(Semaphore::new(1)));
         let config = Arc::new(config);
-        Ok(Self { pool, config, shared, turns, tenant: None, probes, ids_without_types_until: Arc::default() })
+        Ok(Self { pool, config, shared, turns, tenant: None, probes, migrations: Migrations::default() })
     }
 
     /// The hosts of the connection string, other than this machine, that are reached without TLS.

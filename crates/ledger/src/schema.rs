@@ -1,38 +1,28 @@
-//! Migrations, and the check whether any are missing.
+//! Applies migrations, and checks whether any are missing.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use diesel::{
-    QueryableByName,
-    migration::{Migration, MigrationSource},
-    pg::Pg,
+    QueryResult, QueryableByName,
+    migration::MigrationSource,
     sql_types::{Bool, Text},
 };
 use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
-use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+use diesel_migrations::MigrationHarness;
 
 use crate::{
     clock::now,
     error::LedgerError,
+    migrations::Migrations,
     pool::Ledger,
-    upkeep::{
-        partitions::{around, make_partitions},
-        unsuccessful,
-    },
+    upkeep::partitions::{around, make_partitions},
 };
-
-const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
 /// The advisory lock: one process at a time migrates.
 const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
 
 /// How often a process tries again while another one migrates.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// The migration that needs the index of `events_key` on every partition.
-const NEEDS_KEY: &str = "20261123000008";
-/// The migration that needs `unsuccessful_deliveries` to be filled.
-const NEEDS_UNSUCCESSFUL: &str = "20261123000013";
 
 /// How the database's schema compares with what this program was built for.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,14 +42,39 @@ pub struct MigrationsSeen {
     pub unknown: Vec<String>,
     /// The version of the last one that the database has.
     pub last: Option<String>,
+    /// True if the database has migrations, and the baseline is not among them: another build made it.
+    pub has_other_baseline: bool,
+}
+
+impl MigrationsSeen {
+    /// Compares the names of a program's migrations with the versions of those that a database has.
+    fn of(mut known: Vec<String>, present: &[String]) -> Self {
+        known.sort();
+        let is = |name: &str, version: &str| name.replace('-', "").starts_with(version);
+        let is_missing = |name: &&String| !present.iter().any(|version| is(name, version));
+        let is_unknown = |version: &&String| !known.iter().any(|name| is(name, version));
+        Self {
+            missing: known.iter().filter(is_missing).cloned().collect(),
+            unknown: present.iter().filter(is_unknown).cloned().collect(),
+            has_other_baseline: !present.is_empty() && known.as_slice().first().is_some_and(|name| is_missing(&name)),
+            last: present.iter().max().cloned(),
+        }
+    }
 }
 
 impl Ledger {
+    /// The same handle for a program with the migrations of a folder, such as a later version of this one.
+    #[must_use]
+    pub fn with_migrations(mut self, folder: PathBuf) -> Self {
+        self.migrations = Migrations::OfFolder(folder);
+        self
+    }
+
     /// Applies the missing migrations, and makes the partitions around today by the database's clock. Returns the
     /// applied migrations. Another call goes on after an interruption.
     ///
     /// # Errors
-    /// When the database does not answer or refuses a migration.
+    /// When the database does not answer or refuses a migration. [`LedgerError::OtherBaseline`]: nothing was changed.
     pub async fn migrate(&self) -> Result<Vec<String>, LedgerError> {
         let mut conn = self.connection().await?;
         conn.batch_execute("SET statement_timeout = 0").await?;
@@ -68,13 +83,10 @@ impl Ledger {
         while !diesel::sql_query(&lock).get_result::<Lock>(&mut conn).await?.had {
             tokio::time::sleep(LOOK).await;
         }
-        let (mut conn, mut applied) = run_migrations(conn, |version| version < NEEDS_KEY)?;
-        EVENTS_KEY.build(&mut conn).await?;
-        let (mut conn, more) = run_migrations(conn, |version| version < NEEDS_UNSUCCESSFUL)?;
-        unsuccessful::fill(&mut conn).await?;
-        let (mut conn, rest) = run_migrations(conn, |_| true)?;
-        applied.extend(more.into_iter().chain(rest));
-        EVENTS_BY_ID.build(&mut conn).await?;
+        if self.migrations.compared(&versions(&mut conn).await?)?.has_other_baseline {
+            return Err(LedgerError::OtherBaseline);
+        }
+        let (mut conn, applied) = apply(conn, &self.migrations)?;
         let today = now(&mut conn).await?.date();
         make_partitions(&mut conn, around(today)).await?;
         Ok(applied)
@@ -83,10 +95,13 @@ impl Ledger {
     /// Compares the database's schema with this program's.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database does not answer. [`LedgerError::OtherBaseline`]: it cannot be used, nor migrated.
     pub async fn schema_check(&self) -> Result<SchemaState, LedgerError> {
-        let MigrationsSeen { missing, .. } = self.migrations_seen().await?;
-        Ok(if missing.is_empty() { SchemaState::Current } else { SchemaState::Behind(missing) })
+        match self.migrations_seen().await? {
+            MigrationsSeen { has_other_baseline: true, .. } => Err(LedgerError::OtherBaseline),
+            MigrationsSeen { missing, .. } if !missing.is_empty() => Ok(SchemaState::Behind(missing)),
+            _ => Ok(SchemaState::Current),
+        }
     }
 
     /// Which migrations the database lacks, and which it has that this program does not know.
@@ -94,30 +109,15 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn migrations_seen(&self) -> Result<MigrationsSeen, LedgerError> {
-        #[derive(QueryableByName)]
-        struct Version {
-            #[diesel(sql_type = Text)]
-            version: String,
-        }
-        let present: Vec<Version> = self
-            .run(async |conn| {
-                let exists = "SELECT relname::text AS version FROM pg_class \
-                              WHERE oid = to_regclass('__diesel_schema_migrations')";
-                if diesel::sql_query(exists).load::<Version>(conn).await?.is_empty() {
-                    return Ok(Vec::new());
-                }
-                diesel::sql_query("SELECT version::text FROM __diesel_schema_migrations").load(conn).await
-            })
-            .await?;
-        let known = MigrationSource::<Pg>::migrations(&MIGRATIONS).map_err(LedgerError::Migration)?;
-        let known: Vec<_> = known.iter().map(|migration| migration.name().to_string()).collect();
-        let is = |name: &str, row: &Version| name.replace('-', "").starts_with(&row.version);
-        let is_known = |row: &Version| known.iter().any(|name| is(name, row));
-        Ok(MigrationsSeen {
-            missing: known.iter().filter(|name| !present.iter().any(|row| is(name, row))).cloned().collect(),
-            unknown: present.iter().filter(|row| !is_known(row)).map(|row| row.version.clone()).collect(),
-            last: present.into_iter().map(|row| row.version).max(),
-        })
+        let present = self.run(async |conn| versions(conn).await).await?;
+        self.migrations.compared(&present)
+    }
+}
+
+impl Migrations {
+    fn compared(&self, present: &[String]) -> Result<MigrationsSeen, LedgerError> {
+        let known = self.migrations().map_err(LedgerError::Migration)?;
+        Ok(MigrationsSeen::of(known.iter().map(|migration| migration.name().to_string()).collect(), present))
     }
 }
 
@@ -127,69 +127,54 @@ struct Lock {
     had: bool,
 }
 
-/// Runs the missing migrations whose versions are `wanted`, in their order. Returns the versions.
-fn run_migrations(
-    conn: AsyncPgConnection,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<(AsyncPgConnection, Vec<String>), LedgerError> {
-    let mut harness = AsyncMigrationHarness::new(conn);
-    let mut applied = Vec::new();
-    for migration in harness.pending_migrations(MIGRATIONS).map_err(LedgerError::Migration)? {
-        let version = migration.name().version().to_string();
-        if wanted(&version) {
-            harness.run_migration(&migration).map_err(LedgerError::Migration)?;
-            applied.push(version);
-        }
+#[derive(QueryableByName)]
+struct Version {
+    #[diesel(sql_type = Text)]
+    version: String,
+}
+
+/// The versions of the migrations that the database has.
+async fn versions(conn: &mut AsyncPgConnection) -> QueryResult<Vec<String>> {
+    let exists = "SELECT relname::text AS version FROM pg_class WHERE oid = to_regclass('__diesel_schema_migrations')";
+    if diesel::sql_query(exists).load::<Version>(conn).await?.is_empty() {
+        return Ok(Vec::new());
     }
+    let read = diesel::sql_query("SELECT version::text FROM __diesel_schema_migrations");
+    Ok(read.load::<Version>(conn).await?.into_iter().map(|row| row.version).collect())
+}
+
+/// Applies the missing migrations in the order of their versions. Returns the versions.
+fn apply(conn: AsyncPgConnection, migrations: &Migrations) -> Result<(AsyncPgConnection, Vec<String>), LedgerError> {
+    let mut harness = AsyncMigrationHarness::new(conn);
+    let applied = harness.run_pending_migrations(migrations.clone()).map_err(LedgerError::Migration);
+    let applied: Vec<String> = applied?.iter().map(ToString::to_string).collect();
     Ok((harness.into_inner(), applied))
 }
 
-/// An index of `events` that was added after partitions had been made.
-struct EventsIndex {
-    name: &'static str,
-    /// The end of the indexes' names on those partitions.
-    suffix: &'static str,
-    kind: &'static str,
-    columns: &'static str,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-const EVENTS_KEY: EventsIndex = EventsIndex {
-    name: "events_key",
-    suffix: "_event_type_key",
-    kind: "UNIQUE INDEX",
-    columns: "occurred_at, id, tenant_id, event_type",
-};
-const EVENTS_BY_ID: EventsIndex = EventsIndex { name: "events_by_id", suffix: "_by_id", kind: "INDEX", columns: "id" };
+    fn seen(known: &[&str], present: &[&str]) -> MigrationsSeen {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        MigrationsSeen::of(owned(known), &owned(present))
+    }
 
-/// A partition of `events` whose index is missing, unfinished, or built but not attached.
-#[derive(QueryableByName)]
-struct Unindexed {
-    #[diesel(sql_type = Text)]
-    partition: String,
-    #[diesel(sql_type = Bool)]
-    is_built: bool,
-}
+    #[test]
+    fn a_database_is_compared_by_its_migrations_and_one_without_the_baseline_is_another_builds() {
+        let known = ["2026-11-28-000002_next", "2026-11-27-000001_baseline"];
+        let none = seen(&known, &[]);
+        assert_eq!(none.missing, ["2026-11-27-000001_baseline", "2026-11-28-000002_next"]);
+        assert_eq!((none.has_other_baseline, none.last), (false, None));
 
-impl EventsIndex {
-    /// Builds the index on one partition after another. Each build reads its partition twice. Nobody waits.
-    async fn build(&self, conn: &mut AsyncPgConnection) -> Result<(), LedgerError> {
-        let Self { name, suffix, kind, columns } = self;
-        let find = diesel::sql_query(include_str!("unindexed_partitions.sql"));
-        let unindexed: Vec<Unindexed> = find.bind::<Text, _>(*name).bind::<Text, _>(*suffix).load(conn).await?;
-        for Unindexed { partition, is_built } in unindexed {
-            let index = format!("{partition}{suffix}");
-            if !is_built {
-                conn.batch_execute(&format!("DROP INDEX IF EXISTS {index}")).await?;
-                conn.batch_execute(&format!("CREATE {kind} CONCURRENTLY {index} ON {partition} ({columns})")).await?;
-            }
-            // Tries again while somebody who planned a read of the partition meanwhile has locked the index.
-            conn.batch_execute(&format!(
-                "DO $$ BEGIN SET LOCAL lock_timeout = '500ms'; \
-                   LOOP BEGIN ALTER INDEX {name} ATTACH PARTITION {index}; EXIT; \
-                        EXCEPTION WHEN lock_not_available THEN PERFORM pg_sleep(0.5); END; END LOOP; END $$"
-            ))
-            .await?;
-        }
-        Ok(())
+        let older = seen(&known, &["20261127000001"]);
+        assert_eq!((older.missing, older.has_other_baseline), (vec!["2026-11-28-000002_next".to_owned()], false));
+
+        let newer = seen(&known, &["20261127000001", "20261128000002", "20270101000003"]);
+        assert_eq!((newer.missing.is_empty(), newer.unknown), (true, vec!["20270101000003".to_owned()]));
+        assert_eq!((newer.has_other_baseline, newer.last.as_deref()), (false, Some("20270101000003")));
+
+        let former = seen(&known, &["20261121000001", "20261127000020"]);
+        assert_eq!((former.has_other_baseline, former.missing.len(), former.unknown.len()), (true, 2, 2));
     }
 }

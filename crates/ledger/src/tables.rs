@@ -62,7 +62,7 @@ diesel::table! {
         delivery_id -> Uuid,
         attempt -> SmallInt,
         url -> Text,
-        signed_at -> Nullable<Timestamptz>,
+        signed_at -> Timestamptz,
         started_at -> Timestamptz,
         duration_us -> BigInt,
         outcome -> Text,
@@ -88,7 +88,6 @@ diesel::table! {
     promised_jobs (delivery_id) {
         delivery_id -> Uuid,
         leased_until -> Timestamptz,
-        is_shared -> Bool,
     }
 }
 

@@ -8,4 +8,3 @@ pub(crate) mod leader;
 pub(crate) mod leftovers;
 pub(crate) mod partitions;
 pub(crate) mod retention;
-pub(crate) mod unsuccessful;

@@ -173,7 +173,7 @@ pub enum Unusable {
     /// Its schema is too old.
     #[error(transparent)]
     Schema(#[from] SchemaTooOld),
-    /// A pooler in front of it gives us no sessions of our own.
+    /// A pooler in front of it gives us no sessions of our own, or a build with another baseline made it.
     #[error(transparent)]
     Url(#[from] SettingsError),
 }
@@ -188,7 +188,9 @@ pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToke
         match ledger.schema_check().await {
             Ok(SchemaState::Current) => return Ok(()),
             Ok(SchemaState::Behind(missing)) => return Err(SchemaTooOld { missing }.into()),
-            Err(error @ LedgerError::SharedSession) => return Err(invalid_database(error).into()),
+            Err(error @ (LedgerError::SharedSession | LedgerError::OtherBaseline)) => {
+                return Err(invalid_database(error).into());
+            }
             Err(error) => warn_away(&error),
         }
         if shutdown.run_until_cancelled(backoff.pause()).await.is_none() {

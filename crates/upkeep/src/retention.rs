@@ -32,7 +32,7 @@ pub(crate) struct Retention<'a> {
     is_stopped: bool,
 }
 
-/// A piece of the work: on a day, on a partition, or on the tables beside the log of deliveries.
+/// A piece of the work: on a day, or on the tables beside the log of deliveries.
 enum Work {
     Search(Search),
     Drop(Finished),
@@ -56,11 +56,10 @@ impl<'a> Retention<'a> {
         let now = self.agreed(database);
         if (self.rest.is_empty() || now.is_none()) && Instant::now() >= self.next {
             let (made, old) = self.look(leader, now.unwrap_or(database)).await?;
-            let is_done = match now {
-                Some(now) => self.begin(leader, now, old).await? && made,
-                None => made,
-            };
-            self.next = Instant::now() + if is_done { EVERY } else { AGAIN };
+            if let Some(now) = now {
+                self.begin(now, old).await?;
+            }
+            self.next = Instant::now() + if made { EVERY } else { AGAIN };
         }
         if now.is_none() {
             return Ok(());
@@ -164,8 +163,8 @@ impl<'a> Retention<'a> {
         Ok((made, old))
     }
 
-    /// Notes what to search, drop and clean, and deletes expired sessions. Returns whether looking for odd days succeeded.
-    async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime, old: Vec<Day>) -> Result<bool, LedgerError> {
+    /// Notes what to search and drop, and deletes expired sessions.
+    async fn begin(&mut self, now: OffsetDateTime, old: Vec<Day>) -> Result<(), LedgerError> {
         self.before = now - self.keep;
         // `rest` is a stack: the last entry is done first.
         self.rest.extend([Work::Leftovers, Work::Stats]);
@@ -174,13 +173,10 @@ impl<'a> Retention<'a> {
         let unsearched: Vec<Day> = old.into_iter().rev().filter(is_unsearched).collect();
         self.rest.extend(unsearched.into_iter().map(|day| Work::Search(day.into())));
         self.rest.extend(undropped.into_iter().map(Work::Drop));
-        let odd = tolerate("cleaning odd days", leader.odd_days_clean(self.before).await)?;
-        let is_done = odd.is_some();
-        self.rest.extend(odd.into_iter().flatten().map(Work::Clean));
         if let Some(sessions @ 1..) = tolerate("deleting expired sessions", self.ledger.sessions_purge(now).await)? {
             tracing::info!(sessions, "expired sessions were deleted");
         }
-        Ok(is_done)
+        Ok(())
     }
 }
 

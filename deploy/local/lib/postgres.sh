@@ -187,6 +187,18 @@ postgres_create_database() {
   [ "$answer" = 1 ] || PGDATABASE=postgres postgres_psql -q -c 'CREATE DATABASE webhooks'
 }
 
+# Dies if a build with another baseline of the schema made the database: nothing converts it.
+postgres_require_baseline() {
+  local baseline versions
+  baseline=$(basename "$here"/../../crates/ledger/migrations/*_baseline)
+  baseline=${baseline%%_*}
+  [ -n "$(postgres_psql -qtA -c "SELECT to_regclass('__diesel_schema_migrations')")" ] || return 0
+  versions=$(postgres_psql -qtA -c 'SELECT version FROM __diesel_schema_migrations')
+  if [ -z "$versions" ] || grep -qx "${baseline//-/}" <<<"$versions"; then return 0; fi
+  die "a build with another baseline of the schema made the database, and nothing converts" \
+    "it: run \`deploy/local/stack destroy\`, which deletes all data in $stack_dir, then \`make up\`"
+}
+
 # INT is PostgreSQL's fast shutdown: clients are disconnected, a checkpoint is written.
 postgres_ask_to_stop() { ask_to_stop INT postgres; }
 postgres_stop() { stop_with INT postgres 30; }

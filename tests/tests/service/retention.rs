@@ -3,7 +3,6 @@ mod days;
 mod leftovers;
 mod log;
 mod resend;
-mod upgrade;
 
 use std::time::Duration;
 

@@ -1,16 +1,22 @@
-//! Two versions of the service side by side: each gets messages of the other.
+//! Two versions of the service side by side: each gets messages of the other, and the older one meets the newer schema.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use broker::Names;
 use domain::{EventType, Job};
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
+    servers::repository,
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
 use lapin::types::AMQPValue;
+use ledger::SchemaState;
 use uuid::Uuid;
 
 /// The queues from which dispatchers take jobs.
@@ -84,6 +90,92 @@ async fn a_job_with_members_that_nobody_knows_yet_is_done() {
         let received = receiver.wait_for(1, SOON).await;
         assert_eq!(received[0].header("x-service-webhook-id"), Some(delivery.to_string().as_str()));
         assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
+    })
+    .await;
+}
+
+/// The migration of a made-up next version, and what it does.
+const NEXT: &str = "2099-01-01-000001_next";
+const NEXT_VERSION: &str = "20990101000001";
+const UP: &str = "ALTER TABLE webhooks ADD COLUMN region text NOT NULL DEFAULT 'eu'";
+const DOWN: &str = "ALTER TABLE webhooks DROP COLUMN region";
+
+/// The migrations of a made-up next version: this version's and one more.
+struct NextMigrations(PathBuf);
+
+impl NextMigrations {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("e2e-migrations-{}", Uuid::new_v4().simple()));
+        for known in fs::read_dir(repository().join("crates/ledger/migrations")).unwrap() {
+            let known = known.unwrap();
+            let own = folder.join(known.file_name());
+            fs::create_dir_all(&own).unwrap();
+            for file in ["up.sql", "down.sql"] {
+                fs::copy(known.path().join(file), own.join(file)).unwrap();
+            }
+        }
+        let next = folder.join(NEXT);
+        fs::create_dir_all(&next).unwrap();
+        fs::write(next.join("up.sql"), UP).unwrap();
+        fs::write(next.join("down.sql"), DOWN).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for NextMigrations {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_run_and_start_on_the_next_versions_schema_and_the_next_version_refuses_theirs() {
+    System::run(Options::default(), async |system| {
+        let (receiver, event) = subscriber(&system).await;
+        let next = NextMigrations::new();
+        let older = system.ledger_as("older", 2);
+        let newer = older.clone().with_migrations(next.0.clone());
+        let is_behind = SchemaState::Behind(vec![NEXT.to_owned()]);
+        assert_eq!(newer.schema_check().await.unwrap(), is_behind);
+
+        // Somebody reads the table meanwhile, and two migrate at the same time.
+        let reader = system.database_session("BEGIN; SELECT FROM webhooks").await;
+        let migrating = [(); 2].map(|()| {
+            let newer = newer.clone();
+            tokio::spawn(async move { newer.migrate().await.unwrap() })
+        });
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND application_name = 'older' AND wait_event_type = 'Lock'";
+        eventually("one of them waits", SOON, || async { (system.count(waits).await == 1).then_some(()) }).await;
+        assert!(migrating.iter().all(|one| !one.is_finished()));
+        reader.batch_execute("COMMIT").await.unwrap();
+        let mut applied = Vec::new();
+        for one in migrating {
+            applied.extend(one.await.unwrap());
+        }
+        assert_eq!(applied, [NEXT_VERSION]);
+        assert_eq!(newer.schema_check().await.unwrap(), SchemaState::Current);
+        assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current, "a newer one is accepted");
+        assert_eq!(older.migrate().await.unwrap(), Vec::<String>::new());
+        assert_eq!(older.migrations_seen().await.unwrap().unknown, [NEXT_VERSION]);
+
+        system.upstream.publish(std::slice::from_ref(&event)).await;
+        receiver.wait_for(1, SOON).await;
+        for service in [Service::Dispatcher, Service::Api, Service::Ingest] {
+            system.stop(service).await;
+            system.start(service).await;
+        }
+        let (other, others) = subscriber(&system).await;
+        system.upstream.publish(&[others]).await;
+        other.wait_for(1, SOON).await;
+
+        // The way back, as deploy/production.md says.
+        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{NEXT_VERSION}'");
+        system.database_session(&format!("BEGIN; {DOWN}; {forget}; COMMIT")).await;
+        assert_eq!(newer.schema_check().await.unwrap(), is_behind);
+        assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current);
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, event.tenant)]).await;
+        receiver.wait_for(2, SOON).await;
     })
     .await;
 }

@@ -50,7 +50,7 @@ pub struct Attempt {
     pub attempt: u16,
     /// The URL it was sent to.
     pub url: String,
-    /// The `t` of the signature that was sent. For a row without one, the second in which the attempt began.
+    /// The `t` of the signature that was sent.
     pub signed_at: OffsetDateTime,
     /// When it began.
     pub started_at: OffsetDateTime,
@@ -101,9 +101,10 @@ const ATTEMPTS: i64 = 200;
 /// How far an event's timestamp may lie ahead of its delivery's creation.
 const AHEAD: time::Duration = time::Duration::DAY;
 
+/// A delivery as it is stored.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
-struct Row {
+pub(crate) struct Row {
     id: Uuid,
     event_id: Uuid,
     event_type: String,
@@ -120,7 +121,7 @@ struct Row {
 struct AttemptRow {
     attempt: i16,
     url: String,
-    signed_at: Option<OffsetDateTime>,
+    signed_at: OffsetDateTime,
     started_at: OffsetDateTime,
     duration_us: i64,
     outcome: String,
@@ -241,7 +242,7 @@ fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>
 }
 
 impl Row {
-    fn read(self, existence: Existence) -> Result<Delivery, LedgerError> {
+    pub(crate) fn read(self, existence: Existence) -> Result<Delivery, LedgerError> {
         let unreadable = |column| LedgerError::Unreadable { column };
         let id = self.id.into();
         let state: DeliveryState = self.state.parse().map_err(|_| unreadable("deliveries.state"))?;
@@ -266,7 +267,7 @@ impl AttemptRow {
         Attempt {
             attempt: u16::try_from(self.attempt).unwrap_or_default(),
             url: self.url,
-            signed_at: self.signed_at.unwrap_or_else(|| whole_seconds(self.started_at)),
+            signed_at: self.signed_at,
             started_at: self.started_at,
             elapsed: Duration::from_micros(u64::try_from(self.duration_us).unwrap_or_default()),
             outcome: self.outcome,
@@ -275,8 +276,4 @@ impl AttemptRow {
             error: self.error,
         }
     }
-}
-
-fn whole_seconds(moment: OffsetDateTime) -> OffsetDateTime {
-    OffsetDateTime::from_unix_timestamp(moment.unix_timestamp()).unwrap_or(moment)
 }

@@ -49,14 +49,13 @@ const WALKS: [Walk; 4] = [
 /// The others. The rows of webhooks go last: they tell whose deliveries there are.
 const DELETED_ALONE: [&str; 3] = ["deliveries", "events", "webhooks"];
 /// Tables that keep nothing of a tenant, each with the reason.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 4] = [
     (
         "erased_deliveries",
         "ids of deliveries, which tell nothing but their time, until retention would have taken them",
     ),
     ("brakes", "has rows of dispatchers and of the operator"),
     ("broker_generation", "has one row, about the broker"),
-    ("delivery_ids", "has one row, a time"),
     ("__diesel_schema_migrations", "has a row for each migration"),
 ];
 const NIL: &str = "00000000-0000-0000-0000-000000000000";

@@ -168,7 +168,6 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn event_find(&self, tenant: TenantId, id: EventId, keep: Duration) -> Result<FoundEvents, LedgerError> {
-        let without_types_until = self.ids_without_types_until().await?;
         let find = diesel::sql_query(FIND)
             .bind::<SqlUuid, _>(id.as_uuid())
             .bind::<SqlUuid, _>(tenant.as_uuid())
@@ -186,7 +185,7 @@ impl Ledger {
             let webhooks = all_of(conn, tenant).await?;
             let mut found = Vec::with_capacity(events.len());
             for event in events {
-                let rows = event.deliveries(conn, id, &webhooks, without_types_until).await?;
+                let rows = event.deliveries(conn, id, &webhooks).await?;
                 found.push((event, rows));
             }
             Ok((webhooks, found, is_complete, now(conn).await?))
@@ -215,22 +214,16 @@ impl FoundRow {
 }
 
 impl EventRow {
-    /// Its deliveries to these webhooks, by webhook. A delivery has one of two ids: derived with the event type, or
-    /// without it if the event is as old as that. Both name the day's partition, so each is a look-up in there.
+    /// Its deliveries to these webhooks, by webhook. An id names the day's partition, so each is a look-up in there.
     async fn deliveries(
         &self,
         conn: &mut AsyncPgConnection,
         id: EventId,
         webhooks: &[WebhookRow],
-        without_types_until: OffsetDateTime,
     ) -> QueryResult<HashMap<Uuid, DeliveryRow>> {
         let Ok(timestamp) = Timestamp::try_from(self.occurred_at) else { return Ok(HashMap::new()) };
-        let with_type = |row: &WebhookRow| DeliveryId::derive(row.id.into(), id, self.event_type, timestamp).as_uuid();
-        let mut ids: Vec<Uuid> = webhooks.iter().map(with_type).collect();
-        if self.occurred_at <= without_types_until {
-            let without = |row: &WebhookRow| DeliveryId::derive_without_type(row.id.into(), id, timestamp).as_uuid();
-            ids.extend(webhooks.iter().map(without));
-        }
+        let id_at = |row: &WebhookRow| DeliveryId::derive(row.id.into(), id, self.event_type, timestamp).as_uuid();
+        let ids: Vec<Uuid> = webhooks.iter().map(id_at).collect();
         if ids.is_empty() {
             return Ok(HashMap::new());
         }

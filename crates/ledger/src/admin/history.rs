@@ -5,7 +5,6 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{TenantId, WebhookId};
 use serde_json::Value;
 use strum::{Display, EnumString, IntoStaticStr};
-use uuid::Uuid;
 
 use crate::tables::history;
 
@@ -50,14 +49,14 @@ impl Action {
     }
 }
 
-/// Adds an entry, in the transaction of what it tells of. Returns its id.
+/// Adds an entry, in the transaction of the change.
 pub(crate) async fn add_history(
     conn: &mut AsyncPgConnection,
     actor: &Actor,
     webhook: WebhookId,
     action: Action,
     details: Value,
-) -> QueryResult<Uuid> {
+) -> QueryResult<()> {
     let row = (
         history::tenant_id.eq(actor.tenant.as_uuid()),
         history::webhook_id.eq(webhook.as_uuid()),
@@ -65,10 +64,5 @@ pub(crate) async fn add_history(
         history::action.eq(action.as_str()),
         history::details.eq(details),
     );
-    diesel::insert_into(history::table).values(row).returning(history::id).get_result(conn).await
-}
-
-/// Takes an entry back, with what it told of.
-pub(crate) async fn remove_history(conn: &mut AsyncPgConnection, id: Uuid) -> QueryResult<()> {
-    diesel::delete(history::table.find(id)).execute(conn).await.map(|_| ())
+    diesel::insert_into(history::table).values(row).execute(conn).await.map(|_| ())
 }

@@ -1,12 +1,12 @@
 -- The deliveries of events that wait for their first attempt. An event's deliveries have one of few ids: of the
--- webhooks that its tenant has or had, with and without the type (see `wanted_events.sql`).
+-- webhooks that its tenant has or had (see `store_events.sql`).
 SELECT found.id
 FROM event
 CROSS JOIN LATERAL (SELECT id AS webhook FROM webhooks WHERE tenant_id = event.tenant OFFSET 0) AS any_webhook
-CROSS JOIN LATERAL unnest(ARRAY[
-    derived_id(id_from, uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')),
-    derived_id(id_from, uuid_send(webhook) || uuid_send(event_id))
-]) AS candidate(id)
+CROSS JOIN LATERAL (
+    SELECT derived_id(id_from, uuid_send(webhook) || uuid_send(event_id) || convert_to(event_type, 'UTF8')) AS id
+    OFFSET 0
+) AS candidate
 CROSS JOIN LATERAL (
     SELECT id FROM deliveries
     WHERE deliveries.id = candidate.id AND deliveries.event_type = event.event_type

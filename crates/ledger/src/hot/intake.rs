@@ -1,10 +1,7 @@
 //! Stores events and their deliveries: one statement per batch (crates/README.md, the picture).
 
 use bytes::Bytes;
-use diesel::{
-    QueryableByName,
-    sql_types::{Binary, Bool, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
-};
+use diesel::sql_types::{Binary, Bool, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp, Traceparent};
 use time::OffsetDateTime;
@@ -44,34 +41,14 @@ pub struct Stored {
     pub unwanted: Vec<usize>,
 }
 
-macro_rules! store_events {
-    ($name:ident, $sql:literal) => {
-        batch_statement! {
-            $name -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Bool>, Nullable<Int4>, Nullable<Int4>);
-            pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
-            event as arrays {
-                occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, id_from: Uuid => SqlUuid,
-                body: Blob => Binary, traceparent: Option<String> => Nullable<Text>,
-            };
-            concat!(include_str!("wanted_events.sql"), include_str!($sql))
-        }
+batch_statement! {
+    StoreEvents -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Bool>, Nullable<Int4>, Nullable<Int4>);
+    pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
+    event as arrays {
+        occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, id_from: Uuid => SqlUuid,
+        body: Blob => Binary, traceparent: Option<String> => Nullable<Text>,
     };
-}
-
-store_events!(StoreEvents, "store_events.sql");
-store_events!(StoreOldEvents, "store_old_events.sql");
-
-impl From<StoreEvents> for StoreOldEvents {
-    fn from(events: StoreEvents) -> Self {
-        let StoreEvents { tenant, event_type, first, last, occurred_at, event_id, id_from, body, traceparent } = events;
-        Self { tenant, event_type, first, last, occurred_at, event_id, id_from, body, traceparent }
-    }
-}
-
-/// The statement for a batch: `Old` when some events may have deliveries with ids derived without the event type.
-enum Store {
-    Events(StoreEvents),
-    Old(StoreOldEvents),
+    include_str!("store_events.sql")
 }
 
 /// A new delivery, its event and whether it is skipped; or the first and last number of a pair's events that no webhook
@@ -86,12 +63,6 @@ batch_statement! {
     include_str!("find_untried.sql")
 }
 
-#[derive(QueryableByName)]
-struct Until {
-    #[diesel(sql_type = Timestamptz)]
-    until: OffsetDateTime,
-}
-
 impl Ledger {
     /// Stores the events that some webhook wants, and their deliveries, in one transaction. Idempotent: what is already
     /// there stays as it is.
@@ -100,24 +71,15 @@ impl Ledger {
     /// When the database does not answer. Then all is stored, or nothing.
     pub async fn events_store(&self, events: &[NewEvent]) -> Result<Stored, LedgerError> {
         let (numbered, statement) = numbered(events);
-        let times = statement.occurred_at.clone();
-        let until = self.ids_without_types_until().await?;
-        let statement = match times.iter().all(|time| *time > until) {
-            true => Store::Events(statement),
-            false => Store::Old(statement.into()),
-        };
         let rows = match self.store(&statement).await {
-            Err(error) if self.days_made(&error, &times).await? => self.store(&statement).await?,
+            Err(error) if self.days_made(&error, &statement.occurred_at).await? => self.store(&statement).await?,
             done => done?,
         };
         Ok(stored(rows, &numbered))
     }
 
-    async fn store(&self, statement: &Store) -> Result<Vec<StoredRow>, LedgerError> {
-        match statement {
-            Store::Events(statement) => self.run(async |conn| statement.load(conn).await).await,
-            Store::Old(statement) => self.run(async |conn| statement.load(conn).await).await,
-        }
+    async fn store(&self, statement: &StoreEvents) -> Result<Vec<StoredRow>, LedgerError> {
+        self.run(async |conn| statement.load(conn).await).await
     }
 
     /// The deliveries of these events, to any webhook, that still wait for their first attempt.
@@ -134,16 +96,6 @@ impl Ledger {
         }
         let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
         Ok(rows.into_iter().map(|(id,)| id.into()).collect())
-    }
-
-    /// The latest time of events that may have deliveries with ids derived without the event type. It never changes.
-    pub(crate) async fn ids_without_types_until(&self) -> Result<OffsetDateTime, LedgerError> {
-        let read = "SELECT greatest(without_types_until, '0001-01-01 00:00 UTC') AS until FROM delivery_ids";
-        let until = self.ids_without_types_until.get_or_try_init(|| async {
-            let row: Until = self.run(async |conn| diesel::sql_query(read).get_result(conn).await).await?;
-            Ok::<_, LedgerError>(row.until)
-        });
-        until.await.copied()
     }
 }
 

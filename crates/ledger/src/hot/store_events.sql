@@ -1,4 +1,52 @@
--- Returns the new deliveries with whether they are skipped, and the numbers of events that no webhook wants.
+-- Stores the events that some webhook wants, and their deliveries. `pair` has the pairs of tenant and event type, so
+-- that each is looked up once. A pair's events have the numbers from `first` to `last`. `event` has the events' columns
+-- as arrays: rows would copy the bodies. Returns the new deliveries with whether they are skipped, and the numbers of
+-- events that no webhook wants.
+--
+-- Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same events wait for one
+-- another and do not deadlock: set-returning functions in lists of columns leave the planner no other order.
+
+-- The webhooks that want a pair's events, and which of them are paused: those skip the events. The OFFSET leaves the
+-- planner no other way than to look a pair up.
+, wanted AS MATERIALIZED (
+    SELECT pair.*, found.*
+    FROM pair
+    CROSS JOIN LATERAL (
+        SELECT
+            coalesce(array_agg(id ORDER BY id), '{}') AS webhooks,
+            coalesce(array_agg(id) FILTER (WHERE NOT is_active), '{}') AS paused
+        FROM (
+            SELECT id, is_active FROM webhooks
+            WHERE tenant_id = pair.tenant AND deleted_at IS NULL AND pair.event_type = ANY (events)
+            OFFSET 0
+        ) AS subscribed
+    ) AS found
+)
+
+, stored AS (
+    INSERT INTO events (occurred_at, id, tenant_id, event_type, body, traceparent)
+    SELECT event.occurred_at[n], event.event_id[n], tenant, event_type, event.body[n], event.traceparent[n]
+    FROM (SELECT *, generate_series(first, last) AS n FROM wanted WHERE webhooks <> '{}') AS numbered
+    CROSS JOIN event
+    ON CONFLICT DO NOTHING
+)
+
+-- `id` is what `domain::DeliveryId::derive` makes. `id_from` is the least id of the event's millisecond.
+, delivery AS (
+    SELECT
+        derived_id(
+            event.id_from[n],
+            uuid_send(webhook) || uuid_send(event.event_id[n]) || convert_to(event_type, 'UTF8')
+        ) AS id,
+        webhook, event.event_id[n] AS event_id, event_type,
+        CASE WHEN webhook = ANY (paused) THEN 'skipped' ELSE 'pending' END AS state
+    FROM (
+        SELECT *, unnest(webhooks) AS webhook
+        FROM (SELECT *, generate_series(first, last) AS n FROM wanted) AS numbered
+    ) AS unnested
+    CROSS JOIN event
+)
+
 , made AS (
     INSERT INTO deliveries (id, webhook_id, event_id, event_type, state)
     SELECT id, webhook, event_id, event_type, state FROM delivery

@@ -95,7 +95,7 @@ const WALKS: [Walk; 12] = [
 ];
 
 /// Tables that something else keeps from growing for ever, each with the reason.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 9] = [
     ("webhook_stats", "after 90 days (`Leader::stats_clear`)"),
     ("webhook_tasks", "when they are done"),
     ("events", "by day"),
@@ -104,7 +104,6 @@ const OTHERS: [(&str, &str); 10] = [
     ("admin_sessions", "when they have expired"),
     ("broker_generation", "has one row"),
     ("brakes", "an hour after their process died, when any dispatcher is stopped or released"),
-    ("delivery_ids", "has one row"),
     ("__diesel_schema_migrations", "has a row for each migration"),
 ];
 

@@ -16,7 +16,7 @@ use crate::{
     error::LedgerError,
     upkeep::{
         leader::Leader,
-        partitions::{Day, Name, named},
+        partitions::{Day, named},
     },
 };
 
@@ -58,10 +58,10 @@ pub enum Searched {
 #[derive(Debug)]
 pub struct Finished(Day);
 
-/// A cleaning of one partition each of deliveries and events, and how far it has come.
+/// A cleaning of a day whose partitions have to stay, and how far it has come.
 #[derive(Clone, Debug)]
 pub struct Cleaning {
-    part: String,
+    day: Day,
     before: OffsetDateTime,
     cursor: Cursor,
 }
@@ -85,9 +85,6 @@ pub struct Cleaned {
     pub rest: Option<Cleaning>,
 }
 
-/// Partitions that an upgrade made for events with odd timestamps: before 2000, and after 2099.
-const ODD: [&str; 2] = ["before", "after"];
-
 impl From<Day> for Search {
     fn from(day: Day) -> Self {
         Self { day, cursor: Uuid::nil() }
@@ -106,14 +103,10 @@ impl Cleaning {
     /// Rows that a step looks at.
     pub const ROWS: u32 = 5_000;
 
-    /// A cleaning of a day whose partitions have to stay.
+    /// Begins at the day's first delivery. Rows that are younger than `before` stay.
     #[must_use]
-    pub fn of_day(day: Day, before: OffsetDateTime) -> Self {
-        Self::of(day.suffix(), before)
-    }
-
-    const fn of(part: String, before: OffsetDateTime) -> Self {
-        Self { part, before, cursor: Cursor::Deliveries(Uuid::nil()) }
+    pub const fn of_day(day: Day, before: OffsetDateTime) -> Self {
+        Self { day, before, cursor: Cursor::Deliveries(Uuid::nil()) }
     }
 }
 
@@ -224,41 +217,6 @@ impl Leader {
         .await
     }
 
-    /// Drops the empty partitions for odd timestamps. Returns the cleanings of the others, whose rows age from when
-    /// they were stored.
-    ///
-    /// # Errors
-    /// When the database does not answer, or somebody uses such a partition.
-    pub async fn odd_days_clean(&mut self, before: OffsetDateTime) -> Result<Vec<Cleaning>, LedgerError> {
-        let mut cleanings = Vec::new();
-        for part in ODD {
-            let is_there = format!("deliveries_{part}");
-            if self.run(async |conn| named(conn, &is_there).await).await?.is_empty() {
-                continue;
-            }
-            let lock = format!("LOCK TABLE deliveries_{part}, events_{part} IN SHARE MODE");
-            let some = format!(
-                "SELECT 'some' AS name WHERE EXISTS (SELECT FROM deliveries_{part}) OR EXISTS (SELECT FROM events_{part})"
-            );
-            let drop = format!("DROP TABLE attempts_{part}, deliveries_{part}, events_{part}");
-            let is_empty = self.run(async |conn| {
-                conn.transaction(async |conn| {
-                    conn.batch_execute(&lock).await?;
-                    let is_empty = diesel::sql_query(some).load::<Name>(conn).await?.is_empty();
-                    if is_empty {
-                        conn.batch_execute(&drop).await?;
-                    }
-                    Ok(is_empty)
-                })
-                .await
-            });
-            if !is_empty.await? {
-                cleanings.push(Cleaning::of(part.to_owned(), before));
-            }
-        }
-        Ok(cleanings)
-    }
-
     /// Takes one step of a cleaning: deletes deliveries with their attempts, then events without deliveries. Deletes a
     /// delivery that is finished, or that is held for a slow receiver since before the cleaning's time.
     ///
@@ -276,10 +234,10 @@ impl Leader {
 
     async fn clean_deliveries(
         &mut self,
-        Cleaning { part, before, .. }: &Cleaning,
+        Cleaning { day, before, .. }: &Cleaning,
         after: Uuid,
     ) -> Result<(i64, i64, Option<Cursor>), LedgerError> {
-        let clean = format!(include_str!("clean_deliveries.sql"), part = part, rows = CHUNK);
+        let clean = format!(include_str!("clean_deliveries.sql"), day = day.suffix(), rows = CHUNK);
         let chunk = diesel::sql_query(clean).bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(*before);
         let chunk: DeliveriesChunk = self.run(async |conn| chunk.get_result(conn).await).await?;
         let cursor = match chunk.cursor {
@@ -291,10 +249,10 @@ impl Leader {
 
     async fn clean_events(
         &mut self,
-        Cleaning { part, before, .. }: &Cleaning,
+        Cleaning { day, before, .. }: &Cleaning,
         (at, id, tenant, event_type): &EventKey,
     ) -> Result<(i64, i64, Option<Cursor>), LedgerError> {
-        let clean = format!(include_str!("clean_events.sql"), part = part, rows = CHUNK);
+        let clean = format!(include_str!("clean_events.sql"), day = day.suffix(), rows = CHUNK);
         let chunk = diesel::sql_query(clean)
             .bind::<Timestamptz, _>(at)
             .bind::<SqlUuid, _>(id)

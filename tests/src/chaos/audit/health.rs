@@ -34,7 +34,7 @@ pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
     }
 }
 
-/// What a webhook's health may be.
+/// Health that a webhook may have.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Computed {
     pub(super) last_success_at: Option<OffsetDateTime>,

@@ -250,21 +250,45 @@ async fn a_settings_file_that_is_missing_or_malformed_is_named_and_not_quoted() 
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-#[tokio::test]
-async fn an_empty_database_is_answered_by_what_to_run() {
+/// Starts each process at a new database in which these statements were run. Returns the errors.
+async fn refusals_at(statements: &[&str]) -> Vec<(&'static str, String)> {
     let servers = Servers::shared();
     let database = format!("e2e_{}", &Uuid::new_v4().simple().to_string()[..12]);
     sql(&servers.database_url, &format!("CREATE DATABASE {database}")).await;
     let (server, _) = servers.database_url.rsplit_once('/').unwrap();
+    let url = format!("{server}/{database}");
+    for statement in statements {
+        sql(&url, statement).await;
+    }
     let mut variables = good();
-    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), format!("{server}/{database}"));
+    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
     variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "off".to_owned());
     let said = futures_util::future::join_all(ALL.map(|process| refusal(process, variables.clone()))).await;
     sql(&servers.database_url, &format!("DROP DATABASE {database} WITH (FORCE)")).await;
     let (login, _) = server.split_once("://").and_then(|(_, rest)| rest.split_once('@')).unwrap();
-    for (process, said) in ALL.into_iter().zip(said) {
+    let (_, password) = login.split_once(':').unwrap();
+    assert!(said.iter().all(|said| !said.contains(password)), "{said:?}");
+    ALL.into_iter().zip(said).collect()
+}
+
+#[tokio::test]
+async fn an_empty_database_is_answered_by_what_to_run() {
+    for (process, said) in refusals_at(&[]).await {
         assert_says(&said, &[process, "database.url (WEBHOOKS__DATABASE__URL)", "too old", "`webhookctl migrate`"]);
-        let (_, password) = login.split_once(':').unwrap();
-        assert!(!said.contains(password), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_a_build_with_another_baseline_made_is_refused_with_what_to_run() {
+    let made = [
+        "CREATE TABLE __diesel_schema_migrations (version varchar(50) PRIMARY KEY)",
+        "INSERT INTO __diesel_schema_migrations VALUES ('20261121000001'), ('20261127000020')",
+    ];
+    for (process, said) in refusals_at(&made).await {
+        let setting = "database.url (WEBHOOKS__DATABASE__URL)";
+        assert_says(
+            &said,
+            &[process, setting, "another baseline", "nothing converts it", "`deploy/local/stack destroy`"],
+        );
     }
 }

@@ -37,9 +37,14 @@ pub(super) fn is_old(seen: &DatabaseSeen) -> bool {
     seen.migrations.as_ref().is_ok_and(|migrations| !migrations.missing.is_empty())
 }
 
-fn schema(MigrationsSeen { missing, unknown, last }: &MigrationsSeen) -> Finding {
+fn schema(MigrationsSeen { missing, unknown, last, has_other_baseline }: &MigrationsSeen) -> Finding {
     let id = "schema.version";
     match (missing.as_slice(), unknown.as_slice()) {
+        _ if *has_other_baseline => Finding::error(
+            id,
+            "made by a build with another baseline of the schema, and nothing converts it: no service starts",
+            "begin with an empty database: webhookctl migrate; in development: deploy/local/stack destroy, then make up",
+        ),
         ([], []) => Finding::ok(
             id,
             last.as_ref().map_or_else(|| "current".to_owned(), |last| format!("current: the last migration is {last}")),

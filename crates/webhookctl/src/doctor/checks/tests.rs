@@ -223,6 +223,12 @@ fn what_is_in_the_database_is_judged() {
         seen.migrations = Ok(MigrationsSeen { missing: vec!["m1".to_owned()], ..Default::default() });
         (seen.work, seen.days) = (Err("no such table".to_owned()), Err("no such table".to_owned()));
     });
+    only("schema.version", Error, "another baseline", |seen| {
+        let seen = database(seen);
+        let (missing, unknown) = (vec!["m1".to_owned()], vec!["m0".to_owned()]);
+        seen.migrations = Ok(MigrationsSeen { missing, unknown, has_other_baseline: true, ..Default::default() });
+        (seen.work, seen.days) = (Err("no such column".to_owned()), Err("no such column".to_owned()));
+    });
     only("schema.version", Warning, "newer", |seen| {
         database(seen).migrations = Ok(MigrationsSeen { unknown: vec!["2027".to_owned()], ..Default::default() });
     });

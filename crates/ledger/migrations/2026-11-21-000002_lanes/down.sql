@@ -1,1 +1,0 @@
-DROP TABLE suspect_jobs, slow_webhooks;

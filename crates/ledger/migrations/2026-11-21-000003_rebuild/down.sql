@@ -1,1 +1,0 @@
-DROP TABLE requeued_jobs, broker_generation;

@@ -1,2 +1,0 @@
-ALTER TABLE webhooks DROP COLUMN recent_failures;
-ALTER TABLE events ALTER COLUMN body SET COMPRESSION default;

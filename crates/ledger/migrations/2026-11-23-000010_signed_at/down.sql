@@ -1,1 +1,0 @@
-ALTER TABLE attempts DROP COLUMN signed_at, ADD COLUMN signature text NOT NULL DEFAULT '';

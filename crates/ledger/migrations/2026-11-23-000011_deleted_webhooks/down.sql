@@ -1,1 +1,0 @@
-DROP INDEX webhooks_deleted_by_tenant;

@@ -1,1 +1,0 @@
-COMMENT ON TABLE unsuccessful_deliveries IS NULL;

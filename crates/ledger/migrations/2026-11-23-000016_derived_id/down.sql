@@ -1,1 +1,0 @@
-DROP FUNCTION derived_id;

@@ -1,0 +1,48 @@
+//! The migrations that a handle on the ledger goes by.
+
+use std::path::PathBuf;
+
+use diesel::{
+    migration::{Migration, MigrationSource, Result},
+    pg::Pg,
+};
+use diesel_migrations::{EmbeddedMigrations, FileBasedMigrations, embed_migrations};
+
+/// The migrations of this program. The first one is the baseline.
+const OWN: EmbeddedMigrations = embed_migrations!();
+
+/// Those of this program, or those of a folder.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Migrations {
+    #[default]
+    Own,
+    OfFolder(PathBuf),
+}
+
+impl MigrationSource<Pg> for Migrations {
+    fn migrations(&self) -> Result<Vec<Box<dyn Migration<Pg>>>> {
+        match self {
+            Self::Own => OWN.migrations(),
+            Self::OfFolder(folder) => FileBasedMigrations::from_path(folder)?.migrations(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use ring::digest::{SHA256, digest};
+
+    /// A database knows a baseline by the number in its name, so an edit must give it another number.
+    #[test]
+    fn the_number_in_the_baselines_name_is_computed_from_its_content() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+        let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let name = names.min().unwrap();
+        let content = digest(&SHA256, &fs::read(folder.join(&name).join("up.sql")).unwrap());
+        let number = content.as_ref().iter().fold(0, |number, byte| (number * 256 + u32::from(*byte)) % 1_000_000);
+        let (day, _) = name.split_at("2026-11-27".len());
+        assert_eq!(name, format!("{day}-{number:06}_baseline"), "rename its folder to the latter");
+    }
+}
