@@ -1,14 +1,14 @@
 #![doc = include_str!("../README.md")]
 
-mod lost_jobs;
 mod metrics;
 mod pace;
 mod rebuild;
 mod reconciler;
 mod requeue;
 mod retention;
+mod search;
 mod upkeep;
-mod walk;
+mod working_time;
 
 pub use metrics::Metrics;
 pub use upkeep::Upkeep;

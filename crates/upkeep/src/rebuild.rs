@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use broker::{Backoff, Outgoing, Presence, PublishError, Publisher};
-use ledger::{Generation, Leader, Waiting, WaitingChunk};
+use ledger::{Generation, Leader, Place, RebuildCursor, Stream, Waiting};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -17,12 +17,18 @@ use crate::{
 
 /// Rows of the ledger in a chunk: about a tenth of a second when all of them wait.
 const ROWS: u32 = 10_000;
-/// Jobs that are sorted by due time before they are published: some megabytes.
-const SORTED: usize = 100_000;
 /// Jobs that are published at a time.
 const MESSAGES: usize = 1_000;
 /// How often the leader uses its connection while it waits for the broker.
 const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// A rebuild under way: the time since which published messages are known to exist, and what was done.
+struct Rebuild {
+    since: OffsetDateTime,
+    publisher: Publisher,
+    jobs: usize,
+    held: usize,
+}
 
 impl Reconciler<'_> {
     /// Trusts what the broker has while no generation is known. A rebuild would double every job on the queues.
@@ -33,43 +39,24 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Publishes the job of every delivery that waits, in chunks. First declares the sentinel of the new generation.
-    /// While that queue exists, so do the jobs published since, and a new leader goes on at the cursor. If it is gone
-    /// again, the rebuild begins anew.
+    /// Publishes the job of every delivery that waits, in chunks: in turn one of deliveries with a due time, those of
+    /// the last hour and of the future first, and one of untried deliveries, the newest first. First declares the
+    /// sentinel of the new generation. While that queue exists, so do the jobs published since, and a new leader
+    /// continues at the cursor. If it is gone again, the rebuild begins anew.
     pub(crate) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
         let Some((since, mut cursor)) = self.begin(leader, known).await? else { return Ok("doubtful") };
-        tracing::warn!(after = %cursor, "the broker lost its disk: the jobs of all deliveries that wait come back");
+        tracing::warn!(?cursor, "the broker lost its disk: the jobs of all deliveries that wait come back");
         let stop = CancellationToken::new();
         let _close = stop.clone().drop_guard();
-        let publisher = self.broker.publisher(stop);
-        let (mut jobs, mut held) = (0, 0);
-        // Only the first jobs find empty queues.
-        let mut order = if cursor.is_nil() { Order::ByTime } else { Order::Any };
-        loop {
-            let mut active = Vec::new();
-            let is_last = loop {
-                let began = Instant::now();
-                let WaitingChunk { found, cursor: next, .. } = leader.waiting_find(cursor, ROWS, since).await?;
-                pause(began.elapsed()).await;
-                let (live, paused): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.is_active);
-                held += paused.len();
-                let activated = leader.jobs_hold(paused).await?;
-                held -= activated.len();
-                active.extend(live.into_iter().chain(activated));
-                cursor = next.unwrap_or(cursor);
-                if next.is_none() || active.len() >= SORTED {
-                    break next.is_none();
-                }
-            };
-            active.sort_unstable_by_key(|waiting| waiting.due);
-            self.enqueue(leader, &publisher, &active, order).await?;
-            jobs += active.len();
-            order = Order::Any;
-            if is_last {
-                break;
+        let mut rebuild = Rebuild { since, publisher: self.broker.publisher(stop), jobs: 0, held: 0 };
+        while cursor.due().is_some() || cursor.untried().is_some() {
+            for (stream, after) in [cursor.due(), cursor.untried()].into_iter().flatten() {
+                let last = self.enqueue_chunk(leader, &mut rebuild, stream, after).await?;
+                cursor.advance(stream, last, since);
+                leader.rebuild_reach(since, &cursor).await?;
             }
-            leader.rebuild_reach(cursor).await?;
         }
+        let Rebuild { jobs, held, .. } = rebuild;
         let planned = leader.generation().await?.rebuilding.unwrap_or_default();
         match self.broker.presence(&self.broker.names().generation(planned)).await? {
             Presence::Exists => {}
@@ -84,48 +71,62 @@ impl Reconciler<'_> {
         Ok("rebuilt")
     }
 
-    /// Returns the time since which published messages are known to exist, and the delivery after which to go on. `None`
-    /// while nobody can tell whether the queue of the rebuild under way is there.
-    async fn begin(&self, leader: &mut Leader, known: Generation) -> Result<Option<(OffsetDateTime, Uuid)>, Trouble> {
-        let id = match known.rebuilding {
-            Some(id) => id,
-            None => {
-                let id = Uuid::new_v4();
-                leader.rebuild_plan(id).await?;
-                id
-            }
-        };
+    /// Searches a chunk, and publishes the jobs that it finds, or holds them. Returns the chunk's end.
+    async fn enqueue_chunk(
+        &self,
+        leader: &mut Leader,
+        rebuild: &mut Rebuild,
+        stream: Stream,
+        after: Place,
+    ) -> Result<Option<Place>, Trouble> {
+        let began = Instant::now();
+        let chunk = leader.waiting_find(stream, after, ROWS, rebuild.since).await?;
+        pause(began.elapsed()).await;
+        let (mut active, paused): (Vec<_>, Vec<_>) = chunk.found.into_iter().partition(|one| one.is_active);
+        rebuild.held += paused.len();
+        let activated = leader.jobs_hold(paused).await?;
+        rebuild.held -= activated.len();
+        active.extend(activated);
+        self.enqueue(leader, &rebuild.publisher, &active).await?;
+        rebuild.jobs += active.len();
+        Ok(chunk.last)
+    }
+
+    /// Returns the time since which published messages are known to exist, and where to continue. `None` while nobody
+    /// can tell whether the queue of the rebuild under way is there.
+    async fn begin(
+        &self,
+        leader: &mut Leader,
+        known: Generation,
+    ) -> Result<Option<(OffsetDateTime, RebuildCursor)>, Trouble> {
+        let id = known.rebuilding.unwrap_or_else(Uuid::new_v4);
         let queue = self.broker.names().generation(id);
         if let Some(since) = known.rebuild_began_at {
             match self.broker.presence(&queue).await? {
-                Presence::Exists => return Ok(Some((since, known.rebuild_reached))),
+                Presence::Exists => return Ok(Some((since, known.rebuild))),
                 Presence::Unknown => return Ok(None),
                 Presence::Gone => {}
             }
         }
+        // From here on, the cursors of an earlier rebuild do not count.
+        leader.rebuild_plan(id).await?;
         self.broker.sentinel_declare(&queue).await?;
-        let began = leader.rebuild_begin().await?;
-        let since = match began.rebuild_began_at {
-            Some(since) => since,
-            None => leader.now().await?,
-        };
-        Ok(Some((since, began.rebuild_reached)))
+        // The database's time, after the queue is declared: jobs of what commits later are published to this
+        // generation.
+        let since = leader.now().await?;
+        let first = RebuildCursor::first(since);
+        leader.rebuild_reach(since, &first).await?;
+        Ok(Some((since, first)))
     }
 
     /// Publishes jobs. Tries refused ones again, without the others, until the queue takes them. To begin the chunk
     /// anew would publish all of it once more.
-    async fn enqueue(
-        &self,
-        leader: &mut Leader,
-        publisher: &Publisher,
-        waiting: &[Waiting],
-        order: Order,
-    ) -> Result<(), Trouble> {
-        let mut refused = self.enqueue_once(leader, publisher, waiting, order).await?;
+    async fn enqueue(&self, leader: &mut Leader, publisher: &Publisher, waiting: &[Waiting]) -> Result<(), Trouble> {
+        let mut refused = self.enqueue_once(leader, publisher, waiting).await?;
         let mut backoff = Backoff::default();
         while !refused.is_empty() {
             backoff.pause().await;
-            let still_refused = self.enqueue_once(leader, publisher, &refused, Order::Any).await?;
+            let still_refused = self.enqueue_once(leader, publisher, &refused).await?;
             if still_refused.len() < refused.len() {
                 backoff = Backoff::default();
             }
@@ -140,15 +141,11 @@ impl Reconciler<'_> {
         leader: &mut Leader,
         publisher: &Publisher,
         waiting: &[Waiting],
-        order: Order,
     ) -> Result<Vec<Waiting>, Trouble> {
         let (names, mut refused) = (self.broker.names(), Vec::new());
         for some in waiting.chunks(MESSAGES) {
             let now = leader.now().await?;
-            let later = |Waiting { job, due, .. }: &Waiting| match order {
-                Order::ByTime => names.job_in_order(*job, *due, now, self.schedule),
-                Order::Any => names.job_at(*job, *due, now, self.schedule),
-            };
+            let later = |one: &Waiting| names.job_at(one.job, one.due, now, self.schedule);
             let (due_now, due_later): (Vec<_>, Vec<_>) = some.iter().copied().partition(|one| one.due <= now);
             let delayed = due_later.chunks(1).map(|one| (later(&one[0]), one));
             let (messages, own): (Vec<Outgoing>, Vec<_>) =
@@ -179,12 +176,4 @@ async fn as_leader<T>(leader: &mut Leader, step: impl Future<Output = T>) -> Res
             Err(_) => leader.generation().await?,
         };
     }
-}
-
-/// The order in which jobs are published.
-#[derive(Clone, Copy)]
-enum Order {
-    /// Each job is due no earlier than those published before it.
-    ByTime,
-    Any,
 }

@@ -1,16 +1,18 @@
 //! Compares what waits in the ledger with what is on the queues.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use broker::{Broker, BrokerError, Presence, Unconfirmed};
 use domain::RetrySchedule;
 use ledger::{Generation, Leader, LedgerError};
+use time::OffsetDateTime;
 
-use crate::{
-    lost_jobs::{Look, LostJobs},
-    metrics::Metrics,
-    walk::Walk,
-};
+use crate::{metrics::Metrics, search::Search, working_time::WorkingTime};
+
+/// With more ready messages in the bulk lane, no job is enqueued again there.
+const FULL: u32 = 10_000;
+/// The longest pause between two looks in the time that counts, in intervals (or seconds, if these are shorter).
+const PAUSE: u32 = 5;
 
 /// What a leader remembers from one pass to the next. A new leader begins with nothing.
 pub(crate) struct Reconciler<'a> {
@@ -19,10 +21,8 @@ pub(crate) struct Reconciler<'a> {
     pub(crate) metrics: &'a Metrics,
     pub(crate) interval: Duration,
     pub(crate) grace: Duration,
-    lost_jobs: LostJobs,
-    /// The walk through the deliveries made lately, and the one through all older ones.
-    pub(crate) lately: Walk,
-    pub(crate) older: Walk,
+    working_time: WorkingTime,
+    pub(crate) search: Search,
     is_doubtful: bool,
 }
 
@@ -55,17 +55,13 @@ impl<'a> Reconciler<'a> {
         (interval, grace): (Duration, Duration),
         metrics: &'a Metrics,
     ) -> Self {
-        let lost_jobs = LostJobs::default();
-        let (lately, older, is_doubtful) = (Walk::default(), Walk::default(), false);
-        Self { broker, schedule, metrics, interval, grace, lost_jobs, lately, older, is_doubtful }
+        let (working_time, search) = (WorkingTime::default(), Search::default());
+        Self { broker, schedule, metrics, interval, grace, working_time, search, is_doubtful: false }
     }
 
-    /// Forgets what was seen of the queues. While the broker is away, dispatchers take no jobs.
+    /// Begins the time that counts for lost jobs anew. While the broker is unavailable, dispatchers receive no jobs.
     pub(crate) fn forget(&mut self) {
-        self.lost_jobs = LostJobs::default();
-        for walk in [&mut self.lately, &mut self.older] {
-            walk.acquit();
-        }
+        self.working_time = WorkingTime::default();
     }
 
     /// Does one pass. Returns its result, for the metrics.
@@ -110,35 +106,29 @@ impl<'a> Reconciler<'a> {
     }
 
     async fn find_lost(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
-        let look = self.look(leader).await?;
-        let slack = self.schedule.gaps().last().copied().map_or(Duration::ZERO, RetrySchedule::slack);
-        if let Some(lost) = self.lost_jobs.lost_before(look, self.grace, slack) {
-            for walk in [&mut self.lately, &mut self.older] {
-                walk.judge(lost);
-            }
-        }
-        let jobs = self.walk(leader, look.time).await?;
-        let earliest = self.lately.earliest_due().into_iter().chain(self.older.earliest_due()).min();
-        let overdue = earliest.map(|due| Duration::try_from(look.time - due).unwrap_or_default()).unwrap_or_default();
-        self.metrics.oldest_overdue(overdue);
+        let now = leader.now().await?;
+        let has_room = self.look(now).await?;
+        let lost = self.working_time.lost_before(now, self.grace).filter(|_| has_room);
+        let jobs = self.search(leader, now, lost).await?;
+        let overdue = self.search.oldest_due().map(|due| Duration::try_from(now - due).unwrap_or_default());
+        self.metrics.oldest_overdue(overdue.unwrap_or_default());
         if jobs > 0 {
             tracing::warn!(jobs, "overdue deliveries had lost their jobs: they are enqueued again");
             return Ok("acted");
         }
-        let is_behind = overdue >= self.grace * 2 && self.lost_jobs.is_behind(look.at, self.grace);
-        Ok(if is_behind { "behind" } else { "done" })
+        Ok("done")
     }
 
-    /// Looks at the queues of all lanes.
-    async fn look(&mut self, leader: &mut Leader) -> Result<Look, Trouble> {
+    /// Looks at the queues of all lanes: do dispatchers receive jobs from each? Returns whether the bulk lane has room
+    /// for jobs that are enqueued again.
+    async fn look(&mut self, now: OffsetDateTime) -> Result<bool, Trouble> {
         let names = self.broker.names();
-        // If all are empty, every job published before the first look is taken by the time of the last.
-        let (time, mut ready) = (leader.now().await?, 0_u32);
-        for queue in [names.slow(), names.main(), names.bulk()] {
-            ready = ready.saturating_add(self.broker.depth_proven(&queue).await?.unwrap_or(0));
+        let (main, bulk) = (self.broker.lane(&names.main()).await?, self.broker.lane(&names.bulk()).await?);
+        let slow = self.broker.lane(&names.slow()).await?;
+        // A queue whose leader is silent for a moment shows no consumer either. The time begins anew if that lasts.
+        if [main, bulk, slow].iter().all(|lane| lane.consumers > 0) {
+            self.working_time.note(now, main.ready, self.interval.max(Duration::from_secs(1)) * PAUSE);
         }
-        let look = Look { ready, at: Instant::now(), time };
-        self.lost_jobs.look(look, self.grace);
-        Ok(look)
+        Ok(bulk.ready <= FULL)
     }
 }

@@ -1,10 +1,10 @@
-//! The walks through the ledger. Each enqueues the lost jobs that it finds again as it goes.
+//! The searches for overdue deliveries. Each enqueues the lost jobs that it finds again as it goes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use broker::{Outgoing, Publisher};
 use domain::{DeliveryId, Job};
-use ledger::{Leader, Waiting};
+use ledger::{Leader, Place, Stream, Waiting, WaitingChunk};
 use time::OffsetDateTime;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
@@ -12,77 +12,105 @@ use uuid::Uuid;
 use crate::{
     pace::{Pace, pause},
     reconciler::{Reconciler, Trouble},
-    walk::Walk,
+    search::Scope,
 };
 
 /// Rows of the ledger in a chunk: some tens of milliseconds.
 const ROWS: u32 = 10_000;
-/// Younger deliveries have a walk of their own, which comes round more often: a lost job is most likely there.
-const LATELY: Duration = Duration::from_secs(60 * 60);
-/// Jobs that are published, and remembered, at a time.
-const JOBS: usize = 1_000;
+/// Younger ids are walked through again and again, and older ones once in each [`NET`]. Ingest gives the deliveries of
+/// events that are older than a day a due time.
+const LATELY: time::Duration = time::Duration::days(2);
+const NET: time::Duration = time::Duration::DAY;
 
-#[derive(Clone, Copy)]
-enum Scope {
-    Lately,
-    Older,
-}
-
-/// A pass: what it may still do, the database's time when it began, the id where one walk ends and the other begins, and
-/// a publishing connection of its own, so that the hot path never waits. The connection is made for the first lost job and closed with the pass.
+/// A pass: what it may still do, the database's time when it began, the time before which lost jobs were due, and a
+/// publishing connection of its own, so that the hot path never waits. The connection is made for the first lost job
+/// and closed with the pass.
 struct Pass {
     pace: Pace,
     now: OffsetDateTime,
-    border: Uuid,
+    lost: Option<OffsetDateTime>,
     publisher: Option<(Publisher, DropGuard)>,
+    jobs: usize,
 }
 
 impl Reconciler<'_> {
-    /// Continues both walks, first the one through young deliveries. `now`: the database's time. Returns how many lost
-    /// jobs it found.
-    pub(crate) async fn walk(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<usize, Trouble> {
-        let border = DeliveryId::bound_at(now - LATELY);
-        let mut pass = Pass { pace: Pace::new(self.interval, Instant::now()), now, border, publisher: None };
-        let lately = self.walk_on(leader, Scope::Lately, &mut pass).await?;
-        let older = self.walk_on(leader, Scope::Older, &mut pass).await?;
-        Ok(lately + older)
-    }
-
-    /// Continues a walk, chunk after chunk, until the end of its round or of the pass. A walk that finds lost jobs goes
-    /// on until the time is up, whatever its share of rows. So all jobs of a lost queue are back soon.
-    async fn walk_on(&mut self, leader: &mut Leader, scope: Scope, pass: &mut Pass) -> Result<usize, Trouble> {
-        let (first, last, reserve) = match scope {
-            Scope::Lately => (pass.border, Uuid::max(), pass.pace.half()),
-            Scope::Older => (Uuid::nil(), pass.border, 0),
-        };
-        let mut jobs = 0;
-        loop {
-            let (walk, began) = (self.walk_of(scope), Instant::now());
-            let (cursor, lost) = (walk.cursor_or(first), walk.lost());
-            let chunk = leader.overdue_find(cursor, ROWS, pass.now - self.grace, lost).await?;
-            let took = began.elapsed();
-            pass.pace.spend(ROWS);
-            self.requeue(leader, &chunk.found, pass).await?;
-            jobs += chunk.found.len();
-            let goes_on = self.walk_of(scope).advance(&chunk, last);
-            let has_share = pass.pace.goes_on(reserve, Instant::now());
-            let has_found = !chunk.found.is_empty() && pass.pace.has_time(Instant::now());
-            if !goes_on || !(has_share || has_found) {
-                return Ok(jobs);
+    /// Continues the searches. `now`: the database's time; `lost`: the time before which lost jobs were due. Returns
+    /// how many lost jobs it found.
+    pub(crate) async fn search(
+        &mut self,
+        leader: &mut Leader,
+        now: OffsetDateTime,
+        lost: Option<OffsetDateTime>,
+    ) -> Result<usize, Trouble> {
+        let pace = Pace::new(self.interval, Instant::now());
+        let mut pass = Pass { pace, now, lost, publisher: None, jobs: 0 };
+        self.search_on(leader, Scope::Due, &mut pass).await?;
+        self.look_at_oldest_untried(leader, &mut pass).await?;
+        if lost.is_some() {
+            self.search_on(leader, Scope::New, &mut pass).await?;
+        }
+        self.search_on(leader, Scope::Lately, &mut pass).await?;
+        let is_time = self.search.older_began.is_none_or(|began| now - began >= NET);
+        if self.search.older.is_some() || (is_time && lost.is_some()) {
+            if self.search.older.is_none() {
+                self.search.older_began = Some(now);
             }
-            pause(took).await;
+            self.search_on(leader, Scope::Older, &mut pass).await?;
+        }
+        Ok(pass.jobs)
+    }
+
+    /// Continues a search, chunk after chunk, until the end of its round or of its half of the rows that are left.
+    async fn search_on(&mut self, leader: &mut Leader, scope: Scope, pass: &mut Pass) -> Result<(), Trouble> {
+        let border = DeliveryId::bound_at(pass.now - LATELY);
+        let lost = pass.lost.unwrap_or(pass.now) - self.grace;
+        let [first_new, last_new] = [lost - self.grace, lost].map(DeliveryId::bound_at);
+        let (stream, first, end, reserve) = match scope {
+            Scope::Due => (Stream::Due, Uuid::nil(), Uuid::max(), pass.pace.half()),
+            Scope::New => (Stream::Untried, first_new, last_new, pass.pace.half()),
+            Scope::Lately => (Stream::Untried, border, Uuid::max(), pass.pace.half()),
+            Scope::Older => (Stream::Untried, Uuid::nil(), border, 0),
+        };
+        loop {
+            let began = Instant::now();
+            let after = self.search.cursor(scope).unwrap_or(before_all(first));
+            let chunk = self.chunk(leader, stream, after, pass).await?;
+            // What may not be enqueued again in this minute is searched for in the next one.
+            let is_full = matches!(scope, Scope::New) && self.search.copies == 0;
+            if is_full || !self.search.advance(scope, &chunk, end) || !pass.pace.goes_on(reserve, Instant::now()) {
+                return Ok(());
+            }
+            pause(began.elapsed()).await;
         }
     }
 
-    const fn walk_of(&mut self, scope: Scope) -> &mut Walk {
-        match scope {
-            Scope::Lately => &mut self.lately,
-            Scope::Older => &mut self.older,
-        }
+    /// Looks again at the most overdue untried delivery that is known, and at those that follow. If none is known, at
+    /// those of a grace ago: there the backlog of dispatchers that have stopped begins.
+    async fn look_at_oldest_untried(&mut self, leader: &mut Leader, pass: &mut Pass) -> Result<(), Trouble> {
+        let known = self.search.oldest_untried.map(|oldest| Uuid::from_u128(oldest.id.as_u128().saturating_sub(1)));
+        let after = known.unwrap_or_else(|| DeliveryId::bound_at(pass.now - self.grace));
+        self.search.oldest_untried = self.chunk(leader, Stream::Untried, before_all(after), pass).await?.oldest;
+        Ok(())
     }
 
-    /// Enqueues lost jobs again. Remembers those that the broker has confirmed.
-    async fn requeue(&self, leader: &mut Leader, lost: &[Waiting], pass: &mut Pass) -> Result<(), Trouble> {
+    async fn chunk(
+        &mut self,
+        leader: &mut Leader,
+        stream: Stream,
+        after: Place,
+        pass: &mut Pass,
+    ) -> Result<WaitingChunk, Trouble> {
+        let limit = self.search.copies(Instant::now());
+        let chunk = leader.overdue_find(stream, after, ROWS, (pass.lost, limit)).await?;
+        pass.pace.spend(ROWS);
+        pass.jobs += chunk.found.len();
+        self.requeue(leader, &chunk.found, pass).await?;
+        Ok(chunk)
+    }
+
+    /// Enqueues lost jobs again, in the bulk lane, where no new event waits behind them. Remembers those that the
+    /// broker has confirmed.
+    async fn requeue(&mut self, leader: &mut Leader, lost: &[Waiting], pass: &mut Pass) -> Result<(), Trouble> {
         if lost.is_empty() {
             return Ok(());
         }
@@ -90,17 +118,20 @@ impl Reconciler<'_> {
             let stop = CancellationToken::new();
             (self.broker.publisher(stop.clone()), stop.drop_guard())
         });
-        for some in lost.chunks(JOBS) {
-            let (messages, own): (Vec<Outgoing>, Vec<_>) =
-                self.broker.names().messages_due(some, |waiting| waiting.job).into_iter().unzip();
-            let published = publisher.publish(&messages).await;
-            let left = published.as_ref().map_or_else(|error| error.places.as_slice(), |()| &[]);
-            let own = own.into_iter().enumerate().filter(|(place, _)| left.binary_search(place).is_err());
-            let there: Vec<Job> = own.flat_map(|(_, own)| own).map(|waiting| waiting.job).collect();
-            leader.requeued_remember(&there).await?;
-            self.metrics.enqueued("overdue", there.len());
-            published?;
-        }
-        Ok(())
+        let (messages, own): (Vec<Outgoing>, Vec<_>) =
+            self.broker.names().jobs_in_bulk(lost, |waiting| waiting.job).into_iter().unzip();
+        let published = publisher.publish(&messages).await;
+        let left = published.as_ref().map_or_else(|error| error.places.as_slice(), |()| &[]);
+        let own = own.into_iter().enumerate().filter(|(place, _)| left.binary_search(place).is_err());
+        let there: Vec<Job> = own.flat_map(|(_, own)| own).map(|waiting| waiting.job).collect();
+        leader.requeued_remember(&there).await?;
+        self.search.copies = self.search.copies.saturating_sub(u32::try_from(there.len()).unwrap_or(u32::MAX));
+        self.metrics.enqueued("overdue", there.len());
+        Ok(published?)
     }
+}
+
+/// The place before all deliveries with later ids, whenever they are due.
+const fn before_all(id: Uuid) -> Place {
+    Place { due: OffsetDateTime::UNIX_EPOCH, id }
 }

@@ -1,27 +1,31 @@
--- Of these, the jobs that were due before $2, and are not parked.
+-- Of these, the jobs that are due, and neither parked nor of a paused webhook.
 , found AS MATERIALIZED (
-    SELECT d.id, d.attempts, d.due, d.webhook_id, d.is_active
-    FROM waiting AS d
-    WHERE d.is_active AND d.due < $2
+    SELECT * FROM waiting AS w
+    WHERE w.is_active AND w.due < now()
         AND NOT EXISTS (
-            SELECT FROM suspect_jobs AS s WHERE s.delivery_id = d.id AND s.parked_as IS NOT NULL OFFSET 0
+            SELECT FROM suspect_jobs AS s WHERE s.delivery_id = w.id AND s.parked_as IS NOT NULL OFFSET 0
         )
 )
 
--- Those that were due before $3 (with attempts: before $5) and not enqueued again lately, seen from $4. None if $3 is
--- null. The back-off doubles from 1 hour to 32.
+-- Up to $4 that were due before $3 and not enqueued again lately. None if $3 is null. The back-off doubles from 1 hour
+-- to 32. With the chunk's end and its most overdue delivery.
 SELECT ends.*, lost.*
 FROM (
-    SELECT
-        (SELECT id FROM chunk ORDER BY id OFFSET {rows} - 1 LIMIT 1) AS cursor,
-        (SELECT min(due) FROM found) AS earliest_due
+    SELECT last.due AS last_due, last.id AS last_id, oldest.due AS oldest_due, oldest.id AS oldest_id
+    FROM (SELECT 1) AS one
+    LEFT JOIN (SELECT due, id FROM chunk WHERE number = {rows}) AS last ON true
+    LEFT JOIN (SELECT due, id FROM found ORDER BY due, id LIMIT 1) AS oldest ON true
 ) AS ends
 LEFT JOIN (
-    SELECT * FROM found
-    WHERE found.due < CASE WHEN found.attempts = 0 THEN $3 ELSE $5 END AND NOT EXISTS (
-        SELECT FROM requeued_jobs AS r
-        WHERE r.delivery_id = found.id AND r.attempt = found.attempts + 1
-            AND r.requeued_at + interval '1 hour' * (1 << least(r.times - 1, 5)) > $4
-        OFFSET 0
-    )
+    SELECT f.id, d.attempts, f.due, f.webhook_id, f.is_active
+    FROM found AS f
+    CROSS JOIN LATERAL (SELECT attempts FROM deliveries WHERE id = f.id LIMIT 1) AS d
+    WHERE f.due < $3
+        AND NOT EXISTS (
+            SELECT FROM requeued_jobs AS r
+            WHERE r.delivery_id = f.id AND r.attempt = d.attempts + 1
+                AND r.requeued_at + interval '1 hour' * (1 << least(r.times - 1, 5)) > now()
+            OFFSET 0
+        )
+    LIMIT $4
 ) AS lost ON true

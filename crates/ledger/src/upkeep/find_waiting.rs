@@ -1,10 +1,8 @@
 //! Deliveries that wait, for lost-job detection and for the rebuild of queues that the broker lost.
 
-use std::collections::HashSet;
-
 use diesel::{
     QueryableByName,
-    sql_types::{Array, Bool, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Bool, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, Job, WebhookId};
@@ -30,35 +28,50 @@ pub struct Waiting {
     pub is_active: bool,
 }
 
-/// A chunk of the ledger, searched for deliveries that wait, or for overdue ones that have lost their jobs.
+/// Waiting deliveries, in an order in which they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Deliveries with a due time, by that time.
+    Due,
+    /// Deliveries with a due time, the latest one first.
+    DueBackwards,
+    /// Deliveries that were never attempted and have no due time but their creation, by their ids.
+    Untried,
+    /// Deliveries that were never attempted and have no due time but their creation, the newest id first.
+    UntriedBackwards,
+}
+
+/// A delivery's place in a [`Stream`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The delivery's due time. It counts only for deliveries with a due time.
+    pub due: OffsetDateTime,
+    /// The delivery.
+    pub id: Uuid,
+}
+
+/// A chunk of a stream, searched for deliveries that wait, or for overdue ones that have lost their jobs.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingChunk {
     /// Those that were found.
     pub found: Vec<Waiting>,
-    /// When the most overdue delivery was due, whether or not its job is lost, if overdue ones were searched for.
-    pub earliest_due: Option<OffsetDateTime>,
-    /// The last id that was looked at; `None` when the chunk was the last one.
-    pub cursor: Option<Uuid>,
+    /// The most overdue delivery, whether or not its job is lost, if overdue ones were searched for.
+    pub oldest: Option<Place>,
+    /// The last delivery that was looked at; `None` when the chunk was the last one.
+    pub last: Option<Place>,
 }
 
-/// Which overdue deliveries have lost their jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LostBefore {
-    /// Those that were due before this, and still wait.
-    pub due: OffsetDateTime,
-    /// The same for those with attempts: their jobs may be late on the retry queues.
-    pub retry_due: OffsetDateTime,
-    /// When that was found out. Jobs that were enqueued again shortly before, or since, are left alone.
-    pub judged_at: OffsetDateTime,
-}
-
-/// The end of the chunk, and a delivery if one was found.
+/// The end of the chunk, its most overdue delivery, and a delivery if one was found.
 #[derive(QueryableByName)]
 struct Row {
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    cursor: Option<Uuid>,
     #[diesel(sql_type = Nullable<Timestamptz>)]
-    earliest_due: Option<OffsetDateTime>,
+    last_due: Option<OffsetDateTime>,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    last_id: Option<Uuid>,
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    oldest_due: Option<OffsetDateTime>,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    oldest_id: Option<Uuid>,
     #[diesel(sql_type = Nullable<SqlUuid>)]
     id: Option<Uuid>,
     #[diesel(sql_type = Nullable<SmallInt>)]
@@ -76,43 +89,78 @@ const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeue
      ON CONFLICT (delivery_id) DO UPDATE SET attempt = excluded.attempt, requeued_at = excluded.requeued_at, \
         times = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.times + 1, 100) ELSE 1 END";
 
+impl Stream {
+    /// The rows of a stream after the place ($1, $2), in its order. `until` is a further condition on the due time.
+    fn rows(self, until: &str) -> String {
+        let (beyond, order) = match self {
+            Self::Due | Self::Untried => (">", "ASC"),
+            Self::DueBackwards | Self::UntriedBackwards => ("<", "DESC"),
+        };
+        match self {
+            Self::Due | Self::DueBackwards => format!(
+                "SELECT delivery_id AS id, webhook_id, next_attempt_at AS due, true AS waits \
+                 FROM unsuccessful_deliveries \
+                 WHERE state IN ('pending', 'retrying') AND (next_attempt_at, delivery_id) {beyond} ($1, $2){until} \
+                 ORDER BY next_attempt_at {order}, delivery_id {order}"
+            ),
+            // No index names a delivery's state: it would end the in-place updates (HOT) of attempts.
+            Self::Untried | Self::UntriedBackwards => format!(
+                "SELECT id, webhook_id, created_at AS due, state = 'pending' AND next_attempt_at IS NULL AS waits \
+                 FROM deliveries WHERE id {beyond} $2 ORDER BY id {order}"
+            ),
+        }
+    }
+}
+
 impl Leader {
-    /// Searches the next `rows` deliveries after an id for those that wait with no job certainly published since
+    /// Searches the next `rows` deliveries of a stream for those that wait with no job certainly published since
     /// `since`.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn waiting_find(
         &mut self,
-        after: Uuid,
+        stream: Stream,
+        after: Place,
         rows: u32,
         since: OffsetDateTime,
     ) -> Result<WaitingChunk, LedgerError> {
-        let find = format!(concat!(include_str!("waiting.sql"), include_str!("find_waiting.sql")), rows = rows);
-        let find = diesel::sql_query(find).bind::<SqlUuid, _>(after).bind::<Timestamptz, _>(since);
-        Ok(WaitingChunk::of(self.run(async |conn| find.load(conn).await).await?))
+        let find = format!(
+            concat!(include_str!("waiting.sql"), include_str!("find_waiting.sql")),
+            chunk = stream.rows(""),
+            rows = rows
+        );
+        let find = diesel::sql_query(find)
+            .bind::<Timestamptz, _>(after.due)
+            .bind::<SqlUuid, _>(after.id)
+            .bind::<Timestamptz, _>(since);
+        Ok(WaitingChunk::of(self.run("waiting_find", async |conn| find.load(conn).await).await?))
     }
 
-    /// Searches the next `rows` deliveries after an id for those that were due before `since`. Returns the ones that
-    /// have lost their jobs: none without `lost`.
+    /// Searches the next `rows` deliveries of a stream for overdue ones. Returns up to `limit` that were due before
+    /// `lost` and so have lost their jobs: none without `lost`. Those whose jobs were enqueued again lately are left
+    /// out.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn overdue_find(
         &mut self,
-        after: Uuid,
+        stream: Stream,
+        after: Place,
         rows: u32,
-        since: OffsetDateTime,
-        lost: Option<LostBefore>,
+        (lost, limit): (Option<OffsetDateTime>, u32),
     ) -> Result<WaitingChunk, LedgerError> {
-        let find = format!(concat!(include_str!("waiting.sql"), include_str!("find_overdue.sql")), rows = rows);
+        let find = format!(
+            concat!(include_str!("waiting.sql"), include_str!("find_overdue.sql")),
+            chunk = stream.rows(" AND next_attempt_at < now()"),
+            rows = rows
+        );
         let find = diesel::sql_query(find)
-            .bind::<SqlUuid, _>(after)
-            .bind::<Timestamptz, _>(since)
-            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.due))
-            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.judged_at))
-            .bind::<Nullable<Timestamptz>, _>(lost.map(|lost| lost.retry_due));
-        Ok(WaitingChunk::of(self.run(async |conn| find.load(conn).await).await?))
+            .bind::<Timestamptz, _>(after.due)
+            .bind::<SqlUuid, _>(after.id)
+            .bind::<Nullable<Timestamptz>, _>(lost)
+            .bind::<BigInt, _>(i64::from(limit));
+        Ok(WaitingChunk::of(self.run("overdue_find", async |conn| find.load(conn).await).await?))
     }
 
     /// Remembers that jobs were enqueued again.
@@ -122,7 +170,7 @@ impl Leader {
     pub async fn requeued_remember(&mut self, jobs: &[Job]) -> Result<(), LedgerError> {
         let (ids, attempts) = columns(jobs);
         let remember = diesel::sql_query(REMEMBER).bind::<Array<SqlUuid>, _>(ids).bind::<Array<SmallInt>, _>(attempts);
-        self.run(async |conn| remember.execute(conn).await.map(|_| ())).await
+        self.run("requeued_remember", async |conn| remember.execute(conn).await.map(|_| ())).await
     }
 
     /// Holds the jobs of deliveries whose webhooks are paused. Returns the deliveries whose webhooks are active by now.
@@ -142,18 +190,20 @@ impl Leader {
             waking: None,
         });
         let statement = HoldJobs::of(&jobs.collect::<Vec<_>>());
-        let held: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
-        let held: HashSet<Uuid> = held.into_iter().map(|(id,)| id).collect();
-        Ok(paused.into_iter().filter(|waiting| !held.contains(&waiting.job.delivery.as_uuid())).collect())
+        let held = statement.held(self.run("jobs_hold", async |conn| (&statement).load(conn).await).await?);
+        Ok(paused.into_iter().zip(held).filter(|(_, is_held)| !is_held).map(|(waiting, _)| waiting).collect())
     }
 }
 
 impl WaitingChunk {
-    /// Every row has the same end of the chunk.
+    /// Every row has the same ends of the chunk.
     fn of(rows: Vec<Row>) -> Self {
-        let ends = rows.as_slice().first().map(|row| (row.cursor, row.earliest_due));
-        let (cursor, earliest_due) = ends.unwrap_or_default();
-        Self { found: rows.into_iter().filter_map(Row::read).collect(), earliest_due, cursor }
+        let place = |(due, id)| Some(Place { due: due?, id: id? });
+        let (last, oldest) = rows
+            .as_slice()
+            .first()
+            .map_or((None, None), |row| (place((row.last_due, row.last_id)), place((row.oldest_due, row.oldest_id))));
+        Self { found: rows.into_iter().filter_map(Row::read).collect(), oldest, last }
     }
 }
 

@@ -1,21 +1,18 @@
--- Of these, the ones neither made nor attempted since $2: a job is published right after either.
-, found AS MATERIALIZED (
-    SELECT d.id, d.attempts, d.due, d.webhook_id, d.is_active
-    FROM waiting AS d
-    WHERE d.created_at < $2
-        AND NOT (d.attempts > 0 AND EXISTS (
-            SELECT FROM attempts AS a
-            WHERE a.delivery_id = d.id AND a.attempt = d.attempts
-                AND a.started_at + a.duration_us * interval '1 microsecond' >= $2
-            OFFSET 0
-        ))
-)
-
--- All that were found, and the end of the chunk.
+-- Of these, the ones neither made nor attempted since $3: a job is published right after either. And the chunk's end.
 SELECT ends.*, found.*
 FROM (
-    SELECT
-        (SELECT id FROM chunk ORDER BY id OFFSET {rows} - 1 LIMIT 1) AS cursor,
-        NULL::timestamptz AS earliest_due
+    SELECT last.due AS last_due, last.id AS last_id, NULL::timestamptz AS oldest_due, NULL::uuid AS oldest_id
+    FROM (SELECT 1) AS one LEFT JOIN (SELECT due, id FROM chunk WHERE number = {rows}) AS last ON true
 ) AS ends
-LEFT JOIN found ON true
+LEFT JOIN (
+    SELECT w.id, d.attempts, w.due, w.webhook_id, w.is_active
+    FROM waiting AS w
+    CROSS JOIN LATERAL (SELECT attempts, created_at FROM deliveries WHERE id = w.id LIMIT 1) AS d
+    WHERE d.created_at < $3
+        AND NOT (d.attempts > 0 AND EXISTS (
+            SELECT FROM attempts AS a
+            WHERE a.delivery_id = w.id AND a.attempt = d.attempts
+                AND a.started_at + a.duration_us * interval '1 microsecond' >= $3
+            OFFSET 0
+        ))
+) AS found ON true

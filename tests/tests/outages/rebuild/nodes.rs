@@ -157,12 +157,12 @@ async fn a_queue_whose_leader_is_silent_is_not_empty() {
         process: "test",
     };
     let all = Broker::new(&config(&cluster.servers().amqp_url)).unwrap();
-    assert_eq!(all.depth_proven(queue).await.unwrap(), Some(0));
+    assert_eq!(all.depth_shown(queue).await.unwrap(), Some(0));
     let outsider = Outsider::connect(&cluster.servers().amqp_url, "").await;
     for _ in 0..3 {
         outsider.publish_to("silent", queue, b"a job").await;
     }
-    assert_eq!(all.depth_proven(queue).await.unwrap(), Some(3));
+    assert_eq!(all.depth_shown(queue).await.unwrap(), Some(3));
     let leader = cluster.leader_of(queue, 1);
     // Only the others are asked. They have been connected to before, as connecting takes longer than an election.
     let others = cluster.servers().amqp_url.split(',').enumerate().filter(|(index, _)| index + 1 != leader);
@@ -173,7 +173,7 @@ async fn a_queue_whose_leader_is_silent_is_not_empty() {
     cluster.freeze(Node::Broker(leader));
     let (mut is_hidden, end) = (false, Instant::now() + LONG);
     loop {
-        let (shown, proven) = tokio::join!(others[0].depth(queue), others[1].depth_proven(queue));
+        let (shown, proven) = tokio::join!(others[0].depth(queue), others[1].depth_shown(queue));
         is_hidden |= matches!(shown, Ok(Some(0)));
         match proven {
             Ok(Some(3)) => break,

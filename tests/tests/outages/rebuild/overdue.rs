@@ -1,17 +1,26 @@
 //! A queue that is gone, and dispatchers that are merely behind.
 
-use std::{collections::HashSet, net::SocketAddr};
+use std::{collections::HashSet, net::SocketAddr, time::Duration};
 
-use domain::{DeliveryId, Job};
+use domain::{DeliveryId, EventType};
 use end_to_end::{
+    events::Event,
     history::made,
-    receiver::{Receiver, always},
-    system::{Service, System},
+    proxy::{Mode, Proxy},
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, System},
     wait::{SOON, eventually},
 };
+use futures_util::future::join_all;
+use lapin::options::QueuePurgeOptions;
+use service_kit::Settings;
 use uuid::Uuid;
 
-use crate::rebuild::{LONG, again, events, more_passes, options, passes};
+use crate::rebuild::{Consumers, LONG, again, events, more_passes, options, with_grace};
+
+const FINISHED: &str = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+/// As if nobody had worked for two hours.
+const HOURS_LATER: &str = "UPDATE deliveries SET created_at = created_at - interval '2 hours' WHERE state = 'pending'";
 
 /// A tenant, the receiver that it registered, and the ingest.
 async fn without_dispatchers(system: &System) -> (Uuid, Receiver, SocketAddr) {
@@ -22,6 +31,20 @@ async fn without_dispatchers(system: &System) -> (Uuid, Receiver, SocketAddr) {
     (tenant, receiver, system.start(Service::Ingest).await)
 }
 
+async fn finished(system: &System, deliveries: usize) {
+    eventually("all are recorded", LONG, || async {
+        (system.count(FINISHED).await == deliveries as i64).then_some(())
+    })
+    .await;
+}
+
+/// Asserts that the receiver got each delivery once.
+fn each_once(receiver: &Receiver, deliveries: usize) {
+    let received = receiver.received();
+    let ids: HashSet<_> = received.iter().filter_map(|one| one.header("x-service-webhook-id")).collect();
+    assert_eq!((ids.len(), received.len()), (deliveries, deliveries));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
     System::prepared(options(), async |system| {
@@ -30,89 +53,223 @@ async fn jobs_whose_queue_was_deleted_come_back_and_each_is_done_once() {
         let queue = system.names.main();
         eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 90).then_some(()) }).await;
         system.upstream.delete_queue(&queue).await;
-        eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= 90.0).then_some(()) }).await;
-        more_passes(ingest, "behind", 10.0).await;
-        assert_eq!(system.upstream.ready(&queue).await, 90);
         system.start(Service::Dispatcher).await;
-        let received = receiver.wait_for(90, LONG).await;
-        let finished = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("all are recorded", LONG, || async { (system.count(finished).await == 90).then_some(()) }).await;
-        let ids: HashSet<_> = received.iter().filter_map(|one| one.header("x-service-webhook-id")).collect();
-        assert_eq!((ids.len(), receiver.received().len()), (90, 90));
+        eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= 90.0).then_some(()) }).await;
+        finished(&system, 90).await;
+        each_once(&receiver, 90);
+        assert_eq!(again(ingest, "overdue").await, 90.0);
     })
     .await;
 }
 
+/// The jobs wait in a retry queue for their second attempt. They come back within six graces after they are due.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_queue_of_lost_jobs_is_back_after_a_few_passes_and_each_job_once() {
-    const LOST: usize = 25_000;
+async fn jobs_whose_retry_queue_was_deleted_come_back_after_they_are_due() {
+    const GAP: Duration = Duration::from_secs(10);
+    const JOBS: usize = 50;
+    System::prepared(Options { schedule: "10s,20s", ..options() }, async |system| {
+        let tenant = Uuid::new_v4();
+        let first_fails = behaviour(|_, nth| if nth == 1 { Reply::status(500) } else { Reply::ok() });
+        let receiver = Receiver::start(&system.ca, first_fails);
+        system.start(Service::Api).await;
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let ingest = system.start(Service::Ingest).await;
+        system.start(Service::Dispatcher).await;
+        system.upstream.publish(&events(tenant, JOBS)).await;
+        let queue = system.names.retry(GAP);
+        system.upstream.wait_ready(&queue, JOBS as u32, SOON).await;
+        system.upstream.delete_queue(&queue).await;
+        finished(&system, JOBS).await;
+        each_twice(&receiver, JOBS);
+        assert_eq!(again(ingest, "overdue").await, JOBS as f64);
+        let late = "SELECT count(*) FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
+                    WHERE a.attempt = 2 AND a.started_at > d.first_failed_at + interval '10 s' + 6 * interval '3 s'";
+        assert_eq!(system.count(late).await, 0, "within six graces");
+    })
+    .await;
+}
+
+fn each_twice(receiver: &Receiver, deliveries: usize) {
+    let received = receiver.received();
+    let ids: HashSet<_> = received.iter().filter_map(|one| one.header("x-service-webhook-id")).collect();
+    assert_eq!((ids.len(), received.len()), (deliveries, 2 * deliveries));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_lost_jobs_are_enqueued_again_in_a_minute_and_each_job_once() {
+    const LOST: usize = 2_500;
     System::prepared(options(), async |system| {
         let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
         system.start(Service::Api).await;
         let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
         system.stop(Service::Api).await;
         let ingest = system.start(Service::Ingest).await;
-        more_passes(ingest, "done", 1.0).await;
+        let consumers = Consumers::start(&system).await;
         made(&system, tenant, &webhook.id, LOST, "'succeeded'").await;
         // All in one statement, and long overdue.
         system.sql("UPDATE deliveries SET state = 'pending', created_at = created_at - interval '1 minute'").await;
-        let all = LOST as f64;
-        eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= all).then_some(()) }).await;
-        // The queue is long here. What was found out while it was short still holds.
-        more_passes(ingest, "behind", 10.0).await;
-        let acted = passes(ingest, "acted").await;
-        assert!(acted <= 10.0, "it took {acted} passes");
-        assert_eq!(again(ingest, "overdue").await, all);
-        assert_eq!(system.count("SELECT count(*) FROM requeued_jobs WHERE times = 1").await, LOST as i64);
-        let mut jobs: Vec<DeliveryId> = Vec::new();
-        while let Some(message) = system.upstream.take(&system.names.bulk()).await {
-            jobs.extend(Job::parse(&message.delivery.data).unwrap().iter().map(|job| job.delivery));
-        }
-        assert_eq!((jobs.len(), jobs.iter().collect::<HashSet<_>>().len()), (LOST, LOST));
+        eventually("they are back", LONG, || async { (again(ingest, "overdue").await >= 1_000.0).then_some(()) }).await;
+        more_passes(ingest, "done", 20.0).await;
+        assert_eq!(again(ingest, "overdue").await, 1_000.0);
+        assert_eq!(system.count("SELECT count(*) FROM requeued_jobs WHERE times = 1").await, 1_000);
+        let jobs: Vec<DeliveryId> = consumers.take().iter().map(|job| job.delivery).collect();
+        assert_eq!((jobs.len(), jobs.iter().collect::<HashSet<_>>().len()), (1_000, 1_000));
     })
     .await;
 }
 
-async fn behind(backlog: usize) {
-    System::prepared(options(), async |system| {
-        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
-        more_passes(ingest, "done", 15.0).await;
-        system.upstream.publish(&events(tenant, backlog)).await;
-        more_passes(ingest, "behind", 20.0).await;
-        assert_eq!(system.upstream.ready(&system.names.main()).await as usize, backlog);
+/// No time counts in which the lanes have no consumer: after two hours without dispatchers, none of the jobs is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dispatchers_that_come_back_after_two_hours_get_no_job_twice() {
+    const JOBS: usize = 3_000;
+    System::prepared(with_grace("10s"), async |system| {
+        let (tenant, receiver, ingest) = without_dispatchers(&system).await;
+        system.upstream.publish(&events(tenant, JOBS)).await;
+        let stored = "SELECT count(*) FROM deliveries";
+        eventually("all are stored", LONG, || async { (system.count(stored).await == JOBS as i64).then_some(()) })
+            .await;
+        system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
+        system.sql(HOURS_LATER).await;
+        more_passes(ingest, "done", 120.0).await;
+        system.start(Service::Dispatcher).await;
+        finished(&system, JOBS).await;
+        each_once(&receiver, JOBS);
         assert_eq!(again(ingest, "overdue").await, 0.0);
-        assert_eq!(passes(ingest, "acted").await, 0.0);
     })
     .await;
 }
 
+/// A small backlog is no more lost than a large one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_without_dispatchers_is_not_enqueued_again() {
-    behind(400).await;
-}
-
-/// Takes the jobs of the main lane away. They are lost, but nobody can tell while the bulk lane holds jobs.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_is_one_in_the_bulk_lane_while_the_main_lane_is_empty() {
-    let mut options = options();
-    options.settings.push(("INGEST__FLOOD", "10".to_owned()));
-    System::prepared(options, async |system| {
+    System::prepared(with_grace("1s"), async |system| {
         let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
-        more_passes(ingest, "done", 15.0).await;
-        let (main, bulk) = (system.names.main(), system.names.bulk());
-        system.upstream.publish(&events(tenant, 400)).await;
-        system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
-        eventually("they wait", LONG, || async { (system.upstream.ready(&bulk).await > 0).then_some(()) }).await;
-        more_passes(ingest, "behind", 1.0).await;
-        while system.upstream.take(&main).await.is_some() {}
-        more_passes(ingest, "behind", 20.0).await;
-        assert_eq!(system.upstream.ready(&main).await, 0);
+        system.upstream.publish(&events(tenant, 20)).await;
+        system.upstream.wait_ready(&system.names.main(), 20, SOON).await;
+        system.sql(HOURS_LATER).await;
+        more_passes(ingest, "done", 100.0).await;
         assert_eq!(again(ingest, "overdue").await, 0.0);
     })
     .await;
 }
 
+/// After the database was unavailable, the time that counts begins anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn not_even_a_small_one() {
-    behind(20).await;
+async fn while_the_database_is_unavailable_no_job_gets_lost() {
+    const JOBS: usize = 300;
+    System::prepared(with_grace("8s"), async |system| {
+        let (proxy, url) = Proxy::before(&system.database_url);
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
+        let through = || Settings::from_sources(None, variables.clone()).unwrap();
+        let (tenant, slow) = (Uuid::new_v4(), behaviour(|_, _| Reply::ok().after(Duration::from_millis(300))));
+        let receiver = Receiver::start(&system.ca, slow);
+        system.start(Service::Api).await;
+        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let ingest = system.start_with(Service::Ingest, through()).await;
+        system.start_with(Service::Dispatcher, through()).await;
+        made(&system, tenant, &webhook, 1, "'pending'").await;
+        system.sql("UPDATE deliveries SET attempts = 0").await;
+        let is_found = || async { (again(ingest, "overdue").await == 1.0).then_some(()) };
+        eventually("all have worked for a grace", LONG, is_found).await;
+        finished(&system, 1).await;
+        system.upstream.publish(&events(tenant, JOBS)).await;
+        receiver.wait_for(1 + JOBS / 10, LONG).await;
+        proxy.set(Mode::Refuse);
+        system.sql(HOURS_LATER).await;
+        eventually("nobody leads", LONG, || async { (leaders(ingest).await == 0.0).then_some(()) }).await;
+        proxy.set(Mode::Pass);
+        finished(&system, 1 + JOBS).await;
+        each_once(&receiver, 1 + JOBS);
+        assert_eq!(again(ingest, "overdue").await, 1.0);
+    })
+    .await;
+}
+
+async fn leaders(ingest: SocketAddr) -> f64 {
+    end_to_end::system::metric(ingest, "webhooks_maintenance_leader").await
+}
+
+/// One lost job, and lanes whose consumers hold a message each. The jobs that wait are of no delivery.
+async fn beside_waiting(
+    queue: impl Fn(&System) -> String,
+    messages: usize,
+    test: impl AsyncFnOnce(&System, SocketAddr, String),
+) {
+    System::prepared(with_grace("1s"), async |system| {
+        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
+        let queue = queue(&system);
+        let job = domain::Job { delivery: Uuid::new_v4().into(), attempt: 1 }.to_bytes();
+        for _ in 0..messages.div_ceil(500) {
+            let exchange = system.names.exchange();
+            join_all((0..500).map(|_| system.upstream.publish_to(&exchange, &queue, &job))).await;
+        }
+        let _consumers = Consumers::holding(&system, 1).await;
+        let webhook: String = system.sql("SELECT id::text FROM webhooks").await[0].get(0);
+        made(&system, tenant, &webhook, 1, "'pending'").await;
+        test(&system, ingest, queue).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_bulk_lane_is_full_no_job_is_enqueued_again() {
+    beside_waiting(
+        |system| system.names.bulk(),
+        10_500,
+        async |system, ingest, queue| {
+            more_passes(ingest, "done", 100.0).await;
+            assert_eq!(again(ingest, "overdue").await, 0.0);
+            let connection = end_to_end::outsider::connect_any(&system.amqp_url).await.unwrap();
+            let channel = connection.create_channel().await.unwrap();
+            channel.queue_purge(queue.as_str().into(), QueuePurgeOptions::default()).await.unwrap();
+            eventually("it is back", SOON, || async { (again(ingest, "overdue").await == 1.0).then_some(()) }).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_main_lane_holds_much_a_job_is_lost_after_six_graces() {
+    beside_waiting(
+        |system| system.names.main(),
+        500,
+        async |system, ingest, _| {
+            let began: time::OffsetDateTime =
+                system.sql("SELECT now()").await[0].get::<_, std::time::SystemTime>(0).into();
+            eventually("it is back", SOON, || async { (again(ingest, "overdue").await == 1.0).then_some(()) }).await;
+            let after: std::time::SystemTime = system.sql("SELECT requeued_at FROM requeued_jobs").await[0].get(0);
+            let after = time::OffsetDateTime::from(after) - began;
+            // The consumers began a moment before.
+            assert!(after > time::Duration::milliseconds(5_000), "{after} after the consumers began");
+        },
+    )
+    .await;
+}
+
+/// Waits beyond the walks' two days: the index alone finds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_job_of_an_old_event_and_of_its_resend_are_found_when_they_are_lost() {
+    System::prepared(options(), async |system| {
+        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
+        more_passes(ingest, "done", 10.0).await;
+        let consumers = Consumers::start(&system).await;
+        let mut event = Event::now(EventType::QuoteClosed, tenant);
+        let old = time::OffsetDateTime::now_utc() - time::Duration::days(5);
+        event.timestamp = old.format(&time::format_description::well_known::Rfc3339).unwrap();
+        system.upstream.publish(&[event]).await;
+        consumers.wait_for(1).await;
+        assert_eq!(system.count("SELECT count(*) FROM unsuccessful_deliveries WHERE state = 'pending'").await, 1);
+        consumers.wait_for(1).await;
+        assert_eq!(again(ingest, "overdue").await, 1.0, "it was found");
+
+        system.sql("UPDATE deliveries SET state = 'dropped', attempts = 1, next_attempt_at = NULL").await;
+        let ids = system.sql("SELECT webhook_id::text, id::text FROM deliveries").await;
+        let (webhook, id) = (ids[0].get::<_, &str>(0), ids[0].get::<_, &str>(1));
+        let path = format!("/api/v1/webhooks/{webhook}/deliveries/{id}/resend/");
+        assert_eq!(system.admin(tenant).await.ask(&path).await.status, 202);
+        consumers.wait_for(2).await;
+        assert_eq!(again(ingest, "overdue").await, 2.0, "the resend's job, and its copy");
+    })
+    .await;
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use broker::{Broker, BrokerConfig};
+use domain::Job;
 use end_to_end::{
     history::made,
     receiver::{Receiver, always},
@@ -11,13 +12,22 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-use crate::rebuild::{Cases, EACH, again, more_passes, options, passes, patient};
+use crate::rebuild::{Cases, Consumers, EACH, LONG, again, more_passes, options, passes, patient};
 
-/// Takes all jobs from the queue. Returns how many each webhook had.
+/// Empties the lanes. Returns how many jobs each webhook had.
 async fn jobs(system: &System, cases: &Cases) -> HashMap<&'static str, usize> {
+    let mut jobs = Vec::new();
+    for queue in [system.names.main(), system.names.bulk()] {
+        while let Some(message) = system.upstream.take(&queue).await {
+            jobs.extend(domain::Job::parse(&message.delivery.data).unwrap());
+        }
+    }
+    by_webhook(system, cases, jobs).await
+}
+
+async fn by_webhook(system: &System, cases: &Cases, jobs: Vec<Job>) -> HashMap<&'static str, usize> {
     let mut found = HashMap::new();
-    while let Some(message) = system.upstream.take(&system.names.main()).await {
-        let [job] = domain::Job::parse(&message.delivery.data).unwrap()[..] else { panic!("a message for each job") };
+    for job in jobs {
         let find = format!("SELECT webhook_id::text FROM deliveries WHERE id = '{}'", job.delivery);
         let webhook: String = system.sql(&find).await[0].get(0);
         let (name, _) = cases.names.iter().find(|(_, created)| created.id == webhook).unwrap();
@@ -66,19 +76,22 @@ async fn an_overdue_delivery_that_has_a_job_somewhere_else_gets_no_other() {
         let receiver = Receiver::start(&system.ca, always(200));
         let cases = Cases::register(&system, &receiver).await;
         let ingest = system.start(Service::Ingest).await;
-        eventually("the broker is known", SOON, || async { (passes(ingest, "done").await > 0.0).then_some(()) }).await;
+        let consumers = Consumers::start(&system).await;
         cases.fill(&system).await;
-        eventually("jobs are back", SOON, || async { (again(ingest, "overdue").await > 0.0).then_some(()) }).await;
-        assert_eq!(jobs(&system, &cases).await, HashMap::from([("active", EACH)]));
-        more_passes(ingest, "done", 30.0).await;
-        assert_eq!(jobs(&system, &cases).await, HashMap::new(), "the same attempt again only after an hour");
-        system.sql("UPDATE requeued_jobs SET requeued_at = requeued_at - interval '61 minutes'").await;
-        eventually("an hour later", SOON, || async { (again(ingest, "overdue").await > EACH as f64).then_some(()) })
+        let come = async |all: usize| {
+            eventually("jobs are back", LONG, || async {
+                (again(ingest, "overdue").await >= all as f64).then_some(())
+            })
             .await;
-        assert_eq!(jobs(&system, &cases).await, HashMap::from([("active", EACH)]));
+            more_passes(ingest, "done", 30.0).await;
+            by_webhook(&system, &cases, consumers.take()).await
+        };
+        assert_eq!(come(EACH).await, HashMap::from([("active", EACH)]), "the same attempt again only after an hour");
         system.sql("UPDATE requeued_jobs SET requeued_at = requeued_at - interval '61 minutes'").await;
-        more_passes(ingest, "done", 30.0).await;
-        assert_eq!(jobs(&system, &cases).await, HashMap::new(), "then after two");
+        assert_eq!(come(2 * EACH).await, HashMap::from([("active", EACH)]), "an hour later");
+        system.sql("UPDATE requeued_jobs SET requeued_at = requeued_at - interval '61 minutes'").await;
+        assert_eq!(come(2 * EACH).await, HashMap::new(), "then after two");
+        consumers.close().await;
     })
     .await;
 }
@@ -89,6 +102,8 @@ async fn interrupted(is_lost_again: bool) -> f64 {
         let receiver = Receiver::start(&system.ca, always(200));
         let cases = Cases::register(&system, &receiver).await;
         made(&system, cases.tenant, cases.id("active"), 100, "'pending'").await;
+        let half = "SELECT id FROM deliveries ORDER BY id LIMIT 50";
+        system.sql(&format!("UPDATE deliveries SET next_attempt_at = created_at WHERE id IN ({half})")).await;
         let candidate = Uuid::new_v4();
         if !is_lost_again {
             let config = BrokerConfig {
@@ -107,7 +122,10 @@ async fn interrupted(is_lost_again: bool) -> f64 {
         system
             .sql(&format!(
                 "UPDATE broker_generation SET rebuilding = '{candidate}', rebuild_began_at = now(), \
-                 rebuild_reached = (SELECT id FROM deliveries ORDER BY id OFFSET 39 LIMIT 1)"
+                 (rebuild_due, rebuild_due_id) = ({due} OFFSET 19 LIMIT 1), \
+                 rebuild_untried = ({untried} OFFSET 19 LIMIT 1)",
+                untried = "SELECT id FROM deliveries WHERE next_attempt_at IS NULL ORDER BY id DESC",
+                due = "SELECT next_attempt_at, id FROM deliveries WHERE next_attempt_at IS NOT NULL ORDER BY 1, 2"
             ))
             .await;
         let ingest = system.start(Service::Ingest).await;

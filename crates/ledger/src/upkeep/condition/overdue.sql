@@ -1,15 +1,20 @@
--- Overdue deliveries among the oldest $1 that did not go well and the latest $1 of all: no index names what is due. Not
--- those whose jobs wait elsewhere than on the queues of due jobs (`waiting.sql` and `find_overdue.sql` do the same).
+-- Overdue deliveries among the $1 that are due first and the latest $1 of all: no index names those without a due time.
+-- Not those whose jobs wait elsewhere than on the queues of due jobs (`waiting.sql` and `find_overdue.sql` do the
+-- same).
 WITH due AS MATERIALIZED (
-    SELECT delivery_id AS id, webhook_id, next_attempt_at AS due
-    FROM (SELECT * FROM unsuccessful_deliveries ORDER BY delivery_id LIMIT $1) AS u
-    WHERE state = 'retrying' AND next_attempt_at < now()
+    SELECT * FROM (
+        SELECT delivery_id AS id, webhook_id, next_attempt_at AS due FROM unsuccessful_deliveries
+        WHERE state IN ('pending', 'retrying')
+        ORDER BY next_attempt_at, delivery_id
+        LIMIT $1
+    ) AS u
+    WHERE due < now()
     UNION ALL
-    SELECT id, webhook_id, coalesce(next_attempt_at, created_at)
+    SELECT id, webhook_id, created_at
     FROM (
         SELECT id, webhook_id, state, next_attempt_at, created_at FROM deliveries ORDER BY id DESC LIMIT $1
     ) AS d
-    WHERE state = 'pending' AND coalesce(next_attempt_at, created_at) < now()
+    WHERE state = 'pending' AND next_attempt_at IS NULL AND created_at < now()
 )
 SELECT count(*) AS overdue, min(due) AS oldest_due
 FROM due

@@ -128,26 +128,26 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn top(&self, since: Duration, limit: usize) -> Result<Top, LedgerError> {
-        let now = self.run(async |conn| now(conn).await).await?;
+        let now = self.run("top", async |conn| now(conn).await).await?;
         let begin = now - since;
         let latest = diesel::sql_query(include_str!("top_deliveries.sql"))
             .bind::<SqlUuid, _>(DeliveryId::bound_at(now - AGE))
             .bind::<BigInt, _>(DELIVERIES);
-        let Latest { deliveries, oldest } = self.run(async |conn| latest.get_result(conn).await).await?;
+        let Latest { deliveries, oldest } = self.run("top", async |conn| latest.get_result(conn).await).await?;
         let attempts = diesel::sql_query(include_str!("top_attempts.sql"))
             .bind::<Timestamptz, _>(begin)
             .bind::<SqlUuid, _>(oldest.unwrap_or(Uuid::max()))
             .bind::<BigInt, _>(DELIVERIES);
-        let attempts: Vec<WebhookAttempts> = self.run(async |conn| attempts.load(conn).await).await?;
+        let attempts: Vec<WebhookAttempts> = self.run("top", async |conn| attempts.load(conn).await).await?;
         let failures = diesel::sql_query(include_str!("top_failing.sql"))
             .bind::<Timestamptz, _>(begin)
             .bind::<BigInt, _>(WEBHOOKS);
-        let failures: Vec<WebhookFailures> = self.run(async |conn| failures.load(conn).await).await?;
+        let failures: Vec<WebhookFailures> = self.run("top", async |conn| failures.load(conn).await).await?;
         let held = diesel::sql_query(include_str!("top_held.sql"))
             .bind::<BigInt, _>(i64::try_from(limit).unwrap_or(WEBHOOKS).min(WEBHOOKS))
             .bind::<BigInt, _>(Top::MOST_HELD)
             .bind::<BigInt, _>(PAGES);
-        let held: Vec<WebhookHeld> = self.run(async |conn| held.load(conn).await).await?;
+        let held: Vec<WebhookHeld> = self.run("top", async |conn| held.load(conn).await).await?;
         let cut_at = oldest.filter(|_| deliveries == DELIVERIES).map(DeliveryId::from);
         Ok(Top { now, attempts, failures, held, deliveries, cut_at })
     }

@@ -5,9 +5,10 @@ use diesel::{
     sql_types::{BigInt, Double, Nullable, Text, Timestamptz},
 };
 use diesel_async::RunQueryDsl;
+use domain::OutcomeClass;
 use time::OffsetDateTime;
 
-use crate::{error::LedgerError, pool::Ledger};
+use crate::{error::LedgerError, names::StoredOutcome, pool::Ledger};
 
 /// What waits beside the queues. Each count stops at [`WorkSeen::MOST`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, QueryableByName)]
@@ -73,10 +74,11 @@ impl RetriesSeen {
     }
 }
 
-/// Deliveries whose attempt is overdue, and whose jobs are neither held, parked, in the outbox nor in the slow lane.
+/// Deliveries whose attempt is overdue, and whose jobs are neither held, parked nor in the outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, QueryableByName)]
 pub struct OverdueSeen {
-    /// How many, of the oldest [`RetriesSeen::MOST`] unsuccessful deliveries and as many of the latest deliveries.
+    /// The number of these, of the [`RetriesSeen::MOST`] deliveries that are due first and as many of the latest
+    /// deliveries.
     #[diesel(sql_type = BigInt)]
     pub overdue: i64,
     /// When the first of these was due.
@@ -90,9 +92,9 @@ pub struct AttemptsSeen {
     /// The hour's begin.
     #[diesel(sql_type = Timestamptz)]
     pub hour: OffsetDateTime,
-    /// The name of the outcome class.
-    #[diesel(sql_type = Text)]
-    pub outcome: String,
+    /// The outcome class.
+    #[diesel(sql_type = Text, deserialize_as = StoredOutcome)]
+    pub outcome: OutcomeClass,
     /// The number of attempts.
     #[diesel(sql_type = BigInt)]
     pub attempts: i64,
@@ -114,7 +116,7 @@ impl Ledger {
                        WHERE hour > now() - interval '26 hours' ORDER BY hour DESC LIMIT $1 \
                      ) AS latest GROUP BY hour, outcome ORDER BY hour DESC, attempts DESC";
         let query = diesel::sql_query(query).bind::<BigInt, _>(AttemptsSeen::MOST);
-        self.run(async |conn| query.load(conn).await).await
+        self.run("attempts_seen", async |conn| query.load(conn).await).await
     }
 
     /// Counts what waits beside the queues.
@@ -123,7 +125,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn work_seen(&self) -> Result<WorkSeen, LedgerError> {
         let query = diesel::sql_query(include_str!("work.sql")).bind::<BigInt, _>(WorkSeen::MOST);
-        self.run(async |conn| query.get_result(conn).await).await
+        self.run("work_seen", async |conn| query.get_result(conn).await).await
     }
 
     /// Counts the deliveries that wait for a retry.
@@ -132,15 +134,15 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn retries_seen(&self) -> Result<RetriesSeen, LedgerError> {
         let query = diesel::sql_query(include_str!("retries.sql")).bind::<BigInt, _>(RetriesSeen::MOST);
-        self.run(async |conn| query.get_result(conn).await).await
+        self.run("retries_seen", async |conn| query.get_result(conn).await).await
     }
 
-    /// Looks for overdue deliveries where they are likely.
+    /// Looks for overdue deliveries: the ones with a due time by an index, the others where they are likely.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn overdue_seen(&self) -> Result<OverdueSeen, LedgerError> {
         let query = diesel::sql_query(include_str!("overdue.sql")).bind::<BigInt, _>(RetriesSeen::MOST);
-        self.run(async |conn| query.get_result(conn).await).await
+        self.run("overdue_seen", async |conn| query.get_result(conn).await).await
     }
 }

@@ -1,0 +1,157 @@
+//! The leader's memory of its searches for overdue deliveries.
+
+use std::time::{Duration, Instant};
+
+use ledger::{Place, WaitingChunk};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Jobs that are enqueued again in each [`MINUTE`], at most: what is taken for lost, and is not, does little harm.
+const COPIES: u32 = 1_000;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The cursors of the searches, and the most overdue deliveries that they know.
+#[derive(Default)]
+pub(crate) struct Search {
+    due: Option<Place>,
+    new: Option<Place>,
+    lately: Option<Place>,
+    pub(crate) older: Option<Place>,
+    /// The beginning of the latest walk through old ids.
+    pub(crate) older_began: Option<OffsetDateTime>,
+    /// The first delivery with a due time that this round found, and the one that is shown.
+    found_due: Option<Place>,
+    oldest_due: Option<Place>,
+    pub(crate) oldest_untried: Option<Place>,
+    /// Jobs that may be enqueued again until this moment.
+    pub(crate) copies: u32,
+    copies_until: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Scope {
+    /// By due time.
+    Due,
+    /// Untried ones, once, a grace after they may be lost: events may be stored a little later than they fired.
+    New,
+    /// Untried ones of the last two days.
+    Lately,
+    /// Older untried ones.
+    Older,
+}
+
+impl Search {
+    /// When the most overdue delivery was due that has its job on a queue, or nowhere.
+    pub(crate) fn oldest_due(&self) -> Option<OffsetDateTime> {
+        self.oldest_due.into_iter().chain(self.oldest_untried).map(|oldest| oldest.due).min()
+    }
+
+    pub(crate) const fn cursor(&mut self, scope: Scope) -> &mut Option<Place> {
+        match scope {
+            Scope::Due => &mut self.due,
+            Scope::New => &mut self.new,
+            Scope::Lately => &mut self.lately,
+            Scope::Older => &mut self.older,
+        }
+    }
+
+    /// Notes a chunk of a search that ends before an id. Its deliveries come in the order in which they are due, or of
+    /// their ids. Returns false at the end: the next round begins at the beginning, or, for new ones, there.
+    pub(crate) fn advance(&mut self, scope: Scope, chunk: &WaitingChunk, end: Uuid) -> bool {
+        let oldest = chunk.oldest;
+        if let Scope::Due = scope {
+            self.found_due = self.found_due.or(oldest);
+            self.oldest_due = self.found_due.or(self.oldest_due);
+            if chunk.last.is_none() {
+                self.oldest_due = self.found_due.take();
+            }
+        } else if let Some(oldest) = oldest
+            && self.oldest_untried.is_none_or(|known| oldest.due < known.due)
+        {
+            self.oldest_untried = Some(oldest);
+        }
+        let last = chunk.last.filter(|last| last.id < end);
+        let stays = matches!(scope, Scope::New).then_some(Place { due: OffsetDateTime::UNIX_EPOCH, id: end });
+        *self.cursor(scope) = last.or(stays);
+        last.is_some()
+    }
+
+    /// Returns how many jobs may still be enqueued again in this minute.
+    pub(crate) fn copies(&mut self, now: Instant) -> u32 {
+        if self.copies_until.is_none_or(|until| now >= until) {
+            (self.copies, self.copies_until) = (COPIES, Some(now + MINUTE));
+        }
+        self.copies
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BORDER: Uuid = Uuid::from_u128(1_000);
+
+    fn place(second: u64, id: u128) -> Place {
+        Place { due: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(second), id: Uuid::from_u128(id) }
+    }
+
+    fn chunk(oldest: Option<Place>, last: Option<Place>) -> WaitingChunk {
+        WaitingChunk { found: Vec::new(), oldest, last }
+    }
+
+    #[test]
+    fn the_first_delivery_of_a_round_is_the_most_overdue_one_until_the_next_round_finds_another() {
+        let mut search = Search::default();
+        let second = |search: &Search| search.oldest_due().map(OffsetDateTime::unix_timestamp);
+        for (oldest, last, expected) in [
+            (None, Some(20), None),
+            (Some(30), Some(40), Some(30)),
+            (Some(41), None, Some(30)),
+            // The next round. The first chunk has held deliveries only, and the delivery of 30 may still wait.
+            (None, Some(20), Some(30)),
+            (Some(35), Some(40), Some(35)),
+            (None, None, Some(35)),
+            (None, Some(20), Some(35)),
+            (None, None, None),
+        ] {
+            let chunk = chunk(oldest.map(|second| place(second, 1)), last.map(|second| place(second, 2)));
+            search.advance(Scope::Due, &chunk, Uuid::max());
+            assert_eq!(second(&search), expected, "{oldest:?} {last:?}");
+            assert_eq!(*search.cursor(Scope::Due), chunk.last);
+        }
+    }
+
+    #[test]
+    fn untried_deliveries_count_by_their_creation_and_old_ids_end_where_young_ones_begin() {
+        let mut search = Search::default();
+        search.advance(Scope::Lately, &chunk(Some(place(50, 7)), Some(place(60, 2_000))), Uuid::max());
+        search.advance(Scope::Older, &chunk(Some(place(40, 3)), Some(place(60, 999))), BORDER);
+        search.advance(Scope::Lately, &chunk(Some(place(45, 8)), Some(place(60, 3_000))), Uuid::max());
+        assert_eq!(search.oldest_untried, Some(place(40, 3)));
+        assert!(search.older.is_some() && search.lately.is_some());
+        search.advance(Scope::Older, &chunk(None, Some(place(60, 1_000))), BORDER);
+        assert!(search.older.is_none() && search.lately.is_some());
+    }
+
+    #[test]
+    fn new_ids_are_searched_once() {
+        let mut search = Search::default();
+        assert!(search.advance(Scope::New, &chunk(None, Some(place(0, 999))), BORDER));
+        assert_eq!(search.new, Some(place(0, 999)));
+        for last in [Some(place(0, 2_000)), None] {
+            assert!(!search.advance(Scope::New, &chunk(None, last), BORDER), "the end");
+            assert_eq!(search.new, Some(place(0, 1_000)), "the next search begins there");
+        }
+    }
+
+    #[test]
+    fn so_many_jobs_are_enqueued_again_in_a_minute_and_no_more() {
+        let (mut search, now) = (Search::default(), Instant::now());
+        assert_eq!(search.copies(now), COPIES);
+        search.copies -= 990;
+        assert_eq!(search.copies(now + MINUTE / 2), 10);
+        search.copies -= 10;
+        assert_eq!(search.copies(now + MINUTE - Duration::from_millis(1)), 0);
+        assert_eq!(search.copies(now + MINUTE), COPIES);
+    }
+}
