@@ -54,7 +54,7 @@ impl App {
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`StartError::Database`] or [`StartError::Panicked`].
+    /// [`StartError`] when the database cannot be used, however long one waits, or when a task panicked.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
         let Self { foundation, settings, egress, canary, keys } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
@@ -88,8 +88,8 @@ impl App {
             let (intake_of, running) = (&intake, &running);
             let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
                 let subscribe = move || {
-                    let prefetch = Prefetch::of(slots.prefetch(kind));
-                    running.broker.subscribe(kind.queue(running.broker.names()), prefetch, attachment.clone())
+                    let queue = kind.queue(running.broker.names());
+                    running.broker.subscribe(queue, Prefetch::of(slots.prefetch(kind)), attachment.clone())
                 };
                 consume(kind, subscribe, intake_of, &braked, most, &shutdown)
             });

@@ -1,48 +1,69 @@
 //! How a job's way through this process ends.
 
-use domain::{Job, JobError, WebhookId};
-use ledger::Held;
+use domain::{JobError, WebhookId};
 use time::OffsetDateTime;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{abandoned::Abandoned, lane::Refused};
 
-/// What is to be done with a job and its messages.
+/// The end of a job: what is published before its message is acknowledged (`Settler::message_of`).
 pub(crate) enum End {
     /// Nothing is left to do. Its duplicates are done with it.
     Done,
-    /// The job of the next attempt is published, due then. Its duplicates are done with it.
-    Retry(OffsetDateTime),
     /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was
     /// read.
     NotNeeded,
-    /// The job is published once more, due then. A duplicate is judged by itself: it may be the copy just published.
-    Later(OffsetDateTime),
-    /// The same, for an attempt that failed by a fault of ours: it counts as one more delivery of the job by the broker.
-    Uncharged(OffsetDateTime),
-    /// This process accepts no jobs: the message goes back to its queue.
-    GiveBack,
-    /// The ledger has to hold the job until its webhook accepts it.
-    Hold(Hold),
-    /// The ledger does not have its delivery.
-    Unknown,
+    /// The job of the next attempt is published, due then. Its duplicates are done with it.
+    Retry(OffsetDateTime),
+    /// The job is published once more, due then, with the number of its earlier deliveries by the broker, which would count
+    /// from 0. The next dispatcher needs the number: another one may be making this attempt, and rely on the message for
+    /// the retry. A duplicate is judged by itself: it may be the copy just published.
+    Again(OffsetDateTime, u32),
     /// It is parked for an operator, with its duplicates.
     Dead(DeadReason),
-    /// It is looked up and judged once more.
-    JudgeAgain,
-    Abandoned,
 }
 
-impl From<Abandoned> for End {
-    fn from(_: Abandoned) -> Self {
-        Self::Abandoned
+impl End {
+    /// The number of duplicates that are done with the job, at most.
+    pub(crate) const fn duplicates(&self) -> usize {
+        match self {
+            Self::NotNeeded | Self::Again(..) => 0,
+            Self::Done | Self::Retry(_) | Self::Dead(_) => usize::MAX,
+        }
+    }
+
+    /// The same job's end as a follow-up, if a message is to be published.
+    pub(crate) fn left(self) -> Option<Self> {
+        (!matches!(self, Self::Done | Self::NotNeeded)).then_some(self)
     }
 }
 
-/// A job that is to be held.
+/// Why a job goes no further on its way.
+pub(crate) enum Stop {
+    End(End),
+    /// The ledger has to hold the job until its webhook accepts it.
+    Hold(Hold),
+    /// It is looked up and judged once more.
+    JudgeAgain,
+    /// This process accepts no jobs, or the shutdown's deadline has passed: its messages go back to their queue.
+    GiveBack,
+}
+
+impl From<End> for Stop {
+    fn from(end: End) -> Self {
+        Self::End(end)
+    }
+}
+
+impl From<Abandoned> for Stop {
+    fn from(_: Abandoned) -> Self {
+        Self::GiveBack
+    }
+}
+
+/// The webhook that a job is held for, and the reason.
 #[derive(Clone, Copy)]
 pub(crate) struct Hold {
-    pub(crate) job: Job,
     pub(crate) webhook: WebhookId,
     pub(crate) why: WhyHeld,
 }
@@ -54,17 +75,6 @@ pub(crate) enum WhyHeld {
     Paused,
     /// It was refused admission.
     Refused(Refused),
-}
-
-impl Hold {
-    /// `handed_out`: the number of earlier deliveries of the job by the broker.
-    pub(crate) const fn held(&self, handed_out: u32, is_again: bool) -> Held {
-        let waking = match self.why {
-            WhyHeld::Paused => None,
-            WhyHeld::Refused(Refused { waking, .. }) => Some(waking),
-        };
-        Held { webhook: self.webhook, delivery: self.job.delivery, handed_out, is_again, waking }
-    }
 }
 
 /// Why a job is not attempted, or not now.

@@ -1,12 +1,7 @@
 //! Holds jobs in the ledger, many with one statement: of paused webhooks, and what found no free attempt.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use domain::DeliveryId;
 use ledger::Held;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -15,10 +10,9 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    abandoned::Abandoned,
-    end::{DeadReason, End, Hold},
-    in_flight::Receipt,
-    lane::LaneKind,
+    end::{DeadReason, End, Hold, WhyHeld},
+    in_flight::UnderWay,
+    lane::{LaneKind, Refused},
     settle::Settler,
     shared::Shared,
 };
@@ -33,12 +27,31 @@ pub(crate) struct Holder {
     pub(crate) settler: Arc<Settler>,
 }
 
-/// A job to be held, and a channel for the case that it continues.
-pub(crate) type Holding = (Hold, oneshot::Sender<Continue>);
+/// A job to be held.
+pub(crate) struct Holding {
+    pub(crate) job: UnderWay,
+    pub(crate) hold: Hold,
+    /// Gets the job back if it is to be judged again: its webhook was deleted, or is active again, or its messages so far are
+    /// held and another one has come meanwhile.
+    pub(crate) judge_again: oneshot::Sender<UnderWay>,
+}
 
-/// The job has to be judged again: its webhook was deleted, or is active again. With a receipt: its messages so far are
-/// held, and another one has come meanwhile.
-pub(crate) struct Continue(pub(crate) Option<Receipt>);
+impl Holding {
+    fn held(&self) -> Held {
+        let Self { job, hold: Hold { webhook, why }, .. } = self;
+        let waking = match why {
+            WhyHeld::Paused => None,
+            WhyHeld::Refused(Refused { waking, .. }) => Some(*waking),
+        };
+        Held {
+            webhook: *webhook,
+            delivery: job.job().delivery,
+            handed_out: job.handed_out_before(),
+            is_again: job.receipt().lane == LaneKind::Slow,
+            waking,
+        }
+    }
+}
 
 impl Holder {
     /// Holds jobs until all senders are gone. Returns when the messages of all are acknowledged, or this was abandoned.
@@ -46,34 +59,31 @@ impl Holder {
         let settling = TaskTracker::new();
         let mut batch = Vec::new();
         while holds.recv_many(&mut batch, MOST).await > 0 {
-            let in_flight = &self.shared.in_flight;
-            let seen: Vec<_> = batch.iter().map(|(hold, _)| in_flight.messages(hold.job)).collect();
-            let held_job = |((hold, _), (_, lane)): (&Holding, &(usize, Option<LaneKind>))| {
-                hold.held(in_flight.handed_out_before(hold.job), *lane == Some(LaneKind::Slow))
-            };
-            let jobs: Vec<Held> = batch.iter().zip(&seen).map(held_job).collect();
+            // What comes later is not held with its job.
+            let duplicates: Vec<_> = batch.iter().map(|Holding { job, .. }| job.duplicates()).collect();
+            let jobs: Vec<Held> = batch.iter().map(Holding::held).collect();
             let ledger = &self.shared.ledger;
             let holding = self.shared.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part));
-            let Ok((held, faulty)) = holding.await else { break };
-            let held: HashSet<DeliveryId> = held.into_iter().flatten().collect();
-            let mut faulty: HashMap<_, _> = faulty.into_iter().map(|held| (held.delivery, *held)).collect();
+            let Ok(held) = holding.await else { break };
             let mut parts = Vec::with_capacity(batch.len());
-            for ((hold, judge_again), (messages, _)) in batch.drain(..).zip(seen) {
-                if let Some(held) = faulty.remove(&hold.job.delivery) {
-                    let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
-                    settling.spawn(hold_alone(shared, settler, held, (hold, judge_again)));
-                    continue;
-                }
-                let later = if held.contains(&hold.job.delivery) {
-                    self.shared.metrics.held(hold.why);
-                    let (acks, later) = in_flight.finish_messages(hold.job, messages);
-                    parts.extend(acks.into_iter().map(|ack| (ack, None)));
-                    later.map(Some)
-                } else {
-                    Some(None)
+            for (((holding, to_hold), duplicates), is_held) in batch.drain(..).zip(jobs).zip(duplicates).zip(held) {
+                let Holding { job, hold, judge_again } = holding;
+                let again = match is_held {
+                    Some(true) => {
+                        self.shared.metrics.held(hold.why);
+                        let (acks, next) = job.end(duplicates);
+                        parts.extend(acks.into_iter().map(|ack| (ack, None)));
+                        next
+                    }
+                    Some(false) => Some(job),
+                    None => {
+                        let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
+                        settling.spawn(hold_alone(shared, settler, to_hold, Holding { job, hold, judge_again }));
+                        continue;
+                    }
                 };
-                if let Some(receipt) = later {
-                    let _ = judge_again.send(Continue(receipt));
+                if let Some(job) = again {
+                    let _ = judge_again.send(job);
                 }
             }
             let (settler, shared) = (Arc::clone(&self.settler), Arc::clone(&self.shared));
@@ -91,14 +101,12 @@ impl Holder {
 }
 
 /// Tries once more to hold a job whose row seems to be at fault. It is judged again then, or parked.
-async fn hold_alone(shared: Arc<Shared>, settler: Arc<Settler>, held: Held, (hold, judge_again): Holding) {
+async fn hold_alone(shared: Arc<Shared>, settler: Arc<Settler>, held: Held, holding: Holding) {
     let _watched = shared.essential.watch("holding");
-    let jobs = [held];
-    match shared.alone("holding a job", || shared.ledger.jobs_hold(&jobs)).await {
-        Ok(Ok(_)) => drop(judge_again.send(Continue(None))),
-        Ok(Err(fault)) => {
-            settler.end_all(vec![(hold.job, End::Dead(DeadReason::Unheld(fault)))]).await;
-        }
-        Err(Abandoned) => {}
+    let Holding { job, judge_again, .. } = holding;
+    match shared.alone("holding a job", || shared.ledger.jobs_hold(std::slice::from_ref(&held))).await {
+        Ok(Ok(_)) => drop(judge_again.send(job)),
+        Ok(Err(fault)) => drop(settler.end_all(vec![(job, End::Dead(DeadReason::Unheld(fault)))]).await),
+        Err(_) => {}
     }
 }

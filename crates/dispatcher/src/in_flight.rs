@@ -1,6 +1,10 @@
 //! The jobs that are under way in this process.
 
-use std::collections::{HashMap, VecDeque, hash_map::Entry};
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    iter::once,
+    sync::Arc,
+};
 
 use domain::{Job, Redelivered};
 use parking_lot::Mutex;
@@ -13,7 +17,7 @@ use crate::{
 };
 
 /// How a message came to this process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     /// The lane of its queue.
     pub(crate) lane: LaneKind,
@@ -27,7 +31,7 @@ impl Receipt {
     }
 }
 
-/// What a job holds of the message that it came with.
+/// A message of a job, with the place that the job has by it.
 pub(crate) struct Message {
     pub(crate) ack: SharedAck,
     pub(crate) receipt: Receipt,
@@ -43,123 +47,194 @@ impl Message {
     }
 }
 
-/// The jobs that are under way in all lanes, with the messages to acknowledge when they are done. A job's own message
-/// comes first, then its duplicates.
+/// Which jobs are under way in all lanes, with the duplicates of their messages that came meanwhile.
 pub(crate) struct InFlight {
-    jobs: Mutex<HashMap<Job, InFlightEntry>>,
+    duplicates: Mutex<HashMap<Job, VecDeque<Message>>>,
     gauge: ByLane,
 }
 
-#[derive(Default)]
-struct InFlightEntry {
-    messages: VecDeque<Message>,
-    /// Dropped when the job ends, which cancels the token of [`InFlight::watch`].
+impl InFlight {
+    pub(crate) fn new(gauge: ByLane) -> Arc<Self> {
+        Arc::new(Self { duplicates: Mutex::default(), gauge })
+    }
+
+    /// Begins a job. Returns `None` when it is under way already: its message is kept there as a duplicate.
+    pub(crate) fn begin(self: &Arc<Self>, job: Job, message: Message) -> Option<UnderWay> {
+        match self.duplicates.lock().entry(job) {
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().push_back(message);
+                return None;
+            }
+            Entry::Vacant(entry) => entry.insert(VecDeque::new()),
+        };
+        let lane = message.lane();
+        self.gauge.of(lane).inc();
+        let registered = Registered { in_flight: Arc::clone(self), job, lane, is_removed: false };
+        Some(UnderWay { registered, message, watched: None })
+    }
+}
+
+/// A job that is under way, with the message that it came with. Its task owns it, then the recorder or the holder. When
+/// it is dropped, the job is under way no more, and its messages are requeued.
+pub(crate) struct UnderWay {
+    registered: Registered,
+    message: Message,
+    /// Dropped when the message ends, which cancels the token of [`UnderWay::watch`].
     watched: Option<DropGuard>,
 }
 
-impl InFlight {
-    pub(crate) fn new(gauge: ByLane) -> Self {
-        Self { jobs: Mutex::default(), gauge }
+impl UnderWay {
+    pub(crate) const fn job(&self) -> Job {
+        self.registered.job
     }
 
-    /// Begins a job. Returns `false` when it is under way already: its message is kept there as a duplicate.
-    pub(crate) fn begin(&self, job: Job, message: Message) -> bool {
-        match self.jobs.lock().entry(job) {
-            Entry::Occupied(mut entry) => {
-                entry.get_mut().messages.push_back(message);
-                false
-            }
-            Entry::Vacant(entry) => {
-                self.gauge.of(message.lane()).inc();
-                entry.insert(InFlightEntry::default()).messages.push_back(message);
-                true
-            }
-        }
+    /// The receipt of its message.
+    pub(crate) const fn receipt(&self) -> Receipt {
+        self.message.receipt
     }
 
-    /// A token that is cancelled when the job ends. It is cancelled already if the job is not under way.
-    pub(crate) fn watch(&self, job: Job) -> CancellationToken {
+    /// A token that is cancelled when the message ends.
+    pub(crate) fn watch(&mut self) -> CancellationToken {
         let token = CancellationToken::new();
-        let guard = token.clone().drop_guard();
-        if let Some(entry) = self.jobs.lock().get_mut(&job) {
-            entry.watched = Some(guard);
-        }
+        self.watched = Some(token.clone().drop_guard());
         token
     }
 
-    /// Returns the number of messages of a job, and the lane of the first.
-    pub(crate) fn messages(&self, job: Job) -> (usize, Option<LaneKind>) {
-        let jobs = self.jobs.lock();
-        let messages = jobs.get(&job).map(|entry| &entry.messages);
-        (messages.map_or(0, VecDeque::len), messages.and_then(|all| all.front()).map(|first| first.receipt.lane))
+    /// Releases its place, for another job to be looked up.
+    pub(crate) fn leave_place(&mut self) {
+        self.message.place = None;
+        self.registered.show(self.message.lane());
     }
 
-    /// Ends the first messages of a job. Returns the job's part of each, and the receipt of a duplicate that came later:
-    /// then the job continues with that.
-    pub(crate) fn finish_messages(&self, job: Job, messages: usize) -> (Vec<SharedAck>, Option<Receipt>) {
-        let (mut acks, mut later) = (Vec::with_capacity(messages), None);
-        for _ in 0..messages {
-            if let Some((ack, next)) = self.finish_message(job) {
-                acks.push(ack);
-                later = next;
-            }
+    /// Returns true if its message or a duplicate can still be acknowledged. Otherwise the broker delivers them again.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.message.ack.is_usable() || self.registered.duplicates(|all| all.iter().any(|one| one.ack.is_usable()))
+    }
+
+    /// The number of its earlier deliveries by the broker: the highest one of its message and of its duplicates.
+    pub(crate) fn handed_out_before(&self) -> u32 {
+        let of_duplicates = |all: &VecDeque<Message>| all.iter().map(|one| one.receipt.handed_out_before).max();
+        self.receipt().handed_out_before.max(self.registered.duplicates(of_duplicates).unwrap_or_default())
+    }
+
+    /// The number of duplicates that have come.
+    pub(crate) fn duplicates(&self) -> usize {
+        self.registered.duplicates(VecDeque::len)
+    }
+
+    /// Ends its message, and the first `duplicates` that came meanwhile. Returns the job's part of each. If a later duplicate
+    /// has come, the job continues with that.
+    pub(crate) fn end(self, duplicates: usize) -> (Vec<SharedAck>, Option<Self>) {
+        let Self { mut registered, message, .. } = self;
+        let (ended, next) = registered.end(duplicates);
+        let acks = once(message).chain(ended).map(|message| message.ack).collect();
+        let next = next.map(|message| {
+            registered.show(message.lane());
+            Self { registered, message, watched: None }
+        });
+        (acks, next)
+    }
+}
+
+/// The fact that a job is under way.
+struct Registered {
+    in_flight: Arc<InFlight>,
+    job: Job,
+    /// The lane in which the job is shown.
+    lane: LaneKind,
+    is_removed: bool,
+}
+
+impl Registered {
+    fn duplicates<T: Default>(&self, look: impl FnOnce(&VecDeque<Message>) -> T) -> T {
+        self.in_flight.duplicates.lock().get(&self.job).map(look).unwrap_or_default()
+    }
+
+    /// Takes the first `count` duplicates, and the one after them. Without that one, the job is under way no more: the next
+    /// message of it begins it anew.
+    fn end(&mut self, count: usize) -> (Vec<Message>, Option<Message>) {
+        let mut jobs = self.in_flight.duplicates.lock();
+        let Some(all) = jobs.get_mut(&self.job) else { return (Vec::new(), None) };
+        let ended = all.drain(..count.min(all.len())).collect();
+        let next = all.pop_front();
+        if next.is_none() {
+            jobs.remove(&self.job);
+            self.is_removed = true;
         }
-        (acks, later)
+        (ended, next)
     }
 
-    /// Returns true if any of a job's messages can still be acknowledged. Otherwise the broker delivers them again.
-    pub(crate) fn is_usable(&self, job: Job) -> bool {
-        let jobs = self.jobs.lock();
-        jobs.get(&job).is_some_and(|entry| entry.messages.iter().any(|message| message.ack.is_usable()))
+    fn show(&mut self, lane: LaneKind) {
+        self.in_flight.gauge.of(self.lane).dec();
+        self.in_flight.gauge.of(lane).inc();
+        self.lane = lane;
     }
+}
 
-    /// Releases the place of a job, for another one to be looked up.
-    pub(crate) fn leave_place(&self, job: Job) {
-        if let Some(first) = self.jobs.lock().get_mut(&job).and_then(|entry| entry.messages.front_mut()) {
-            self.gauge.of(first.lane()).dec();
-            first.place = None;
-            self.gauge.of(first.lane()).inc();
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.in_flight.gauge.of(self.lane).dec();
+        if !self.is_removed {
+            let left = self.in_flight.duplicates.lock().remove(&self.job);
+            drop(left);
         }
     }
+}
 
-    /// How often a job was handed out before: the highest count of its messages.
-    pub(crate) fn handed_out_before(&self, job: Job) -> u32 {
-        let jobs = self.jobs.lock();
-        let messages = jobs.get(&job).into_iter().flat_map(|entry| &entry.messages);
-        messages.map(|message| message.receipt.handed_out_before).max().unwrap_or_default()
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn in_flight() -> (Arc<InFlight>, ByLane) {
+        let gauge = Metrics::register(&mut Registry::default()).in_flight;
+        (InFlight::new(gauge.clone()), gauge)
     }
 
-    /// Whether one of a job's messages was handed out before.
-    pub(crate) fn redelivered(&self, job: Job) -> Redelivered {
-        Redelivered::from(self.handed_out_before(job) > 0)
+    fn job() -> Job {
+        Job { delivery: Uuid::nil().into(), attempt: 1 }
     }
 
-    /// Removes a job. Returns its part of each of its messages: its own first, then those of its duplicates.
-    pub(crate) fn finish(&self, job: Job) -> Vec<SharedAck> {
-        let messages = self.jobs.lock().remove(&job).map(|entry| entry.messages).unwrap_or_default();
-        if let Some(first) = messages.front() {
-            self.gauge.of(first.lane()).dec();
+    fn message(lane: LaneKind, handed_out_before: u32) -> Message {
+        Message { ack: SharedAck::lost(), receipt: Receipt { lane, handed_out_before }, place: None }
+    }
+
+    #[test]
+    fn a_job_that_ends_takes_the_duplicates_with_it_that_came_before_and_continues_with_the_next_one() {
+        let (in_flight, gauge) = in_flight();
+        let first = in_flight.begin(job(), message(LaneKind::Main, 0)).unwrap();
+        for handed_out_before in 1..=3 {
+            assert!(in_flight.begin(job(), message(LaneKind::Main, handed_out_before)).is_none());
         }
-        messages.into_iter().map(|message| message.ack).collect()
+        assert_eq!((first.duplicates(), first.handed_out_before(), first.receipt().handed_out_before), (3, 3, 0));
+        let (ended, next) = first.end(1);
+        let mut next = next.unwrap();
+        assert_eq!((ended.len(), next.duplicates(), next.receipt().handed_out_before), (2, 1, 2));
+        assert_eq!(gauge.of(LaneKind::Slow).get(), 1, "one job, however many messages");
+        let watched = next.watch();
+        let (ended, last) = next.end(0);
+        assert!(watched.is_cancelled() && ended.len() == 1);
+        assert!(in_flight.begin(job(), message(LaneKind::Main, 4)).is_none(), "it came in time");
+        let (ended, none) = last.unwrap().end(usize::MAX);
+        assert!(ended.len() == 2 && none.is_none());
+        assert_eq!(gauge.of(LaneKind::Slow).get(), 0);
     }
 
-    /// Ends the first message of a job. Returns the job's part of it, and the receipt of a duplicate that came meanwhile:
-    /// then the job goes on with that.
-    pub(crate) fn finish_message(&self, job: Job) -> Option<(SharedAck, Option<Receipt>)> {
-        let mut jobs = self.jobs.lock();
-        let entry = jobs.get_mut(&job)?;
-        entry.watched = None;
-        let ended = entry.messages.pop_front()?;
-        self.gauge.of(ended.lane()).dec();
-        let duplicate = entry.messages.front().map(|message| (message.receipt, message.lane()));
-        match duplicate {
-            Some((_, lane)) => {
-                self.gauge.of(lane).inc();
-            }
-            None => {
-                jobs.remove(&job);
-            }
-        }
-        Some((ended.ack, duplicate.map(|(receipt, _)| receipt)))
+    #[test]
+    fn a_message_that_comes_after_the_end_of_its_job_begins_it_anew() {
+        let (in_flight, gauge) = in_flight();
+        let ended = in_flight.begin(job(), message(LaneKind::Main, 0)).unwrap().end(usize::MAX);
+        let again = in_flight.begin(job(), message(LaneKind::Main, 1)).unwrap();
+        drop(ended);
+        assert!(
+            in_flight.begin(job(), message(LaneKind::Main, 2)).is_none(),
+            "the one that has ended is not its owner"
+        );
+        drop(again);
+        assert!(in_flight.begin(job(), message(LaneKind::Main, 3)).is_some(), "a job without a task is not under way");
+        assert_eq!(gauge.of(LaneKind::Slow).get(), 0);
     }
 }

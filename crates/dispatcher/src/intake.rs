@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use broker::{Acker, Outgoing, Received};
 use domain::Job;
+use service_kit::publishing::Publication;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{
@@ -13,12 +14,12 @@ use tracing::{
 
 use crate::{
     end::{DeadReason, NotAttempted},
-    in_flight::{InFlight, Message, Receipt},
+    in_flight::{Message, Receipt, UnderWay},
     lane::{LaneKind, Lanes},
     line::Line,
     look_up::Found,
     shared::Shared,
-    shared_ack::{FollowUp, Origin, SharedAck},
+    shared_ack::{Origin, SharedAck},
     suspects,
 };
 
@@ -38,48 +39,48 @@ impl Intake {
         let mut waiting = self.open(kind, batch);
         while !waiting.is_empty() {
             let places = self.lanes.places(kind, waiting.len().min(self.most)).await;
-            let mut begun = Begun { in_flight: &self.shared.in_flight, jobs: Vec::with_capacity(places.len()) };
+            let mut begun = Vec::with_capacity(places.len());
             for ((job, ack, receipt), place) in waiting.drain(..places.len()).zip(places) {
                 // Skips a job whose connection is lost: the broker redelivers its message.
                 if !ack.is_usable() {
                     continue;
                 }
-                if self.shared.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
-                    begun.jobs.push((job, receipt));
-                } else {
-                    self.shared.metrics.not_attempted(NotAttempted::Duplicate);
+                match self.shared.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
+                    Some(job) => begun.push(job),
+                    None => self.shared.metrics.not_attempted(NotAttempted::Duplicate),
                 }
             }
-            if begun.jobs.is_empty() {
+            if begun.is_empty() {
                 continue;
             }
-            let Ok((found, read_at)) = self.line.look_up.all(&begun.jobs).await else { return };
-            for ((job, receipt), found) in begun.jobs.drain(..).zip(found) {
-                self.start(job, receipt, found, read_at);
+            let ids: Vec<_> = begun.iter().map(|job| job.job().delivery).collect();
+            let Ok((found, read_at)) = self.line.look_up.all(&ids).await else { return };
+            for (job, found) in begun.into_iter().zip(found) {
+                self.start(job, found, read_at);
             }
         }
     }
 
-    fn start(&self, job: Job, receipt: Receipt, found: Found, read_at: Instant) {
-        let Job { delivery, attempt } = job;
+    fn start(&self, job: UnderWay, found: Found, read_at: Instant) {
+        let Job { delivery, attempt } = job.job();
         let span = tracing::debug_span!("job", %delivery, attempt, webhook = Empty, traceparent = Empty);
         if let Found::Delivery(loaded) = &found {
             span.record("webhook", display(loaded.destination.webhook));
             span.record("traceparent", loaded.traceparent.as_ref().map(display));
         }
-        self.tasks.spawn(Arc::clone(&self.line).run(job, receipt, found, read_at).instrument(span));
+        self.tasks.spawn(Arc::clone(&self.line).run(job, found, read_at).instrument(span));
     }
 
     /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was handed out too often.
     /// Hands marked messages, which jobs of the bulk lane have left, from the main lane to the bulk lane.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
-        let (mut opened, mut replaced, mut to_bulk) = (VecDeque::with_capacity(batch.len()), Vec::new(), 0);
+        let mut opened = VecDeque::with_capacity(batch.len());
+        let (mut replaced, mut to_bulk) = (Vec::new(), Vec::new());
         for Received { body, acker, handed_out_before, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
                 let there = Outgoing { queue: self.shared.names.bulk(), body, ..Outgoing::default() };
-                to_bulk += 1;
-                replaced.push((acker, origin, vec![there.carrying(handed_out_before)]));
+                to_bulk.push((acker, origin, vec![there.carrying(handed_out_before)]));
                 continue;
             }
             match Job::parse(&body) {
@@ -99,48 +100,39 @@ impl Intake {
                     tracing::error!(%error, "a message that is no job is moved to the dead-letter queue");
                     let dead = DeadReason::NoJob(error);
                     self.shared.metrics.not_attempted(dead.as_str());
-                    replaced.push((acker, origin, vec![self.line.settler.dead_letter_of(body, &dead)]));
+                    replaced.push((acker, origin, vec![self.line.settler.dead_letter(body, &dead)]));
                 }
             }
         }
-        self.replace(replaced, to_bulk);
+        self.replace(replaced, |_| {});
+        let moved = self.shared.metrics.moved_to_bulk.clone();
+        self.replace(to_bulk, move |messages| {
+            moved.inc_by(messages);
+        });
         opened
     }
 
     /// Publishes other messages in place of each, then acknowledges it. If its connection is lost, publishes nothing:
-    /// the broker redelivers it. Runs in a task of its own, as a queue may refuse. Counts `to_bulk` jobs as handed on
-    /// once they are.
-    fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>, to_bulk: u64) {
+    /// the broker redelivers it. Runs in a task of its own, as a queue may refuse. `count` gets the number of messages
+    /// that were replaced.
+    fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>, count: impl FnOnce(u64) + Send + 'static) {
         if replaced.is_empty() {
             return;
         }
-        let (settler, handed_on) = (Arc::clone(&self.line.settler), self.shared.metrics.moved_to_bulk.clone());
-        let parts = replaced.into_iter().flat_map(|(acker, origin, others)| {
-            let acks = SharedAck::of(acker, origin, others.len());
-            acks.into_iter().zip(others.into_iter().map(|other| Some(FollowUp::Message(other))))
+        let settler = Arc::clone(&self.line.settler);
+        let publications = replaced.into_iter().flat_map(|(acker, origin, others)| {
+            let source = Arc::new(acker);
+            let publication =
+                move |other| Publication { sources: vec![Arc::clone(&source)], content: origin.marked(other) };
+            others.into_iter().map(publication)
         });
-        let parts: Vec<_> = parts.collect();
+        let publications: Vec<_> = publications.collect();
         let watched = self.shared.essential.watch("settling");
         self.tasks.spawn(async move {
             let _watched = watched;
-            if settler.publish_then_ack(parts).await.is_some() {
-                handed_on.inc_by(to_bulk);
+            if let Some(messages) = settler.replace(publications).await {
+                count(u64::try_from(messages).unwrap_or_default());
             }
         });
-    }
-}
-
-/// Jobs that are under way and have no task yet. When this is dropped, as at the shutdown, the rest of them is under way no
-/// more, and their messages are requeued.
-struct Begun<'i> {
-    in_flight: &'i InFlight,
-    jobs: Vec<(Job, Receipt)>,
-}
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        for (job, _) in self.jobs.drain(..) {
-            drop(self.in_flight.finish(job));
-        }
     }
 }

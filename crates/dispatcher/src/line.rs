@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{DeliveryId, Job, OutcomeClass, TenantId, Traceparent, Verdict};
+use domain::{DeliveryId, OutcomeClass, TenantId, Traceparent, Verdict};
 use egress::OwnFault;
 use futures_util::FutureExt;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
@@ -17,12 +17,13 @@ use crate::{
     abandoned::Abandoned,
     attempt::Sender,
     brake::Brake,
-    end::{DeadReason, End, Hold, NotAttempted, WhyHeld},
-    holder::{Continue, Holding},
-    in_flight::Receipt,
+    end::{DeadReason, End, Hold, NotAttempted, Stop, WhyHeld},
+    holder::Holding,
+    in_flight::UnderWay,
     lane::{Admission, LaneKind, Lanes},
     look_up::{Found, LookUp},
     pace::Timed,
+    record::Made,
     room::{Owner, Part},
     settle::Settler,
     shared::Shared,
@@ -44,7 +45,7 @@ pub(crate) struct Line {
     pub(crate) brake: Arc<Brake>,
     pub(crate) keys: SecretKeys,
     pub(crate) sender: Sender,
-    pub(crate) to_recorder: mpsc::Sender<Attempted>,
+    pub(crate) to_recorder: mpsc::Sender<Made>,
     pub(crate) to_holder: mpsc::Sender<Holding>,
     pub(crate) settler: Arc<Settler>,
 }
@@ -52,52 +53,50 @@ pub(crate) struct Line {
 impl Line {
     /// Takes a job all its way, and duplicates of it that came meanwhile. `found` was read at `read_at`. A panic on the
     /// way parks only this job. A panic while its end is settled ends the process, as one of recorder and holder does.
-    pub(crate) async fn run(self: Arc<Self>, job: Job, mut receipt: Receipt, found: Found, read_at: Instant) {
+    pub(crate) async fn run(self: Arc<Self>, mut job: UnderWay, found: Found, read_at: Instant) {
         let _watched = self.shared.essential.watch("job");
         let mut read = Some((found, read_at));
         loop {
             // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
-            let steps = Box::pin(self.steps(job, receipt, read.take()));
-            let end = match AssertUnwindSafe(steps).catch_unwind().await {
+            let steps = Box::pin(self.steps(&mut job, read.take()));
+            let stop = match AssertUnwindSafe(steps).catch_unwind().await {
                 // If recorder and holder were abandoned, the message stays unacknowledged and is redelivered.
                 Ok(Ok(attempted)) => {
-                    let _ = self.to_recorder.send(attempted).await;
+                    let _ = self.to_recorder.send((job, attempted)).await;
                     return;
                 }
-                Ok(Err(End::Hold(hold))) => match self.hold(hold).await {
-                    Some(Continue(later)) => {
-                        receipt = later.unwrap_or(receipt);
-                        continue;
-                    }
-                    None => return,
-                },
-                Ok(Err(End::JudgeAgain)) => continue,
-                Ok(Err(end)) => end,
-                Err(_) => End::Dead(DeadReason::Panicked),
+                Ok(Err(stop)) => stop,
+                Err(_) => Stop::End(End::Dead(DeadReason::Panicked)),
             };
-            match Box::pin(self.settler.end_one(job, end)).await {
-                Some(duplicate) => receipt = duplicate,
+            let again = match stop {
+                Stop::JudgeAgain => Some(job),
+                Stop::GiveBack => None,
+                Stop::Hold(hold) => self.hold(job, hold).await,
+                Stop::End(end) => Box::pin(self.settler.end_all(vec![(job, end)])).await.pop(),
+            };
+            match again {
+                Some(again) => job = again,
                 None => return,
             }
         }
     }
 
-    async fn steps(&self, job: Job, receipt: Receipt, read: Option<(Found, Instant)>) -> Result<Attempted, End> {
+    async fn steps(&self, job: &mut UnderWay, read: Option<(Found, Instant)>) -> Result<Attempted, Stop> {
         let (found, read_at) = match read {
             Some(read) => read,
-            None => self.look_up.one(job, receipt).await?,
+            None => self.look_up.one(job.job()).await?,
         };
-        let delivery = self.judge(job, receipt, found).await?;
-        let tries = self.suspects.tries(job, receipt).await?;
-        let (mut admission, turn) = self.admit(job, receipt, tries, &delivery).await?;
+        let delivery = self.judge(job, found).await?;
+        let tries = self.suspects.tries(job).await?;
+        let (mut admission, turn) = self.admit(job, tries, &delivery).await?;
         // Its slot bounds it.
-        if admission.is_slow() || receipt.lane == LaneKind::Slow {
-            self.shared.in_flight.leave_place(job);
+        if admission.is_slow() || job.receipt().lane == LaneKind::Slow {
+            job.leave_place();
         }
-        self.suspects.note(job, receipt, tries, turn).await?;
-        let body = self.body(&delivery).await?;
-        let delivery = self.up_to_date(job, receipt, delivery, read_at).await?;
-        if !self.shared.in_flight.is_usable(job) {
+        self.suspects.note(job, tries, turn).await?;
+        let body = self.body(job, &delivery).await?;
+        let delivery = self.up_to_date(job, delivery, read_at).await?;
+        if !job.is_usable() {
             return Err(self.counted(NotAttempted::MessageLost, End::NotNeeded));
         }
         match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
@@ -105,19 +104,18 @@ impl Line {
                 let timed = admission.begin().await;
                 if self.brake.is_on() {
                     timed.discard();
-                    return Err(self.counted(NotAttempted::Braked, End::GiveBack));
+                    return Err(self.counted(NotAttempted::Braked, Stop::GiveBack));
                 }
                 if delivery.progress.attempts == 0 {
                     let is_late = admission.is_slow() || self.brake.delayed(delivery.due());
-                    let lane = if is_late { LaneKind::Slow } else { receipt.lane };
+                    let lane = if is_late { LaneKind::Slow } else { job.receipt().lane };
                     let delay = self.shared.database.now() - delivery.due();
                     self.shared.metrics.first_attempt(lane, delay.as_seconds_f64());
                 }
                 let body = with_room(body, admission.take_body(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
-                let attempt = pin!(self.sender.attempt(job, delivery, &secret, body));
-                let (made, own_fault) =
-                    admission.spend(&timed, attempt, || self.shared.in_flight.leave_place(job)).await;
+                let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
+                let (made, own_fault) = admission.spend(&timed, attempt, || job.leave_place()).await;
                 if made.answer.status.is_some() {
                     timed.answered();
                 }
@@ -126,7 +124,7 @@ impl Line {
             }
             Err(error) => {
                 drop(admission);
-                Err(self.wait_for_keys(&delivery, &error).await?)
+                Err(self.wait_for_keys(job, &delivery, &error).await?)
             }
         }
     }
@@ -134,12 +132,12 @@ impl Line {
     /// Returns the attempt, unless it failed by a fault that is most likely ours: then the job comes again.
     async fn charged(
         &self,
-        job: Job,
+        job: &mut UnderWay,
         tenant: TenantId,
         attempts: u16,
         made: Attempted,
         own_fault: Option<OwnFault>,
-    ) -> Result<Attempted, End> {
+    ) -> Result<Attempted, Stop> {
         match made.answer.class {
             OutcomeClass::Success | OutcomeClass::Status => self.brake.answered(),
             // A connection that breaks proves nothing.
@@ -147,17 +145,19 @@ impl Line {
             _ => self.brake.failed(made.webhook, tenant, &made.url),
         }
         if let Some(fault) = own_fault {
-            self.shared.in_flight.leave_place(job);
-            let before = self.shared.in_flight.handed_out_before(job);
+            job.leave_place();
+            let before = job.handed_out_before();
             let ask = || self.brake.may_be_uncharged(fault, made.webhook, before);
             let may_be = self.shared.until_done("looking whether a receiver was well", ask).await?;
             if let Some(fault) = may_be
                 && self.brake.is_ours(fault, tenant).await
             {
-                let (delivery, error) = (job.delivery, made.answer.error);
-                tracing::debug!(%delivery, webhook = %made.webhook, error, "a failure that is ours is not charged");
-                let until = self.postpone(delivery, attempts).await?;
-                return Err(self.counted(NotAttempted::Uncharged, End::Uncharged(until)));
+                let Attempted { id, webhook, answer, .. } = made;
+                tracing::debug!(delivery = %id, %webhook, error = answer.error, "a failure that is ours is not charged");
+                let until = self.postpone(id, attempts).await?;
+                // It counts as one more delivery of the job by the broker.
+                let again = End::Again(until, job.handed_out_before().saturating_add(1));
+                return Err(self.counted(NotAttempted::Uncharged, again));
             }
         }
         self.shared.metrics.attempted(&made.answer);
@@ -165,40 +165,45 @@ impl Line {
     }
 
     /// Returns the delivery if the attempt is to be made now.
-    async fn judge(&self, job: Job, receipt: Receipt, found: Found) -> Result<LoadedDelivery, End> {
+    async fn judge(&self, job: &UnderWay, found: Found) -> Result<LoadedDelivery, Stop> {
         let found = match found {
-            Found::Unreadable => self.look_up.alone(job).await?,
+            Found::Unreadable => self.look_up.alone(job.job()).await?,
             found => found,
         };
-        let Found::Delivery(delivery) = found else { return Err(End::Unknown) };
+        let Found::Delivery(delivery) = found else {
+            return Err(self.settler.end_of_unknown(job.job()).await?.into());
+        };
         let delivery = *delivery;
-        match self.verdict(job, receipt, &delivery) {
+        match self.verdict(job, &delivery) {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
-            Verdict::Early(at) => return Err(self.counted(NotAttempted::Early, End::Later(at))),
+            Verdict::Early(at) => {
+                return Err(self.counted(NotAttempted::Early, End::Again(at, job.handed_out_before())));
+            }
             Verdict::PublishRetry(due) => {
                 return Err(self.counted(NotAttempted::PublishRetry, End::Retry(due)));
             }
         }
         match delivery.destination.state {
             WebhookState::Active => Ok(delivery),
-            WebhookState::Paused => Err(hold(job, &delivery, WhyHeld::Paused)),
+            WebhookState::Paused => Err(hold(&delivery, WhyHeld::Paused)),
             WebhookState::Deleted => Err(self.cancel(&delivery).await?),
         }
     }
 
-    fn verdict(&self, job: Job, receipt: Receipt, delivery: &LoadedDelivery) -> Verdict {
-        delivery.progress.judge(job, receipt.redelivered(), self.shared.database.now(), &self.shared.schedule)
+    fn verdict(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Verdict {
+        let redelivered = job.receipt().redelivered();
+        delivery.progress.judge(job.job(), redelivered, self.shared.database.now(), &self.shared.schedule)
     }
 
-    /// Has the ledger hold a job. Returns when that is done, with [`Continue`] if the job continues.
-    async fn hold(&self, hold: Hold) -> Option<Continue> {
-        let (judge_again, continued) = oneshot::channel();
-        self.to_holder.send((hold, judge_again)).await.ok()?;
-        continued.await.ok()
+    /// Has the ledger hold a job. Returns when that is done, with the job if it is to be judged again.
+    async fn hold(&self, job: UnderWay, hold: Hold) -> Option<UnderWay> {
+        let (judge_again, again) = oneshot::channel();
+        self.to_holder.send(Holding { job, hold, judge_again }).await.ok()?;
+        again.await.ok()
     }
 
-    async fn cancel(&self, delivery: &LoadedDelivery) -> Result<End, Abandoned> {
+    async fn cancel(&self, delivery: &LoadedDelivery) -> Result<Stop, Abandoned> {
         let ids = [delivery.id];
         self.shared.until_done("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
         Ok(self.counted(NotAttempted::Cancelled, End::Done))
@@ -207,45 +212,43 @@ impl Line {
     /// Waits for a suspect's turn, and for admission.
     async fn admit(
         &self,
-        job: Job,
-        receipt: Receipt,
+        job: &UnderWay,
         tries: u16,
         delivery: &LoadedDelivery,
-    ) -> Result<(Admission, Option<Turn>), End> {
+    ) -> Result<(Admission, Option<Turn>), Stop> {
         let owner = Owner { webhook: delivery.destination.webhook, tenant: delivery.destination.tenant };
         let long_body = match delivery.body {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
         };
-        let refused = |refused| hold(job, delivery, WhyHeld::Refused(refused));
+        let refused = |refused| hold(delivery, WhyHeld::Refused(refused));
         let turn = self.suspects.turn(tries).await.map_err(refused)?;
-        Ok((self.lanes.admit(owner, receipt.lane, long_body).await.map_err(refused)?, turn))
+        Ok((self.lanes.admit(owner, job.receipt().lane, long_body).await.map_err(refused)?, turn))
     }
 
     /// Returns the delivery as it is now if it was read long ago and this attempt is still expected.
     async fn up_to_date(
         &self,
-        job: Job,
-        receipt: Receipt,
+        job: &UnderWay,
         delivery: LoadedDelivery,
         read_at: Instant,
-    ) -> Result<LoadedDelivery, End> {
+    ) -> Result<LoadedDelivery, Stop> {
         if read_at.elapsed() < REREAD_AFTER {
             return Ok(delivery);
         }
-        match self.look_up.reread(job).await? {
+        match self.look_up.reread(job.job()).await? {
             Found::Delivery(delivery)
                 if delivery.destination.state == WebhookState::Active
-                    && self.verdict(job, receipt, &delivery) == Verdict::Attempt =>
+                    && self.verdict(job, &delivery) == Verdict::Attempt =>
             {
                 Ok(*delivery)
             }
             // Without the admission: others wait for it.
-            _ => Err(End::JudgeAgain),
+            _ => Err(Stop::JudgeAgain),
         }
     }
 
-    async fn body(&self, delivery: &LoadedDelivery) -> Result<Bytes, End> {
+    async fn body(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Result<Bytes, Stop> {
         match &delivery.body {
             StoredBody::Here(body) => Ok(body.clone()),
             StoredBody::Long(_) => {
@@ -255,8 +258,9 @@ impl Line {
                     read = self.shared.alone(what, load).await?;
                 }
                 match read {
-                    Ok(body) => body.ok_or(End::Unknown),
-                    Err(fault) => Err(End::Dead(DeadReason::Unreadable(fault))),
+                    Ok(Some(body)) => Ok(body),
+                    Ok(None) => Err(self.settler.end_of_unknown(job.job()).await?.into()),
+                    Err(fault) => Err(End::Dead(DeadReason::Unreadable(fault)).into()),
                 }
             }
         }
@@ -264,7 +268,12 @@ impl Line {
 
     /// Delays the job of a webhook whose secret does not open. Tells the ledger first, so that lost-job detection does
     /// not take the job for lost.
-    async fn wait_for_keys(&self, delivery: &LoadedDelivery, error: &UnsealError) -> Result<End, Abandoned> {
+    async fn wait_for_keys(
+        &self,
+        job: &UnderWay,
+        delivery: &LoadedDelivery,
+        error: &UnsealError,
+    ) -> Result<Stop, Abandoned> {
         let webhook = delivery.destination.webhook;
         let traceparent = delivery.traceparent.as_ref().map(Traceparent::as_str);
         tracing::error!(
@@ -272,7 +281,7 @@ impl Line {
             "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
         );
         let until = self.postpone(delivery.id, delivery.progress.attempts).await?;
-        Ok(self.counted(NotAttempted::Sealed, End::Later(until)))
+        Ok(self.counted(NotAttempted::Sealed, End::Again(until, job.handed_out_before())))
     }
 
     /// Notes in the ledger when the next attempt of a delivery is made, after this number of attempts. Returns that time.
@@ -284,14 +293,14 @@ impl Line {
     }
 
     /// Counts why a job is not attempted.
-    fn counted(&self, why: NotAttempted, end: End) -> End {
+    fn counted(&self, why: NotAttempted, stop: impl Into<Stop>) -> Stop {
         self.shared.metrics.not_attempted(why);
-        end
+        stop.into()
     }
 }
 
-fn hold(job: Job, delivery: &LoadedDelivery, why: WhyHeld) -> End {
-    End::Hold(Hold { job, webhook: delivery.destination.webhook, why })
+fn hold(delivery: &LoadedDelivery, why: WhyHeld) -> Stop {
+    Stop::Hold(Hold { webhook: delivery.destination.webhook, why })
 }
 
 /// A long body with its room, and with the timing of its attempt. A receiver may answer immediately, and read the body late

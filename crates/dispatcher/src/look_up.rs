@@ -1,6 +1,6 @@
 //! Reads what the ledger has of jobs: one read for a batch.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use domain::{DeliveryId, Job};
 use ledger::LoadedDelivery;
@@ -8,14 +8,12 @@ use tokio::time::Instant;
 
 use crate::{
     abandoned::Abandoned,
-    end::{DeadReason, End},
-    in_flight::Receipt,
+    end::{DeadReason, End, Stop},
     metrics::size,
     shared::Shared,
 };
 
 /// What the ledger has of a job's delivery.
-#[derive(Clone)]
 pub(crate) enum Found {
     Delivery(Box<LoadedDelivery>),
     /// Its row could not be read.
@@ -29,15 +27,14 @@ pub(crate) struct LookUp {
 
 impl LookUp {
     /// Reads the deliveries of jobs. Returns what was found, in the order of the jobs, and when it was read.
-    pub(crate) async fn all(&self, jobs: &[(Job, Receipt)]) -> Result<(Vec<Found>, Instant), Abandoned> {
-        self.shared.metrics.read_batch.observe(size(jobs.len()));
-        let ids: Vec<_> = jobs.iter().map(|(job, _)| job.delivery).collect();
-        Ok((self.read(&ids).await?, Instant::now()))
+    pub(crate) async fn all(&self, ids: &[DeliveryId]) -> Result<(Vec<Found>, Instant), Abandoned> {
+        self.shared.metrics.read_batch.observe(size(ids.len()));
+        Ok((self.read(ids).await?, Instant::now()))
     }
 
     /// The same for one job.
-    pub(crate) async fn one(&self, job: Job, receipt: Receipt) -> Result<(Found, Instant), Abandoned> {
-        let (mut found, read_at) = self.all(&[(job, receipt)]).await?;
+    pub(crate) async fn one(&self, job: Job) -> Result<(Found, Instant), Abandoned> {
+        let (mut found, read_at) = self.all(&[job.delivery]).await?;
         Ok((found.pop().unwrap_or(Found::Nothing), read_at))
     }
 
@@ -50,21 +47,23 @@ impl LookUp {
     ///
     /// # Errors
     /// The job is to be parked.
-    pub(crate) async fn alone(&self, job: Job) -> Result<Found, End> {
+    pub(crate) async fn alone(&self, job: Job) -> Result<Found, Stop> {
         let ids = [job.delivery];
         match self.shared.alone("reading a delivery", || self.shared.ledger.deliveries_load(&ids)).await? {
-            Ok(loaded) => Ok(loaded.into_iter().next().map_or(Found::Nothing, |one| Found::Delivery(Box::new(one)))),
-            Err(fault) => Err(End::Dead(DeadReason::Unreadable(fault))),
+            Ok(loaded) => Ok(Found::of(loaded.into_iter().next().flatten())),
+            Err(fault) => Err(End::Dead(DeadReason::Unreadable(fault)).into()),
         }
     }
 
     async fn read(&self, ids: &[DeliveryId]) -> Result<Vec<Found>, Abandoned> {
         let ledger = &self.shared.ledger;
-        let read = self.shared.in_halves("reading deliveries", ids, |part| ledger.deliveries_load(part));
-        let (loaded, faulty) = read.await?;
-        let mut found: HashMap<DeliveryId, Found> = faulty.into_iter().map(|id| (*id, Found::Unreadable)).collect();
-        let loaded = loaded.into_iter().flatten();
-        found.extend(loaded.map(|delivery| (delivery.id, Found::Delivery(Box::new(delivery)))));
-        Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Found::Nothing)).collect())
+        let read = self.shared.in_halves("reading deliveries", ids, |part| ledger.deliveries_load(part)).await?;
+        Ok(read.into_iter().map(|one| one.map_or(Found::Unreadable, Found::of)).collect())
+    }
+}
+
+impl Found {
+    fn of(loaded: Option<LoadedDelivery>) -> Self {
+        loaded.map_or(Self::Nothing, |delivery| Self::Delivery(Box::new(delivery)))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::WebhookUrl;
 use egress::Egress;
-use ledger::{Attempted, SecretKeys};
+use ledger::SecretKeys;
 use service_kit::{Running, Settings};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -19,7 +19,7 @@ use crate::{
     line::Line,
     look_up::LookUp,
     metrics::Metrics,
-    record::Recorder,
+    record::{Made, Recorder},
     settle::Settler,
     shared::{Shared, parks},
     spans::Spans,
@@ -30,7 +30,7 @@ use crate::{
 pub(crate) struct Pipeline {
     pub(crate) intake: Intake,
     pub(crate) recorder: Recorder,
-    pub(crate) attempts: mpsc::Receiver<Attempted>,
+    pub(crate) attempts: mpsc::Receiver<Made>,
     pub(crate) holder: Holder,
     pub(crate) holds: mpsc::Receiver<Holding>,
     /// The jobs under way.

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{DeliveryState, Job, Traceparent, Verdict};
-use ledger::{Attempted, Record, Recorded};
+use domain::{DeliveryState, Redelivered, Traceparent, Verdict};
+use ledger::{Attempted, Record};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     abandoned::Abandoned,
     end::{DeadReason, End},
+    in_flight::UnderWay,
     metrics::size,
     settle::Settler,
     shared::Shared,
@@ -26,6 +27,9 @@ const ENOUGH: usize = 64;
 /// No pause begins later than this after the write began.
 const LONGEST: Duration = Duration::from_millis(60);
 
+/// A job with its attempt, to be recorded.
+pub(crate) type Made = (UnderWay, Attempted);
+
 #[derive(Clone)]
 pub(crate) struct Recorder {
     pub(crate) shared: Arc<Shared>,
@@ -34,16 +38,28 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Records results until all senders are gone. Returns when all jobs are acknowledged, or this was abandoned.
-    pub(crate) async fn run(self, mut results: mpsc::Receiver<Attempted>, most: usize) {
+    pub(crate) async fn run(self, mut results: mpsc::Receiver<Made>, most: usize) {
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
         // A job keeps its place until it is recorded. Of few places, half are enough.
         let enough = ENOUGH.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
-            let Ok(ends) = self.record(&batch, &settling).await else { break };
-            batch.clear();
-            self.settle(&settling, ends);
+            let (jobs, attempts): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
+            let Ok(records) = self.record(&attempts).await else { break };
+            let mut ends = Vec::with_capacity(jobs.len());
+            for ((job, attempted), record) in jobs.into_iter().zip(attempts).zip(records) {
+                match record {
+                    Some(record) => ends.push(self.end_of(job, &attempted, record)),
+                    None => drop(settling.spawn(self.clone().record_alone(job, attempted))),
+                }
+            }
+            // The next batch is written meanwhile.
+            let recorder = self.clone();
+            settling.spawn(async move {
+                let _watched = recorder.shared.essential.watch("settling");
+                recorder.settle(ends).await;
+            });
             while began.elapsed() < LONGEST {
                 sleep(PACE).await;
                 if results.len() >= enough {
@@ -55,89 +71,78 @@ impl Recorder {
         settling.wait().await;
     }
 
-    /// Records an attempt once more that could not be recorded, or parks its job.
-    async fn record_alone(&self, one: Attempted) {
-        let (job, batch) = (Job { delivery: one.id, attempt: one.progress.attempts }, [one]);
+    /// Records attempts. Returns `None` for one that cannot be recorded.
+    async fn record(&self, attempts: &[Attempted]) -> Result<Vec<Option<Record>>, Abandoned> {
+        self.shared.metrics.write_batch.observe(size(attempts.len()));
+        let ledger = &self.shared.ledger;
+        self.shared.in_halves("recording attempts", attempts, |part| ledger.attempts_record(part)).await
+    }
+
+    /// Records an attempt once more that could not be recorded, or parks its job: the attempt must not be made again.
+    async fn record_alone(self, job: UnderWay, attempted: Attempted) {
+        let _watched = self.shared.essential.watch("recording");
+        let batch = [attempted];
         let write = || self.shared.ledger.attempts_record(&batch);
-        let ends = match self.shared.alone("recording an attempt", write).await {
-            Ok(Ok(recorded)) => recorded.into_iter().map(|one| self.end_of(one, &batch)).collect(),
-            Ok(Err(fault)) => vec![(job, End::Dead(DeadReason::Unrecorded(fault)))],
+        let end = match self.shared.alone("recording an attempt", write).await {
+            Ok(Ok(records)) => self.end_of(job, &batch[0], records.first().copied().unwrap_or(Record::Unknown)),
+            Ok(Err(fault)) => (job, Some(End::Dead(DeadReason::Unrecorded(fault)))),
             Err(Abandoned) => return,
         };
-        end_recorded(&self.settler, ends).await;
+        self.settle(vec![end]).await;
     }
 
-    /// Acts on ends while the next batch is written.
-    fn settle(&self, settling: &TaskTracker, ends: Vec<(Job, End)>) {
-        let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
-        settling.spawn(async move {
-            let _watched = shared.essential.watch("settling");
-            end_recorded(&settler, ends).await;
-        });
-    }
-
-    /// Records attempts. One that cannot be recorded is tried alone, and parked: it must not be made again.
-    async fn record(&self, batch: &[Attempted], settling: &TaskTracker) -> Result<Vec<(Job, End)>, Abandoned> {
-        self.shared.metrics.write_batch.observe(size(batch.len()));
-        let ledger = &self.shared.ledger;
-        let written = self.shared.in_halves("recording attempts", batch, |part| ledger.attempts_record(part));
-        let (recorded, faulty) = written.await?;
-        for one in faulty {
-            let (recorder, one) = (self.clone(), one.clone());
-            settling.spawn(async move {
-                let _watched = recorder.shared.essential.watch("recording");
-                recorder.record_alone(one).await;
-            });
+    /// Acts on ends. No job continues: its duplicates end with it. Jobs of unknown deliveries come last, one by one: each
+    /// may wait for the ledger.
+    async fn settle(&self, ends: Vec<(UnderWay, Option<End>)>) {
+        let (mut recorded, mut unknown) = (Vec::with_capacity(ends.len()), Vec::new());
+        for (job, end) in ends {
+            match end {
+                Some(end) => recorded.push((job, end)),
+                None => unknown.push(job),
+            }
         }
-        Ok(recorded.into_iter().flatten().map(|one| self.end_of(one, batch)).collect())
+        self.settler.end_all(recorded).await;
+        for job in unknown {
+            if let Ok(end) = self.settler.end_of_unknown(job.job()).await {
+                self.settler.end_all(vec![(job, end)]).await;
+            }
+        }
     }
 
     /// Decides whether this job publishes the retry. (`attempt.rs` has asked `Progress::after_attempt` when that is
     /// due.) If the ledger took this attempt, it does as long as the delivery waits: it may have been cancelled or
     /// resent meanwhile. If another dispatcher recorded the attempt, that one publishes the retry. If this message was
     /// handed out before, this job publishes it as well: the other dispatcher may have lost its connection, and then
-    /// publishes nothing.
-    fn end_of(&self, Recorded { id, attempt, record }: Recorded, batch: &[Attempted]) -> (Job, End) {
-        let (job, now) = (Job { delivery: id, attempt }, self.shared.database.now());
+    /// publishes nothing. Returns no end if the ledger does not have the delivery.
+    fn end_of(&self, job: UnderWay, attempted: &Attempted, record: Record) -> (UnderWay, Option<End>) {
+        let now = self.shared.database.now();
         let end = match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
                 End::Retry(next_attempt_at.unwrap_or(now))
             }
             Record::Taken { state, .. } => {
-                self.count(job, state, batch);
+                self.count(state, attempted);
                 End::Done
             }
             Record::Superseded(progress) => {
-                tracing::debug!(delivery = %id, attempt, "another dispatcher recorded this attempt");
-                match progress.judge(job, self.shared.in_flight.redelivered(job), now, &self.shared.schedule) {
+                let attempt = job.job().attempt;
+                tracing::debug!(delivery = %attempted.id, attempt, "another dispatcher recorded this attempt");
+                let redelivered = Redelivered::from(job.handed_out_before() > 0);
+                match progress.judge(job.job(), redelivered, now, &self.shared.schedule) {
                     Verdict::PublishRetry(due) => End::Retry(due),
                     _ => End::Done,
                 }
             }
-            Record::Unknown => End::Unknown,
+            Record::Unknown => return (job, None),
         };
-        (job, end)
+        (job, Some(end))
     }
 
-    fn count(&self, job: Job, state: DeliveryState, batch: &[Attempted]) {
+    fn count(&self, state: DeliveryState, attempted: &Attempted) {
         if state == DeliveryState::Dropped {
-            let trace = attempted(job, batch).and_then(|one| one.traceparent.as_ref());
-            tracing::info!(delivery = %job.delivery, traceparent = trace.map(Traceparent::as_str), "dropped");
+            let traceparent = attempted.traceparent.as_ref().map(Traceparent::as_str);
+            tracing::info!(delivery = %attempted.id, traceparent, "dropped");
         }
         self.shared.metrics.finished(state);
-    }
-}
-
-/// The attempt of a job.
-fn attempted(job: Job, batch: &[Attempted]) -> Option<&Attempted> {
-    batch.iter().find(|one| one.id == job.delivery)
-}
-
-/// Jobs of unknown deliveries come last, one by one: each may wait for the ledger.
-async fn end_recorded(settler: &Settler, ends: Vec<(Job, End)>) {
-    let (unknown, recorded): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| matches!(end, End::Unknown));
-    settler.end_all(recorded).await;
-    for unknown in unknown {
-        settler.end_all(vec![unknown]).await;
     }
 }

@@ -1,6 +1,14 @@
 //! The end of every job: publishes its follow-up, waits for the confirm, acknowledges its messages.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use broker::{Acker, Outgoing, Publisher};
 use domain::{DeliveryId, Job};
@@ -10,7 +18,7 @@ use time::OffsetDateTime;
 use crate::{
     abandoned::Abandoned,
     end::{DeadReason, End, NotAttempted},
-    in_flight::Receipt,
+    in_flight::UnderWay,
     shared::Shared,
     shared_ack::{FollowUp, Origin, SharedAck},
 };
@@ -22,81 +30,54 @@ pub(crate) struct Settler {
 }
 
 impl Settler {
-    /// Acts on the end of one job. Returns the receipt of a duplicate that takes its place, and is to be judged.
-    pub(crate) async fn end_one(&self, job: Job, end: End) -> Option<Receipt> {
-        if matches!(end, End::GiveBack) {
-            drop(self.shared.in_flight.finish(job));
-            return None;
+    /// Acts on the ends of jobs. Removes each job before its follow-up is published, as this same process may take the
+    /// follow-up. Duplicates that end with their job are acknowledged with it: nobody needs these, and one of them can still
+    /// be acknowledged if the first message's connection is lost. Returns the jobs that continue with a duplicate, to be
+    /// judged, when all is acknowledged.
+    pub(crate) async fn end_all(&self, ends: Vec<(UnderWay, End)>) -> Vec<UnderWay> {
+        let (mut parts, mut continued) = (Vec::with_capacity(ends.len()), Vec::new());
+        for (under_way, end) in ends {
+            let job = under_way.job();
+            if let End::Dead(dead) = &end
+                && self.note_dead(job, dead).await.is_err()
+            {
+                continue;
+            }
+            let (acks, next) = under_way.end(end.duplicates());
+            parts.extend(SharedAck::attach_follow_up(acks, end.left().map(|end| (job, end))));
+            continued.extend(next);
         }
-        if !matches!(end, End::NotNeeded | End::Later(_) | End::Uncharged(_)) {
-            self.end_all(vec![(job, end)]).await;
-            return None;
-        }
-        let follow_up = self.follow_up(job, &end).await.ok()?;
-        let (ack, duplicate) = self.shared.in_flight.finish_message(job)?;
-        self.publish_then_ack(vec![(ack, follow_up)]).await;
-        duplicate
+        self.publish_then_ack(parts).await;
+        continued
     }
 
-    /// Acts on the ends of many jobs at once. Their duplicates end with them: nobody needs these, and one of them can
-    /// still be acknowledged if the first message's connection is lost. Removes each job before its follow-up is
-    /// published, as this same process may take the follow-up. Keeps the ends until all is acknowledged: one may
-    /// hold a suspect's turn.
-    /// Returns `None` when this was abandoned.
-    pub(crate) async fn end_all(&self, ends: Vec<(Job, End)>) -> Option<()> {
-        let mut parts = Vec::new();
-        for (job, end) in &ends {
-            if let Ok(follow_up) = self.follow_up(*job, end).await {
-                parts.extend(SharedAck::attach_follow_up(self.shared.in_flight.finish(*job), follow_up));
-            }
+    /// The end of a job whose delivery the ledger does not have: retention or an operator has deleted it, or it is lost.
+    pub(crate) async fn end_of_unknown(&self, job: Job) -> Result<End, Abandoned> {
+        let Shared { database, keep, metrics, .. } = &*self.shared;
+        // Retention goes by the earlier clock.
+        if is_past(job.delivery, database.now().min(OffsetDateTime::now_utc()), *keep) {
+            metrics.not_attempted(NotAttempted::Expired);
+            return Ok(End::Done);
         }
-        self.publish_then_ack(parts).await
-    }
-
-    /// The message that a job leaves, if any.
-    async fn follow_up(&self, job: Job, end: &End) -> Result<Option<FollowUp>, Abandoned> {
-        let Shared { database, keep, .. } = &*self.shared;
-        Ok(match end {
-            End::Done | End::NotNeeded => None,
-            End::Retry(due) => Some(FollowUp::Job(job.next(), *due, 0)),
-            End::Later(due) => Some(FollowUp::Job(job, *due, self.shared.in_flight.handed_out_before(job))),
-            End::Uncharged(due) => {
-                let handed_out = self.shared.in_flight.handed_out_before(job).saturating_add(1);
-                Some(FollowUp::Job(job, *due, handed_out))
-            }
-            // Retention goes by the earlier clock.
-            End::Unknown if is_past(job.delivery, database.now().min(OffsetDateTime::now_utc()), *keep) => {
-                self.shared.metrics.not_attempted(NotAttempted::Expired);
-                None
-            }
-            End::Unknown if self.is_erased(job).await? => {
-                self.shared.metrics.not_attempted(NotAttempted::Erased);
-                None
-            }
-            End::Unknown => Some(self.dead_letter(job, &DeadReason::UnknownDelivery).await?),
-            End::Dead(dead) => Some(self.dead_letter(job, dead).await?),
-            End::Hold(_) | End::JudgeAgain | End::GiveBack | End::Abandoned => return Err(Abandoned),
-        })
-    }
-
-    /// Whether an operator had the delivery erased. The broker may hold its job for hours after.
-    async fn is_erased(&self, job: Job) -> Result<bool, Abandoned> {
+        // The broker may hold the job of an erased delivery for hours after.
         let look = || self.shared.ledger.delivery_is_erased(job.delivery);
-        self.shared.until_done("looking for an erased delivery", look).await
+        if self.shared.until_done("looking for an erased delivery", look).await? {
+            metrics.not_attempted(NotAttempted::Erased);
+            return Ok(End::Done);
+        }
+        Ok(End::Dead(DeadReason::UnknownDelivery))
     }
 
-    /// Tells the ledger first, so that lost-job detection does not take the job for lost.
-    async fn dead_letter(&self, job: Job, dead: &DeadReason) -> Result<FollowUp, Abandoned> {
+    /// Notes in the ledger that a job is about to be parked, so that lost-job detection does not publish it.
+    async fn note_dead(&self, job: Job, dead: &DeadReason) -> Result<(), Abandoned> {
         let (reason, detail) = (dead.as_str(), dead.detail());
         tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead-letter queue");
         self.shared.metrics.not_attempted(reason);
-        let park = || self.shared.ledger.job_park(job.delivery, reason);
-        self.shared.until_done("noting a dead job", park).await?;
-        Ok(FollowUp::Message(self.dead_letter_of(job.to_bytes(), dead)))
+        self.shared.until_done("noting a dead job", || self.shared.ledger.job_park(job.delivery, reason)).await
     }
 
     /// The dead letter with a message's content.
-    pub(crate) fn dead_letter_of(&self, body: Vec<u8>, dead: &DeadReason) -> Outgoing {
+    pub(crate) fn dead_letter(&self, body: Vec<u8>, dead: &DeadReason) -> Outgoing {
         let headers = BTreeMap::from([
             ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
             ("x-dead-detail".to_owned(), dead.detail()),
@@ -106,12 +87,12 @@ impl Settler {
 
     /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
     /// done with them, waits for the confirms, and acknowledges each message once its follow-ups are confirmed. Returns
-    /// when all are acknowledged. A queue that refuses may take long, but holds up its own messages only. Returns
-    /// `None` when this was abandoned.
+    /// when all are acknowledged, or this was abandoned. A queue that refuses may take long, but holds up its own messages
+    /// only.
     ///
     /// The follow-ups of a message whose connection is lost are not published. The message is redelivered, and its jobs
     /// leave them again.
-    pub(crate) async fn publish_then_ack(&self, parts: Vec<(SharedAck, Option<FollowUp>)>) -> Option<()> {
+    pub(crate) async fn publish_then_ack(&self, parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>) {
         let (mut publications, mut ready) = (Vec::new(), Vec::new());
         for (part, follow_up) in parts {
             let Some((acker, origin, left)) = part.done(follow_up) else { continue };
@@ -123,31 +104,54 @@ impl Settler {
             let publication = |one| Publication { sources: vec![Arc::clone(&source)], content: (origin, one) };
             publications.extend(left.into_iter().map(publication));
         }
-        let Self { publisher, shared, .. } = self;
-        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon: &shared.abandon };
-        publishing
-            .until_confirmed(publications, ready, |one| self.message_of(one).map(Cow::Owned), Acker::ack_all)
-            .await
+        self.publish(publications, ready, |(origin, follow_up)| Some(Cow::Owned(self.message_of(*origin, follow_up)?)))
+            .await;
     }
 
-    /// The message of a follow-up, unless the connection of its source is lost. A lost connection stays lost, so the
-    /// source cannot be acknowledged by mistake, and is redelivered.
-    fn message_of(&self, publication: &Publication<Acker, (Origin, FollowUp)>) -> Option<Outgoing> {
-        let Publication { sources, content: (origin, follow_up) } = publication;
-        if !sources.iter().all(|source| source.is_usable()) {
-            return None;
-        }
-        let Shared { names, schedule, database, .. } = &*self.shared;
-        let message = match follow_up {
-            FollowUp::Job(job, due, handed_out_before) => {
-                names.job_at(*job, *due, database.now(), schedule).carrying(*handed_out_before)
-            }
-            FollowUp::Message(message) => message.clone(),
+    /// Publishes other messages in place of some, then acknowledges these. Returns how many were acknowledged, and `None`
+    /// when this was abandoned.
+    pub(crate) async fn replace(&self, others: Vec<Publication<Acker, Outgoing>>) -> Option<usize> {
+        self.publish(others, Vec::new(), |message| Some(Cow::Borrowed(message))).await
+    }
+
+    /// Publishes nothing for a source whose connection is lost. A lost connection stays lost, so the source cannot be
+    /// acknowledged by mistake, and is redelivered.
+    async fn publish<T>(
+        &self,
+        publications: Vec<Publication<Acker, T>>,
+        ready: Vec<Acker>,
+        message_of: impl Fn(&T) -> Option<Cow<'_, Outgoing>>,
+    ) -> Option<usize> {
+        let usable = |one: &Publication<Acker, T>| one.sources.iter().all(|source| source.is_usable());
+        let (publisher, abandon) = (&self.publisher, &self.shared.abandon);
+        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon };
+        let acknowledged = AtomicUsize::new(0);
+        let acknowledge = |ackers: Vec<Acker>| {
+            acknowledged.fetch_add(ackers.len(), Relaxed);
+            Acker::ack_all(ackers)
         };
-        Some(match origin {
-            Origin::Bulk => message.of_bulk(),
-            Origin::Other => message,
-        })
+        publishing
+            .until_confirmed(
+                publications,
+                ready,
+                |one| if usable(one) { message_of(&one.content) } else { None },
+                acknowledge,
+            )
+            .await?;
+        Some(acknowledged.into_inner())
+    }
+
+    /// The message that a job's end leaves, if any.
+    fn message_of(&self, origin: Origin, (job, end): &FollowUp) -> Option<Outgoing> {
+        let Shared { names, schedule, database, .. } = &*self.shared;
+        let job_at = |job: Job, due| names.job_at(job, due, database.now(), schedule);
+        let message = match end {
+            End::Done | End::NotNeeded => return None,
+            End::Retry(due) => job_at(job.next(), *due),
+            End::Again(due, handed_out_before) => job_at(*job, *due).carrying(*handed_out_before),
+            End::Dead(dead) => self.dead_letter(job.to_bytes(), dead),
+        };
+        Some(origin.marked(message))
     }
 }
 

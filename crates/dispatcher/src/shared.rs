@@ -1,6 +1,6 @@
 //! What all steps use.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use broker::Names;
 use domain::RetrySchedule;
@@ -18,7 +18,7 @@ pub(crate) struct Shared {
     pub(crate) database: DatabaseWatch,
     pub(crate) names: Names,
     pub(crate) schedule: RetrySchedule,
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) metrics: Metrics,
     /// Counts the jobs that are parked for the data of their rows. One of them is tried at a time.
     pub(crate) parks: Mutex<DefaultDirectRateLimiter>,
@@ -39,23 +39,23 @@ pub(crate) fn parks() -> Mutex<DefaultDirectRateLimiter> {
 }
 
 impl Shared {
-    /// Asks the ledger about a batch of jobs until it answers. A batch that fails by a row's own data is halved. Returns the
-    /// answers about its parts, and the jobs that fail alone: each has to be tried once more ([`Shared::alone`]). Every
-    /// other error is the server's, and the same is asked again.
+    /// Asks the ledger about a batch of jobs until it answers. Returns the answer about each, in their order. A batch that
+    /// fails by a row's own data is halved: `None` is the answer about a job that fails alone, and has to be tried once more
+    /// ([`Shared::alone`]). Every other error is the server's, and the same is asked again.
     pub(crate) async fn in_halves<'j, J, T, F>(
         &self,
         what: &str,
         jobs: &'j [J],
         step: impl Fn(&'j [J]) -> F,
-    ) -> Result<(Vec<T>, Vec<&'j J>), Abandoned>
+    ) -> Result<Vec<Option<T>>, Abandoned>
     where
-        F: Future<Output = Result<T, LedgerError>>,
+        F: Future<Output = Result<Vec<T>, LedgerError>>,
     {
-        let (mut parts, mut answers, mut faulty) = (vec![jobs], Vec::new(), Vec::new());
+        let (mut parts, mut answers) = (vec![jobs], Vec::with_capacity(jobs.len()));
         while let Some(part) = parts.pop() {
             match (self.until_judged(what, || step(part)).await?, part) {
-                (Ok(answer), _) => answers.push(answer),
-                (Err(_), [job]) => faulty.push(job),
+                (Ok(of_part), _) => answers.extend(of_part.into_iter().map(Some)),
+                (Err(_), [_]) => answers.push(None),
                 (Err(fault), _) => {
                     tracing::warn!(fault, jobs = part.len(), "{what} failed: tried in halves");
                     let (one, other) = part.split_at(part.len() / 2);
@@ -63,7 +63,7 @@ impl Shared {
                 }
             }
         }
-        Ok((answers, faulty))
+        Ok(answers)
     }
 
     /// Tries the step of one job whose row seems to be at fault. Returns the fault if it fails again: the job is to be

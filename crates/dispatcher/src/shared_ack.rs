@@ -8,7 +8,8 @@ use std::sync::Arc;
 use broker::{Acker, Outgoing};
 use domain::Job;
 use parking_lot::Mutex;
-use time::OffsetDateTime;
+
+use crate::end::End;
 
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<OfMessage>>);
@@ -28,14 +29,18 @@ struct OfMessage {
     follow_ups: Vec<FollowUp>,
 }
 
-/// A message that a job leaves behind.
-pub(crate) enum FollowUp {
-    /// A job, its due time, and the number of its earlier deliveries by the broker, which would count from 0. The next
-    /// dispatcher needs the number: another one may be making this attempt, and rely on the message for the retry.
-    Job(Job, OffsetDateTime, u32),
-    /// A message as it is.
-    Message(Outgoing),
+impl Origin {
+    /// Marks a message that a job of this origin leaves.
+    pub(crate) fn marked(self, message: Outgoing) -> Outgoing {
+        match self {
+            Self::Bulk => message.of_bulk(),
+            Self::Other => message,
+        }
+    }
 }
+
+/// A job, and its end, of which a message is made.
+pub(crate) type FollowUp = (Job, End);
 
 impl SharedAck {
     /// The parts of a message, one for each job.
@@ -43,6 +48,13 @@ impl SharedAck {
         let shared = OfMessage { acker: Some(acker), origin, undone: jobs, follow_ups: Vec::new() };
         let shared = Arc::new(Mutex::new(shared));
         (0..jobs).map(|_| Self(Arc::clone(&shared))).collect()
+    }
+
+    /// The part of a message whose connection is lost.
+    #[cfg(test)]
+    pub(crate) fn lost() -> Self {
+        let shared = OfMessage { acker: None, origin: Origin::Other, undone: 1, follow_ups: Vec::new() };
+        Self(Arc::new(Mutex::new(shared)))
     }
 
     /// Whether the message can still be acknowledged.

@@ -11,8 +11,8 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{DeadReason, End},
-    in_flight::Receipt,
+    end::{DeadReason, End, Stop},
+    in_flight::UnderWay,
     lane::{PATIENCE, Refusal, Refused, waking},
     pace::Pace,
     shared::Shared,
@@ -55,18 +55,18 @@ impl Suspects {
     ///
     /// # Errors
     /// When its attempt was made and could not be recorded: it was being parked when the broker delivered its message again.
-    pub(crate) async fn tries(&self, job: Job, receipt: Receipt) -> Result<u16, End> {
-        if receipt.handed_out_before == 0 {
+    pub(crate) async fn tries(&self, job: &UnderWay) -> Result<u16, Stop> {
+        let handed_out_before = job.receipt().handed_out_before;
+        if handed_out_before == 0 {
             return Ok(0);
         }
-        let read = || self.shared.ledger.suspect_tries(job.delivery);
+        let read = || self.shared.ledger.suspect_tries(job.job().delivery);
         let (tries, is_unrecorded) = self.shared.until_done("reading what a job has done", read).await?;
         if is_unrecorded {
-            return Err(End::Dead(DeadReason::Unrecorded(
-                "the broker delivered its message again meanwhile".to_owned(),
-            )));
+            let fault = "the broker delivered its message again meanwhile".to_owned();
+            return Err(End::Dead(DeadReason::Unrecorded(fault)).into());
         }
-        Ok(if receipt.handed_out_before < NOTED_AFTER { 0 } else { tries })
+        Ok(if handed_out_before < NOTED_AFTER { 0 } else { tries })
     }
 
     /// Waits for a turn, if the job is a suspect.
@@ -90,27 +90,27 @@ impl Suspects {
     ///
     /// # Errors
     /// [`DeadReason::Poison`] when it was begun too often.
-    pub(crate) async fn note(&self, job: Job, receipt: Receipt, tries: u16, turn: Option<Turn>) -> Result<(), End> {
-        let Receipt { handed_out_before, .. } = receipt;
+    pub(crate) async fn note(&self, job: &mut UnderWay, tries: u16, turn: Option<Turn>) -> Result<(), Stop> {
+        let handed_out_before = job.receipt().handed_out_before;
         if handed_out_before < NOTED_AFTER {
             return Ok(());
         }
-        let mark = || self.shared.ledger.suspect_mark(job.delivery, tries + 1);
+        let Job { delivery, attempt } = job.job();
+        let mark = || self.shared.ledger.suspect_mark(delivery, tries + 1);
         let tries = self.shared.until_done("marking a suspect", mark).await?;
         if turn.is_some() {
-            let (delivery, attempt) = (job.delivery, job.attempt);
             tracing::warn!(%delivery, attempt, tries, handed_out_before, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
-            return Err(End::Dead(DeadReason::Poison { handed_out_before, deaths: tries - 1, _turn: turn }));
+            return Err(End::Dead(DeadReason::Poison { handed_out_before, deaths: tries - 1, _turn: turn }).into());
         }
-        let (shared, watched) = (Arc::clone(&self.shared), self.shared.in_flight.watch(job));
+        let (shared, watched) = (Arc::clone(&self.shared), job.watch());
         self.tasks.spawn(async move {
             match &turn {
                 Some(_) => drop(timeout(HARMLESS_AFTER, watched.cancelled()).await),
                 None => watched.cancelled().await,
             }
-            let _ = shared.until_done("clearing a suspect", || shared.ledger.suspect_clear(job.delivery)).await;
+            let _ = shared.until_done("clearing a suspect", || shared.ledger.suspect_clear(delivery)).await;
             drop(turn);
         });
         Ok(())

@@ -10,14 +10,14 @@ use std::{
 use broker::{Attachment, BatchLimit, Prefetch, Subscription};
 use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
-use service_kit::{Foundation, HighLoad, Readiness, Running, Settings, StartError, connections, settings::Notices};
+use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections, settings::Notices};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
 
 use crate::{
-    ack_batch::AckBatch,
     flood::Flood,
+    high_load::HighLoad,
     intake::{Intake, parks},
     metrics::Metrics,
     spans::Spans,
@@ -28,6 +28,9 @@ use crate::{
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
 /// together, so that it need not wait for more itself.
 const LINGER: Duration = Duration::from_millis(3);
+/// The maximum of events that ingest holds, while they are small. With 1 MiB each, they fit into the memory of a
+/// process.
+const PREFETCH: u16 = 96;
 /// Bytes of bodies in one batch. Memory holds each batch that is under way, a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 const PROCESS: &str = "event-ingest";
@@ -59,7 +62,7 @@ impl App {
     /// Runs until `shutdown`, then finishes what is under way within `shutdown.deadline`.
     ///
     /// # Errors
-    /// [`StartError::Database`] when the database cannot be used, however long one waits. [`StartError::Panicked`].
+    /// [`StartError`] when the database cannot be used, however long one waits, or when a task panicked.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
         let Self { foundation, settings } = self;
         let mut registry = Registry::default();
@@ -76,7 +79,8 @@ impl App {
             schedule: settings.retry.schedule.clone(),
             interval: settings.reconcile.interval,
             grace: settings.reconcile.grace,
-            keep: settings.retention.keep,
+            kept: settings.retention.kept(),
+            held: settings.retention.held,
             failing: failing(&settings.notices),
             metrics: upkeep_metrics,
         };
@@ -86,13 +90,12 @@ impl App {
                 () = shutdown.cancelled() => return,
                 () = running.database.known() => {}
             }
-            let Settings { ingest, limits, .. } = &settings;
-            let prefetch = Prefetch::within(ingest.prefetch, ingest.prefetch_bytes, limits.event_data_bytes);
-            let subscription = running.broker.subscribe(running.broker.names().events(), prefetch, attachment);
+            let events = running.broker.names().events();
+            let subscription = running.broker.subscribe(events, Prefetch::of_small(PREFETCH), attachment);
             let unknown_keys = judge_unknown_keys(&running, &settings, metrics.clone(), &shutdown);
-            let intake = intake(&running, &settings, prefetch, metrics, &shutdown);
+            let intake = intake(&running, &settings, metrics, &shutdown);
             tokio::join!(
-                consume(subscription, intake, ingest.batch, settings.shutdown.deadline, &shutdown),
+                consume(subscription, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown),
                 unknown_keys
             );
         };
@@ -110,13 +113,7 @@ fn failing(notices: &Notices) -> FailingThresholds {
     }
 }
 
-fn intake(
-    running: &Running,
-    settings: &Settings,
-    prefetch: Prefetch,
-    metrics: Metrics,
-    shutdown: &CancellationToken,
-) -> Intake {
+fn intake(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &CancellationToken) -> Intake {
     Intake {
         ledger: running.ledger.clone(),
         database: running.database.clone(),
@@ -125,10 +122,9 @@ fn intake(
         metrics,
         spans: Spans::new(running.traces.clone(), running.broker.names()),
         data_limit: settings.limits.event_data_bytes,
-        keep: settings.retention.keep,
+        keep: settings.retention.kept().bodies,
         high_load: HighLoad::above(settings.ingest.rush, Instant::now()),
         flood: Flood::above(settings.ingest.flood, Instant::now()),
-        acks: AckBatch::of(prefetch.usual()),
         part_turn: Arc::new(Semaphore::new(1)),
         parks: parks(),
         shutdown: shutdown.clone(),
@@ -140,8 +136,7 @@ fn intake(
 /// Judges messages with an unknown routing key until the shutdown.
 async fn judge_unknown_keys(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &CancellationToken) {
     let (broker, publisher) = (running.broker.clone(), running.publisher.clone());
-    let prefetch = Prefetch::within(unknown_keys::PREFETCH, BATCH_BYTES, settings.limits.event_data_bytes);
-    let subscription = broker.subscribe_other_keys(settings.broker.unknown_keys, prefetch);
+    let subscription = broker.subscribe_other_keys(settings.broker.unknown_keys, Prefetch::of(unknown_keys::PREFETCH));
     let unknown_keys = UnknownKeys { broker, publisher, metrics };
     unknown_keys.consume(subscription, settings.shutdown.deadline, shutdown).await;
 }
@@ -154,13 +149,14 @@ async fn consume(
     deadline: Duration,
     shutdown: &CancellationToken,
 ) {
-    let most = usize::from(most);
+    // One half is stored while the other one waits for its confirms.
+    let most = usize::from(most.min(PREFETCH / 2));
     let limit = BatchLimit { messages: most, bytes: BATCH_BYTES, linger: LINGER };
     let (tasks, turns) = (TaskTracker::new(), Turns::new());
     loop {
         let next = async {
             let is_high_load = || intake.high_load.is_on(Instant::now());
-            let turn = turns.next(is_high_load, || subscription.waiting() >= most).await;
+            let turn = turns.next(is_high_load).await;
             Some((turn, subscription.next_batch(limit).await?))
         };
         // A shutdown also ends the wait for a turn, which lasts for as long as the database is away.

@@ -10,14 +10,14 @@ use std::{
 };
 
 use broker::{Acker, Names, Outgoing, Publisher, Received};
-use domain::{AcceptedPeriod, DeliveryId, EventId, Job, Redelivered, Rejection, TenantId, Traceparent};
+use domain::{AcceptedPeriod, DeliveryId, Job, Redelivered, Rejection, Traceparent};
 use futures_util::FutureExt;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use service_kit::{
-    DatabaseWatch, EssentialTasks, HighLoad,
+    DatabaseWatch, EssentialTasks,
     publishing::{Publication, Publishing},
     until_done,
 };
@@ -28,14 +28,14 @@ use traces::Span as EventSpan;
 use tracing::{Instrument, Span};
 
 use crate::{
-    ack_batch::AckBatch,
     fault,
     flood::Flood,
+    high_load::HighLoad,
     metrics::Metrics,
-    plan::{Plan, Usable, rejected},
+    plan::{Judged, Plan, Usable, rejected},
     spans::{self, Spans},
     turns::Turn,
-    waiting_events::{Publications, WaitingEvents, content},
+    waiting_events::{EventJob, Publications, WaitingEvents, content},
 };
 
 /// Events in one query for untried deliveries. Such a query looks at every webhook that their tenants ever had.
@@ -54,7 +54,6 @@ pub(crate) struct Intake {
     pub(crate) keep: Duration,
     pub(crate) high_load: HighLoad,
     pub(crate) flood: Flood,
-    pub(crate) acks: AckBatch,
     /// The turn of a part of a batch that could not be stored at once: one is tried at a time.
     pub(crate) part_turn: Arc<Semaphore>,
     /// Counts the events that are parked because of a panic. One of them waits for that at a time.
@@ -186,7 +185,7 @@ impl Intake {
         }
         let stored = AssertUnwindSafe(self.stored(&usable, size)).catch_unwind().await;
         drop(storing);
-        let Jobs { main, bulk, verdicts } = match stored.unwrap_or(Err(NotStored::Panicked)) {
+        let Jobs { main, bulk, judged, events } = match stored.unwrap_or(Err(NotStored::Panicked)) {
             Ok(jobs) => jobs,
             Err(NotStored::Abandoned) => return,
             Err(NotStored::Panicked) if usable.len() == 1 => {
@@ -205,19 +204,18 @@ impl Intake {
                 return;
             }
         };
-        let (mut waiting, mut spans, mut verdicts) = (WaitingEvents::default(), Vec::new(), verdicts.into_iter());
-        for (event, Message { acker, .. }) in usable {
-            waiting.add(event.unix_millis(), acker);
-            spans.extend(spans::judged(event, verdicts.next()));
+        let (mut waiting, mut spans) = (WaitingEvents::new(events), Vec::new());
+        for ((usable, Message { acker, .. }), Judged { event, verdict }) in usable.into_iter().zip(judged) {
+            waiting.add(event, acker);
+            spans.extend(spans::judged(usable, verdict));
         }
-        let in_bulk = self.names.jobs_in_bulk(&bulk);
-        let (messages, ready) = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
-            true => waiting.publications(self.names.jobs_together(&main).chain(in_bulk)),
-            false => {
-                let alone = main.iter().map(|job| (self.names.job(*job), std::slice::from_ref(job)));
-                waiting.publications(alone.chain(in_bulk))
-            }
+        let job = |(_, job): &EventJob| *job;
+        let mut messages = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
+            true => self.names.jobs_together(&main, job),
+            false => self.names.jobs_alone(&main, job),
         };
+        messages.extend(self.names.jobs_in_bulk(&bulk, job));
+        let (messages, ready) = waiting.publications(messages);
         if self.publish_then_ack("publishing jobs", messages, ready, under_way).await.is_some() {
             spans::end_all(spans);
         }
@@ -237,7 +235,7 @@ impl Intake {
         let under_way = Mutex::new(under_way);
         let acknowledge = |sources: Vec<Vec<Acker>>| {
             drop(under_way.lock().take());
-            self.acks.add(sources.into_iter().flatten().collect())
+            Acker::ack_all(sources.into_iter().flatten().collect())
         };
         let publishing = Publishing { what, publisher: &self.publisher, abandon: &self.abandon };
         publishing.until_confirmed(messages, ready, content, acknowledge).await
@@ -281,43 +279,41 @@ impl Intake {
     /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored. Untried ones take
     /// the main lane, even if their tenant floods.
     async fn jobs(&self, plan: &Plan, stored: Stored, may_be_older: bool) -> Option<Jobs> {
-        let mut verdicts = Vec::new();
-        for (event, verdict) in plan.events_of_messages().zip(plan.verdicts(&stored)) {
-            verdicts.extend(self.spans.are_on().then_some(verdict));
+        let judged = plan.judge(&stored);
+        for Judged { event, verdict } in &judged {
+            let event = &plan.events[*event];
             let traceparent = text(event.traceparent.as_ref());
             tracing::debug!(event = %event.id, outcome = verdict, traceparent, "an event is judged");
             self.metrics.event(verdict);
         }
-        self.metrics.deliveries.inc_by(u64::try_from(stored.deliveries.len()).unwrap_or_default());
-        let of_floods = self.of_floods(plan, &stored);
-        let mut due: HashSet<DeliveryId> = stored.deliveries.into_iter().map(|(_, id)| id).collect();
+        let new = stored.deliveries;
+        self.metrics.deliveries.inc_by(u64::try_from(new.len()).unwrap_or_default());
+        let mut of_tenants = HashMap::new();
+        for (event, _) in &new {
+            *of_tenants.entry(plan.events[*event].tenant).or_insert(0) += 1;
+        }
+        let floods = self.flood.count(&of_tenants, Instant::now());
+        let mut untried = Vec::new();
         // A try whose answer was lost may have stored what the last try found there already.
-        let doubtful: Vec<&NewEvent> = if may_be_older { plan.events.iter().collect() } else { plan.redelivered() };
+        let doubtful = if may_be_older { (0..plan.events.len()).collect() } else { plan.redelivered() };
         for some in doubtful.chunks(EVENTS_OF_A_QUERY) {
-            let find = || self.ledger.deliveries_untried(some);
-            due.extend(until_done("finding untried deliveries", &self.abandon, find).await?);
+            let events: Vec<_> = some.iter().map(|event| &plan.events[*event]).collect();
+            let find = || self.ledger.deliveries_untried(&events);
+            let found = until_done("finding untried deliveries", &self.abandon, find).await?;
+            untried.extend(found.into_iter().map(|(place, delivery)| (some[place], delivery)));
         }
-        let jobs = due.into_iter().map(|id| Job { delivery: id, attempt: 1 });
-        let (bulk, main) = jobs.partition(|job| of_floods.contains(&job.delivery));
-        Some(Jobs { main, bulk, verdicts })
-    }
-
-    /// The new deliveries of tenants that flood.
-    fn of_floods(&self, plan: &Plan, Stored { deliveries, .. }: &Stored) -> HashSet<DeliveryId> {
-        // An event id of two tenants counts for neither: the deliveries do not name their tenant.
-        let mut tenants = HashMap::<EventId, Option<TenantId>>::new();
-        for NewEvent { id, tenant, .. } in &plan.events {
-            let whose = tenants.entry(*id).or_insert(Some(*tenant));
-            *whose = whose.filter(|one| one == tenant);
+        if !untried.is_empty() {
+            let new: HashSet<_> = new.iter().copied().collect();
+            untried.retain(|one| !new.contains(one));
         }
-        let tenant_of = |event| tenants.get(event).copied().flatten();
-        let mut jobs = HashMap::new();
-        for tenant in deliveries.iter().filter_map(|(event, _)| tenant_of(event)) {
-            *jobs.entry(tenant).or_insert(0) += 1;
-        }
-        let flooding = self.flood.count(&jobs, Instant::now());
-        let floods = |event| tenant_of(event).is_some_and(|tenant| flooding.contains(&tenant));
-        deliveries.iter().filter(|(event, _)| floods(event)).map(|(_, id)| *id).collect()
+        let job = |(event, delivery): (usize, DeliveryId)| (event, Job { delivery, attempt: 1 });
+        let (mut bulk, mut main): (Vec<EventJob>, Vec<EventJob>) =
+            new.into_iter().map(job).partition(|(event, _)| floods.contains(&plan.events[*event].tenant));
+        main.extend(untried.into_iter().map(job));
+        // In the order in which the events came.
+        main.sort_by_key(|(event, _)| *event);
+        bulk.sort_by_key(|(event, _)| *event);
+        Some(Jobs { main, bulk, judged, events: plan.events.len() })
     }
 }
 
@@ -335,11 +331,13 @@ impl Drop for UnderWay {
 }
 
 struct Jobs {
-    main: Vec<Job>,
+    main: Vec<EventJob>,
     /// Of tenants that flood.
-    bulk: Vec<Job>,
-    /// What became of the event of each message, for the spans, if traces are on.
-    verdicts: Vec<&'static str>,
+    bulk: Vec<EventJob>,
+    /// The event of each message, and what became of it.
+    judged: Vec<Judged>,
+    /// The number of events.
+    events: usize,
 }
 
 /// The reason why events have no jobs.

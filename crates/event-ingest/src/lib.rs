@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 
-mod ack_batch;
 mod app;
 mod fault;
 mod flood;
+mod high_load;
 mod intake;
 mod metrics;
 mod plan;

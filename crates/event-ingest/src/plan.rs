@@ -1,6 +1,6 @@
 //! What a batch of messages asks for. All of it is decided without IO.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use broker::Outgoing;
 use domain::{AcceptedPeriod, Event, Redelivered, Rejection, Traceparent, envelope};
@@ -41,19 +41,22 @@ impl Usable {
     pub(crate) const fn event(&self) -> &NewEvent {
         &self.event
     }
-
-    /// The millisecond of the event, which is that of its deliveries' ids.
-    pub(crate) fn unix_millis(&self) -> u64 {
-        self.event.timestamp.unix_millis()
-    }
 }
 
-/// What to store, and how to tell afterwards what became of each event.
+/// The events to store. Whatever becomes of an event names it by its place in this list.
 #[derive(Default)]
 pub(crate) struct Plan {
     /// The events, without duplicates.
     pub(crate) events: Vec<NewEvent>,
     messages: Vec<EventMessage>,
+}
+
+/// A message whose event is stored, or needs not be.
+pub(crate) struct Judged {
+    /// The place of its event.
+    pub(crate) event: usize,
+    /// The verdict on it, for metrics and spans.
+    pub(crate) verdict: &'static str,
 }
 
 /// One message of the batch.
@@ -80,36 +83,23 @@ impl Plan {
         plan
     }
 
-    /// The event of each message, in the order of [`Self::verdicts`]. That of a duplicate is the first one.
-    pub(crate) fn events_of_messages(&self) -> impl Iterator<Item = &NewEvent> {
-        self.messages.iter().map(|message| &self.events[message.event])
+    /// The places of redelivered events. Deliveries of theirs may be stored without a job, even to webhooks that no longer
+    /// want them.
+    pub(crate) fn redelivered(&self) -> Vec<usize> {
+        let redelivered = self.messages.iter().filter(|message| message.redelivered == Redelivered::Yes);
+        redelivered.map(|message| message.event).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Redelivered events. Deliveries of theirs may be stored without a job, even to webhooks that no longer want them.
-    pub(crate) fn redelivered(&self) -> Vec<&NewEvent> {
-        let redelivered: BTreeSet<_> = self
-            .messages
-            .iter()
-            .filter(|message| message.redelivered == Redelivered::Yes)
-            .map(|message| message.event)
-            .collect();
-        redelivered.into_iter().map(|index| &self.events[index]).collect()
-    }
-
-    /// What became of each event, for the metrics. Events of one id and millisecond are not told apart: in a batch that
-    /// has them of two tenants or types, each counts as accepted when one of them is.
-    pub(crate) fn verdicts(&self, stored: &Stored) -> impl Iterator<Item = &'static str> {
-        let unwanted: HashSet<_> = stored.unwanted.iter().copied().collect();
-        let new: HashSet<_> =
-            stored.deliveries.iter().chain(&stored.skipped).map(|(event, id)| (*event, id.unix_millis())).collect();
-        self.messages.iter().map(move |message| {
-            let event = &self.events[message.event];
-            match () {
-                () if unwanted.contains(&message.event) => "unwanted",
-                () if !message.is_repeated && new.contains(&(event.id, event.timestamp.unix_millis())) => "accepted",
-                () => "duplicate",
-            }
-        })
+    /// Returns the verdict on each message's event, in the order of the messages.
+    pub(crate) fn judge(&self, stored: &Stored) -> Vec<Judged> {
+        let mut verdicts = vec!["duplicate"; self.events.len()];
+        stored.unwanted.iter().for_each(|event| verdicts[*event] = "unwanted");
+        stored.deliveries.iter().chain(&stored.skipped).for_each(|(event, _)| verdicts[*event] = "accepted");
+        let judged = |&EventMessage { event, is_repeated, .. }: &EventMessage| match verdicts[event] {
+            "accepted" if is_repeated => Judged { event, verdict: "duplicate" },
+            verdict => Judged { event, verdict },
+        };
+        self.messages.iter().map(judged).collect()
     }
 }
 
@@ -132,38 +122,41 @@ pub(crate) fn rejected(
 
 #[cfg(test)]
 mod tests {
-    use domain::{DeliveryId, EventType};
+    use domain::EventType;
     use uuid::Uuid;
 
     use super::*;
 
-    fn usable(event_type: EventType, timestamp: &str) -> Usable {
-        let (id, tenant) = (Uuid::from_u128(1).into(), Uuid::from_u128(2).into());
+    fn usable(tenant: u128, event_type: EventType, timestamp: &str) -> Usable {
+        let (id, tenant) = (Uuid::from_u128(1).into(), Uuid::from_u128(tenant).into());
         let timestamp = timestamp.parse().unwrap();
         let event = NewEvent { id, timestamp, tenant, event_type, body: "{}".into(), traceparent: None };
         Usable { event, redelivered: Redelivered::No, span: None }
     }
 
     #[test]
-    fn an_event_is_stored_once_and_judged_for_each_message_and_one_of_another_type_is_another() {
+    fn events_of_one_id_and_millisecond_are_told_apart_by_type_and_tenant_and_judged_for_each_message() {
         let moments = ["2026-03-01T09:30:00.1230001Z", "2026-03-01T09:30:00.1239999Z"];
         let messages = [
-            usable(EventType::QuoteAccepted, moments[0]),
-            usable(EventType::QuoteClosed, moments[0]),
-            usable(EventType::QuoteClosed, moments[1]),
-            usable(EventType::QuoteAccepted, moments[0]),
+            usable(2, EventType::QuoteAccepted, moments[0]),
+            usable(2, EventType::QuoteClosed, moments[0]),
+            usable(2, EventType::QuoteClosed, moments[1]),
+            usable(2, EventType::QuoteAccepted, moments[0]),
+            usable(3, EventType::QuoteClosed, moments[0]),
         ];
         let plan = Plan::new(messages.iter());
         let types: Vec<_> = plan.events.iter().map(|event| event.event_type).collect();
-        assert_eq!(types, [EventType::QuoteAccepted, EventType::QuoteClosed]);
-        let closed = &plan.events[1];
-        let id = DeliveryId::derive(Uuid::from_u128(3).into(), closed.id, closed.event_type, closed.timestamp);
-        let mut stored = Stored { deliveries: vec![(closed.id, id)], skipped: Vec::new(), unwanted: vec![0] };
-        let verdicts = |stored: &Stored| plan.verdicts(stored).collect::<Vec<_>>();
-        assert_eq!(verdicts(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
+        assert_eq!(types, [EventType::QuoteAccepted, EventType::QuoteClosed, EventType::QuoteClosed]);
+        let delivery = Uuid::from_u128(4).into();
+        let mut stored = Stored { deliveries: vec![(1, delivery)], skipped: Vec::new(), unwanted: vec![0] };
+        let judged = |stored: &Stored| {
+            plan.judge(stored).into_iter().map(|Judged { event, verdict }| (event, verdict)).collect::<Vec<_>>()
+        };
+        let (unwanted, last) = ((0, "unwanted"), (2, "duplicate"));
+        assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, last]);
         stored.skipped = std::mem::take(&mut stored.deliveries);
-        assert_eq!(verdicts(&stored), ["unwanted", "accepted", "duplicate", "unwanted"]);
-        stored.skipped.clear();
-        assert_eq!(verdicts(&stored), ["unwanted", "duplicate", "duplicate", "unwanted"]);
+        assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, last]);
+        stored.skipped = vec![(2, delivery)];
+        assert_eq!(judged(&stored), [unwanted, (1, "duplicate"), (1, "duplicate"), unwanted, (2, "accepted")]);
     }
 }

@@ -21,11 +21,6 @@ impl Spans {
         Self { traces, exchange: names.events_exchange.clone(), queue: names.events() }
     }
 
-    /// Whether traces are on.
-    pub(crate) const fn are_on(&self) -> bool {
-        self.traces.are_on()
-    }
-
     /// Begins the span of a message: a child of the span that its `traceparent` names, or a trace of its own.
     pub(crate) fn begin(&self, parent: Option<&Traceparent>, routing_key: &str, at: OffsetDateTime) -> Option<Span> {
         let mut span = self.traces.begin(Kind::Consumer, parent, at)?;
@@ -52,15 +47,13 @@ pub(crate) fn end_rejected(span: Option<Span>, reason: &'static str) {
 }
 
 /// The span of a stored event, which says what became of it.
-pub(crate) fn judged(mut usable: Usable, verdict: Option<&'static str>) -> Option<Span> {
+pub(crate) fn judged(mut usable: Usable, verdict: &'static str) -> Option<Span> {
     let mut span = usable.span.take()?;
     let event = usable.event();
     span.set("webhooks.event.id", event.id.to_string());
     span.set("webhooks.event.type", event.event_type.as_str());
     span.set("webhooks.tenant.id", event.tenant.to_string());
-    if let Some(verdict) = verdict {
-        span.set("webhooks.event.outcome", verdict);
-    }
+    span.set("webhooks.event.outcome", verdict);
     Some(span)
 }
 

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{fault, metrics::Metrics, plan::rejected, waiting_events::content};
 
-/// The maximum of messages that ingest holds.
-pub(crate) const PREFETCH: u16 = 64;
+/// The maximum of messages that ingest holds, beside its events, of any size.
+pub(crate) const PREFETCH: u16 = 8;
 const LIMIT: BatchLimit = BatchLimit { messages: PREFETCH as usize, bytes: usize::MAX, linger: Duration::ZERO };
 
 pub(crate) struct UnknownKeys {

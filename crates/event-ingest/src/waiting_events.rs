@@ -1,44 +1,40 @@
 //! Which events wait for which messages.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use broker::Outgoing;
 use domain::Job;
 use service_kit::publishing::Publication;
 
-/// Acknowledgements by the millisecond of their events. A delivery's id carries that millisecond and not the event, so
-/// events of one millisecond are acknowledged together.
-pub(crate) struct WaitingEvents<A>(HashMap<u64, Vec<A>>);
+/// A job, and the place of its event in the list of events.
+pub(crate) type EventJob = (usize, Job);
+
+/// The acknowledgements of each event, by its place in the list of events.
+pub(crate) struct WaitingEvents<A>(Vec<Vec<A>>);
 
 /// Messages with the events that wait for them.
 pub(crate) type Publications<A> = Vec<Publication<Vec<A>, Outgoing>>;
 
-impl<A> Default for WaitingEvents<A> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
 impl<A> WaitingEvents<A> {
-    pub(crate) fn add(&mut self, unix_millis: u64, acker: A) {
-        self.0.entry(unix_millis).or_default().push(acker);
+    pub(crate) fn new(events: usize) -> Self {
+        Self((0..events).map(|_| Vec::new()).collect())
+    }
+
+    pub(crate) fn add(&mut self, event: usize, acker: A) {
+        self.0[event].push(acker);
     }
 
     /// The messages with the events that wait for them, and the events that wait for no message.
-    pub(crate) fn publications<'j>(
-        self,
-        messages: impl Iterator<Item = (Outgoing, &'j [Job])>,
-    ) -> (Publications<A>, Vec<Vec<A>>) {
-        let shared: HashMap<_, _> = self.0.into_iter().map(|(moment, ackers)| (moment, Arc::new(ackers))).collect();
-        let publication = |(content, jobs): (Outgoing, &[Job])| {
-            let mut moments: Vec<_> = jobs.iter().map(|job| job.delivery.unix_millis()).collect();
-            moments.sort_unstable();
-            moments.dedup();
-            let sources = moments.iter().filter_map(|moment| shared.get(moment)).map(Arc::clone).collect();
-            Publication { sources, content }
+    pub(crate) fn publications(self, messages: Vec<(Outgoing, &[EventJob])>) -> (Publications<A>, Vec<Vec<A>>) {
+        let events: Vec<_> = self.0.into_iter().map(Arc::new).collect();
+        let publication = |(content, jobs): (Outgoing, &[EventJob])| {
+            let mut own: Vec<_> = jobs.iter().map(|(event, _)| *event).collect();
+            own.sort_unstable();
+            own.dedup();
+            Publication { sources: own.into_iter().map(|event| Arc::clone(&events[event])).collect(), content }
         };
-        let publications = messages.map(publication).collect();
-        (publications, shared.into_values().filter_map(Arc::into_inner).collect())
+        let publications = messages.into_iter().map(publication).collect();
+        (publications, events.into_iter().filter_map(Arc::into_inner).collect())
     }
 }
 
@@ -48,23 +44,22 @@ pub(crate) const fn content<S>(publication: &Publication<S, Outgoing>) -> Option
 
 #[cfg(test)]
 mod tests {
-    use domain::DeliveryId;
+    use uuid::Uuid;
 
     use super::*;
 
-    fn job(unix_millis: u64, number: u128) -> Job {
-        let id = DeliveryId::bound_at_millis(unix_millis).as_u128() + number;
-        Job { delivery: uuid::Uuid::from_u128(id).into(), attempt: 1 }
+    fn job(event: usize, number: u128) -> EventJob {
+        (event, Job { delivery: Uuid::from_u128(number).into(), attempt: 1 })
     }
 
     #[test]
-    fn an_event_waits_for_every_message_that_has_a_job_of_its_millisecond_and_one_without_jobs_for_none() {
-        let mut events = WaitingEvents::default();
-        for (moment, acker) in [(1, "a"), (2, "b"), (2, "c"), (3, "d")] {
-            events.add(moment, acker);
+    fn an_event_waits_for_every_message_that_has_a_job_of_it_and_one_without_jobs_for_none() {
+        let mut events = WaitingEvents::new(3);
+        for (event, acker) in [(0, "a"), (1, "b"), (1, "c"), (2, "d")] {
+            events.add(event, acker);
         }
-        let jobs = [[job(1, 1), job(1, 2)], [job(1, 3), job(2, 1)]];
-        let messages = jobs.iter().map(|jobs| (Outgoing::default(), jobs.as_slice()));
+        let jobs = [[job(0, 1), job(0, 2)], [job(1, 3), job(0, 4)]];
+        let messages = jobs.iter().map(|jobs| (Outgoing::default(), jobs.as_slice())).collect();
         let (publications, ready) = events.publications(messages);
         assert_eq!(ready, [["d"]]);
         let sources: Vec<Vec<_>> =

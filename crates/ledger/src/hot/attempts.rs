@@ -1,9 +1,6 @@
 //! Records attempts: one statement per batch (crates/README.md, the picture).
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     prelude::*,
@@ -39,17 +36,6 @@ pub struct Attempted {
     pub answer: Answer,
     /// The trace that its event belongs to, for the log. It is not recorded again.
     pub traceparent: Option<Traceparent>,
-}
-
-/// What became of recording an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// The delivery.
-    pub id: DeliveryId,
-    /// The attempt's number.
-    pub attempt: u16,
-    /// Whether the ledger has it.
-    pub record: Record,
 }
 
 /// Whether the ledger has an attempt, and how far its delivery has come.
@@ -99,44 +85,51 @@ const DELIVERY_IS_KNOWN: &str = "delivery_is_known";
 
 impl Ledger {
     /// Records attempts, the deliveries' progress and the webhooks' health in one transaction, and in one more for each
-    /// further attempt at the same delivery. Idempotent: only an attempt that the ledger expects changes anything. A
-    /// repeated call returns the same unless the ledger has later attempts.
+    /// further attempt at the same delivery. Returns what became of each, in their order. Idempotent: only an attempt that
+    /// the ledger expects changes anything. A repeated call returns the same unless the ledger has later attempts.
     ///
     /// # Errors
     /// When the database does not answer. It is then unknown what was recorded, and the call can be repeated. Or when an
     /// attempt's own data is not taken ([`LedgerError::of_row`]); others may be recorded.
-    pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Recorded>, LedgerError> {
-        let (mut recorded, mut rest) = (Vec::with_capacity(made.len()), made.iter().collect::<Vec<_>>());
-        rest.sort_by_key(|attempted| attempted.progress.attempts);
+    pub async fn attempts_record(&self, made: &[Attempted]) -> Result<Vec<Record>, LedgerError> {
+        let mut records = vec![None; made.len()];
+        // Several deliveries are always locked in the order of ids.
+        let mut rest: Vec<usize> = (0..made.len()).collect();
+        rest.sort_unstable_by_key(|place| (made[*place].id, made[*place].progress.attempts));
         while !rest.is_empty() {
-            let mut named = HashSet::with_capacity(rest.len());
-            let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|attempted| named.insert(attempted.id));
-            let mut records = self.record_distinct(now.clone()).await?;
-            let missed: Vec<_> = now.iter().filter(|one| !records.contains_key(&one.id)).copied().collect();
-            if !missed.is_empty() {
-                records.extend(self.records_find(&missed).await?);
+            let (mut now, mut later) = (Vec::with_capacity(rest.len()), Vec::new());
+            for of_one in rest.chunk_by(|one, next| made[*one].id == made[*next].id) {
+                now.push(of_one[0]);
+                later.extend(&of_one[1..]);
             }
-            recorded.extend(now.into_iter().map(|attempted| Recorded {
-                id: attempted.id,
-                attempt: attempted.progress.attempts,
-                record: records.get(&attempted.id).copied().unwrap_or(Record::Unknown),
-            }));
+            // A delivery occurs once in `now`, and so do its records.
+            let mut note = |of: Vec<(DeliveryId, Record)>| {
+                for (id, record) in of {
+                    if let Ok(at) = now.binary_search_by_key(&id, |place| made[*place].id) {
+                        records[now[at]] = Some(record);
+                    }
+                }
+                now.iter().filter(|place| records[**place].is_none()).map(|place| &made[*place]).collect::<Vec<_>>()
+            };
+            let missed = note(self.record_distinct(now.iter().map(|place| &made[*place]).collect()).await?);
+            if !missed.is_empty() {
+                note(self.records_find(&missed).await?);
+            }
             rest = later;
         }
-        Ok(recorded)
+        Ok(records.into_iter().map(|record| record.unwrap_or(Record::Unknown)).collect())
     }
 
-    /// Records those attempts that the ledger expects.
-    async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<HashMap<DeliveryId, Record>, LedgerError> {
-        // Several deliveries are always locked in the order of ids.
-        made.sort_unstable_by_key(|attempted| attempted.id);
+    /// Records those attempts that the ledger expects. They are at different deliveries, in the order of ids.
+    async fn record_distinct(&self, mut made: Vec<&Attempted>) -> Result<Vec<(DeliveryId, Record)>, LedgerError> {
         let mut has_days = false;
         loop {
             let (mut statement, count) = (RecordAttempts::default(), made.len());
             for attempted in &made {
                 statement.push(attempted);
             }
-            let rows: Result<Vec<(Uuid, String, _)>, _> = self.run(async |conn| (&statement).load(conn).await).await;
+            let rows: Result<Vec<(Uuid, String, _)>, _> =
+                self.run("record_distinct", async |conn| (&statement).load(conn).await).await;
             match rows {
                 Ok(rows) => {
                     let taken = |(id, state, next_attempt_at): (Uuid, String, _)| {
@@ -169,12 +162,12 @@ impl Ledger {
     async fn deliveries_known(&self, made: &[&Attempted]) -> Result<HashSet<Uuid>, LedgerError> {
         let ids: Vec<_> = made.iter().map(|attempted| attempted.id.as_uuid()).collect();
         let known = deliveries::table.filter(deliveries::id.eq_any(ids)).select(deliveries::id);
-        let known: Vec<Uuid> = self.run(async |conn| known.load(conn).await).await?;
+        let known: Vec<Uuid> = self.run("deliveries_known", async |conn| known.load(conn).await).await?;
         Ok(known.into_iter().collect())
     }
 
     /// Finds what the ledger has of attempts that it did not expect.
-    async fn records_find(&self, made: &[&Attempted]) -> Result<HashMap<DeliveryId, Record>, LedgerError> {
+    async fn records_find(&self, made: &[&Attempted]) -> Result<Vec<(DeliveryId, Record)>, LedgerError> {
         let mut statement = FindRecorded::default();
         for attempted in made {
             statement.delivery_id.push(attempted.id.as_uuid());
@@ -182,18 +175,16 @@ impl Ledger {
             statement.started_at.push(attempted.answer.started_at);
             statement.duration_us.push(microseconds(attempted.answer.elapsed));
         }
-        let rows = self.run(async |conn| (&statement).load(conn).await).await;
+        let rows = self.run("records_find", async |conn| (&statement).load(conn).await).await;
         let rows: Vec<Found> = self.judged(&statement, rows).await?;
-        let numbers: HashMap<_, _> = made.iter().map(|one| (one.id, one.progress.attempts)).collect();
-        let read = |(id, progress, is_own): Found| {
-            let (id, progress) = (DeliveryId::from(id), read_progress(progress).map_err(unreadable)?);
+        let read = |(id, progress, is_latest): Found| {
+            let progress = read_progress(progress).map_err(unreadable)?;
             let Progress { state, next_attempt_at, .. } = progress;
-            let is_latest = numbers.get(&id) == Some(&progress.attempts);
-            let record = match is_own && is_latest {
+            let record = match is_latest {
                 true => Record::Taken { state, next_attempt_at },
                 false => Record::Superseded(progress),
             };
-            Ok((id, record))
+            Ok((id.into(), record))
         };
         rows.into_iter().map(read).collect()
     }

@@ -24,7 +24,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn job_park(&self, delivery: DeliveryId, reason: &str) -> Result<(), LedgerError> {
         let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
-        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let _: Vec<(Uuid,)> = self.run("job_park", async |conn| statement.load(conn).await).await?;
         Ok(())
     }
 
@@ -36,7 +36,7 @@ impl Ledger {
     pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
         let forget = diesel::sql_query(FORGET_MARKS).bind::<Array<SqlUuid>, _>(&ids);
-        self.run(async |conn| {
+        self.run("jobs_unpark", async |conn| {
             conn.transaction(async |conn| {
                 due_now(conn, &ids).await?;
                 forget.execute(conn).await.map(|_| ())

@@ -28,7 +28,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn delivery_is_erased(&self, delivery: DeliveryId) -> Result<bool, LedgerError> {
         let query = diesel::sql_query(IS_ERASED).bind::<SqlUuid, _>(delivery.as_uuid());
-        let row: Row = self.run(async |conn| query.get_result(conn).await).await?;
+        let row: Row = self.run("delivery_is_erased", async |conn| query.get_result(conn).await).await?;
         Ok(row.is_erased)
     }
 }

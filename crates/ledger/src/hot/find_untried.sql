@@ -1,6 +1,6 @@
--- The deliveries of events that wait for their first attempt. An event's deliveries have one of few ids: of the
--- webhooks that its tenant has or had (see `store_events.sql`).
-SELECT found.id
+-- The deliveries of events that wait for their first attempt, with the number of their event. An event's deliveries have
+-- one of few ids: of the webhooks that its tenant has or had (see `store_events.sql`).
+SELECT number, found.id
 FROM event
 CROSS JOIN LATERAL (SELECT id AS webhook FROM webhooks WHERE tenant_id = event.tenant OFFSET 0) AS any_webhook
 CROSS JOIN LATERAL (

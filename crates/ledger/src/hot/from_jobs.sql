@@ -2,7 +2,7 @@
 -- from another order, such as all deliveries of a webhook first when it believes that there are few. `jobs` is one row
 -- of arrays, and sorted: their ends bound the days, so that other days' partitions are not even opened.
 FROM jobs
-CROSS JOIN LATERAL unnest(jobs.delivery_id, jobs.occurred_at) AS job(delivery_id, occurred_at)
+CROSS JOIN LATERAL unnest(jobs.delivery_id, jobs.occurred_at) WITH ORDINALITY AS job(delivery_id, occurred_at, number)
 CROSS JOIN LATERAL (
     SELECT * FROM deliveries
     WHERE deliveries.id = job.delivery_id

@@ -1,6 +1,6 @@
 //! Held jobs: jobs that wait in the ledger, without a message, as their webhook is paused or too slow.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use diesel::{
     prelude::*,
@@ -47,8 +47,8 @@ pub struct Waking {
 }
 
 batch_statement! {
-    HoldJobs -> (SqlUuid,);
-    job { webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, handed_out: i16 => SmallInt, is_again: bool => Bool };
+    HoldJobs -> (Int4,);
+    job { number: i32 => Int4, webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, handed_out: i16 => SmallInt, is_again: bool => Bool };
     include_str!("hold_jobs.sql")
 }
 
@@ -101,6 +101,7 @@ impl HoldJobs {
     pub(crate) fn of(jobs: &[Held]) -> Self {
         let waking = |job: &Held| job.waking.map_or((0, 0.0), |one| (one.batch.into(), one.pause.as_secs_f64()));
         Self {
+            number: (0..).zip(jobs).map(|(number, _)| number).collect(),
             webhook: jobs.iter().map(|job| job.webhook.as_uuid()).collect(),
             delivery: jobs.iter().map(|job| job.delivery.as_uuid()).collect(),
             batch: jobs.iter().map(|job| waking(job).0).collect(),
@@ -109,19 +110,27 @@ impl HoldJobs {
             handed_out: jobs.iter().map(|job| i16::try_from(job.handed_out).unwrap_or(i16::MAX)).collect(),
         }
     }
+
+    /// Returns for each job, in their order, whether it is one of the held ones, by their numbers.
+    pub(crate) fn held(&self, numbers: Vec<(i32,)>) -> Vec<bool> {
+        let mut held = vec![false; self.number.len()];
+        for place in numbers.into_iter().filter_map(|(number,)| usize::try_from(number).ok()) {
+            held[place] = true;
+        }
+        held
+    }
 }
 
 impl Ledger {
-    /// Holds the jobs of deliveries. Returns the deliveries whose jobs are held: not those of a deleted webhook, nor those
-    /// that a pause was to hold and that is over.
+    /// Holds the jobs of deliveries. Returns for each, in their order, whether it is held: not one of a deleted webhook, nor
+    /// one that a pause was to hold and that is over.
     ///
     /// # Errors
     /// When the database does not answer, or does not take the data of a job's rows ([`LedgerError::of_row`]).
-    pub async fn jobs_hold(&self, jobs: &[Held]) -> Result<HashSet<DeliveryId>, LedgerError> {
+    pub async fn jobs_hold(&self, jobs: &[Held]) -> Result<Vec<bool>, LedgerError> {
         let statement = HoldJobs::of(jobs);
-        let held = self.run(async |conn| (&statement).load(conn).await).await;
-        let held: Vec<(Uuid,)> = self.judged(&statement, held).await?;
-        Ok(held.into_iter().map(|(id,)| id.into()).collect())
+        let held = self.run("jobs_hold", async |conn| (&statement).load(conn).await).await;
+        Ok(statement.held(self.judged(&statement, held).await?))
     }
 
     /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
@@ -147,17 +156,17 @@ impl Ledger {
     /// Releases those of the next jobs whose rows are at fault. Postpones their webhook if there are none.
     async fn release_faulty(&self, most: u16) -> Result<(), LedgerError> {
         let next = diesel::sql_query(NEXT).bind::<Int4, _>(i32::from(most));
-        let next: Vec<Next> = self.run(async |conn| next.load(conn).await).await?;
+        let next: Vec<Next> = self.run("release_faulty", async |conn| next.load(conn).await).await?;
         let Some(webhook) = next.iter().map(|job| job.webhook_id).next() else { return Ok(()) };
         let jobs: Vec<Uuid> = next.into_iter().map(|job| job.delivery_id).collect();
         let faulty = self.faulty(&jobs).await?;
         if faulty.is_empty() {
             let postpone = diesel::sql_query(POSTPONE).bind::<SqlUuid, _>(webhook);
-            return self.run(async |conn| postpone.execute(conn).await.map(|_| ())).await;
+            return self.run("release_faulty", async |conn| postpone.execute(conn).await.map(|_| ())).await;
         }
         tracing::error!(%webhook, deliveries = ?faulty, "held jobs cannot be published by the data of their rows: they are left to lost-job detection");
         let release = diesel::sql_query(RELEASE).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
-        self.run(async |conn| release.execute(conn).await.map(|_| ())).await
+        self.run("release_faulty", async |conn| release.execute(conn).await.map(|_| ())).await
     }
 
     /// Returns the deliveries whose rows cannot be written for their own data.
@@ -165,7 +174,7 @@ impl Ledger {
         let (mut parts, mut faulty) = (vec![deliveries], Vec::new());
         while let Some(part) = parts.pop() {
             let statement = TouchDeliveries { delivery: part.to_vec() };
-            let touched = self.run(async |conn| (&statement).load::<(Uuid,)>(conn).await).await;
+            let touched = self.run("faulty", async |conn| (&statement).load::<(Uuid,)>(conn).await).await;
             match (self.judged(&statement, touched).await, part) {
                 (Ok(_), _) => {}
                 (Err(error), [delivery]) if error.of_row().is_some() => faulty.push(*delivery),
@@ -181,7 +190,7 @@ impl Ledger {
 
     async fn jobs_wake_of(&self, webhooks: i32, per_second: u16) -> Result<Option<Step>, LedgerError> {
         let most = i32::from(per_second);
-        self.run(async |conn| {
+        self.run("jobs_wake_of", async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
                 let ready: Vec<Ready> = diesel::sql_query(LOCK_READY).bind::<Int4, _>(webhooks).load(conn).await?;

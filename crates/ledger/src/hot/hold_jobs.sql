@@ -1,5 +1,5 @@
 -- Holds jobs: those of a paused webhook until it is active again, and others that found no free attempt (`batch` > 0).
--- Returns their deliveries. The share lock makes an activation wait, so that it finds the jobs that are held here; a
+-- Returns their numbers. The share lock makes an activation wait, so that it finds the jobs that are held here; a
 -- job of a webhook that is being changed is not held.
 --
 -- Held jobs of an active webhook are published again `pause` seconds after the last time, `batch` at first. If one of them
@@ -32,4 +32,4 @@
         wake_at = greatest(h.wake_at, h.woken_at + (excluded.wake_at - excluded.woken_at))
     WHERE EXISTS (SELECT FROM chosen WHERE webhook = h.webhook_id AND is_again)
 )
-SELECT delivery FROM chosen
+SELECT number FROM chosen

@@ -30,19 +30,19 @@ pub struct NewEvent {
     pub traceparent: Option<Traceparent>,
 }
 
-/// What became of a batch of events.
+/// The result of storing a batch of events, which are named by their places in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// The new deliveries that need a job, and their events. A duplicate makes none.
-    pub deliveries: Vec<(EventId, DeliveryId)>,
-    /// The new deliveries to paused webhooks, and their events: they are skipped.
-    pub skipped: Vec<(EventId, DeliveryId)>,
-    /// Indexes of the events that no webhook of their tenant wants. They are not stored.
+    /// The new deliveries that need a job, each with its event. A duplicate makes none.
+    pub deliveries: Vec<(usize, DeliveryId)>,
+    /// The new deliveries to paused webhooks, each with its event: they are skipped.
+    pub skipped: Vec<(usize, DeliveryId)>,
+    /// The events that no webhook of their tenant wants. They are not stored.
     pub unwanted: Vec<usize>,
 }
 
 batch_statement! {
-    StoreEvents -> (Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<Bool>, Nullable<Int4>, Nullable<Int4>);
+    StoreEvents -> (Nullable<SqlUuid>, Nullable<Bool>, Int4, Nullable<Int4>);
     pair { tenant: Uuid => SqlUuid, event_type: String => Text, first: i32 => Int4, last: i32 => Int4 }
     event as arrays {
         occurred_at: OffsetDateTime => Timestamptz, event_id: Uuid => SqlUuid, id_from: Uuid => SqlUuid,
@@ -51,14 +51,14 @@ batch_statement! {
     include_str!("store_events.sql")
 }
 
-/// A new delivery, its event and whether it is skipped; or the first and last number of a pair's events that no webhook
-/// wants.
-type StoredRow = (Option<Uuid>, Option<Uuid>, Option<bool>, Option<i32>, Option<i32>);
+/// A new delivery, whether it is skipped, and the number of its event; or the first and last number of a pair's events
+/// that no webhook wants.
+type StoredRow = (Option<Uuid>, Option<bool>, i32, Option<i32>);
 
 batch_statement! {
-    FindUntried -> (SqlUuid,);
+    FindUntried -> (Int4, SqlUuid);
     event {
-        tenant: Uuid => SqlUuid, event_type: String => Text, event_id: Uuid => SqlUuid, id_from: Uuid => SqlUuid
+        number: i32 => Int4, tenant: Uuid => SqlUuid, event_type: String => Text, event_id: Uuid => SqlUuid, id_from: Uuid => SqlUuid
     };
     include_str!("find_untried.sql")
 }
@@ -79,23 +79,25 @@ impl Ledger {
     }
 
     async fn store(&self, statement: &StoreEvents) -> Result<Vec<StoredRow>, LedgerError> {
-        self.run(async |conn| statement.load(conn).await).await
+        self.run("store", async |conn| statement.load(conn).await).await
     }
 
-    /// The deliveries of these events, to any webhook, that still wait for their first attempt.
+    /// The deliveries of these events, to any webhook, that still wait for their first attempt, each with the place of its
+    /// event.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn deliveries_untried(&self, events: &[&NewEvent]) -> Result<Vec<DeliveryId>, LedgerError> {
+    pub async fn deliveries_untried(&self, events: &[&NewEvent]) -> Result<Vec<(usize, DeliveryId)>, LedgerError> {
         let mut statement = FindUntried::default();
-        for event in events {
+        for (event, number) in events.iter().zip(0..) {
+            statement.number.push(number);
             statement.tenant.push(event.tenant.as_uuid());
             statement.event_type.push(event.event_type.to_string());
             statement.event_id.push(event.id.as_uuid());
             statement.id_from.push(DeliveryId::bound_at_millis(event.timestamp.unix_millis()));
         }
-        let rows: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
-        Ok(rows.into_iter().map(|(id,)| id.into()).collect())
+        let rows: Vec<(i32, Uuid)> = self.run("deliveries_untried", async |conn| statement.load(conn).await).await?;
+        Ok(rows.into_iter().filter_map(|(number, id)| Some((usize::try_from(number).ok()?, id.into()))).collect())
     }
 }
 
@@ -124,14 +126,15 @@ fn numbered(events: &[NewEvent]) -> (Vec<usize>, StoreEvents) {
 }
 
 fn stored(rows: Vec<StoredRow>, numbered: &[usize]) -> Stored {
+    let event = |number: i32| numbered.get(usize::try_from(number - 1).ok()?).copied();
     let mut stored = Stored::default();
-    for row in rows {
-        if let (Some(id), Some(event), is_skipped, ..) = row {
-            let new = if is_skipped == Some(true) { &mut stored.skipped } else { &mut stored.deliveries };
-            new.push((event.into(), id.into()));
-        } else if let (.., Some(first), Some(last)) = row {
-            let places = (first..=last).filter_map(|number| usize::try_from(number - 1).ok());
-            stored.unwanted.extend(places.filter_map(|place| numbered.get(place).copied()));
+    for (delivery, is_skipped, number, last) in rows {
+        match delivery {
+            Some(id) => {
+                let new = if is_skipped == Some(true) { &mut stored.skipped } else { &mut stored.deliveries };
+                new.extend(event(number).map(|event| (event, id.into())));
+            }
+            None => stored.unwanted.extend((number..=last.unwrap_or(number)).filter_map(event)),
         }
     }
     stored

@@ -1,6 +1,6 @@
--- What attempts need. `from_jobs.sql` goes on.
+-- What attempts need, with the number of the job. `from_jobs.sql` goes on.
 SELECT
-    d.id,
+    job.number,
     d.state, d.attempts, d.run_base, d.first_failed_at, d.next_attempt_at,
     -- `octet_length` does not read a body that is stored out of line.
     d.created_at, e.event_type, octet_length(e.body)::bigint, CASE WHEN octet_length(e.body) <= 24576 THEN e.body END,

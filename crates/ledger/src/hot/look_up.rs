@@ -74,7 +74,7 @@ pub enum WebhookState {
 
 batch_statement! {
     LoadDeliveries -> (
-        SqlUuid,
+        BigInt,
         (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
         (Timestamptz, Text, BigInt, Nullable<Binary>, Nullable<Text>),
         (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
@@ -87,33 +87,37 @@ batch_statement! {
 pub(crate) type ProgressRow = (String, i16, i16, Option<OffsetDateTime>, Option<OffsetDateTime>);
 
 type LoadedRow = (
-    Uuid,
+    i64,
     ProgressRow,
     (OffsetDateTime, String, i64, Option<Vec<u8>>, Option<String>),
     (Uuid, Uuid, String, bool, bool, String, Vec<u8>),
 );
 
 impl Ledger {
-    /// Loads deliveries. The result lacks those that the ledger does not know.
+    /// Loads deliveries: one result for each id, in their order. `None`: the ledger does not know it.
     ///
     /// # Errors
     /// When the database does not answer, or a row cannot be read ([`LedgerError::of_row`]).
-    pub async fn deliveries_load(&self, ids: &[DeliveryId]) -> Result<Vec<LoadedDelivery>, LedgerError> {
-        let mut delivery_id: Vec<_> = ids.iter().map(|id| id.as_uuid()).collect();
-        delivery_id.sort_unstable();
-        let occurred_at = delivery_id.iter().map(|id| DeliveryId::from(*id).occurred_at()).collect();
+    pub async fn deliveries_load(&self, ids: &[DeliveryId]) -> Result<Vec<Option<LoadedDelivery>>, LedgerError> {
+        let mut sorted: Vec<_> = ids.iter().copied().enumerate().collect();
+        sorted.sort_unstable_by_key(|(_, id)| *id);
+        let delivery_id = sorted.iter().map(|(_, id)| id.as_uuid()).collect();
+        let occurred_at = sorted.iter().map(|(_, id)| id.occurred_at()).collect();
         let statement = LoadDeliveries { delivery_id, occurred_at };
-        let rows = self.run(async |conn| (&statement).load(conn).await).await;
+        let rows = self.run("deliveries_load", async |conn| (&statement).load(conn).await).await;
         let rows: Vec<LoadedRow> = self.judged(&statement, rows).await?;
-        rows.into_iter()
-            .map(read_delivery)
-            .collect::<Result<_, _>>()
-            .map_err(|column| LedgerError::Unreadable { column })
+        let mut loaded = vec![None; ids.len()];
+        for row in rows {
+            let number = usize::try_from(row.0 - 1).ok();
+            let Some((place, id)) = number.and_then(|number| sorted.get(number)) else { continue };
+            loaded[*place] = Some(read_delivery(*id, row).map_err(|column| LedgerError::Unreadable { column })?);
+        }
+        Ok(loaded)
     }
 }
 
-/// Reads a row. The error names the unreadable column.
-fn read_delivery((id, progress, event, webhook): LoadedRow) -> Result<LoadedDelivery, &'static str> {
+/// Reads the row of a delivery. The error names the unreadable column.
+fn read_delivery(id: DeliveryId, (_, progress, event, webhook): LoadedRow) -> Result<LoadedDelivery, &'static str> {
     let (created_at, event_type, length, body, traceparent) = event;
     let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
     let state = match (is_active, is_deleted) {
@@ -123,7 +127,7 @@ fn read_delivery((id, progress, event, webhook): LoadedRow) -> Result<LoadedDeli
     };
     let length = usize::try_from(length).map_err(|_| "events.body")?;
     Ok(LoadedDelivery {
-        id: id.into(),
+        id,
         progress: read_progress(progress)?,
         created_at,
         event_type: event_type.parse().map_err(|_| "events.event_type")?,

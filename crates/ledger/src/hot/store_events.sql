@@ -1,7 +1,7 @@
 -- Stores the events that some webhook wants, and their deliveries. `pair` has the pairs of tenant and event type, so
 -- that each is looked up once. A pair's events have the numbers from `first` to `last`. `event` has the events' columns
--- as arrays: rows would copy the bodies. Returns the new deliveries with whether they are skipped, and the numbers of
--- events that no webhook wants.
+-- as arrays: rows would copy the bodies. Returns the new deliveries with whether they are skipped and the number of
+-- their event, and the numbers of events that no webhook wants.
 --
 -- Rows are inserted in the order of pairs, numbers and webhooks, so that two batches with the same events wait for one
 -- another and do not deadlock: set-returning functions in lists of columns leave the planner no other order.
@@ -31,15 +31,18 @@
     ON CONFLICT DO NOTHING
 )
 
--- `id` is what `domain::DeliveryId::derive` makes. `id_from` is the least id of the event's millisecond.
+-- `id` is what `domain::DeliveryId::derive` makes. `id_from` is the least id of the event's millisecond. A delivery of
+-- an old event is due now, and so has a place in the index of waiting deliveries: lost-job detection seldom walks
+-- through old ids.
 , delivery AS (
     SELECT
         derived_id(
             event.id_from[n],
             uuid_send(webhook) || uuid_send(event.event_id[n]) || convert_to(event_type, 'UTF8')
         ) AS id,
-        webhook, event.event_id[n] AS event_id, event_type,
-        CASE WHEN webhook = ANY (paused) THEN 'skipped' ELSE 'pending' END AS state
+        n, webhook, event.event_id[n] AS event_id, event_type,
+        CASE WHEN webhook = ANY (paused) THEN 'skipped' ELSE 'pending' END AS state,
+        CASE WHEN webhook <> ALL (paused) AND event.occurred_at[n] < now() - interval '1 day' THEN now() END AS due
     FROM (
         SELECT *, unnest(webhooks) AS webhook
         FROM (SELECT *, generate_series(first, last) AS n FROM wanted) AS numbered
@@ -48,10 +51,16 @@
 )
 
 , made AS (
-    INSERT INTO deliveries (id, webhook_id, event_id, event_type, state)
-    SELECT id, webhook, event_id, event_type, state FROM delivery
-    ON CONFLICT DO NOTHING RETURNING id, event_id, state
+    INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, next_attempt_at)
+    SELECT id, webhook, event_id, event_type, state, due FROM delivery
+    ON CONFLICT DO NOTHING RETURNING id, state
 )
-SELECT id, event_id, state = 'skipped', NULL, NULL FROM made
+
+-- An inserted row does not say of which event it is. Its id is searched in the sorted ids: a join of these would compare
+-- each id with each.
+, of_events AS (
+    SELECT array_agg(id) AS ids, array_agg(n) AS numbers FROM (SELECT id, n FROM delivery ORDER BY id) AS sorted
+)
+SELECT id, state = 'skipped', numbers[width_bucket(id, ids)], NULL FROM made CROSS JOIN of_events
 UNION ALL
-SELECT NULL, NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'
+SELECT NULL, NULL, first, last FROM wanted WHERE webhooks = '{}'

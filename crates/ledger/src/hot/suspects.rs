@@ -44,7 +44,7 @@ impl Ledger {
     pub async fn suspect_mark(&self, delivery: DeliveryId, tries: u16) -> Result<u16, LedgerError> {
         let tries = i16::try_from(tries).unwrap_or(i16::MAX);
         let statement = MarkSuspects { delivery: vec![delivery.as_uuid()], tries: vec![tries] };
-        let rows: Vec<(i16,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let rows: Vec<(i16,)> = self.run("suspect_mark", async |conn| statement.load(conn).await).await?;
         let (tries,) = rows.into_iter().next().unwrap_or((1,));
         u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })
     }
@@ -56,7 +56,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn suspect_tries(&self, delivery: DeliveryId) -> Result<(u16, bool), LedgerError> {
         let statement = CountTries { delivery: vec![delivery.as_uuid()] };
-        let rows: Vec<(i16, bool)> = self.run(async |conn| statement.load(conn).await).await?;
+        let rows: Vec<(i16, bool)> = self.run("suspect_tries", async |conn| statement.load(conn).await).await?;
         let (tries, is_unrecorded) = rows.into_iter().next().unwrap_or_default();
         let tries = u16::try_from(tries).map_err(|_| LedgerError::Unreadable { column: "suspect_jobs.tries" })?;
         Ok((tries, is_unrecorded))
@@ -68,7 +68,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn suspect_clear(&self, delivery: DeliveryId) -> Result<(), LedgerError> {
         let statement = ClearSuspects { delivery: vec![delivery.as_uuid()] };
-        let _: Vec<(Uuid,)> = self.run(async |conn| statement.load(conn).await).await?;
+        let _: Vec<(Uuid,)> = self.run("suspect_clear", async |conn| statement.load(conn).await).await?;
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ impl Ledger {
         let is_waiting = made.and(deliveries::state.eq_any(waiting()));
         let postpone = diesel::update(deliveries::table.find(delivery.as_uuid()).filter(is_waiting))
             .set(deliveries::next_attempt_at.eq(until));
-        self.run(async |conn| Ok(postpone.execute(conn).await? > 0)).await
+        self.run("delivery_postpone", async |conn| Ok(postpone.execute(conn).await? > 0)).await
     }
 
     /// Cancels those of the deliveries that still wait.
@@ -52,7 +52,10 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
-        self.run(async |conn| conn.transaction(async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await).await
+        self.run("deliveries_cancel", async |conn| {
+            conn.transaction(async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await
+        })
+        .await
     }
 }
 

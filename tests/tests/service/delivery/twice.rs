@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use domain::{DeliveryId, EventType, WebhookId};
+use domain::{DeliveryId, EventType, Job, WebhookId};
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
@@ -82,9 +82,10 @@ async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_n
         let mut stored = ledger.events_store(&events).await.unwrap();
         let wanted = |number: &usize| events[*number].tenant == tenant.into();
         let (wanted, unwanted): (Vec<_>, Vec<_>) = (0..events.len()).partition(wanted);
-        let derived = wanted.iter().map(|number| &events[*number]).flat_map(|event| {
-            let derived = |webhook| DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
-            webhooks.iter().map(move |webhook| (event.id, derived(*webhook)))
+        let derived = wanted.iter().flat_map(|number| {
+            let NewEvent { id, event_type, timestamp, .. } = events[*number];
+            let derived = move |webhook| DeliveryId::derive(webhook, id, event_type, timestamp);
+            webhooks.iter().map(move |webhook| (*number, derived(*webhook)))
         });
         let mut derived: Vec<_> = derived.collect();
         derived.sort_unstable();
@@ -94,6 +95,49 @@ async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_n
         let mut again = ledger.events_store(&events).await.unwrap();
         again.unwanted.sort_unstable();
         assert_eq!(again, Stored { unwanted, ..Stored::default() });
+    })
+    .await;
+}
+
+/// All have one id and one moment: they differ in their tenant or type.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_delivery_is_of() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let ledger = system.ledger_as("identity", 1);
+        let tenants = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+        let (mut paused, mut deliveries, same) = (Vec::new(), Vec::new(), new_event(tenants[0]));
+        let of = |webhook: &str, event: &NewEvent| {
+            let webhook = webhook.parse::<Uuid>().unwrap().into();
+            DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp)
+        };
+        let types = [EventType::StockReceiptCompleted, EventType::QuoteClosed, EventType::QuoteAccepted];
+        let events: Vec<_> = tenants
+            .iter()
+            .flat_map(|tenant| {
+                types.map(|event_type| NewEvent { event_type, tenant: (*tenant).into(), ..same.clone() })
+            })
+            .collect();
+        let (first, second) = (system.admin(tenants[0]).await, system.admin(tenants[1]).await);
+        for (api, event_type, event) in [(&first, types[1], 1), (&second, types[1], 4), (&second, types[2], 5)] {
+            let webhook = api.create("https://localhost/", &[event_type.as_str()]).await.id;
+            deliveries.push((event, of(&webhook, &events[event])));
+        }
+        let webhook = first.create("https://localhost/", &[types[2].as_str()]).await.id;
+        system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{webhook}'")).await;
+        paused.push((2, of(&webhook, &events[2])));
+
+        let before = ledger.events_store(&events[4..5]).await.unwrap();
+        assert_eq!(before.deliveries, [(0, deliveries.remove(1).1)]);
+        let mut stored = ledger.events_store(&events).await.unwrap();
+        stored.deliveries.sort_unstable();
+        stored.unwanted.sort_unstable();
+        let unwanted = vec![0, 3, 6, 7, 8];
+        assert_eq!(stored, Stored { deliveries: deliveries.clone(), skipped: paused, unwanted });
+        let mut untried = ledger.deliveries_untried(&events.iter().collect::<Vec<_>>()).await.unwrap();
+        untried.sort_unstable();
+        deliveries.insert(1, (4, before.deliveries[0].1));
+        assert_eq!(untried, deliveries);
     })
     .await;
 }
@@ -179,6 +223,79 @@ async fn two_ingests_that_get_copies_of_the_same_events_make_one_delivery_of_eac
         assert_eq!(system.count("SELECT count(*) FROM events").await, 100);
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 200);
         assert_eq!(judged(twice.ingest, "accepted").await + judged(second, "accepted").await, 100.0);
+    })
+    .await;
+}
+
+/// Removes all jobs from a queue. Returns their deliveries.
+async fn jobs(system: &System, queue: &str) -> Vec<DeliveryId> {
+    let mut jobs = Vec::new();
+    while let Some(message) = system.upstream.take(queue).await {
+        jobs.extend(Job::parse(&message.delivery.data).unwrap().into_iter().map(|job| job.delivery));
+    }
+    jobs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_with_one_id_and_moment_are_judged_and_routed_by_their_tenants_and_types() {
+    const OTHERS: usize = 60;
+    let settings = vec![("INGEST__FLOOD", "2".to_owned())];
+    System::prepared(Options { settings, ..Options::default() }, async |system| {
+        let ingest = start_all(&system).await;
+        // Its jobs stay on their queues.
+        system.stop(Service::Dispatcher).await;
+        let (flooding, quiet, stranger) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
+        let of = async |tenant, types: &[&str]| {
+            let id = system.admin(tenant).await.create("https://localhost/", types).await.id;
+            WebhookId::from(id.parse::<Uuid>().unwrap())
+        };
+        let (loud, calm) =
+            (of(flooding, &["quote.closed"]).await, of(quiet, &["quote.closed", "quote.accepted"]).await);
+        let same = Event::now(EventType::QuoteClosed, quiet);
+        let like = |tenant, event_type| Event { tenant, event_type, ..same.clone() };
+        let delivery = |webhook, event_type| {
+            DeliveryId::derive(webhook, same.id.into(), event_type, same.timestamp.parse().unwrap())
+        };
+        system.upstream.publish(std::slice::from_ref(&same)).await;
+        eventually("the first one is judged", LONG, || async {
+            (judged(ingest, "accepted").await == 1.0).then_some(())
+        })
+        .await;
+        system.stop(Service::Ingest).await;
+        assert_eq!(jobs(&system, &system.names.main()).await, [delivery(calm, EventType::QuoteClosed)]);
+
+        let mut events: Vec<_> = (0..OTHERS).map(|_| Event::now(EventType::QuoteClosed, flooding)).collect();
+        events.extend([
+            like(flooding, EventType::QuoteAccepted),
+            same.clone(),
+            like(stranger, EventType::QuoteClosed),
+            like(flooding, EventType::QuoteClosed),
+            like(quiet, EventType::QuoteAccepted),
+        ]);
+        system.upstream.publish(&events).await;
+        let ingest = system.start(Service::Ingest).await;
+        eventually("all are judged", LONG, || async {
+            (metric(ingest, "webhooks_ingest_events_total").await == events.len() as f64).then_some(())
+        })
+        .await;
+        let accepted = (OTHERS + 2) as f64;
+        for (outcome, count) in [("accepted", accepted), ("duplicate", 1.0), ("unwanted", 2.0)] {
+            assert_eq!(judged(ingest, outcome).await, count, "{outcome}");
+        }
+        // What is acknowledged was confirmed before.
+        system.stop(Service::Ingest).await;
+        assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
+        // The flood may begin with its second batch.
+        let (main, bulk) = (jobs(&system, &system.names.main()).await, jobs(&system, &system.names.bulk()).await);
+        assert_eq!(main.len() + bulk.len(), OTHERS + 2);
+        assert!(
+            bulk.contains(&delivery(loud, EventType::QuoteClosed)),
+            "{} main {} bulk, in main: {}",
+            main.len(),
+            bulk.len(),
+            main.contains(&delivery(loud, EventType::QuoteClosed))
+        );
+        assert!(main.contains(&delivery(calm, EventType::QuoteAccepted)), "{main:?}");
     })
     .await;
 }

@@ -9,7 +9,7 @@ use end_to_end::{
     api::Api,
     system::{Service, System},
 };
-use ledger::{Attempted, Ledger, NewEvent, Record, Recorded};
+use ledger::{Attempted, Ledger, NewEvent, Record};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -49,7 +49,7 @@ impl Records {
         let event =
             NewEvent { id, timestamp, tenant: self.tenant, event_type, body: b"{}"[..].into(), traceparent: None };
         let delivery = DeliveryId::derive(self.webhook, id, event_type, timestamp);
-        assert!(self.ledger.events_store(&[event]).await.unwrap().deliveries.contains(&(id, delivery)));
+        assert!(self.ledger.events_store(&[event]).await.unwrap().deliveries.contains(&(0, delivery)));
         let elapsed = Duration::from_millis(250);
         let state = if class.is_success() { DeliveryState::Succeeded } else { DeliveryState::Dropped };
         Attempted {
@@ -72,7 +72,7 @@ impl Records {
 
     async fn record(&self, attempts: &[Attempted]) -> Health {
         let recorded = self.ledger.attempts_record(attempts).await.unwrap();
-        let is_taken = |outcome: &Recorded| matches!(outcome.record, Record::Taken { .. });
+        let is_taken = |record: &Record| matches!(record, Record::Taken { .. });
         assert!(recorded.len() == attempts.len() && recorded.iter().all(is_taken), "each of them was expected");
         self.health().await
     }
@@ -141,6 +141,34 @@ async fn in_the_first_batch_of_all_the_failures_after_its_last_success_count() {
     .await;
 }
 
+const fn taken(state: DeliveryState) -> Record {
+    Record::Taken { state, next_attempt_at: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_come_in_the_order_in_which_they_are_asked_for() {
+    System::prepared(once(), async |system| {
+        let records = Records::of(&system).await;
+        let mut batch = Vec::new();
+        for second in 0..12 {
+            batch.push(records.attempt(if second % 2 == 0 { Success } else { Failure }, second).await);
+        }
+        // The ledger records in the order of ids.
+        batch.sort_unstable_by_key(|attempted| std::cmp::Reverse(attempted.id));
+        let mut expected: Vec<_> = batch.iter().map(|attempted| taken(attempted.progress.state)).collect();
+        let (gone, again, others) = (2, 5, 9);
+        system.sql(&format!("DELETE FROM deliveries WHERE id = '{}'", batch[gone].id)).await;
+        expected[gone] = Record::Unknown;
+        records.record(&batch[again..=again]).await;
+        let mut of_another_dispatcher = batch[others].clone();
+        of_another_dispatcher.answer.started_at += Duration::from_micros(1);
+        records.record(&[of_another_dispatcher]).await;
+        expected[others] = Record::Superseded(batch[others].progress);
+        assert_eq!(records.ledger.attempts_record(&batch).await.unwrap(), expected);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_is_recorded_again_counts_once() {
     System::prepared(once(), async |system| {
@@ -150,7 +178,7 @@ async fn an_attempt_that_is_recorded_again_counts_once() {
         let again = records.ledger.attempts_record(&failure).await.unwrap();
         let progress = failure[0].progress;
         let record = Record::Taken { state: progress.state, next_attempt_at: progress.next_attempt_at };
-        assert_eq!(again, [Recorded { id: failure[0].id, attempt: 1, record }], "as the first time");
+        assert_eq!(again, [record], "as the first time");
         assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
     })
@@ -166,8 +194,7 @@ async fn of_two_that_record_the_same_attempt_the_second_learns_that_it_was_not_t
         second.answer.started_at += Duration::from_micros(1);
         records.record(std::slice::from_ref(&first)).await;
         let outcomes = records.ledger.attempts_record(std::slice::from_ref(&second)).await.unwrap();
-        let record = Record::Superseded(first.progress);
-        assert_eq!(outcomes, [Recorded { id: first.id, attempt: 1, record }]);
+        assert_eq!(outcomes, [Record::Superseded(first.progress)]);
         assert_eq!(records.health().await.failures, 1);
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
     })
@@ -184,12 +211,7 @@ async fn two_attempts_at_one_delivery_recorded_together_count_in_their_order() {
         let answer = Answer { class: Success, started_at: at(5), ..first.answer.clone() };
         let second = Attempted { progress, answer, ..first.clone() };
         let outcomes = records.ledger.attempts_record(&[second, first]).await.unwrap();
-        let state = |outcome: &Recorded| match outcome.record {
-            Record::Taken { state, .. } => state,
-            other => panic!("{other:?}"),
-        };
-        let states: Vec<_> = outcomes.iter().map(state).collect();
-        assert_eq!(states, [DeliveryState::Retrying, DeliveryState::Succeeded]);
+        assert_eq!(outcomes, [DeliveryState::Succeeded, DeliveryState::Retrying].map(taken), "as they were asked for");
         assert_eq!(records.health().await.failures, 0);
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 2);
     })
@@ -203,8 +225,7 @@ async fn an_attempt_at_a_delivery_that_is_gone_leaves_no_trace_and_stops_no_othe
         let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
         system.sql(&format!("DELETE FROM deliveries WHERE id = '{}'", batch[0].id)).await;
         let outcomes = records.ledger.attempts_record(&batch).await.unwrap();
-        let unknown = outcomes.iter().filter(|outcome| outcome.record == Record::Unknown);
-        assert_eq!(unknown.map(|outcome| outcome.id).collect::<Vec<_>>(), [batch[0].id]);
+        assert_eq!(outcomes, [Record::Unknown, taken(DeliveryState::Succeeded)]);
         assert_eq!(records.health().await, is(0, 2));
         assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 1, "it did not come into being again");
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
@@ -218,7 +239,9 @@ async fn odd_ids_are_ids_like_others() {
         let records = Records::of(&system).await;
         let batch = [records.attempt_of(Uuid::nil().into(), Success, 1).await, records.attempt(Success, 2).await];
         let ids = [batch[0].id, DeliveryId::from(Uuid::max()), batch[1].id, DeliveryId::from(Uuid::nil())];
-        assert_eq!(records.ledger.deliveries_load(&ids).await.unwrap().len(), 2, "the others are unknown");
+        let loaded = records.ledger.deliveries_load(&ids).await.unwrap();
+        let loaded: Vec<_> = loaded.iter().map(|one| one.as_ref().map(|delivery| delivery.id)).collect();
+        assert_eq!(loaded, [Some(ids[0]), None, Some(ids[2]), None], "the others are unknown");
         assert_eq!(records.record(&batch).await, is(0, 2));
     })
     .await;
@@ -231,7 +254,7 @@ async fn attempts_of_a_day_that_was_dropped_meanwhile_are_told_to_be_of_unknown_
         let batch = [records.attempt(Failure, 1).await, records.attempt(Success, 2).await];
         system.database_session("DROP TABLE attempts_20260301, deliveries_20260301, events_20260301").await;
         let outcomes = records.ledger.attempts_record(&batch).await.unwrap();
-        assert!(outcomes.iter().all(|outcome| outcome.record == Record::Unknown), "{outcomes:?}");
+        assert_eq!(outcomes, [Record::Unknown; 2]);
     })
     .await;
 }
