@@ -98,7 +98,12 @@ impl Acks {
         // An acknowledgement may wait for ever if its connection ends.
         let deadline = Instant::now() + ACK_TIMEOUT;
         for (ack, sent) in self.queue(&channel, tags) {
-            if !matches!(timeout_at(deadline, sent.done()).await, Ok(Ok(()))) {
+            // What is queued on a connection that is open is sent later.
+            let is_lost = match timeout_at(deadline, sent.done()).await {
+                Ok(sent) => sent.is_err(),
+                Err(_) => !channel.status().connected(),
+            };
+            if is_lost {
                 self.stats.lost_acks.inc_by(ack.messages);
             }
         }

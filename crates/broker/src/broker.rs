@@ -5,14 +5,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use lapin::{
     Channel, Connection, ConnectionProperties,
-    uri::{AMQPScheme, AMQPUri, AMQPUserInfo},
+    uri::{AMQPUri, AMQPUserInfo},
 };
 use tls::{ClientFiles, FailureText};
 use tokio::sync::Mutex;
 
 use crate::{
     addresses::Addresses,
-    encrypted,
+    dial,
     error::BrokerError,
     essential::EssentialTasks,
     stats::Stats,
@@ -168,10 +168,7 @@ impl Broker {
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let mut uri = uri.clone();
         uri.authority.userinfo = self.login_at(&uri)?;
-        Ok(match uri.scheme {
-            AMQPScheme::AMQP => Connection::connect_uri(uri, properties).await?,
-            AMQPScheme::AMQPS => encrypted::connect(uri, properties, &self.shared.tls, limit).await?,
-        })
+        dial::connect(uri, properties, &self.shared.tls, limit).await
     }
 
     /// Connects to a node, opens a channel and declares nothing.

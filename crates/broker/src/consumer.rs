@@ -154,7 +154,7 @@ impl Subscription {
                 () = self.stop.cancelled() => return None,
                 message = self.messages.recv() => Some(message?),
             };
-            let is_small = self.messages.len() + 1 < limit.messages.min(ENOUGH);
+            let is_small = self.messages.len() + 1 < limit.messages;
             if batch.is_empty() && is_small && self.gaps.are_short(limit.linger) {
                 tokio::select! {
                     biased;
@@ -174,12 +174,6 @@ impl Subscription {
         }
         self.gaps.count(batch.len(), Instant::now());
         Some(batch)
-    }
-
-    /// How many messages have come and are not in a batch yet.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.messages.len()
     }
 
     /// Cancels the consumer: no further messages are delivered. Those that were can still be acknowledged.
@@ -280,8 +274,7 @@ impl Worker {
     /// are acknowledged. It ends when all messages are acknowledged and none has come for a while: the sizes of the
     /// next are then unknown.
     async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
-        let mut sizes = Sizes::new(self.prefetch);
-        let (mut second, mut last) = (Second::default(), 0);
+        let (mut sizes, mut second, mut last) = (Sizes::default(), Second::default(), 0);
         loop {
             let next = tokio::select! {
                 biased;
@@ -302,7 +295,7 @@ impl Worker {
             };
             let wanted = match next {
                 Some(Ok(delivery)) => {
-                    let wanted = sizes.count(delivery.data.len());
+                    let wanted = sizes.count(delivery.data.len(), self.prefetch);
                     last = delivery.delivery_tag;
                     // At the stop, nobody receives messages any more, and the consumers are to be cancelled.
                     if self.sender.send(Received::new(delivery, acks)).await.is_err() && !self.stop.is_cancelled() {
@@ -312,19 +305,19 @@ impl Worker {
                 }
                 Some(Err(error)) => return tracing::warn!(%error, "consuming failed"),
                 None if acks.are_done(last) => {
-                    sizes = Sizes::new(self.prefetch);
-                    0
+                    sizes = Sizes::default();
+                    false
                 }
                 None => continue,
             };
             // The last messages of a cancelled consumer must come before another one opens.
-            if wanted == second.messages || (second.tag.is_none() && second.consumer.is_some()) {
+            if wanted == second.tag.is_some() || (second.tag.is_none() && second.consumer.is_some()) {
                 continue;
             }
             let changed = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => continue,
-                changed = in_time(self.change(channel, &mut second, wanted)) => changed,
+                changed = in_time(self.change(channel, &mut second)) => changed,
             };
             if let Err(error) = changed {
                 tracing::warn!(
@@ -336,15 +329,14 @@ impl Worker {
         }
     }
 
-    /// Cancels the second consumer, or opens one with this prefetch.
-    async fn change(&self, channel: &Channel, second: &mut Second, messages: u16) -> Result<(), BrokerError> {
+    /// Cancels the second consumer, or opens one.
+    async fn change(&self, channel: &Channel, second: &mut Second) -> Result<(), BrokerError> {
         if let Some(tag) = second.tag.take() {
-            second.messages = 0;
             return Ok(cancel(channel, &tag).await?);
         }
-        (second.opened, second.messages) = (second.opened + 1, messages);
+        second.opened += 1;
         let tag = second.tag.insert(format!("{TAG}-{}", second.opened));
-        second.consumer = Some(self.consume(channel, tag, messages).await?);
+        second.consumer = Some(self.consume(channel, tag, self.prefetch.further()).await?);
         Ok(())
     }
 }
@@ -354,8 +346,6 @@ impl Worker {
 struct Second {
     /// Its tag, until it is cancelled.
     tag: Option<String>,
-    /// Its prefetch; zero once it is cancelled.
-    messages: u16,
     /// The consumer, until the last of its messages has come.
     consumer: Option<Consumer>,
     /// How many second consumers were opened.
@@ -392,8 +382,6 @@ async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
     channel.basic_cancel(tag.into(), BasicCancelOptions::default()).await
 }
 
-/// A batch of this many messages does not wait for more.
-const ENOUGH: usize = 64;
 const TAG: &str = "webhooks";
 /// The interval at which a stopped consumer looks whether its messages are done.
 const DONE_LOOK: Duration = Duration::from_millis(100);

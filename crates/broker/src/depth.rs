@@ -11,6 +11,15 @@ use crate::{
     presence::find,
 };
 
+/// The messages and consumers of a queue of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lane {
+    /// Messages that no dispatcher has.
+    pub ready: u32,
+    /// Consumers.
+    pub consumers: u32,
+}
+
 impl Broker {
     /// How many messages of a queue are ready: neither handed out nor waiting to be dead-lettered. `None` when there is
     /// no such queue. Zero may mean that the queue's leader does not answer. All clones share one connection, made at
@@ -26,8 +35,10 @@ impl Broker {
         .await
     }
 
-    /// The same, for who shows it. A zero beside a consumer counts: RabbitMQ names no consumer of a queue whose leader is
-    /// silent. Without a consumer it is proven, as by [`Broker::depth_proven`].
+    /// The same, with proof of a zero. RabbitMQ counts zero messages if a queue's leader does not answer within 250 ms,
+    /// or has been replaced without knowing it, but names no consumer then: a zero beside a consumer counts. Without a
+    /// consumer it counts only if a message is asked for and there is none: that takes more than half of the queue's
+    /// members. A message that has just come is returned.
     ///
     /// # Errors
     /// When the broker cannot be reached, or the queue has neither a consumer nor a leader that answers.
@@ -43,20 +54,16 @@ impl Broker {
         .await
     }
 
-    /// The same, for who relies on zero. RabbitMQ counts zero messages if a queue's leader does not answer within 250 ms,
-    /// or has been replaced without knowing it. So zero counts only if a message is asked for and there is none: that
-    /// takes more than half of the queue's members. A message that has just come is given back.
+    /// The ready messages and the consumers of a queue of jobs: none of either if there is no such queue. The messages
+    /// are proven if there is a consumer: see [`Broker::depth_shown`].
     ///
     /// # Errors
-    /// When the broker cannot be reached, or the queue has no leader that answers.
-    pub async fn depth_proven(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
+    /// When the broker cannot be reached.
+    pub async fn lane(&self, queue: &str) -> Result<Lane, BrokerError> {
         self.query(async |connection, channel| {
             let (found, channel) = find(connection, channel, queue).await?;
-            let depth = match found.map(|queue| queue.message_count()) {
-                Some(0) => Some(first_and_rest(&channel, queue).await?),
-                depth => depth,
-            };
-            Ok((depth, channel))
+            let lane = found.map(|queue| Lane { ready: queue.message_count(), consumers: queue.consumer_count() });
+            Ok((lane.unwrap_or_default(), channel))
         })
         .await
     }

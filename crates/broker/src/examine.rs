@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lapin::{
     BasicProperties, Channel, Connection, ErrorKind,
-    options::{BasicPublishOptions, ExchangeDeclareOptions, QueueDeclareOptions},
+    options::{BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueDeclareOptions},
     protocol::{AMQPErrorKind, AMQPSoftError},
     types::FieldTable,
 };
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use crate::{
     addresses::node_of,
@@ -174,6 +175,26 @@ impl Examiner {
             return Ok(true);
         }
         taken.map(|()| false)
+    }
+
+    /// Returns true if the broker accepts a message of this size, in bytes. No queue ever gets the message: it is
+    /// addressed to one that does not exist. The limit (`max_message_size`) is shown nowhere else, neither by AMQP nor by
+    /// RabbitMQ's management API.
+    ///
+    /// # Errors
+    /// When the broker does not answer, or is blocked.
+    pub async fn accepts(&self, bytes: usize) -> Result<bool, BrokerError> {
+        let nowhere = Uuid::new_v4().to_string();
+        let published = self.on_channel(async |channel| {
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            let (options, properties, body) =
+                (BasicPublishOptions::default(), BasicProperties::default(), vec![b' '; bytes]);
+            channel.basic_publish("".into(), nowhere.into(), options, &body, properties).await?.await.map(drop)
+        });
+        match published.await {
+            Ok(()) => Ok(true),
+            Err(error) => refusal(&error, AMQPSoftError::PRECONDITIONFAILED).map(|_| false).ok_or(error),
+        }
     }
 
     /// Leaves. Takes 750 ms at most.

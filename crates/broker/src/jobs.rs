@@ -20,45 +20,32 @@ impl Names {
         Outgoing { queue: self.main(), body: job.to_bytes(), ..Default::default() }
     }
 
-    /// The messages for `jobs` that are due now, several jobs in each, with the jobs it carries. For high load: a
-    /// message costs the broker and both ends more than its content.
-    pub fn jobs_together<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
-        together(self.main(), jobs)
+    /// The messages for the jobs of `items`, which are due now, each with its item.
+    pub fn jobs_alone<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
+        messages(&self.main(), items, 1, job)
+    }
+
+    /// The same with several jobs in each message. For high load: a message costs the broker and both ends more than its
+    /// content.
+    pub fn jobs_together<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
+        messages(&self.main(), items, JOBS_PER_MESSAGE, job)
     }
 
     /// The same for the bulk lane, so that no job of the main lane waits behind these.
-    pub fn jobs_in_bulk<'j>(&self, jobs: &'j [Job]) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
-        together(self.bulk(), jobs)
+    pub fn jobs_in_bulk<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
+        messages(&self.bulk(), items, JOBS_PER_MESSAGE, job)
     }
 
     /// The messages for jobs that were held, one in each, with the job: each may wait for a slow receiver.
     /// `handed_out` returns the number of earlier deliveries of a job by the broker.
-    pub fn jobs_woken<'j>(
-        &self,
-        jobs: &'j [Job],
-        handed_out: impl Fn(Job) -> u32,
-    ) -> impl Iterator<Item = (Outgoing, &'j [Job])> {
-        let message = move |one: &'j [Job]| {
-            let times = one.first().map_or(0, |job| handed_out(*job));
-            let message = Outgoing { queue: self.slow(), body: Job::many_to_bytes(one), ..Default::default() };
-            (message.carrying(times), one)
-        };
-        jobs.chunks(1).map(message)
+    pub fn jobs_woken<'j>(&self, jobs: &'j [Job], handed_out: impl Fn(Job) -> u32) -> Vec<(Outgoing, &'j [Job])> {
+        let woken = messages(&self.slow(), jobs, 1, |job| *job).into_iter();
+        woken.map(|(message, one)| (message.carrying(one.first().map_or(0, |job| handed_out(*job))), one)).collect()
     }
 
     /// The messages for the jobs of `items`, which are due now, each with its items. Very many at once go in bulk.
-    pub fn messages_due<'i, T>(&self, mut items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
-        let jobs: Vec<Job> = items.iter().map(job).collect();
-        let messages: Vec<_> = match jobs.len() >= MANY {
-            true => self.jobs_in_bulk(&jobs).map(|(message, jobs)| (message, jobs.len())).collect(),
-            false => jobs.iter().map(|job| (self.job(*job), 1)).collect(),
-        };
-        let with_own = |(message, jobs)| {
-            let own;
-            (own, items) = items.split_at(jobs);
-            (message, own)
-        };
-        messages.into_iter().map(with_own).collect()
+    pub fn messages_due<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
+        if items.len() >= MANY { self.jobs_in_bulk(items, job) } else { self.jobs_alone(items, job) }
     }
 
     /// The message that brings `job` when it is `due`: through the retry queue whose gap fits, or immediately. The
@@ -70,42 +57,27 @@ impl Names {
     /// late by the slack at most, or by the shortest gap if that is longer, whatever is ahead of its job.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
-        let wait = wait(due, now);
-        self.delayed(job, wait, gap_in_any_order(wait, &schedule.gaps()))
-    }
-
-    /// The same for a publisher of many jobs on empty queues, in the order in which they are due. No job then waits
-    /// behind one that waits for longer, so each goes through one queue only.
-    #[must_use]
-    pub fn job_in_order(
-        &self,
-        job: Job,
-        due: OffsetDateTime,
-        now: OffsetDateTime,
-        schedule: &RetrySchedule,
-    ) -> Outgoing {
-        let wait = wait(due, now);
-        self.delayed(job, wait, schedule.gap_in_order(wait))
-    }
-
-    fn delayed(&self, job: Job, wait: Duration, gap: Duration) -> Outgoing {
-        let due_now = self.job(job);
+        let (wait, due_now) = (wait(due, now), self.job(job));
         if wait.is_zero() {
             return due_now;
         }
+        let gap = gap_for(wait, &schedule.gaps());
         Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), ..due_now }
     }
 }
 
-fn together(queue: String, jobs: &[Job]) -> impl Iterator<Item = (Outgoing, &[Job])> {
-    let message =
-        move |jobs| (Outgoing { queue: queue.clone(), body: Job::many_to_bytes(jobs), ..Default::default() }, jobs);
-    jobs.chunks(JOBS_PER_MESSAGE).map(message)
+/// The messages of a queue for the jobs of `items`, `each` in one, with their items.
+fn messages<'i, T>(queue: &str, items: &'i [T], each: usize, job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
+    let message = |own: &'i [T]| {
+        let jobs: Vec<Job> = own.iter().map(&job).collect();
+        (Outgoing { queue: queue.to_owned(), body: Job::many_to_bytes(&jobs), ..Default::default() }, own)
+    };
+    items.chunks(each).map(message).collect()
 }
 
 /// Of ascending gaps, the shortest that is long enough, and longer than the wait by its slack at most. Otherwise the
 /// longest that is not too long.
-fn gap_in_any_order(wait: Duration, gaps: &[Duration]) -> Duration {
+fn gap_for(wait: Duration, gaps: &[Duration]) -> Duration {
     let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= RetrySchedule::slack(*gap));
     let below = gaps.iter().copied().rfind(|gap| *gap <= wait);
     above.or(below).or(gaps.first().copied()).unwrap_or_default()
@@ -131,13 +103,13 @@ mod tests {
         for (count, expected) in [(0, vec![]), (1, vec![1]), (8, vec![8]), (20, vec![8, 8, 4])] {
             let jobs: Vec<_> =
                 (0..count).map(|n| Job { delivery: uuid::Uuid::from_u128(n).into(), attempt: 1 }).collect();
-            let messages: Vec<_> = names.jobs_together(&jobs).collect();
+            let messages = names.jobs_together(&jobs, |job| *job);
             let read: Vec<_> = messages.iter().map(|(message, _)| Job::parse(&message.body).unwrap()).collect();
             assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), expected);
             assert_eq!(read.concat(), jobs);
             assert!(messages.iter().zip(read).all(|((_, jobs), read)| *jobs == read));
             assert!(messages.iter().all(|(message, _)| message.queue == "webhooks.deliveries"));
-            let in_bulk: Vec<_> = names.jobs_in_bulk(&jobs).collect();
+            let in_bulk = names.jobs_in_bulk(&jobs, |job| *job);
             assert!(in_bulk.iter().all(|(message, _)| message.queue == "webhooks.deliveries.bulk"));
             assert!(
                 in_bulk.iter().map(|(message, _)| &message.body).eq(messages.iter().map(|(message, _)| &message.body))
@@ -175,7 +147,7 @@ mod tests {
         let through = |seconds| {
             let (mut left, mut path) = (Duration::from_secs(seconds), Vec::new());
             while !left.is_zero() {
-                let gap = gap_in_any_order(left, &gaps);
+                let gap = gap_for(left, &gaps);
                 path.push(gap.as_secs());
                 left = left.saturating_sub(gap);
             }
@@ -200,10 +172,10 @@ mod tests {
         let parked = names.job_at(job, NOW + Duration::from_secs(235), NOW, &schedule);
         assert_eq!(parked.queue, "webhooks.retry.240s");
         assert_eq!(parked.expires_in, Some(Duration::from_secs(235)));
-        let waiting = names.job_in_order(job, NOW + Duration::from_secs(12_000), NOW, &schedule);
+        let waiting = names.job_at(job, NOW + Duration::from_secs(12_000), NOW, &schedule);
         assert_eq!(
             (waiting.queue.as_str(), waiting.expires_in),
-            ("webhooks.retry.28800s", Some(Duration::from_secs(12_000)))
+            ("webhooks.retry.10800s", Some(Duration::from_secs(10_800)))
         );
         let overdue = names.job_at(job, NOW, NOW, &schedule);
         assert_eq!((overdue.queue.as_str(), overdue.expires_in), ("webhooks.deliveries", None));

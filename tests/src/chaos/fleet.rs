@@ -98,10 +98,14 @@ impl Fleet {
     }
 
     async fn end(&self, slot: Slot, mut process: Process) {
+        let end = Instant::now() + PATIENCE;
+        // It may have started just now.
+        while process.has_ended().is_none() && !process.handles_sigterm() && Instant::now() < end {
+            sleep(Duration::from_millis(20)).await;
+        }
         if process.has_ended().is_none() {
             process.ask_to_stop();
         }
-        let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             if let Some(status) = process.has_ended() {
                 if !status.success() {

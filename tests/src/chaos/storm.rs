@@ -120,6 +120,8 @@ fn settings() -> Vec<(&'static str, String)> {
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "256"),
         ("BROKER__CONFIRM_TIMEOUT", "2s"),
+        // A lost job comes back while everything comes to rest.
+        ("RECONCILE__GRACE", "60s"),
         ("LOG__LEVEL", "info,dispatcher=debug"),
     ];
     settings.map(|(name, value)| (name, value.to_owned())).to_vec()

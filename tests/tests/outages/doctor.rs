@@ -344,6 +344,31 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_accepts_messages_of_more_than_a_mebibyte_is_warned_of() {
+    let servers = PrivateServers::borrow().await;
+    // RabbitMQ 3.10 reads the first, 4.0 the second. A channel reads the limit when it is opened.
+    let limit_messages = |bytes: u32| {
+        let set = format!(
+            "application:set_env(rabbit, max_message_size, {bytes}), persistent_term:put(max_message_size, {bytes})."
+        );
+        servers.rabbitmqctl(&["eval", &set]);
+    };
+    let options = Options { servers: Some(servers.servers().clone()), ..Options::default() };
+    System::run(options, async |system| {
+        let report = until_well(&system).await;
+        assert!(report.of("ok").any(|id| id == "broker.message_size"), "{}", report.screen);
+        // The default of RabbitMQ 3.
+        limit_messages(128 * 1024 * 1024);
+        let report = doctor(&system.variables).await;
+        assert_eq!((report.code, report.of("warning").any(|id| id == "broker.message_size")), (0, true));
+        assert!(report.screen.contains("max_message_size = 1048576"), "{}", report.screen);
+        assert_eq!(system.upstream.ready(&system.names.unroutable()).await, 0, "its message was rolled back");
+    })
+    .await;
+    limit_messages(1024 * 1024);
+}
+
 #[tokio::test]
 async fn all_settings_that_are_missing_are_named_at_once() {
     let report = doctor(&HashMap::new()).await;
