@@ -11,12 +11,13 @@ use traces::{CollectorHeaders, Exporter, SampleRatio, Traces, TracesConfig, Trac
 use crate::{
     Readiness,
     settings::{Key, Sensitive, Settings, SettingsError},
+    start_error::{SchemaTooOld, StartError},
 };
 
 /// The ledger. Nothing is connected yet. Call it inside the runtime that runs the process to its end.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for `database.url` or `database.password_file`.
+/// [`SettingsError`] for `database.url`, `database.password_file` or a file of TLS.
 pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, SettingsError> {
     ledger_with(settings, process, settings.database.max_connections)
 }
@@ -24,7 +25,7 @@ pub fn ledger(settings: &Settings, process: &'static str) -> Result<Ledger, Sett
 /// The same with `max_connections` of the connections that the process may hold.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for `database.url` or `database.password_file`.
+/// [`SettingsError`] for `database.url`, `database.password_file` or a file of TLS.
 pub fn ledger_with(
     settings: &Settings,
     process: &'static str,
@@ -33,6 +34,7 @@ pub fn ledger_with(
     let config = LedgerConfig {
         url: settings.database.url.expose().to_owned(),
         password_file: settings.database.password_file.clone(),
+        tls: settings.database.tls_files()?,
         max_connections,
         application_name: process,
         patience: ledger::PATIENCE,
@@ -43,7 +45,7 @@ pub fn ledger_with(
 /// The same ledger with connections of its own. A call may hold one of them for as long as `patience`.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for `database.url` or `database.password_file`.
+/// As [`ledger_with`].
 pub fn part_of_ledger(ledger: &Ledger, connections: usize, patience: Duration) -> Result<Ledger, SettingsError> {
     ledger.part(connections, patience).map_err(invalid_database)
 }
@@ -51,7 +53,12 @@ pub fn part_of_ledger(ledger: &Ledger, connections: usize, patience: Duration) -
 fn invalid_database(error: LedgerError) -> SettingsError {
     match error {
         LedgerError::TwoPasswords => two_passwords("database"),
-        LedgerError::PasswordFile(error) => SettingsError::invalid("database.password_file", error),
+        LedgerError::PasswordFile(error) => SettingsError::invalid(&file_setting("database", error.role), error),
+        LedgerError::TlsFile(error) => SettingsError::invalid(&file_setting("database", error.role), error),
+        LedgerError::TlsTwice { setting, option } => {
+            let reason = format!("is set, and database.url says {option}: remove it from there");
+            SettingsError::invalid(&file_setting("database", setting), reason)
+        }
         error => SettingsError::invalid("database.url", error),
     }
 }
@@ -85,22 +92,24 @@ pub fn broker(settings: &Settings, process: &'static str) -> Result<Broker, Sett
     };
     Broker::new(&config).map_err(|error| match error {
         BrokerError::TwoPasswords => two_passwords("broker"),
-        BrokerError::File(error) => SettingsError::invalid(file_setting(error.role), error),
+        BrokerError::File(error) => SettingsError::invalid(&file_setting("broker", error.role), error),
         BrokerError::NoTls => {
             let role = if config.tls.authorities.is_some() { Role::Authorities } else { Role::Certificate };
-            SettingsError::invalid(file_setting(role), "is set, but no address in broker.url begins with amqps://")
+            let reason = "is set, but no address in broker.url begins with amqps://";
+            SettingsError::invalid(&file_setting("broker", role), reason)
         }
         error => SettingsError::invalid("broker.url", error),
     })
 }
 
-const fn file_setting(role: Role) -> &'static str {
-    match role {
-        Role::Authorities => "broker.ca_file",
-        Role::Certificate => "broker.client_certificate",
-        Role::Key => "broker.client_key",
-        Role::Password => "broker.password_file",
-    }
+fn file_setting(section: &str, role: Role) -> String {
+    let key = match role {
+        Role::Authorities => "ca_file",
+        Role::Certificate => "client_certificate",
+        Role::Key => "client_key",
+        Role::Password => "password_file",
+    };
+    format!("{section}.{key}")
 }
 
 /// What to tell an operator of a ledger that is not on this machine and reached without TLS.
@@ -108,7 +117,8 @@ const fn file_setting(role: Role) -> &'static str {
 pub fn unencrypted_ledger(ledger: &Ledger) -> Option<String> {
     let setting = Key::new("database.url");
     let hosts = hosts(&ledger.in_the_clear())?;
-    Some(format!("{setting}: the connection to {hosts} is not encrypted: add sslmode=verify-full"))
+    let advice = "add sslmode=verify-full, or set database.ca_file";
+    Some(format!("{setting}: the connection to {hosts} is not encrypted: {advice}"))
 }
 
 /// The same of a broker.
@@ -156,33 +166,11 @@ pub fn unencrypted_collector(settings: &Settings) -> Option<String> {
     (!tls::is_this_machine(host)).then(|| format!("{setting}: the connection to {host} is not encrypted: use https://"))
 }
 
-/// The database's schema is older than this program.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "database.url (WEBHOOKS__DATABASE__URL): the database's schema is too old, {} missing: run `webhookctl migrate`",
-    missing.join(", ")
-)]
-pub struct SchemaTooOld {
-    /// The migrations that are missing.
-    pub missing: Vec<String>,
-}
-
-/// Why the database cannot be used, however long one waits.
-#[derive(Debug, thiserror::Error)]
-pub enum Unusable {
-    /// Its schema is too old.
-    #[error(transparent)]
-    Schema(#[from] SchemaTooOld),
-    /// A pooler in front of it gives us no sessions of our own, or a build with another baseline made it.
-    #[error(transparent)]
-    Url(#[from] SettingsError),
-}
-
 /// Waits until the database answers, and checks its schema. Returns without an error when the shutdown comes first.
 ///
 /// # Errors
-/// [`Unusable`], at once: waiting does not help.
-pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), Unusable> {
+/// [`StartError`], immediately: waiting does not help.
+pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), StartError> {
     let mut backoff = Backoff::default();
     loop {
         match ledger.schema_check().await {
@@ -191,7 +179,13 @@ pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToke
             Err(error @ (LedgerError::SharedSession | LedgerError::OtherBaseline)) => {
                 return Err(invalid_database(error).into());
             }
-            Err(error) => warn_away(&error),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    error,
+                    "database.url (WEBHOOKS__DATABASE__URL): the database does not answer; trying again"
+                );
+            }
         }
         if shutdown.run_until_cancelled(backoff.pause()).await.is_none() {
             return Ok(());
@@ -215,10 +209,4 @@ fn database_fault(error: &LedgerError) -> String {
         LedgerError::ReadOnly => "read-only".to_owned(),
         error => error.to_string(),
     }
-}
-
-/// Logs that the database is away, with the setting that says where it should be.
-fn warn_away(error: &LedgerError) {
-    let error = error as &dyn std::error::Error;
-    tracing::warn!(error, "database.url (WEBHOOKS__DATABASE__URL): the database does not answer; trying again");
 }

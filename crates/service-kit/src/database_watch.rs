@@ -120,35 +120,22 @@ impl Clock {
     }
 }
 
-/// The database's state that was logged last.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Well,
-    ReadOnly,
-    Shared,
-    Away,
-}
-
-/// Logs once when the database goes away, takes no writes, is behind the wrong pooler, or is well again.
-fn tell(told: &mut Option<Told>, read: &Result<ClockReading, LedgerError>) {
-    let now = match read {
-        Ok(_) => Told::Well,
-        Err(LedgerError::ReadOnly) => Told::ReadOnly,
-        Err(LedgerError::SharedSession) => Told::Shared,
-        Err(_) => Told::Away,
-    };
-    match (told.replace(now), now) {
-        (before, now) if before == Some(now) => {}
-        (None, Told::Well) => {}
-        (_, Told::Well) => tracing::info!("the database is well again"),
-        (_, Told::ReadOnly) => tracing::warn!("the database takes no writes: waiting until it does"),
-        (_, Told::Shared) => tracing::warn!(
+/// Logs once when the database is unavailable, accepts no writes, is behind the wrong pooler, or is well again. `told` is
+/// the fault that was logged last.
+fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError>) {
+    let error = read.as_ref().err();
+    let fault = error.map(|error| match error {
+        LedgerError::ReadOnly => "the database accepts no writes: waiting until it does",
+        LedgerError::SharedSession => {
             "the database's sessions are shared by a pooler: waiting until it lends its connections by session"
-        ),
-        (_, Told::Away) => tracing::warn!(
-            error = read.as_ref().err().map(|error| error as &dyn std::error::Error),
-            "the database does not answer: waiting until it does"
-        ),
+        }
+        _ => "the database does not answer: waiting until it does",
+    });
+    let before = std::mem::replace(told, fault);
+    match fault {
+        _ if fault == before => {}
+        Some(fault) => tracing::warn!(error = error.map(|error| error as &dyn std::error::Error), "{fault}"),
+        None => tracing::info!("the database is well again"),
     }
 }
 

@@ -6,35 +6,14 @@ use std::{
     time::Duration,
 };
 
-use broker::{Broker, EssentialTasks, Publisher, TaskPanicked};
+use broker::{Broker, EssentialTasks, Publisher};
 use ledger::Ledger;
 use prometheus_client::{metrics::info::Info, registry::Registry};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use traces::{Exporter, Traces};
 
-use crate::{
-    DatabaseWatch, ListenError, OpsServer, Readiness, Settings, SettingsError,
-    connections::{self, Unusable},
-    pool, usage,
-};
-
-/// Why a service cannot start, or continue.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A setting is missing or cannot be used.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// An address cannot be listened on.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The database's schema is too old, or a pooler shares its sessions.
-    #[error(transparent)]
-    Database(#[from] Unusable),
-    /// A task panicked that the service needs.
-    #[error(transparent)]
-    Panicked(#[from] TaskPanicked),
-}
+use crate::{DatabaseWatch, OpsServer, Readiness, Settings, connections, start_error::StartError, usage};
 
 /// A service before its work begins: ledger and broker, which are not connected yet, and the operations port.
 pub struct Foundation {
@@ -107,7 +86,7 @@ impl Foundation {
     /// service's metrics and asks for its readiness from the beginning.
     ///
     /// # Errors
-    /// [`StartError::Database`] when waiting does not help. [`StartError::Panicked`].
+    /// [`StartError`] when waiting does not help.
     pub async fn start(
         self,
         mut metrics: Registry,
@@ -121,8 +100,7 @@ impl Foundation {
         metrics.register("webhooks_build", "What runs here", build);
         broker.stats().register(&mut metrics);
         ledger.register(&mut metrics);
-        pool::show(&ledger, &mut metrics);
-        usage::show(&mut metrics);
+        usage::show(&ledger, &mut metrics);
         traces.register(&mut metrics);
         let export = exporter.map(|exporter| exporter.run(shutdown.clone(), deadline, finished.clone()));
         let exporting = export.map(tokio::spawn);

@@ -19,10 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    listen::{ListenError, listen},
-    readiness::Readiness,
-};
+use crate::{SettingsError, listen, readiness::Readiness};
 
 const MAX_CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(2);
@@ -48,8 +45,8 @@ impl OpsServer {
     /// Listens on `address`. With port 0 the system chooses the port.
     ///
     /// # Errors
-    /// [`ListenError`] when the address is taken, not ours, or not allowed.
-    pub async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
+    /// [`SettingsError::Invalid`] when the address is taken, not ours, or not allowed.
+    pub async fn bind(address: SocketAddr) -> Result<Self, SettingsError> {
         let (listener, address) = listen("ops.listen", address).await?;
         Ok(Self { listener, address })
     }

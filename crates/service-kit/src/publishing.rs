@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
-use broker::{Backoff, Outgoing, Publisher, Unconfirmed};
+use broker::{Backoff, Outgoing, Publisher};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -101,7 +101,8 @@ impl Publishing<'_> {
             Err(error) => {
                 // Logs fewer and fewer of the tries: a queue may refuse for hours.
                 if part.tries.is_power_of_two() {
-                    self.warn(&error, part.tries);
+                    let (what, tries) = (self.what, part.tries);
+                    tracing::warn!(error = &error as &dyn std::error::Error, tries, "{what} failed; trying again");
                 }
                 error.places
             }
@@ -115,11 +116,6 @@ impl Publishing<'_> {
             }
         }
         part
-    }
-
-    fn warn(&self, error: &Unconfirmed, tries: u32) {
-        let what = self.what;
-        tracing::warn!(error = error as &dyn std::error::Error, tries, "{what} failed; trying again");
     }
 }
 

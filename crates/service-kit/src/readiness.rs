@@ -26,14 +26,8 @@ pub struct Readiness {
     checks: Vec<(&'static str, Probe)>,
     optional: Option<&'static str>,
     draining: Option<CancellationToken>,
-    shown: Shown,
-}
-
-/// The gauges of the last report.
-#[derive(Clone, Default)]
-struct Shown {
-    ready: Gauge,
-    checks: Gauges,
+    /// The gauges of the last report.
+    shown: (Gauge, Gauges),
 }
 
 /// What the checks found; serialized, it is the body of `/readyz`.
@@ -80,24 +74,20 @@ impl Readiness {
     /// Shows what the last report said in `registry`.
     #[must_use]
     pub fn shown(mut self, registry: &mut Registry) -> Self {
-        self.shown = Shown {
-            ready: registry.shown("webhooks_ready", "Whether this process can do its work", Gauge::default()),
-            checks: registry.shown(
-                "webhooks_ready_check",
-                "Whether a check of this process's readiness passed",
-                Gauges::default(),
-            ),
-        };
+        let ready = registry.shown("webhooks_ready", "Whether this process can do its work", Gauge::default());
+        let help = "Whether a check of this process's readiness passed";
+        self.shown = (ready, registry.shown("webhooks_ready_check", help, Gauges::default()));
         self
     }
 
     /// Runs all checks at the same time. While the process drains, none is run.
     pub async fn report(&self) -> ReadinessReport {
         let report = self.run_checks().await;
-        self.shown.ready.set(report.ready.into());
+        let (ready, checks) = &self.shown;
+        ready.set(report.ready.into());
         for (name, _) in &self.checks {
             let passed = report.checks.get(name).is_some_and(|said| said == OK);
-            self.shown.checks.get_or_create(&[("check", *name)]).set(passed.into());
+            checks.get_or_create(&[("check", *name)]).set(passed.into());
         }
         report
     }

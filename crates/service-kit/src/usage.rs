@@ -1,10 +1,12 @@
-//! What the process takes of its machine, under the names that Prometheus' own libraries give it. On Linux only.
+//! The resources that the process uses, under the names that Prometheus' own libraries give them (on Linux only), and its
+//! connections to the database.
 
 use std::{
-    fs,
+    fmt, fs,
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use ledger::{Connections, Ledger};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -15,35 +17,47 @@ use prometheus_client::{
 /// The kernel counts the time of processes in these, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Shows what the process takes, as it is when the metrics are read.
-pub(crate) fn show(registry: &mut Registry) {
+/// Shows what the process takes, and the connections of all pools to the ledger's database, as they are when the metrics
+/// are read.
+pub(crate) fn show(ledger: &Ledger, registry: &mut Registry) {
     // Not from `/proc`: a hardened unit hides the machine's time of boot, which the kernel's figure counts from.
     let started = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64());
-    registry.register_collector(Box::new(Usage { started }));
+    registry.register_collector(Box::new(Usage { ledger: ledger.clone(), started }));
 }
 
-#[derive(Debug)]
 struct Usage {
+    ledger: Ledger,
     /// When the process started, in Unix time.
     started: Option<f64>,
 }
 
+impl fmt::Debug for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Usage")
+    }
+}
+
 impl Collector for Usage {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         if let Some(seconds) = cpu_seconds() {
-            let about = ("process_cpu_seconds", "CPU time that this process has taken, in seconds");
-            ConstCounter::new(seconds).encode(encoder.encode_descriptor(
-                about.0,
-                about.1,
-                None,
-                MetricType::Counter,
-            )?)?;
+            let help = "CPU time that this process has taken, in seconds";
+            let encoder = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
+            ConstCounter::new(seconds).encode(encoder)?;
         }
+        let Connections { most, open, in_use, wanted } = self.ledger.connections();
         for (name, help, value) in [
             ("process_resident_memory_bytes", "Memory that this process has in use", memory()),
             ("process_open_fds", "Files and sockets that this process has open", open_files()),
-            ("process_max_fds", "The most files and sockets that this process may have open", most_files()),
+            ("process_max_fds", "Maximum of files and sockets that this process may have open", most_files()),
             ("process_start_time_seconds", "When this process started, in Unix time", self.started),
+            ("webhooks_database_connections_max", "Maximum of connections to the database", number(most)),
+            ("webhooks_database_connections", "Connections to the database", number(open)),
+            ("webhooks_database_connections_in_use", "Connections to the database that are in use", number(in_use)),
+            (
+                "webhooks_database_connections_wanted",
+                "Calls that wait for a connection to the database",
+                number(wanted),
+            ),
         ] {
             if let Some(value) = value {
                 let gauge = ConstGauge::new(value);
@@ -54,17 +68,17 @@ impl Collector for Usage {
     }
 }
 
-/// A field of `/proc/self/stat`, by its number in `proc(5)`. Those before the third are not found.
-fn field(number: usize) -> Option<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name, which may hold anything.
-    let (_, after) = stat.rsplit_once(')')?;
-    after.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+fn number(count: usize) -> Option<f64> {
+    u32::try_from(count).ok().map(f64::from)
 }
 
 fn cpu_seconds() -> Option<f64> {
-    let (user, system) = (field(14)?, field(15)?);
-    Some((user + system) / TICKS_PER_SECOND)
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is the program's name, which may hold anything.
+    let (_, after) = stat.rsplit_once(')')?;
+    // The 14th and the 15th field: user and system time.
+    let ticks: f64 = after.split_whitespace().skip(11).take(2).map(str::parse::<f64>).sum::<Result<_, _>>().ok()?;
+    Some(ticks / TICKS_PER_SECOND)
 }
 
 fn memory() -> Option<f64> {
@@ -73,9 +87,8 @@ fn memory() -> Option<f64> {
     Some(resident.trim().parse::<f64>().ok()? * 1024.0)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "nobody has so many files open")]
 fn open_files() -> Option<f64> {
-    Some(fs::read_dir("/proc/self/fd").ok()?.count() as f64)
+    number(fs::read_dir("/proc/self/fd").ok()?.count())
 }
 
 fn most_files() -> Option<f64> {
@@ -85,19 +98,29 @@ fn most_files() -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use ledger::LedgerConfig;
+
     use super::*;
+
+    /// A ledger that is not connected.
+    fn ledger() -> Ledger {
+        let url = "postgres://nobody@127.0.0.1:1/nothing".to_owned();
+        let (password_file, max_connections, application_name) = (None, 3, "test");
+        let (patience, tls) = (ledger::PATIENCE, tls::ClientFiles::default());
+        Ledger::new(&LedgerConfig { url, password_file, tls, max_connections, application_name, patience }).unwrap()
+    }
 
     fn shown() -> std::collections::HashMap<String, f64> {
         let mut registry = Registry::default();
-        show(&mut registry);
+        show(&ledger(), &mut registry);
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         let samples = page.lines().filter(|line| !line.starts_with('#')).map(|line| line.split_once(' ').unwrap());
         samples.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
     }
 
-    #[test]
-    fn a_process_shows_what_it_takes() {
+    #[tokio::test]
+    async fn a_process_shows_what_it_takes() {
         let before = shown();
         let work: Vec<u64> = (0..5_000_000).map(|n: u64| n.wrapping_mul(n)).collect();
         let after = shown();
@@ -107,6 +130,10 @@ mod tests {
         let _file = fs::File::open("/proc/self/stat").unwrap();
         assert!(shown()["process_open_fds"] > 3.0, "{after:?}");
         assert!(after["process_max_fds"] >= 64.0, "{after:?}");
+        assert_eq!(
+            ["_max", "", "_in_use", "_wanted"].map(|name| after[&format!("webhooks_database_connections{name}")]),
+            [3.0, 0.0, 0.0, 0.0]
+        );
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         assert!((0.0..600.0).contains(&(now - after["process_start_time_seconds"])), "{now} {after:?}");
     }

@@ -150,6 +150,6 @@ async fn an_address_that_is_taken_is_named_with_its_setting() {
     let first = OpsServer::bind(ANYWHERE.parse().unwrap()).await.unwrap();
     let address = first.local_addr();
     let error = OpsServer::bind(address).await.unwrap_err();
-    assert_eq!(error.to_string(), format!("ops.listen (WEBHOOKS__OPS__LISTEN): cannot listen on {address}"));
-    assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse);
+    let said = format!("ops.listen (WEBHOOKS__OPS__LISTEN): cannot listen on {address}: Address already in use");
+    assert!(error.to_string().starts_with(&said), "{error}");
 }

@@ -146,7 +146,7 @@ fn other_arguments_are_refused() {
 
 fn unusable_settings_end_it_with_2() {
     for (name, value, said) in [
-        ("WEBHOOKS__INGEST__BATHC", "1", "ingest.bathc (WEBHOOKS__INGEST__BATHC): unknown key; known keys here: batch"),
+        ("WEBHOOKS__INGEST__BATHC", "1", "ingest.bathc (WEBHOOKS__INGEST__BATHC): unknown; known here: batch"),
         ("WEBHOOKS__DATABASE__URL", "", "database.url (WEBHOOKS__DATABASE__URL): must not be empty"),
         ("WEBHOOKS__LOG__LEVEL", "inffo", "log.level (WEBHOOKS__LOG__LEVEL): invalid level \"inffo\": "),
     ] {

@@ -62,6 +62,7 @@ fn two_urls_are_enough() {
     assert!(settings.broker.unknown_keys);
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(10));
     assert!(settings.broker.tls_files().unwrap().is_empty());
+    assert!(settings.database.tls_files().unwrap().is_empty());
     assert_eq!(settings.broker.management_url, None);
     assert_eq!(settings.api.listen, "127.0.0.1:8080".parse().unwrap());
     assert_eq!(settings.api.recover_per_second, 200);
@@ -88,9 +89,11 @@ fn two_urls_are_enough() {
     assert_eq!(settings.ingest.batch, 256);
     assert_eq!(
         (settings.reconcile.interval, settings.reconcile.grace),
-        (Duration::from_secs(5), Duration::from_secs(60))
+        (Duration::from_secs(5), Duration::from_secs(600))
     );
-    assert_eq!(settings.retention.keep, Duration::from_secs(30 * 24 * 60 * 60));
+    let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+    let kept = settings.retention.kept();
+    assert_eq!((kept.log, kept.bodies, settings.retention.held), (days(30), days(30), days(90)));
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
     assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (65_536, 100));
     assert_eq!(settings.limits.event_data_bytes, 262_144);
@@ -109,9 +112,22 @@ fn history_is_kept_for_two_days_at_least() {
     assert_eq!(settings.reconcile.interval, Duration::from_millis(200));
     assert_eq!(settings.reconcile.grace, Duration::from_secs(1));
     assert_eq!(settings.retention.keep, Duration::from_secs(2 * 24 * 60 * 60));
-    assert!(refusal("WEBHOOKS__RETENTION__KEEP", "47h").contains("at least 2days"));
+    for setting in ["KEEP", "BODIES", "HELD"] {
+        assert!(refusal(&format!("WEBHOOKS__RETENTION__{setting}"), "47h").contains("at least 2days"), "{setting}");
+    }
     assert!(refusal("WEBHOOKS__RETENTION__KEEP", "101years").contains("at most 100years"));
     assert!(refusal("WEBHOOKS__RECONCILE__INTERVAL", "0s").contains("longer than zero"));
+}
+
+#[test]
+fn bodies_are_kept_no_longer_than_the_log() {
+    let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+    for (bodies, expected) in [("7days", 7), ("30days", 30), ("31days", 30)] {
+        let settings =
+            load(&[("WEBHOOKS__RETENTION__BODIES", bodies), ("WEBHOOKS__RETENTION__HELD", "14days")]).unwrap();
+        let kept = settings.retention.kept();
+        assert_eq!((kept.log, kept.bodies, settings.retention.held), (days(30), days(expected), days(14)), "{bodies}");
+    }
 }
 
 #[test]
@@ -248,7 +264,6 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("dispatcher.tenant_share", "NaN", "fraction"),
         ("dispatcher.batch", "2.5", "number"),
         ("ingest.batch", "many", "number"),
-        ("ingest.prefetch_bytes", "0", "number"),
         ("egress.max_idle_per_host", "few", "number"),
         ("limits.name_chars", "0", "number"),
         ("limits.url_chars", "0", "number"),
@@ -270,11 +285,11 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("traces.sample_ratio", "1.01", "ratio"),
         ("traces.sample_ratio", "NaN", "ratio"),
         ("traces.timeout", "0s", "duration"),
-        ("retry.schedule", "5m,60s", "schedule"),
-        ("retry.schedule", "", "schedule"),
+        ("retry.schedule", "5m,60s", "value"),
+        ("retry.schedule", "", "value"),
         ("egress.allowed_networks", "10.0.0.0/8,nowhere", "networks"),
-        ("egress.allowed_ports", "443,0", "ports"),
-        ("egress.denied_host_suffixes", "a.example,*.example", "hosts"),
+        ("egress.allowed_ports", "443,0", "value"),
+        ("egress.denied_host_suffixes", "a.example,*.example", "value"),
         ("egress.name_servers", "127.0.0.1", "addresses"),
         ("egress.name_servers", "127.0.0.1:53,ns.example:53", "addresses"),
     ];
@@ -287,9 +302,58 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
 }
 
 #[test]
+fn files_of_tls_are_those_of_their_section_and_a_certificate_needs_its_key() {
+    for section in ["DATABASE", "BROKER"] {
+        let [ca, certificate, key] =
+            ["CA_FILE", "CLIENT_CERTIFICATE", "CLIENT_KEY"].map(|name| format!("WEBHOOKS__{section}__{name}"));
+        let files = |set: &[(&str, &str)]| {
+            let settings = load(set).unwrap();
+            let (database, broker) = (settings.database.tls_files(), settings.broker.tls_files());
+            if section == "DATABASE" { (database, broker.unwrap()) } else { (broker, database.unwrap()) }
+        };
+        let (set, others) = files(&[(&ca, "/ca.pem"), (&certificate, "/c.pem"), (&key, "/c.key")]);
+        let set = set.unwrap();
+        let identity = set.identity.unwrap();
+        assert_eq!(set.authorities, Some("/ca.pem".into()));
+        assert_eq!([identity.certificate, identity.key], ["/c.pem", "/c.key"].map(PathBuf::from));
+        assert!(others.is_empty());
+        for (alone, missing) in [(&certificate, &key), (&key, &certificate)] {
+            let (refused, _) = files(&[(alone, "/a.pem")]);
+            let said = refused.unwrap_err().to_string();
+            assert!(said.ends_with(&format!("({missing}) is not set")), "{said}");
+        }
+    }
+}
+
+#[test]
 fn an_unknown_log_format_is_refused_with_those_there_are() {
     let said = refusal("WEBHOOKS__LOG__FORMAT", "xml");
     assert_eq!(said, "log.format (WEBHOOKS__LOG__FORMAT): unknown variant `xml`, expected `text` or `json`");
+}
+
+#[test]
+fn a_public_url_has_no_path_and_a_log_in_page_needs_one() {
+    let variable = "WEBHOOKS__CONSOLE__PUBLIC_URL";
+    for bad in
+        ["https://hooks.example.com/webhooks", "https://hooks.example.com/webhooks/", "https://hooks.example.com/?a"]
+    {
+        let said = refusal(variable, bad);
+        assert!(said.starts_with(&format!("console.public_url ({variable}): invalid URL: expected only")), "{said}");
+    }
+    let login = ("WEBHOOKS__CONSOLE__LOGIN_URL", "https://app.example.com/log-in");
+    for (set, expected) in [
+        (&[][..], Ok(None)),
+        (&[(variable, "https://hooks.example.com:8443")], Ok(None)),
+        (&[login, (variable, "https://hooks.example.com/")], Ok(Some("https://hooks.example.com/".to_owned()))),
+        (
+            &[login],
+            Err(format!("console.login_url ({}): set console.public_url too, the way back from the log-in", login.0)),
+        ),
+    ] {
+        let console = load(set).unwrap().console;
+        let way_back = console.log_in().map(|both| both.map(|(_, public)| public.to_string()));
+        assert_eq!(way_back.map_err(|error| error.to_string()), expected);
+    }
 }
 
 #[test]
@@ -335,8 +399,8 @@ fn traces_are_off_until_they_have_an_endpoint() {
 
 #[test]
 fn an_unknown_key_is_refused_with_those_there_are() {
-    let said = "dispatcher.max_in_fliht (WEBHOOKS__DISPATCHER__MAX_IN_FLIHT): unknown key; \
-                known keys here: max_in_flight, slow_in_flight, webhook_share, tenant_share, batch";
+    let said = "dispatcher.max_in_fliht (WEBHOOKS__DISPATCHER__MAX_IN_FLIHT): unknown; \
+                known here: max_in_flight, slow_in_flight, webhook_share, tenant_share, batch";
     assert_eq!(refusal("WEBHOOKS__DISPATCHER__MAX_IN_FLIHT", "1"), said);
     let file = SettingsFile::new("[dispatcher]\nmax_in_fliht = 1\n");
     assert_eq!(file.load(&[]).unwrap_err().to_string(), said);
@@ -349,13 +413,13 @@ fn no_section_takes_an_unknown_key() {
     for section in sections.split(' ') {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");
-        assert!(said.starts_with(&format!("{section}.surprise ({name}): unknown key; known keys here: ")), "{said}");
+        assert!(said.starts_with(&format!("{section}.surprise ({name}): unknown; known here: ")), "{said}");
     }
 }
 
 #[test]
 fn an_unknown_section_is_refused_with_those_there_are() {
-    let beginning = "dispatchr (WEBHOOKS__DISPATCHR__*): unknown section; known sections: database, broker, api, ";
+    let beginning = "dispatchr (WEBHOOKS__DISPATCHR__*): unknown; known here: database, broker, api, ";
     let said = refusal("WEBHOOKS__DISPATCHR__BATCH", "1");
     assert!(said.starts_with(beginning), "{said}");
     for text in ["[dispatchr]\nbatch = 1\n", "dispatchr = 1\n"] {
@@ -497,7 +561,7 @@ fn the_list_of_settings_is_complete() {
     for (section, text) in sections {
         let name = format!("WEBHOOKS__{}__SURPRISE", section.to_uppercase());
         let said = refusal(&name, "1");
-        let (_, known) = said.rsplit_once("known keys here: ").unwrap();
+        let (_, known) = said.rsplit_once("known here: ").unwrap();
         for key in known.split(", ") {
             let is_listed = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} ="));
             assert!(text.lines().any(is_listed), "{section}.{key}");

@@ -51,8 +51,6 @@ pub enum Failure<'a> {
     NoProtocol,
     /// The peer reports an error of its own.
     InternalError,
-    /// The peer ends the handshake with another alert.
-    Alert(&'a dyn Display),
     /// Anything else.
     Other(&'a dyn Display),
 }
@@ -106,7 +104,7 @@ impl<'a> Failure<'a> {
             | AlertDescription::CertificateExpired
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA => Self::CertificateRefused(error),
-            _ => Self::Alert(error),
+            _ => Self::Other(error),
         }
     }
 
@@ -141,14 +139,14 @@ impl Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired(None) => f.write_str("the server's certificate has expired"),
-            Self::Expired(Some(second)) => write!(f, "the server's certificate expired on {}", Date(*second)),
+            Self::Expired(Some(second)) => write!(f, "the server's certificate expired on {}", date(*second)),
             Self::NotValidYet(None) => {
                 f.write_str("the server's certificate is not valid yet: check the clock of this machine")
             }
             Self::NotValidYet(Some(second)) => write!(
                 f,
                 "the server's certificate is not valid before {}: check the clock of this machine",
-                Date(*second)
+                date(*second)
             ),
             Self::UnknownIssuer => f.write_str(
                 "the server's certificate is signed by an unknown authority: the authority is not among the trusted \
@@ -195,7 +193,7 @@ impl Display for Failure<'_> {
             Self::InternalError => {
                 f.write_str("the server reports an internal error in the TLS handshake: its log shows the cause")
             }
-            Self::Alert(reason) | Self::Other(reason) => write!(f, "the TLS connection failed: {reason}"),
+            Self::Other(reason) => write!(f, "the TLS connection failed: {reason}"),
         }
     }
 }
@@ -218,15 +216,10 @@ impl FailureText {
     }
 }
 
-struct Date(u64);
-
-impl Display for Date {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match i64::try_from(self.0).ok().and_then(|second| OffsetDateTime::from_unix_timestamp(second).ok()) {
-            Some(time) => write!(f, "{:04}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day()),
-            None => write!(f, "second {} after 1970", self.0),
-        }
-    }
+/// The day of a second after 1970.
+fn date(second: u64) -> String {
+    let time = i64::try_from(second).ok().and_then(|second| OffsetDateTime::from_unix_timestamp(second).ok());
+    time.map_or_else(|| format!("second {second} after 1970"), |time| time.date().to_string())
 }
 
 /// The source of an `io::Error` skips the error that it holds, so this looks inside.

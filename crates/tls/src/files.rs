@@ -1,7 +1,8 @@
 //! The files that a client of PostgreSQL or RabbitMQ is given: whom it trusts, and who it is.
 
 use std::{
-    fmt, fs, io,
+    fmt::Display,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +15,10 @@ use rustls::{
 };
 
 use crate::config::{TlsError, add, public_authorities, trusting};
+
+const NO_PEM: &str = "is not well-formed PEM";
+const NO_CERTIFICATE: &str = "holds no certificate in PEM form";
+const NO_KEY: &str = "holds no private key in PEM form (PKCS #8, PKCS #1 or SEC 1, without a passphrase)";
 
 /// The files of a client, all PEM. They are read for each configuration, so a replaced file counts from the next one on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,26 +51,14 @@ pub enum Role {
     Password,
 }
 
-/// A file cannot be used. The text names it and says why.
-#[derive(Debug)]
+/// A file cannot be used. The text names it and says why. It has no source: the errors of the libraries may quote a file,
+/// which may be a key.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
 pub struct FileError {
     /// Which file.
     pub role: Role,
-    path: PathBuf,
-    fault: Fault,
-}
-
-#[derive(Debug)]
-enum Fault {
-    Unreadable(io::Error),
-    NoPem,
-    NoCertificate,
-    NoKey,
-    UnusableCertificate(usize),
-    Unusable(rustls::Error),
-    NotTogether(PathBuf),
-    NoText,
-    Empty,
+    text: String,
 }
 
 impl ClientFiles {
@@ -84,19 +77,19 @@ impl ClientFiles {
             Some(path) => authorities(path)?,
             None => public_authorities(),
         };
-        let nowhere = Path::new("");
-        let setup = |error| FileError::new(Role::Authorities, self.authorities.as_deref().unwrap_or(nowhere), error);
-        let builder = trusting(roots).map_err(|error| setup(Fault::Unusable(error)))?;
+        let unusable = |role, path: &Path, error| FileError::new(role, path, format_args!("cannot be used: {error}"));
+        let trusted = self.authorities.as_deref().unwrap_or(Path::new(""));
+        let builder = trusting(roots).map_err(|error| unusable(Role::Authorities, trusted, error))?;
         let Some(IdentityFiles { certificate, key }) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
         let (chain, secret) = (chain(certificate)?, secret(key)?);
-        builder.with_client_auth_cert(chain, secret).map_err(|error| {
-            let fault = match error {
-                rustls::Error::InconsistentKeys(_) => Fault::NotTogether(certificate.clone()),
-                error => Fault::Unusable(error),
-            };
-            FileError::new(Role::Key, key, fault)
+        builder.with_client_auth_cert(chain, secret).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                let certificate = certificate.display();
+                FileError::new(Role::Key, key, format_args!("does not belong to the certificate in {certificate}"))
+            }
+            error => unusable(Role::Key, key, error),
         })
     }
 }
@@ -107,80 +100,57 @@ impl ClientFiles {
 /// [`FileError`] for a file that is unreadable, empty or not UTF-8.
 pub fn password(path: &Path) -> Result<String, FileError> {
     let failed = |fault| FileError::new(Role::Password, path, fault);
-    let bytes = fs::read(path).map_err(|error| failed(Fault::Unreadable(error)))?;
-    let text = str::from_utf8(&bytes).map_err(|_| failed(Fault::NoText))?;
+    let text = String::from_utf8(read(Role::Password, path)?).map_err(|_| failed("is not UTF-8 text"))?;
     match text.trim_end_matches(['\r', '\n']) {
-        "" => Err(failed(Fault::Empty)),
+        "" => Err(failed("is empty")),
         password => Ok(password.to_owned()),
     }
 }
 
+fn read(role: Role, path: &Path) -> Result<Vec<u8>, FileError> {
+    fs::read(path).map_err(|error| FileError::new(role, path, format_args!("cannot be read: {error}")))
+}
+
 fn authorities(path: &Path) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
-    let failed = |fault| FileError::new(Role::Authorities, path, fault);
-    let pem = fs::read(path).map_err(|error| failed(Fault::Unreadable(error)))?;
+    let pem = read(Role::Authorities, path)?;
     add(&mut roots, &pem).map_err(|error| {
-        failed(match error {
-            TlsError::Pem(_) => Fault::NoPem,
-            TlsError::NoCertificate => Fault::NoCertificate,
-            TlsError::Certificate { number, .. } => Fault::UnusableCertificate(number),
-            TlsError::Setup(error) => Fault::Unusable(error),
-        })
+        let fault = match error {
+            TlsError::Pem(_) => NO_PEM.to_owned(),
+            TlsError::NoCertificate => NO_CERTIFICATE.to_owned(),
+            TlsError::Certificate { number, .. } => format!("cannot be used: certificate {number} is invalid"),
+            TlsError::Setup(error) => format!("cannot be used: {error}"),
+        };
+        FileError::new(Role::Authorities, path, fault)
     })?;
     Ok(roots)
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    let failed = |fault| FileError::new(Role::Certificate, path, fault);
-    let pem = fs::read(path).map_err(|error| failed(Fault::Unreadable(error)))?;
+    let pem = read(Role::Certificate, path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match chain {
-        Ok(chain) if chain.is_empty() => Err(failed(Fault::NoCertificate)),
-        Ok(chain) => Ok(chain),
-        Err(_) => Err(failed(Fault::NoPem)),
+        Ok(chain) if chain.is_empty() => Err(FileError::new(Role::Certificate, path, NO_CERTIFICATE)),
+        chain => chain.map_err(|_| FileError::new(Role::Certificate, path, NO_PEM)),
     }
 }
 
 fn secret(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
-    let failed = |fault| FileError::new(Role::Key, path, fault);
-    let pem = fs::read(path).map_err(|error| failed(Fault::Unreadable(error)))?;
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
-        failed(match error {
-            pem::Error::NoItemsFound => Fault::NoKey,
-            _ => Fault::NoPem,
-        })
+    PrivateKeyDer::from_pem_slice(&read(Role::Key, path)?).map_err(|error| {
+        let fault = match error {
+            pem::Error::NoItemsFound => NO_KEY,
+            _ => NO_PEM,
+        };
+        FileError::new(Role::Key, path, fault)
     })
 }
 
 impl FileError {
-    fn new(role: Role, path: &Path, fault: Fault) -> Self {
-        Self { role, path: path.to_owned(), fault }
+    /// `fault` follows the file's name.
+    fn new(role: Role, path: &Path, fault: impl Display) -> Self {
+        Self { role, text: format!("{} {fault}", path.display()) }
     }
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match &self.fault {
-            Fault::Unreadable(error) => write!(f, "{path} cannot be read: {error}"),
-            Fault::NoPem => write!(f, "{path} is not well-formed PEM"),
-            Fault::NoCertificate => write!(f, "{path} holds no certificate in PEM form"),
-            Fault::NoKey => {
-                write!(f, "{path} holds no private key in PEM form (PKCS #8, PKCS #1 or SEC 1, without a passphrase)")
-            }
-            Fault::UnusableCertificate(number) => write!(f, "certificate {number} in {path} cannot be used"),
-            Fault::Unusable(error) => write!(f, "{path} cannot be used: {error}"),
-            Fault::NotTogether(certificate) => {
-                write!(f, "the key in {path} does not belong to the certificate in {}", certificate.display())
-            }
-            Fault::NoText => write!(f, "{path} is not UTF-8 text"),
-            Fault::Empty => write!(f, "{path} is empty"),
-        }
-    }
-}
-
-/// The text holds all: the errors of the libraries may quote a file, which may be a key.
-impl std::error::Error for FileError {}
 
 #[cfg(test)]
 mod tests {

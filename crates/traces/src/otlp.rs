@@ -1,7 +1,13 @@
-//! The collector's protocol: the part of OTLP 1 that spans need, as protobuf.
+//! The collector's protocol: spans as messages of OTLP 1, in protobuf.
 
 use bytes::Bytes;
-use prost::{Enumeration, Message, Oneof};
+pub(crate) use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
+    trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span::SpanKind, status::StatusCode},
+};
+use prost::Message;
 use time::OffsetDateTime;
 
 use crate::record::{Kind, Record, Value};
@@ -16,123 +22,6 @@ const FLAGS: u32 = 0x101;
 /// The parent is in another process.
 const IS_REMOTE: u32 = 0x200;
 
-#[derive(Clone, PartialEq, Message)]
-struct ExportRequest {
-    #[prost(message, repeated, tag = "1")]
-    resource_spans: Vec<ResourceSpans>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ResourceSpans {
-    #[prost(message, optional, tag = "1")]
-    resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    scope_spans: Vec<ScopeSpans>,
-}
-
-/// The process that the spans are of.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Resource {
-    #[prost(message, repeated, tag = "1")]
-    attributes: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ScopeSpans {
-    #[prost(message, optional, tag = "1")]
-    scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    spans: Vec<Span>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Scope {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    version: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Span {
-    #[prost(bytes = "vec", tag = "1")]
-    trace_id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    span_id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "4")]
-    parent_span_id: Vec<u8>,
-    #[prost(string, tag = "5")]
-    name: String,
-    #[prost(enumeration = "SpanKind", tag = "6")]
-    kind: i32,
-    #[prost(fixed64, tag = "7")]
-    start_time_unix_nano: u64,
-    #[prost(fixed64, tag = "8")]
-    end_time_unix_nano: u64,
-    #[prost(message, repeated, tag = "9")]
-    attributes: Vec<KeyValue>,
-    #[prost(message, optional, tag = "15")]
-    status: Option<Status>,
-    #[prost(fixed32, tag = "16")]
-    flags: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
-#[repr(i32)]
-enum SpanKind {
-    Unspecified = 0,
-    Server = 2,
-    Client = 3,
-    Consumer = 5,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct KeyValue {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(message, optional, tag = "2")]
-    value: Option<AnyValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct AnyValue {
-    #[prost(oneof = "Content", tags = "1, 3")]
-    content: Option<Content>,
-}
-
-#[derive(Clone, PartialEq, Oneof)]
-enum Content {
-    #[prost(string, tag = "1")]
-    Text(String),
-    #[prost(int64, tag = "3")]
-    Number(i64),
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Status {
-    #[prost(enumeration = "StatusCode", tag = "3")]
-    code: i32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
-#[repr(i32)]
-enum StatusCode {
-    Unset = 0,
-    Error = 2,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ExportResponse {
-    #[prost(message, optional, tag = "1")]
-    partial_success: Option<PartialSuccess>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PartialSuccess {
-    #[prost(int64, tag = "1")]
-    rejected_spans: i64,
-}
-
 /// The process, as the collector's users see it.
 pub(crate) fn resource(service: &'static str, version: &'static str, instance: String) -> Resource {
     let attributes = [
@@ -141,20 +30,22 @@ pub(crate) fn resource(service: &'static str, version: &'static str, instance: S
         ("service.version", version.into()),
         ("service.instance.id", instance.into()),
     ];
-    Resource { attributes: attributes.into_iter().map(attribute).collect() }
+    Resource { attributes: attributes.into_iter().map(attribute).collect(), ..Resource::default() }
 }
 
 /// The body that exports spans.
 pub(crate) fn request(resource: &Resource, version: &str, records: Vec<Record>) -> Bytes {
-    let scope = Scope { name: "webhooks".to_owned(), version: version.to_owned() };
-    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans: records.into_iter().map(span).collect() }];
-    let resource_spans = vec![ResourceSpans { resource: Some(resource.clone()), scope_spans }];
-    ExportRequest { resource_spans }.encode_to_vec().into()
+    let (name, version) = ("webhooks".to_owned(), version.to_owned());
+    let scope = Some(InstrumentationScope { name, version, ..InstrumentationScope::default() });
+    let spans = records.into_iter().map(span).collect();
+    let scope_spans = vec![ScopeSpans { scope, spans, ..ScopeSpans::default() }];
+    let of_process = ResourceSpans { resource: Some(resource.clone()), scope_spans, ..ResourceSpans::default() };
+    ExportTraceServiceRequest { resource_spans: vec![of_process] }.encode_to_vec().into()
 }
 
 /// How many spans the collector did not want, by the body of its answer.
 pub(crate) fn refused(answer: &[u8]) -> usize {
-    let refused = ExportResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
+    let refused = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
     refused.and_then(|refused| refused.rejected_spans.try_into().ok()).unwrap_or_default()
 }
 
@@ -173,17 +64,18 @@ fn span(record: Record) -> Span {
         start_time_unix_nano: unix_nanos(record.started_at),
         end_time_unix_nano: unix_nanos(record.ended_at),
         attributes: record.attributes.into_iter().map(attribute).collect(),
-        status: record.is_failed.then_some(Status { code: StatusCode::Error.into() }),
+        status: record.is_failed.then(|| Status { code: StatusCode::Error.into(), ..Status::default() }),
         flags: FLAGS | record.parent.map_or(0, |_| IS_REMOTE),
+        ..Span::default()
     }
 }
 
 fn attribute((key, value): (&'static str, Value)) -> KeyValue {
-    let content = match value {
-        Value::Text(text) => Content::Text(text.into_owned()),
-        Value::Number(number) => Content::Number(number),
+    let value = match value {
+        Value::Text(text) => any_value::Value::StringValue(text.into_owned()),
+        Value::Number(number) => any_value::Value::IntValue(number),
     };
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { content: Some(content) }) }
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
 fn unix_nanos(time: OffsetDateTime) -> u64 {
@@ -192,11 +84,7 @@ fn unix_nanos(time: OffsetDateTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::{
-        collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse},
-        common::v1::{KeyValue, any_value},
-        trace::v1::{span, status},
-    };
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
     use time::macros::datetime;
 
     use super::*;
@@ -225,7 +113,6 @@ mod tests {
         attributes.iter().map(|one| (one.key.as_str(), value(one))).collect()
     }
 
-    /// Read by the types that OpenTelemetry's own library generates.
     #[test]
     fn a_collector_reads_what_was_written() {
         let resource = resource("dispatcher", "1.2.3", "one".to_owned());
@@ -243,7 +130,7 @@ mod tests {
             (&failed.span_id[..], &failed.parent_span_id[..]),
             (&[0, 0, 0, 0, 0, 0, 0, 7][..], &[0, 0, 0, 0, 0, 0, 0, 9][..])
         );
-        assert_eq!((failed.name.as_str(), failed.kind()), ("POST", span::SpanKind::Client));
+        assert_eq!((failed.name.as_str(), failed.kind()), ("POST", SpanKind::Client));
         assert_eq!(failed.end_time_unix_nano - failed.start_time_unix_nano, 999_999_999);
         assert_eq!(failed.end_time_unix_nano, 1_772_357_401_000_000_000);
         assert_eq!(
@@ -251,7 +138,7 @@ mod tests {
             [("server.port", "443".to_owned()), ("server.address", "a.example".to_owned())]
         );
         assert_eq!((failed.flags, root.flags), (0x301, 0x101));
-        assert_eq!(failed.status.as_ref().unwrap().code(), status::StatusCode::Error);
+        assert_eq!(failed.status.as_ref().unwrap().code(), StatusCode::Error);
         assert!(root.parent_span_id.is_empty() && root.status.is_none());
     }
 

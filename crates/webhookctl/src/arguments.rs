@@ -1,25 +1,20 @@
 //! Arguments that cannot be used. clap finds most of them, and ends with the exit code 2.
 
-use std::{
-    error::Error,
-    fmt::{self, Display},
-    time::Duration,
-};
+use std::io;
 
+use anyhow::Context;
 use hyper::Uri;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// An argument that clap takes and that cannot be used all the same. The exit code is clap's.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Misuse(pub(crate) String);
 
-impl Display for Misuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// The text of standard input, for an argument that is `-`.
+pub(crate) fn stdin() -> anyhow::Result<String> {
+    io::read_to_string(io::stdin()).context("standard input cannot be read")
 }
-
-impl Error for Misuse {}
 
 /// An absolute URL of http or https, as `egress::Internal` takes it.
 pub(crate) fn url(text: &str) -> Result<String, &'static str> {
@@ -30,23 +25,19 @@ pub(crate) fn url(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// How long a session lasts.
-pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
+/// The end of a session that lasts so long and begins now.
+pub(crate) fn expiry(text: &str) -> Result<OffsetDateTime, String> {
     let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if ttl.is_zero() {
         return Err("a session must last longer than zero".to_owned());
     }
-    expiry(ttl).map(|_| ttl).ok_or_else(|| "too long".to_owned())
+    let ttl = time::Duration::try_from(ttl).ok();
+    ttl.and_then(|ttl| OffsetDateTime::now_utc().checked_add(ttl)).ok_or_else(|| "too long".to_owned())
 }
 
 /// A time.
 pub(crate) fn moment(text: &str) -> Result<OffsetDateTime, &'static str> {
     OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "expected a time as 2026-11-27T03:00:00Z (RFC 3339)")
-}
-
-/// When a session ends that begins at this moment. `None` beyond the years that a time can have.
-pub(crate) fn expiry(ttl: Duration) -> Option<OffsetDateTime> {
-    OffsetDateTime::now_utc().checked_add(time::Duration::try_from(ttl).ok()?)
 }
 
 #[cfg(test)]
@@ -65,9 +56,10 @@ mod tests {
 
     #[test]
     fn a_session_lasts_longer_than_zero_and_ends() {
-        assert_eq!(ttl("12h"), Ok(Duration::from_secs(43_200)));
+        let left = expiry("12h").unwrap() - OffsetDateTime::now_utc();
+        assert!((43_100..=43_200).contains(&left.whole_seconds()), "{left}");
         for (bad, why) in [("soon", "expected number"), ("0s", "longer than zero"), ("9000y", "too long")] {
-            assert!(ttl(bad).is_err_and(|said| said.contains(why)), "{bad}");
+            assert!(expiry(bad).is_err_and(|said| said.contains(why)), "{bad}");
         }
     }
 }

@@ -2,47 +2,45 @@
 
 use broker::{Broker, Parked};
 use domain::{DeliveryId, Job};
-use ledger::Ledger;
 use serde_json::{Value, json};
+use service_kit::Settings;
 
-use crate::{away, body, output};
+use crate::{
+    away, connect, output,
+    parked::{self, Command},
+};
 
 /// The most deliveries in one call to the ledger.
 const BATCH: usize = 500;
 
-/// Prints the dead jobs of up to `limit` messages, one JSON object a line.
-pub(crate) async fn list(broker: &Broker, limit: usize) -> anyhow::Result<()> {
-    for parked in away::broker(broker.parked_list(&broker.names().dead(), limit).await)? {
-        for line in lines(&parked) {
-            output::line(line)?;
+pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
+    let broker = connect::broker(settings)?;
+    let (dead, main) = (broker.names().dead(), broker.names().main());
+    match command {
+        Command::List { limit } => {
+            let parked = away::broker(broker.parked_list(&dead, limit).await)?;
+            parked.iter().flat_map(lines).try_for_each(output::line)
+        }
+        Command::Requeue { limit } => {
+            let ledger = connect::ledger(settings)?;
+            let (messages, deliveries) = parked(&broker, &dead, limit).await?;
+            for deliveries in deliveries.chunks(BATCH) {
+                away::database(ledger.jobs_unpark(deliveries).await)?;
+            }
+            let moved = away::broker(broker.parked_move(&dead, |_| main.clone(), Some(messages)).await)?;
+            output::line(format_args!("handed {moved} message(s) to the dispatchers again"))
+        }
+        Command::Discard { limit } => {
+            let ledger = connect::ledger(settings)?;
+            let (messages, deliveries) = parked(&broker, &dead, limit).await?;
+            for deliveries in deliveries.chunks(BATCH) {
+                away::database(ledger.deliveries_cancel(deliveries).await)?;
+                away::database(ledger.jobs_unpark(deliveries).await)?;
+            }
+            let gone = away::broker(broker.parked_discard(&dead, Some(messages)).await)?;
+            output::line(format_args!("discarded {gone} message(s); their deliveries that still waited are cancelled"))
         }
     }
-    Ok(())
-}
-
-/// Publishes dead jobs to the dispatchers again and clears their marks. Without a limit, takes those that are there at
-/// the start.
-pub(crate) async fn requeue(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
-    let (from, to) = (broker.names().dead(), broker.names().main());
-    let (messages, deliveries) = parked(broker, &from, limit).await?;
-    for deliveries in deliveries.chunks(BATCH) {
-        away::database(ledger.jobs_unpark(deliveries).await)?;
-    }
-    let moved = away::broker(broker.parked_move(&from, |_| to.clone(), Some(messages)).await)?;
-    output::line(format_args!("handed {moved} message(s) to the dispatchers again"))
-}
-
-/// Deletes dead jobs and cancels their waiting deliveries, which an administrator can resend. Without a limit, takes
-/// those there at the start.
-pub(crate) async fn discard(broker: &Broker, ledger: &Ledger, limit: Option<usize>) -> anyhow::Result<()> {
-    let dead = broker.names().dead();
-    let (messages, deliveries) = parked(broker, &dead, limit).await?;
-    for deliveries in deliveries.chunks(BATCH) {
-        away::database(ledger.deliveries_cancel(deliveries).await)?;
-        away::database(ledger.jobs_unpark(deliveries).await)?;
-    }
-    let gone = away::broker(broker.parked_discard(&dead, Some(messages)).await)?;
-    output::line(format_args!("discarded {gone} message(s); their deliveries that still waited are cancelled"))
 }
 
 /// The number of messages, up to the limit, and the deliveries of their jobs.
@@ -59,7 +57,7 @@ async fn parked(broker: &Broker, dead: &str, limit: Option<usize>) -> anyhow::Re
 fn lines(parked: &Parked) -> Vec<Value> {
     let header = |name: &str| parked.headers.get(name).cloned();
     let moved = parked.moved.as_ref();
-    let (name, body) = body::shown(&parked.body);
+    let (name, body) = parked::body(&parked.body);
     let line = |job: Option<Job>| {
         json!({
             "reason": header("x-dead-reason").or_else(|| Some(moved?.reason.clone())),

@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use egress::{Internal, InternalConfig};
 use hyper::{HeaderMap, Method};
 
-use crate::{PROCESS, arguments, output};
-
-/// The longest answer that is read, in bytes.
-const LONGEST_ANSWER: usize = 64 * 1024;
+use crate::{arguments, connect, output};
 
 /// Asks a process whether it is well. For the health checks of containers, whose image has no other program. Needs no
 /// settings.
@@ -28,15 +24,8 @@ pub(crate) struct Arguments {
 
 /// Prints status and body of the answer. Returns whether it is a good one.
 pub(crate) async fn run(Arguments { url, timeout }: Arguments) -> anyhow::Result<bool> {
-    let config = InternalConfig {
-        url: url.clone(),
-        timeout,
-        extra_ca_pem: None,
-        user_agent: PROCESS.to_owned(),
-        answer_limit: LONGEST_ANSWER,
-    };
-    let answer =
-        Internal::new(config)?.send(Method::GET, HeaderMap::new(), Bytes::new()).await.with_context(|| url.clone())?;
+    let client = connect::client(&url, timeout, None)?;
+    let answer = client.send(Method::GET, HeaderMap::new(), Bytes::new()).await.with_context(|| url.clone())?;
     output::line(format_args!("{} {}", answer.status, String::from_utf8_lossy(&answer.body).trim_end()))?;
     Ok((200..300).contains(&answer.status))
 }

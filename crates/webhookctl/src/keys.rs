@@ -1,18 +1,34 @@
 //! `webhookctl keys`.
 
 use anyhow::ensure;
+use clap::Subcommand;
 use ledger::{KeyUse, Ledger, SecretKeys};
+use service_kit::{Settings, connections};
 
-use crate::{away, output};
+use crate::{away, connect, output};
 
-/// Prints a line for each key that is configured or in use.
-pub(crate) async fn list(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
-    let used = away::database(ledger.keys_used(keys).await)?;
-    output::line(table(keys, &used).trim_end())
+/// Commands about keys.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Shows how many secrets each key seals, whether it is configured or not.
+    List,
+    /// Reseals with the first key what other configured keys seal, so that they can be retired. Services can stay up.
+    Reseal,
+}
+
+pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
+    let (ledger, keys) = (connect::ledger(settings)?, connections::secret_keys(settings)?);
+    match command {
+        Command::List => {
+            let used = away::database(ledger.keys_used(&keys).await)?;
+            output::line(table(&keys, &used).trim_end())
+        }
+        Command::Reseal => reseal(&ledger, &keys).await,
+    }
 }
 
 /// Reseals with the first key what other configured keys seal. If some cannot be resealed, lists them and fails.
-pub(crate) async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
+async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
     let first = keys.ids().next().unwrap_or_default();
     let used = away::database(ledger.keys_used(keys).await)?;
     ensure!(
@@ -35,18 +51,8 @@ pub(crate) async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result
         output::line(format_args!("webhook {}: {}", secret.webhook, secret.error))?;
     }
     let used = away::database(ledger.keys_used(keys).await)?;
-    let mut rest = 0;
-    for KeyUse { key_id, secrets, .. } in used.iter().filter(|used| used.key_id != first) {
-        rest += secrets;
-        match keys.ids().any(|id| id == key_id) {
-            true => output::line(format_args!("the key {key_id:?} still seals {secrets} secret(s)"))?,
-            false => output::line(format_args!("the key {key_id:?} seals {secrets} secret(s) and is not configured"))?,
-        }
-    }
-    for id in keys.ids().skip(1).filter(|id| used.iter().all(|used| used.key_id != *id)) {
-        let advice = "it can be removed from secrets.keys once no service seals with it";
-        output::line(format_args!("the key {id:?} seals nothing: {advice}"))?;
-    }
+    output::line(table(keys, &used).trim_end())?;
+    let rest: u64 = used.iter().filter(|used| used.key_id != first).map(|used| used.secrets).sum();
     ensure!(rest == 0, "{rest} secret(s) are not sealed by the key {first:?}");
     Ok(())
 }

@@ -8,10 +8,10 @@ mod server;
 mod verdict;
 
 use std::{
-    io::{self, Read},
+    io,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments::{self, Misuse};
+use crate::arguments::{self, Misuse, stdin};
 
 use self::{answers::Answers, certificate::Authority, registration::Registration, screen::Screen, server::Server};
 
@@ -103,26 +103,27 @@ pub(crate) async fn run(settings: Result<Settings, SettingsError>, arguments: Ar
         Some(tenant) => {
             let api = arguments.api.as_deref();
             let registration = Registration::make(&settings?, api, tenant, &url, &arguments.events, &screen).await?;
-            screen.registered(tenant, registration.id());
+            screen.registered(tenant, registration.id);
             Some(registration)
         }
         None => None,
     };
     let secret = match &registration {
-        Some(registration) => Some(registration.secret().to_owned()),
-        None => given(arguments.secret)?,
+        Some(registration) => Some(registration.secret.clone()),
+        None => arguments.secret.map(given).transpose()?,
     };
     if secret.is_none() {
         screen.no_secret();
     }
     let secret = secret.map(SigningSecret::from);
 
-    Arc::new(Server::new(screen.clone(), secret, answers, stop)).serve(listener, tls).await;
+    let server = Arc::new(Server { screen, secret, answers, stop, attempts: Mutex::default() });
+    Arc::clone(&server).serve(listener, tls).await;
     if let Some(registration) = registration {
         registration.remove().await.context(NOT_REMOVED)?;
-        screen.removed();
+        server.screen.removed();
     }
-    screen.summary();
+    server.screen.summary();
     Ok(())
 }
 
@@ -153,25 +154,20 @@ fn authority_of(host: &str, port: u16) -> String {
     }
 }
 
-/// The given secret, or for `-` the first line of standard input.
-fn given(argument: Option<String>) -> anyhow::Result<Option<String>> {
-    let Some(argument) = argument else { return Ok(None) };
-    let mut secret = argument;
-    if secret == "-" {
-        secret.clear();
-        io::stdin().read_to_string(&mut secret).context("standard input cannot be read")?;
-    }
+/// The given secret, or for `-` that on standard input.
+fn given(argument: String) -> anyhow::Result<String> {
+    let secret = if argument == "-" { stdin()? } else { argument };
     let secret = secret.trim();
     ensure!(secret.starts_with("whsec_"), Misuse("--secret: a signing secret begins with whsec_".to_owned()));
-    Ok(Some(secret.to_owned()))
+    Ok(secret.to_owned())
 }
 
 /// The settings that the dispatchers lack, as far as this process has the same ones.
 fn missing(settings: Option<&Settings>, authority: &Authority, arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let mut missing = Vec::new();
     let trusted = settings.map(|settings| settings.egress.extra_ca_pem()).transpose()?.flatten().unwrap_or_default();
-    if !String::from_utf8_lossy(&trusted).contains(authority.pem().trim()) {
-        missing.push(format!("WEBHOOKS__EGRESS__EXTRA_CA_FILE={}", authority.file().display()));
+    if !String::from_utf8_lossy(&trusted).contains(authority.pem.trim()) {
+        missing.push(format!("WEBHOOKS__EGRESS__EXTRA_CA_FILE={}", authority.file.display()));
     }
     let listens_on = arguments.listen.ip();
     let mut allowed = settings.into_iter().flat_map(|settings| settings.egress.allowed_networks.iter());

@@ -3,7 +3,6 @@
 
 mod arguments;
 mod away;
-mod body;
 mod brake;
 mod confirm;
 mod connect;
@@ -13,20 +12,19 @@ mod health;
 mod keys;
 mod listen;
 mod output;
+mod parked;
 mod publish;
 mod recover;
 mod rejected;
 mod session;
+mod steps;
 mod tenant;
 mod top;
 
-use std::time::Duration;
-
 use clap::{Parser, Subcommand};
-use domain::TenantId;
-use service_kit::{Settings, SettingsError, connections, process};
+use service_kit::{Settings, SettingsError, process};
 
-use self::arguments::{Misuse, ttl};
+use self::arguments::Misuse;
 
 const PROCESS: &str = "webhookctl";
 /// The exit code for unusable settings and arguments, as clap has it.
@@ -48,16 +46,16 @@ enum Command {
     Migrate,
     /// Admin sessions of the `database` back end.
     #[command(subcommand)]
-    Session(Session),
+    Session(session::Command),
     /// Events that could not be used, and events with an unknown routing key.
     #[command(subcommand)]
-    Rejected(Parked),
+    Rejected(parked::Command),
     /// Dead jobs: unreadable ones, those of unknown deliveries, and those that crashed dispatchers.
     #[command(subcommand)]
-    Dead(Parked),
+    Dead(parked::Command),
     /// The keys that seal signing secrets (`secrets.keys`).
     #[command(subcommand)]
-    Keys(Keys),
+    Keys(keys::Command),
     /// A tenant that leaves: first `stop`, then `erase`.
     #[command(subcommand)]
     Tenant(tenant::Command),
@@ -68,73 +66,6 @@ enum Command {
     Publish(publish::Arguments),
     Recover(recover::Arguments),
     Top(top::Arguments),
-}
-
-#[derive(Subcommand)]
-enum Session {
-    /// Creates a session and prints its id.
-    Create {
-        /// The tenant that the session may manage: a UUID.
-        #[arg(long)]
-        tenant: TenantId,
-        /// How long the session lasts, such as 30m or 12h.
-        #[arg(long, default_value = "12h", value_parser = ttl)]
-        ttl: Duration,
-        /// The user who is logged in.
-        #[arg(long, default_value = PROCESS)]
-        user: String,
-        /// The user's role. Only `admin` may manage webhooks.
-        #[arg(long, default_value = "admin")]
-        role: String,
-    },
-    /// Prints a link that logs an administrator in to the console, once. For development: elsewhere the business
-    /// application logs in (`console.login_url`).
-    Link {
-        /// The tenant that the session may manage: a UUID.
-        #[arg(long)]
-        tenant: TenantId,
-        /// How long the link can be used, such as 30m or 12h.
-        #[arg(long, default_value = "5m", value_parser = ttl)]
-        ttl: Duration,
-        /// The user who is logged in.
-        #[arg(long, default_value = PROCESS)]
-        user: String,
-    },
-    /// Revokes a session. From then on it is not logged in.
-    Revoke {
-        /// The session's id, or `-` to read it from standard input, which keeps it out of the shell's history.
-        id: String,
-    },
-}
-
-#[derive(Subcommand)]
-enum Keys {
-    /// Shows how many secrets each key seals, whether it is configured or not.
-    List,
-    /// Reseals with the first key what other configured keys seal, so that they can be retired. Services can stay up.
-    Reseal,
-}
-
-#[derive(Subcommand)]
-enum Parked {
-    /// Shows the messages, one JSON object a line, oldest first. They stay where they are.
-    List {
-        /// The most messages to show. A dead one may hold several jobs, and each job has its own line.
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-    },
-    /// Deletes the messages for good, oldest first. Use it when no repair would make them usable.
-    Discard {
-        /// The most messages to delete. Without it, all that are there at the start.
-        #[arg(long)]
-        limit: Option<usize>,
-    },
-    /// Publishes the messages again, oldest first: events to ingest, jobs to the dispatchers.
-    Requeue {
-        /// The most messages to publish again. Without it, all that are there at the start.
-        #[arg(long)]
-        limit: Option<usize>,
-    },
 }
 
 #[tokio::main]
@@ -155,52 +86,24 @@ async fn main() {
 
 /// Returns whether all is well. Only the doctor and the health check find that it is not without failing themselves.
 async fn run(command: Command) -> anyhow::Result<bool> {
+    let settings = Settings::load();
     match command {
-        Command::Doctor(arguments) => doctor::run(arguments).await,
-        Command::Health(arguments) => health::run(arguments).await,
-        Command::Listen(arguments) => listen::run(Settings::load(), arguments).await.map(|()| true),
-        command => act(command, &Settings::load()?).await.map(|()| true),
+        // The doctor says what is wrong with the settings, and the health check needs none.
+        Command::Doctor(arguments) => return doctor::run(arguments).await,
+        Command::Health(arguments) => return health::run(arguments).await,
+        Command::Listen(arguments) => listen::run(settings, arguments).await?,
+        Command::Migrate => migrate(&settings?).await?,
+        Command::Session(command) => session::run(&settings?, command).await?,
+        Command::Rejected(command) => rejected::run(&settings?, command).await?,
+        Command::Dead(command) => dead::run(&settings?, command).await?,
+        Command::Brake(arguments) => brake::run(&settings?, arguments).await?,
+        Command::Publish(arguments) => publish::run(&settings?, arguments).await?,
+        Command::Recover(arguments) => recover::run(&settings?, arguments).await?,
+        Command::Top(arguments) => top::run(&settings?, arguments).await?,
+        Command::Tenant(command) => tenant::run(&settings?, command).await?,
+        Command::Keys(command) => keys::run(&settings?, command).await?,
     }
-}
-
-async fn act(command: Command, settings: &Settings) -> anyhow::Result<()> {
-    match command {
-        // They run above: the doctor tells what is wrong with the settings, and the others may do without them.
-        Command::Doctor(_) | Command::Health(_) | Command::Listen(_) => Ok(()),
-        Command::Migrate => migrate(settings).await,
-        Command::Session(Session::Create { tenant, ttl, user, role }) => {
-            let session = ledger::Session { tenant, user, role };
-            session::create(&connect::ledger(settings)?, session, ttl).await
-        }
-        Command::Session(Session::Link { tenant, ttl, user }) => session::link(settings, tenant, user, ttl).await,
-        Command::Session(Session::Revoke { id }) => {
-            session::revoke(&connect::ledger(settings)?, session::id_from(id)?).await
-        }
-        Command::Rejected(Parked::List { limit }) => rejected::list(&connect::broker(settings)?, limit).await,
-        Command::Rejected(Parked::Requeue { limit }) => rejected::requeue(&connect::broker(settings)?, limit).await,
-        Command::Rejected(Parked::Discard { limit }) => rejected::discard(&connect::broker(settings)?, limit).await,
-        Command::Dead(Parked::Discard { limit }) => {
-            let ledger = connect::ledger(settings)?;
-            dead::discard(&connect::broker(settings)?, &ledger, limit).await
-        }
-        Command::Dead(Parked::List { limit }) => dead::list(&connect::broker(settings)?, limit).await,
-        Command::Dead(Parked::Requeue { limit }) => {
-            let ledger = connect::ledger(settings)?;
-            dead::requeue(&connect::broker(settings)?, &ledger, limit).await
-        }
-        Command::Brake(arguments) => brake::run(settings, arguments).await,
-        Command::Publish(arguments) => publish::run(settings, arguments).await,
-        Command::Recover(arguments) => recover::run(settings, arguments).await,
-        Command::Top(arguments) => top::run(settings, arguments).await,
-        Command::Tenant(command) => tenant::run(&connect::ledger(settings)?, command).await,
-        Command::Keys(command) => {
-            let (ledger, configured) = (connect::ledger(settings)?, connections::secret_keys(settings)?);
-            match command {
-                Keys::List => keys::list(&ledger, &configured).await,
-                Keys::Reseal => keys::reseal(&ledger, &configured).await,
-            }
-        }
-    }
+    Ok(true)
 }
 
 async fn migrate(settings: &Settings) -> anyhow::Result<()> {

@@ -2,8 +2,7 @@
 //! is full.
 
 use std::{
-    error::Error,
-    fmt::{self, Display},
+    fmt::Display,
     io::{self, ErrorKind, Write, stderr, stdout},
 };
 
@@ -28,17 +27,6 @@ pub(crate) fn is_gone(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(|Unwritable(error)| error.kind() == ErrorKind::BrokenPipe)
 }
 
-#[derive(Debug)]
-struct Unwritable(io::Error);
-
-impl Display for Unwritable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("standard output cannot be written")
-    }
-}
-
-impl Error for Unwritable {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("standard output cannot be written")]
+struct Unwritable(#[source] io::Error);

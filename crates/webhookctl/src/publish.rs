@@ -1,9 +1,9 @@
 //! `webhookctl publish`: events as an upstream service publishes them.
 
-use std::{fs, io::Read, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{fs, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use broker::{Outgoing, Publisher, Unconfirmed};
+use broker::{Outgoing, Publisher};
 use domain::{AcceptedPeriod, Event, EventType, TenantId, catalogue};
 use serde_json::{Map, Value};
 use service_kit::{Settings, shutdown};
@@ -12,7 +12,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{arguments::Misuse, away, connect, output};
+use crate::{
+    arguments::{Misuse, stdin},
+    away, connect, output,
+};
 
 /// The contract of `proto-schemas`.
 const SCHEMA: &str = include_str!("../../../proto-schemas/event.schema.json");
@@ -88,7 +91,7 @@ impl Run {
         let published = self.stop.run_until_cancelled(self.publisher.publish_bulk(&messages)).await;
         published
             .context("stopped before the broker confirmed: the last events may have been published or not")?
-            .map_err(not_confirmed)
+            .context("broker.url (WEBHOOKS__BROKER__URL)")
     }
 
     async fn publish_many(
@@ -127,86 +130,61 @@ impl Run {
     }
 }
 
-fn not_confirmed(error: Unconfirmed) -> anyhow::Error {
-    anyhow::Error::new(error).context("broker.url (WEBHOOKS__BROKER__URL)")
-}
-
-/// An event, with gaps.
+/// An event, without the members that differ from one event to the next.
 struct Draft {
-    /// A JSON object.
-    text: String,
-    gaps: Vec<Gap>,
-}
-
-/// A member that is filled in.
-enum Gap {
-    /// A new id for each event.
-    Id,
-    /// The time of each event.
-    Now,
-    Fixed(&'static str, String),
+    /// The members that are there, as JSON.
+    members: Vec<String>,
+    lacks_id: bool,
+    lacks_time: bool,
 }
 
 impl Draft {
     fn of(arguments: &Arguments) -> anyhow::Result<Self> {
         let (name, text) = match (&arguments.file, arguments.event_type) {
-            (Some(path), _) => (path.display().to_string(), read(path)?),
+            (Some(path), _) if path.as_os_str() == "-" => ("standard input".to_owned(), stdin()?),
+            (Some(path), _) => {
+                let text = fs::read_to_string(path);
+                let unreadable = || Misuse(format!("--file {}: cannot be read", path.display()));
+                (path.display().to_string(), text.with_context(unreadable)?)
+            }
             (None, Some(event_type)) => {
                 ("the sample".to_owned(), format!("{{\"data\": {}}}", catalogue::sample(event_type)))
             }
             (None, None) => bail!(Misuse("name an event type".to_owned())),
         };
-        let members: Map<String, Value> =
+        let given: Map<String, Value> =
             serde_json::from_str(&text).with_context(|| format!("{name}: not a JSON object"))?;
-        let mut gaps = Vec::new();
-        let lacks = |member: &str| !members.contains_key(member);
-        if let Some(given) = arguments.event_type {
-            let same = members.get("event_type").is_none_or(|named| named == given.as_str());
-            ensure!(same, Misuse(format!("{name}: event_type is {}, not {given}", members["event_type"])));
+        let lacks = |member: &str| !given.contains_key(member);
+        let mut members = Vec::new();
+        if let Some(wanted) = arguments.event_type {
+            let same = given.get("event_type").is_none_or(|named| named == wanted.as_str());
+            ensure!(same, Misuse(format!("{name}: event_type is {}, not {wanted}", given["event_type"])));
             if lacks("event_type") {
-                gaps.push(Gap::Fixed("event_type", given.to_string()));
+                members.push(format!("\"event_type\": \"{wanted}\""));
             }
         }
         if lacks("tenant_id") {
             let tenant = arguments.tenant.ok_or_else(|| Misuse("--tenant: say for which tenant".to_owned()))?;
-            gaps.push(Gap::Fixed("tenant_id", tenant.to_string()));
+            members.push(format!("\"tenant_id\": \"{tenant}\""));
         }
-        if lacks("event_id") {
-            gaps.push(Gap::Id);
-        }
-        if lacks("timestamp") {
-            gaps.push(Gap::Now);
-        }
-        Ok(Self { text: text.trim().to_owned(), gaps })
+        // What was given stays as it is, byte for byte.
+        let text = text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default().trim();
+        members.extend((!text.is_empty()).then(|| text.to_owned()));
+        Ok(Self { members, lacks_id: lacks("event_id"), lacks_time: lacks("timestamp") })
     }
 
-    /// The event with its gaps filled. What was there stays as it is, byte for byte.
+    /// The event, with an id and a time of its own where the file names none.
     fn event(&self) -> String {
-        let filled = self.gaps.iter().map(|gap| match gap {
-            Gap::Id => format!("\"event_id\": \"{}\"", Uuid::now_v7()),
-            Gap::Now => format!("\"timestamp\": \"{}\"", now()),
-            Gap::Fixed(member, value) => format!("\"{member}\": \"{value}\""),
-        });
-        let mut members: Vec<_> = filled.collect();
-        let given = self.text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default().trim();
-        if !given.is_empty() {
-            members.push(given.to_owned());
+        let mut members = Vec::new();
+        if self.lacks_id {
+            members.push(format!("\"event_id\": \"{}\"", Uuid::now_v7()));
         }
-        format!("{{{}}}", members.join(", "))
+        if self.lacks_time {
+            let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default();
+            members.push(format!("\"timestamp\": \"{now}\""));
+        }
+        format!("{{{}}}", [members, self.members.clone()].concat().join(", "))
     }
-}
-
-fn now() -> String {
-    OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default()
-}
-
-fn read(path: &PathBuf) -> anyhow::Result<String> {
-    if path.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
-        return Ok(text);
-    }
-    fs::read_to_string(path).with_context(|| Misuse(format!("--file {}: cannot be read", path.display())))
 }
 
 /// Checks an event by the schema, and by what a schema cannot say. Returns its type and its id.
@@ -226,6 +204,6 @@ fn validate(event: &str, settings: &Settings) -> anyhow::Result<(EventType, Stri
         .collect();
     ensure!(faults.is_empty(), "not an event by event.schema.json: {}", faults.join("; "));
     let event = Event::parse(event.as_bytes(), settings.limits.event_data_bytes)?;
-    AcceptedPeriod::at(OffsetDateTime::now_utc(), settings.retention.keep).check(event.timestamp)?;
+    AcceptedPeriod::at(OffsetDateTime::now_utc(), settings.retention.kept().bodies).check(event.timestamp)?;
     Ok((event.event_type, event.id.to_string()))
 }

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use broker::{Broker, Outgoing, Publisher};
-use domain::{DeliveryId, Job, OutcomeClass, TenantId, WebhookId};
+use domain::{Job, OutcomeClass, TenantId, WebhookId};
 use ledger::{Ledger, LedgerError, MassRecovery, MassStep, OutboxBatch};
 use service_kit::{Settings, shutdown};
 use time::OffsetDateTime;
@@ -20,18 +20,12 @@ use crate::{
     away,
     confirm::Confirm,
     connect, output,
+    steps::{BREATH, Steps},
 };
 
 /// Steps per second, roughly (the rate is exact), and the maximum of deliveries in a step.
 const STEPS_PER_SECOND: u16 = 4;
 const PER_STEP: u16 = 1_000;
-/// Tries of a step that fails, and the pause before the next one.
-const TRIES: u32 = 20;
-const PATIENCE: Duration = Duration::from_millis(500);
-/// The pause after a step that found nothing, which leaves the database to other work.
-const BREATH: Duration = Duration::from_millis(20);
-/// The time between two lines that say how far it has come.
-const TELL: Duration = Duration::from_secs(2);
 /// Tenants that are listed.
 const LISTED: usize = 20;
 
@@ -81,7 +75,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     connect::require_schema(&ledger).await?;
     let run = Run {
         wanted: MassRecovery { from, to, outcomes, tenant },
-        keep: settings.retention.keep,
+        bodies: settings.retention.kept().bodies,
         per_second: per_second.map_or(settings.api.recover_per_second, NonZeroU16::get),
         user,
         ledger,
@@ -100,7 +94,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
 
 struct Run {
     wanted: MassRecovery,
-    keep: Duration,
+    bodies: Duration,
     per_second: u16,
     user: String,
     ledger: Ledger,
@@ -110,29 +104,30 @@ struct Run {
 impl Run {
     /// Counts the deliveries by webhook, chunk after chunk. A chunk that fails, or that takes too long, is counted again.
     async fn count(&self) -> anyhow::Result<BTreeMap<(TenantId, WebhookId), u64>> {
-        let (mut found, mut after, mut tries) = (BTreeMap::new(), None, 0);
+        let (mut found, mut after) = (BTreeMap::new(), None);
+        let mut steps = Steps::new(
+            "the deliveries are not counted, and nothing was changed: run the command again, or for a shorter time (--from, \
+             --to)",
+        );
         loop {
             ensure!(!self.stop.is_cancelled(), "stopped: nothing was changed");
-            let MassStep { deliveries, next, .. } = match self.chunk(after).await {
+            let step = self.ledger.mass_recovery_count(&self.wanted, after, self.bodies).await;
+            let MassStep { deliveries, next, .. } = match step {
                 Ok(step) => step,
                 Err(error) => {
-                    tries += 1;
-                    let is_away = error.is_unavailable() && !matches!(error, LedgerError::Timeout(_));
-                    if is_away || tries == TRIES {
-                        return away::database(Err(error)).context(
-                            "the deliveries are not counted, and nothing was changed: run the command again, or for a \
-                             shorter time (--from, --to)",
-                        );
+                    let told = format!("counting is tried again: {error}");
+                    match error {
+                        LedgerError::Timeout(_) if steps.may_retry().await => {}
+                        error => steps.retry(error).await?,
                     }
-                    output::error(format_args!("counting is tried again: {error}"));
-                    self.stop.run_until_cancelled(sleep(PATIENCE)).await;
+                    output::error(told);
                     continue;
                 }
             };
             for (webhook, count) in deliveries {
                 *found.entry(webhook).or_default() += count;
             }
-            (after, tries) = (next, 0);
+            (after, steps.failed) = (next, 0);
             if after.is_none() {
                 return Ok(found);
             }
@@ -140,67 +135,50 @@ impl Run {
         }
     }
 
-    async fn chunk(&self, after: Option<DeliveryId>) -> Result<MassStep, LedgerError> {
-        self.ledger.mass_recovery_count(&self.wanted, after, self.keep).await
-    }
-
-    /// Takes all steps, until there is none or the command is stopped.
+    /// Sends until nothing is left or the command is stopped, and says how much it has sent.
     async fn send(&self, broker: &Broker, total: u64) -> anyhow::Result<()> {
+        let (mut noted, mut sent) = (BTreeSet::new(), 0);
         let publisher = broker.publisher(CancellationToken::new());
         let most = usize::from((self.per_second / STEPS_PER_SECOND).clamp(1, PER_STEP));
-        let (mut after, mut noted, mut sent) = (None, BTreeSet::new(), 0);
-        let (mut told, mut tries) = (Instant::now(), 0);
-        let outcome = loop {
-            if self.stop.is_cancelled() {
-                break Err(anyhow!("stopped: run the command again for the rest"));
-            }
-            let began = Instant::now();
-            let MassStep { deliveries, next, batch } = match self.step(after, most, &mut noted).await {
-                Ok(step) => step,
-                Err(error) => {
-                    tries += 1;
-                    if error.is_unavailable() || tries == TRIES {
-                        break away::database(Err(error)).context("interrupted: run the command again for the rest");
+        let (mut after, mut steps) = (None, Steps::new("interrupted: run the command again for the rest"));
+        let sending = async {
+            loop {
+                ensure!(!self.stop.is_cancelled(), "stopped: run the command again for the rest");
+                let began = Instant::now();
+                let (pace, history) = ((most, self.bodies), (self.user.as_str(), &mut noted));
+                let step = self.ledger.mass_recovery_step(&self.wanted, after, pace, history).await;
+                let MassStep { deliveries, next, batch } = match step {
+                    Ok(step) => step,
+                    Err(error) => {
+                        steps.retry(error).await?;
+                        continue;
                     }
-                    sleep(PATIENCE).await;
-                    continue;
+                };
+                let count: u64 = deliveries.values().sum();
+                sent += count;
+                (after, steps.failed) = (next, 0);
+                if let Some(batch) = batch.filter(|batch| !batch.is_empty()) {
+                    self.publish(broker, &publisher, &batch).await?;
                 }
-            };
-            let count: u64 = deliveries.values().sum();
-            (after, tries, sent) = (next, 0, sent + count);
-            if let Some(batch) = batch.filter(|batch| !batch.is_empty())
-                && let Err(error) = self.publish(broker, &publisher, &batch).await
-            {
-                break Err(error);
+                if after.is_none() {
+                    return Ok(());
+                }
+                steps.tell(format_args!("sent again so far: {sent} of {total}"))?;
+                let due = began + Duration::from_secs(1).mul_f64(count as f64 / f64::from(self.per_second));
+                let pause = sleep_until(due.max(Instant::now() + BREATH));
+                self.stop.run_until_cancelled(pause).await;
             }
-            if after.is_none() {
-                break Ok(());
-            }
-            if told.elapsed() >= TELL {
-                output::line(format_args!("sent again so far: {sent} of {total}"))?;
-                told = Instant::now();
-            }
-            let due = began + Duration::from_secs(1).mul_f64(count as f64 / f64::from(self.per_second));
-            let pause = sleep_until(due.max(Instant::now() + BREATH));
-            self.stop.run_until_cancelled(pause).await;
         };
+        let outcome = sending.await;
         output::line(format_args!("sent again: {sent} of {total} deliveries, of {} webhook(s)", noted.len()))?;
         outcome
-    }
-
-    async fn step(
-        &self,
-        after: Option<DeliveryId>,
-        most: usize,
-        noted: &mut BTreeSet<WebhookId>,
-    ) -> Result<MassStep, LedgerError> {
-        self.ledger.mass_recovery_step(&self.wanted, after, (most, self.keep), (&self.user, noted)).await
     }
 
     /// Publishes jobs in the bulk lane, so that no new event waits behind them, and deletes those that the broker has
     /// confirmed from the outbox.
     async fn publish(&self, broker: &Broker, publisher: &Publisher, batch: &OutboxBatch) -> anyhow::Result<()> {
-        let (messages, jobs): (Vec<Outgoing>, Vec<&[Job]>) = broker.names().jobs_in_bulk(batch.jobs()).unzip();
+        let (messages, jobs): (Vec<Outgoing>, Vec<&[Job]>) =
+            broker.names().jobs_in_bulk(batch.jobs(), |job| *job).into_iter().unzip();
         let Err(unconfirmed) = publisher.publish_bulk(&messages).await else {
             return away::database(self.ledger.outbox_delete(batch).await);
         };

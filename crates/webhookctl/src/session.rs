@@ -1,34 +1,88 @@
 //! `webhookctl session`.
 
-use std::{io, time::Duration};
-
-use anyhow::{Context, ensure};
+use anyhow::ensure;
+use clap::Subcommand;
 use domain::TenantId;
 use ledger::{Ledger, NewSession, Session, SessionHash};
 use service_kit::{
     Settings, SettingsError,
     settings::{Console, SessionBackEnd},
 };
+use time::OffsetDateTime;
 
 use crate::{
-    arguments::{Misuse, expiry},
+    PROCESS,
+    arguments::{Misuse, expiry, stdin},
     away, connect, output,
 };
 
-/// Creates a session and prints only its id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
-pub(crate) async fn create(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<()> {
-    output::line(stored(ledger, session, ttl).await?)
+/// Admin sessions.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Creates a session and prints its id.
+    Create {
+        /// The tenant that the session may manage: a UUID.
+        #[arg(long)]
+        tenant: TenantId,
+        /// How long the session lasts, such as 30m or 12h.
+        #[arg(long = "ttl", value_name = "TTL", default_value = "12h", value_parser = expiry)]
+        expires_at: OffsetDateTime,
+        /// The user who is logged in.
+        #[arg(long, default_value = PROCESS)]
+        user: String,
+        /// The user's role. Only `admin` may manage webhooks.
+        #[arg(long, default_value = "admin")]
+        role: String,
+    },
+    /// Prints a link that logs an administrator in to the console, once. For development: elsewhere the business
+    /// application logs in (`console.login_url`).
+    Link {
+        /// The tenant that the session may manage: a UUID.
+        #[arg(long)]
+        tenant: TenantId,
+        /// How long the link can be used, such as 30m or 12h.
+        #[arg(long = "ttl", value_name = "TTL", default_value = "5m", value_parser = expiry)]
+        expires_at: OffsetDateTime,
+        /// The user who is logged in.
+        #[arg(long, default_value = PROCESS)]
+        user: String,
+    },
+    /// Revokes a session. From then on it is not logged in.
+    Revoke {
+        /// The session's id, or `-` to read it from standard input, which keeps it out of the shell's history.
+        id: String,
+    },
+}
+
+pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
+    match command {
+        // Prints only the id: 256 random bits in hexadecimal. The ledger gets only the id's hash.
+        Command::Create { tenant, expires_at, user, role } => {
+            output::line(stored(&connect::ledger(settings)?, Session { tenant, user, role }, expires_at).await?)
+        }
+        Command::Link { tenant, expires_at, user } => link(settings, tenant, user, expires_at).await,
+        // An unknown id is an error, so that a misspelt one is noticed.
+        Command::Revoke { id } => {
+            let ledger = connect::ledger(settings)?;
+            let id = if id == "-" { stdin()? } else { id };
+            let id = id.trim();
+            ensure!(!id.is_empty(), Misuse("the session id is empty".to_owned()));
+            let revoked = away::database(ledger.session_revoke(&SessionHash::of(id)).await)?;
+            ensure!(revoked, "there is no such session");
+            output::line("the session is revoked")
+        }
+    }
 }
 
 /// Prints a link that logs an administrator in to the console, once.
-pub(crate) async fn link(settings: &Settings, tenant: TenantId, user: String, ttl: Duration) -> anyhow::Result<()> {
+async fn link(settings: &Settings, tenant: TenantId, user: String, expires_at: OffsetDateTime) -> anyhow::Result<()> {
     let Console { enabled, login_url, public_url } = &settings.console;
     ensure!(*enabled, SettingsError::invalid("console.enabled", "is false: there is no console"));
     let logs_in = "is set: the business application logs in";
     ensure!(login_url.is_none(), SettingsError::invalid("console.login_url", logs_in));
     require_database(settings)?;
     let ledger = connect::ledger(settings)?;
-    let code = stored(&ledger, Session { tenant, user, role: Session::LOGIN_CODE.to_owned() }, ttl).await?;
+    let code = stored(&ledger, Session { tenant, user, role: Session::LOGIN_CODE.to_owned() }, expires_at).await?;
     let base = public_url.as_ref().map_or_else(|| format!("http://{}", settings.api.listen), ToString::to_string);
     output::line(format_args!("{}/console/login/?code={code}", base.trim_end_matches('/')))
 }
@@ -43,29 +97,9 @@ pub(crate) fn require_database(settings: &Settings) -> Result<(), SettingsError>
 }
 
 /// Stores a session, and returns its id.
-pub(crate) async fn stored(ledger: &Ledger, session: Session, ttl: Duration) -> anyhow::Result<String> {
-    let expires_at = expiry(ttl).context("the session would never end")?;
+pub(crate) async fn stored(ledger: &Ledger, session: Session, expires_at: OffsetDateTime) -> anyhow::Result<String> {
     connect::require_schema(ledger).await?;
     let (id, new) = NewSession::begin(session, expires_at)?;
     away::database(ledger.session_create(&new).await)?;
     Ok(id)
-}
-
-/// Revokes a session. An unknown id is an error, so that a misspelt one is noticed.
-pub(crate) async fn revoke(ledger: &Ledger, id: String) -> anyhow::Result<()> {
-    let revoked = away::database(ledger.session_revoke(&SessionHash::of(&id)).await)?;
-    ensure!(revoked, "there is no such session");
-    output::line("the session is revoked")
-}
-
-/// The given id, or for `-` the first line of standard input.
-pub(crate) fn id_from(argument: String) -> anyhow::Result<String> {
-    if argument != "-" {
-        return Ok(argument);
-    }
-    let mut line = String::new();
-    io::stdin().read_line(&mut line).context("standard input cannot be read")?;
-    let id = line.trim();
-    ensure!(!id.is_empty(), Misuse("standard input holds no session id".to_owned()));
-    Ok(id.to_owned())
 }

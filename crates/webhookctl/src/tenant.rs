@@ -3,20 +3,11 @@
 mod erase;
 mod stop;
 
-use std::time::Duration;
-
 use clap::Subcommand;
 use domain::TenantId;
-use ledger::Ledger;
+use service_kit::Settings;
 
 use crate::{confirm::Confirm, connect};
-
-/// How often a step is tried that fails.
-const TRIES: u32 = 20;
-/// The pause between two steps, which leaves the database to other work, as that of api-service.
-const BREATH: Duration = Duration::from_millis(20);
-/// How often a line says how far it has come.
-const TELL: Duration = Duration::from_secs(2);
 
 /// What a tenant that leaves needs.
 #[derive(Subcommand)]
@@ -42,10 +33,11 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) async fn run(ledger: &Ledger, command: Command) -> anyhow::Result<()> {
-    connect::require_schema(ledger).await?;
+pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
+    let ledger = connect::ledger(settings)?;
+    connect::require_schema(&ledger).await?;
     match command {
-        Command::Stop { tenant, user, confirm } => stop::run(ledger, tenant, user, confirm).await,
-        Command::Erase { tenant, confirm } => erase::run(ledger, tenant, confirm).await,
+        Command::Stop { tenant, user, confirm } => stop::run(&ledger, tenant, user, confirm).await,
+        Command::Erase { tenant, confirm } => erase::run(&ledger, tenant, confirm).await,
     }
 }

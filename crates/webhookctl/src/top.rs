@@ -2,7 +2,6 @@
 
 use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
-use broker::Broker;
 use domain::{DeliveryId, time_text};
 use ledger::{Top, WebhookAttempts, WebhookFailures, WebhookHeld};
 use serde_json::{Value, json};
@@ -31,26 +30,12 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
     connect::require_schema(&ledger).await?;
     let top = away::database(ledger.top(SINCE, arguments.limit).await)?;
-    let queues = Queues::of(&broker).await?;
-    let seen = Seen::of(top, queues, arguments.limit);
-    if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }
-}
-
-/// Messages that wait for a dispatcher, of queues that exist.
-struct Queues {
-    main: Option<u32>,
-    bulk: Option<u32>,
-    slow: Option<u32>,
-}
-
-impl Queues {
-    async fn of(broker: &Broker) -> anyhow::Result<Self> {
-        let names = broker.names();
-        let main = away::broker(broker.depth_shown(&names.main()).await)?;
-        let bulk = away::broker(broker.depth_shown(&names.bulk()).await)?;
-        let slow = away::broker(broker.depth_shown(&names.slow()).await)?;
-        Ok(Self { main, bulk, slow })
+    let (names, mut ready) = (broker.names(), Vec::new());
+    for (lane, queue) in [("main", names.main()), ("bulk", names.bulk()), ("slow", names.slow())] {
+        ready.push((lane, away::broker(broker.depth_shown(&queue).await)?));
     }
+    let seen = Seen::of(top, ready, arguments.limit);
+    if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }
 }
 
 /// Failed attempts of a webhook.
@@ -72,7 +57,8 @@ struct Seen {
     slow: Vec<WebhookAttempts>,
     failing: Vec<Failing>,
     held: Vec<WebhookHeld>,
-    queues: Queues,
+    /// Messages that wait for a dispatcher, by lane. `None` where there is no queue.
+    ready: Vec<(&'static str, Option<u32>)>,
 }
 
 impl Seen {
@@ -82,13 +68,13 @@ impl Seen {
         seconds / read.clamp(1.0, SINCE.as_secs_f64())
     }
 
-    fn of(top: Top, queues: Queues, limit: usize) -> Self {
+    fn of(top: Top, ready: Vec<(&'static str, Option<u32>)>, limit: usize) -> Self {
         let Top { now, attempts, failures, held, deliveries, cut_at } = top;
         let failing = failing(&attempts, failures, limit);
         let slow = most(attempts.iter().filter(|one| one.slow_attempts > 0).cloned(), limit, |one| one.slow_seconds);
         let places = most(attempts, limit, |one| one.seconds);
         let held = most(held, limit, |one| one.jobs as f64);
-        Self { now, deliveries, cut_at: cut_at.map(DeliveryId::occurred_at), places, slow, failing, held, queues }
+        Self { now, deliveries, cut_at: cut_at.map(DeliveryId::occurred_at), places, slow, failing, held, ready }
     }
 
     fn json(&self) -> Value {
@@ -100,7 +86,6 @@ impl Seen {
                 "oldest": one.oldest.and_then(time_text::written), "wake_at": one.wake_at.and_then(time_text::written),
             })
         };
-        let Queues { main, bulk, slow } = self.queues;
         json!({
             "at": time_text::written(self.now),
             "seconds": SINCE.as_secs(),
@@ -110,7 +95,7 @@ impl Seen {
             "slow": self.slow.iter().map(|one| attempts(one, one.slow_seconds, one.slow_attempts)).collect::<Vec<_>>(),
             "failing": self.failing.iter().map(failing).collect::<Vec<_>>(),
             "held": self.held.iter().map(held).collect::<Vec<_>>(),
-            "ready": {"main": main, "bulk": bulk, "slow": slow},
+            "ready": self.ready.iter().copied().collect::<HashMap<_, _>>(),
         })
     }
 
@@ -161,10 +146,11 @@ impl Seen {
             row(format!("{}{more}", one.jobs), why.to_owned(), (one.webhook_id, one.tenant_id), since)
         });
         part(header("held jobs", "reason", ""), rows.collect());
-        let count = |ready: Option<u32>| ready.map_or_else(|| "-".to_owned(), |ready| ready.to_string());
-        let Queues { main, bulk, slow } = self.queues;
-        let ready = format!("ready messages: main lane {}, bulk {}, slow {}", count(main), count(bulk), count(slow));
-        lines.extend([String::new(), ready]);
+        let ready = self.ready.iter().map(|(lane, ready)| match ready {
+            Some(ready) => format!("{lane} {ready}"),
+            None => format!("{lane} -"),
+        });
+        lines.extend([String::new(), format!("ready messages by lane: {}", ready.collect::<Vec<_>>().join(", "))]);
         lines.join("\n")
     }
 }
@@ -208,7 +194,7 @@ mod tests {
         let top = |deliveries, cut_at: Option<OffsetDateTime>| {
             let cut_at = cut_at.map(|at| DeliveryId::from(DeliveryId::bound_at(at)));
             let top = Top { now, attempts: Vec::new(), failures: Vec::new(), held: Vec::new(), deliveries, cut_at };
-            Seen::of(top, Queues { main: None, bulk: None, slow: None }, 10)
+            Seen::of(top, Vec::new(), 10)
         };
         assert!(top(6, None).screen().starts_with("the last five minutes\n"));
         let cut = top(100_000, Some(datetime!(2026-03-01 09:29:00 UTC)));

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use config::{Value, ValueKind};
-use serde::Deserialize;
 
-use super::{Key, Settings, SettingsError, sources, tree::Node};
+use super::{Key, Settings, SettingsError, sources, tree};
 
 /// What stands for a setting that is missing, so that the others can be read.
 const PLACEHOLDER: &str = "-";
@@ -35,7 +34,7 @@ impl Draft {
         let mut missing = Vec::new();
         let settings = sources::merge(file, env).and_then(|mut merged| {
             loop {
-                match Settings::deserialize(Node(merged.clone())).map_err(SettingsError::from) {
+                match tree::read::<Settings>(merged.clone()) {
                     Err(SettingsError::Missing { keys }) => {
                         keys.iter().for_each(|key| fill(&mut merged, key));
                         missing.extend(keys);

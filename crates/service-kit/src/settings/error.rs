@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// A key that no section has, or a section that does not exist: mostly a spelling mistake.
-    #[error("{key}: unknown {}; known {}: {}", key.noun(), key.plural_here(), known.join(", "))]
+    #[error("{key}: unknown; known here: {}", known.join(", "))]
     Unknown {
         /// What was written.
         key: Key,
@@ -92,24 +92,12 @@ impl Key {
     pub fn path(&self) -> &str {
         &self.0
     }
-
-    fn is_section(&self) -> bool {
-        !self.0.contains('.')
-    }
-
-    fn noun(&self) -> &'static str {
-        if self.is_section() { "section" } else { "key" }
-    }
-
-    fn plural_here(&self) -> &'static str {
-        if self.is_section() { "sections" } else { "keys here" }
-    }
 }
 
 impl Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let variable = self.0.to_uppercase().replace('.', "__");
-        let rest = if self.is_section() { "__*" } else { "" };
+        let rest = if self.0.contains('.') { "" } else { "__*" };
         write!(f, "{} (WEBHOOKS__{variable}{rest})", self.0)
     }
 }

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use domain::{HostSuffixes, Ports, RetrySchedule};
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error};
 use url::Url;
@@ -35,48 +34,49 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
 
 /// A duration longer than zero.
 pub(super) fn positive_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
-        other => other.map_err(|error| error.to_string()),
-    })
+    parsed(deserializer, "duration", |text| at_most(Duration::MAX, text))
 }
 
-/// How long history is kept: not less than a late event, its retries and its log are of use.
-pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    parsed(deserializer, "duration", |text| match humantime::parse_duration(text) {
-        Ok(keep) if keep < SHORTEST_RETENTION => Err("must be at least 2days".to_owned()),
-        Ok(keep) if keep > LONGEST_TIME => Err("must be at most 100years".to_owned()),
-        other => other.map_err(|error| error.to_string()),
-    })
-}
-
-/// A time to wait for: longer than zero, and not so long that no date is that far.
-pub(super) fn threshold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    parsed(deserializer, "duration", threshold_of)
-}
-
-/// Several of them, comma separated; there may be none.
-pub(super) fn thresholds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Duration>, D::Error> {
-    parsed(deserializer, "list of durations", |text| {
-        text.split(',')
-            .map(str::trim)
-            .filter(|entry| !entry.is_empty())
-            .map(threshold_of)
-            .collect::<Result<Vec<_>, _>>()
-    })
-}
-
-fn threshold_of(text: &str) -> Result<Duration, String> {
+/// A duration longer than zero and no longer than `longest`.
+fn at_most(longest: Duration, text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
-        Ok(after) if after > LONGEST_TIME => Err("must be at most 100years".to_owned()),
+        Ok(duration) if duration > longest => Err("must be at most 100years".to_owned()),
         other => other.map_err(|error| error.to_string()),
     }
 }
 
-/// `true` or `false`.
-pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    parsed(deserializer, "value", |text| text.parse::<bool>().map_err(|_| "expected true or false"))
+/// Comma separated entries; there may be none.
+fn list<T, E>(text: &str, parse: impl FnMut(&str) -> Result<T, E>) -> Result<Vec<T>, E> {
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(parse).collect()
+}
+
+/// How long history is kept: not less than a late event, its retries and its log are of use.
+pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parsed(deserializer, "duration", |text| match at_most(LONGEST_TIME, text) {
+        Ok(keep) if keep < SHORTEST_RETENTION => Err("must be at least 2days".to_owned()),
+        other => other,
+    })
+}
+
+/// The same for a setting without a default.
+pub(super) fn optional_retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    retention(deserializer).map(Some)
+}
+
+/// A time to wait for: longer than zero, and not so long that no date is that far.
+pub(super) fn threshold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parsed(deserializer, "duration", |text| at_most(LONGEST_TIME, text))
+}
+
+/// Several of them, comma separated; there may be none.
+pub(super) fn thresholds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Duration>, D::Error> {
+    parsed(deserializer, "list of durations", |text| list(text, |entry| at_most(LONGEST_TIME, entry)))
+}
+
+/// A value whose type says by itself what is wrong with the text.
+pub(super) fn value<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
+    parsed(deserializer, "value", T::from_str)
 }
 
 /// A whole number that may be zero.
@@ -128,20 +128,7 @@ pub(super) fn optional_address<'de, D: Deserializer<'de>>(deserializer: D) -> Re
 
 /// Comma separated IP addresses with their ports; the empty text is none.
 pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SocketAddr>, D::Error> {
-    parsed(deserializer, "addresses", |text| match text {
-        "" => Ok(Vec::new()),
-        text => text.split(',').map(str::trim).map(to_address).collect(),
-    })
-}
-
-/// Comma separated ports and ranges of ports.
-pub(super) fn ports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ports, D::Error> {
-    parsed(deserializer, "ports", Ports::from_str)
-}
-
-/// Comma separated host names.
-pub(super) fn host_suffixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostSuffixes, D::Error> {
-    parsed(deserializer, "hosts", HostSuffixes::from_str)
+    parsed(deserializer, "addresses", |text| list(text, to_address))
 }
 
 /// An `http` or `https` URL without credentials, or `None` for the empty text. No error quotes it: it may hold some.
@@ -161,21 +148,22 @@ pub(super) fn optional_http_url<'de, D: Deserializer<'de>>(deserializer: D) -> R
     Ok(Some(url))
 }
 
+/// An `http` or `https` URL of a host alone, or `None` for the empty text.
+pub(super) fn optional_origin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
+    let url = optional_http_url(deserializer)?;
+    if url.as_ref().is_some_and(|url| url.path() != "/" || url.query().is_some()) {
+        return Err(D::Error::custom(
+            "invalid URL: expected only a scheme, a host and a port, as in https://hooks.example.com",
+        ));
+    }
+    Ok(url)
+}
+
 /// Comma separated CIDRs; the empty text is no network.
 pub(super) fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     parsed(deserializer, "networks", |text| {
-        if text.is_empty() {
-            return Ok(Vec::new());
-        }
-        let network =
-            |item: &str| item.parse().map_err(|_| format!("{item:?} is not a CIDR; expected one as in 10.0.0.0/8"));
-        text.split(',').map(str::trim).map(network).collect()
+        list(text, |entry| entry.parse().map_err(|_| format!("{entry:?} is not a CIDR; expected one as in 10.0.0.0/8")))
     })
-}
-
-/// Comma separated durations since the first failure.
-pub(super) fn schedule<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RetrySchedule, D::Error> {
-    parsed(deserializer, "schedule", RetrySchedule::from_str)
 }
 
 /// The prefix of queue names.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::{Destinations, HostSuffixes, Ports, RetrySchedule, WebhookUrl};
 use ipnet::IpNet;
+use ledger::Kept;
 use serde::Deserialize;
 use tls::{ClientFiles, IdentityFiles};
 use url::Url;
@@ -20,9 +21,25 @@ pub struct Database {
     pub url: Sensitive,
     /// A file that holds the password, which `url` then leaves out. It is read for each connection.
     pub password_file: Option<PathBuf>,
+    /// A PEM file of the authorities that are trusted instead of the public ones. With it, connections are encrypted.
+    pub ca_file: Option<PathBuf>,
+    /// A PEM file of our certificate, for a server that asks for one. With it, connections are encrypted.
+    pub client_certificate: Option<PathBuf>,
+    /// A PEM file of its key.
+    pub client_key: Option<PathBuf>,
     /// Connections that one process may hold, at least 1.
     #[serde(deserialize_with = "parse::count")]
     pub max_connections: usize,
+}
+
+impl Database {
+    /// The files that connections over TLS use.
+    ///
+    /// # Errors
+    /// [`SettingsError::Missing`] for a certificate without its key, or the other way around.
+    pub fn tls_files(&self) -> Result<ClientFiles, SettingsError> {
+        tls_files("database", &self.ca_file, &self.client_certificate, &self.client_key)
+    }
 }
 
 /// `broker`: RabbitMQ.
@@ -46,7 +63,7 @@ pub struct Broker {
     #[serde(deserialize_with = "parse::exchange")]
     pub events_exchange: String,
     /// True if event-ingest parks events with an unknown routing key.
-    #[serde(deserialize_with = "parse::flag")]
+    #[serde(deserialize_with = "parse::value")]
     pub unknown_keys: bool,
     /// How long the broker may take to confirm a message; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
@@ -62,16 +79,23 @@ impl Broker {
     /// # Errors
     /// [`SettingsError::Missing`] for a certificate without its key, or the other way around.
     pub fn tls_files(&self) -> Result<ClientFiles, SettingsError> {
-        let identity = match (&self.client_certificate, &self.client_key) {
-            (Some(certificate), Some(key)) => {
-                Some(IdentityFiles { certificate: certificate.clone(), key: key.clone() })
-            }
-            (None, None) => None,
-            (Some(_), None) => return Err(SettingsError::missing("broker.client_key")),
-            (None, Some(_)) => return Err(SettingsError::missing("broker.client_certificate")),
-        };
-        Ok(ClientFiles { authorities: self.ca_file.clone(), identity })
+        tls_files("broker", &self.ca_file, &self.client_certificate, &self.client_key)
     }
+}
+
+fn tls_files(
+    section: &str,
+    authorities: &Option<PathBuf>,
+    certificate: &Option<PathBuf>,
+    key: &Option<PathBuf>,
+) -> Result<ClientFiles, SettingsError> {
+    let identity = match (certificate.clone(), key.clone()) {
+        (Some(certificate), Some(key)) => Some(IdentityFiles { certificate, key }),
+        (None, None) => None,
+        (Some(_), None) => return Err(SettingsError::missing(&format!("{section}.client_key"))),
+        (None, Some(_)) => return Err(SettingsError::missing(&format!("{section}.client_certificate"))),
+    };
+    Ok(ClientFiles { authorities: authorities.clone(), identity })
 }
 
 /// `api`: the REST API.
@@ -119,14 +143,31 @@ pub enum SessionBackEnd {
 #[serde(deny_unknown_fields)]
 pub struct Console {
     /// Whether api-service serves it.
-    #[serde(deserialize_with = "parse::flag")]
+    #[serde(deserialize_with = "parse::value")]
     pub enabled: bool,
     /// The log-in page of the business application. Without it the console has one of its own, for development.
     #[serde(default, deserialize_with = "parse::optional_http_url")]
     pub login_url: Option<Url>,
-    /// Where browsers reach api-service.
-    #[serde(default, deserialize_with = "parse::optional_http_url")]
+    /// Where browsers reach api-service: a URL without a path.
+    #[serde(default, deserialize_with = "parse::optional_origin")]
     pub public_url: Option<Url>,
+}
+
+impl Console {
+    /// The log-in page of the business application, and the URL that its users return to.
+    ///
+    /// # Errors
+    /// When there is such a page, and no way back from it.
+    pub fn log_in(&self) -> Result<Option<(&Url, &Url)>, SettingsError> {
+        match (&self.login_url, &self.public_url) {
+            (Some(login), Some(public)) => Ok(Some((login, public))),
+            (Some(_), None) => Err(SettingsError::invalid(
+                "console.login_url",
+                "set console.public_url too, the way back from the log-in",
+            )),
+            (None, _) => Ok(None),
+        }
+    }
 }
 
 /// `ops`: health and metrics.
@@ -151,7 +192,7 @@ pub struct Secrets {
 #[serde(deny_unknown_fields)]
 pub struct Signing {
     /// Whether attempts also carry the headers of Standard Webhooks.
-    #[serde(deserialize_with = "parse::flag")]
+    #[serde(deserialize_with = "parse::value")]
     pub standard_webhooks: bool,
 }
 
@@ -160,7 +201,7 @@ pub struct Signing {
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// When each retry is due, measured from the first failure.
-    #[serde(deserialize_with = "parse::schedule")]
+    #[serde(deserialize_with = "parse::value")]
     pub schedule: RetrySchedule,
 }
 
@@ -177,10 +218,10 @@ pub struct Egress {
     #[serde(deserialize_with = "parse::networks")]
     pub allowed_networks: Vec<IpNet>,
     /// Ports that receivers may listen on; an empty list allows any.
-    #[serde(deserialize_with = "parse::ports")]
+    #[serde(deserialize_with = "parse::value")]
     pub allowed_ports: Ports,
     /// Hosts that no webhook may point to, with everything below them.
-    #[serde(deserialize_with = "parse::host_suffixes")]
+    #[serde(deserialize_with = "parse::value")]
     pub denied_host_suffixes: HostSuffixes,
     /// Name servers; an empty list means those of the system, after its `/etc/hosts`.
     #[serde(deserialize_with = "parse::addresses")]
@@ -262,12 +303,6 @@ pub struct Ingest {
     /// Events per transaction, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub batch: u16,
-    /// Events taken and not yet acknowledged, at most; at least 1.
-    #[serde(deserialize_with = "parse::small_count")]
-    pub prefetch: u16,
-    /// Bytes of unacknowledged events, about: most of the process's memory. Fewer large events are taken. At least 1.
-    #[serde(deserialize_with = "parse::count")]
-    pub prefetch_bytes: usize,
     /// Jobs a second above which the load is high: a message then holds several jobs; 0 for always.
     #[serde(deserialize_with = "parse::number")]
     pub rush: u32,
@@ -283,7 +318,8 @@ pub struct Reconcile {
     /// How often they are compared; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub interval: Duration,
-    /// How long a delivery may be overdue before its job may count as lost; longer than zero.
+    /// The time by which a delivery is overdue when its job counts as lost, while the main lane holds little; six times
+    /// this whatever the lanes hold. Longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub grace: Duration,
 }
@@ -295,6 +331,20 @@ pub struct Retention {
     /// How long, since the event fired; at least two days.
     #[serde(deserialize_with = "parse::retention")]
     pub keep: Duration,
+    /// The time for which events' bodies are kept, if it is shorter; at least two days.
+    #[serde(default, deserialize_with = "parse::optional_retention")]
+    pub bodies: Option<Duration>,
+    /// The time for which deliveries of a paused webhook are held; at least two days, and a week after a notice.
+    #[serde(deserialize_with = "parse::retention")]
+    pub held: Duration,
+}
+
+impl Retention {
+    /// Returns the times for which deliveries and bodies are kept. A body is not kept longer than its deliveries.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        Kept { log: self.keep, bodies: self.bodies.unwrap_or(self.keep).min(self.keep) }
+    }
 }
 
 /// `notices`: when administrators are told that a webhook is failing.

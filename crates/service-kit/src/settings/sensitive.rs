@@ -9,11 +9,6 @@ use serde::{Deserialize, Deserializer, de::Error};
 pub struct Sensitive(String);
 
 impl Sensitive {
-    /// Wraps a credential.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
     /// The credential itself, for the one place that uses it.
     #[must_use]
     pub fn expose(&self) -> &str {

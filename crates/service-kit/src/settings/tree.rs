@@ -1,53 +1,52 @@
-//! Turns the merged tree into typed values. Every error says where it is.
+//! Turns the merged tree into typed values.
 //!
 //! The config crate's own deserializer reads `yes` as the number 1, rounds fractions, and reports an unknown key as
-//! text. Here every value is text until the type of its setting says otherwise.
+//! text. Here every value is text until the type of its setting says otherwise. [`serde_path_to_error`] finds the
+//! setting of an error.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 use config::{Value, ValueKind};
 use serde::Deserializer;
-use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, Visitor};
+use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, Visitor};
+use serde_path_to_error::{Path, Segment};
 
 use super::error::{Key, SettingsError};
 
-/// What is wrong, and where. The path is collected from the inside outwards.
-#[derive(Debug)]
-pub(super) struct Fault {
-    path: Vec<String>,
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Unknown(&'static [&'static str]),
-    Missing,
-    Invalid(String),
-}
-
-impl Fault {
-    fn inside(mut self, key: &str) -> Self {
-        self.path.push(key.to_owned());
-        self
-    }
-}
-
-impl From<Fault> for SettingsError {
-    fn from(Fault { mut path, kind }: Fault) -> Self {
-        path.reverse();
-        let key = Key::new(path.join("."));
-        match kind {
-            Kind::Unknown(known) => Self::Unknown { key, known },
-            Kind::Missing => Self::Missing { keys: vec![key] },
-            Kind::Invalid(reason) => Self::Invalid { key, reason },
+/// Reads a tree as typed values.
+pub(super) fn read<T: DeserializeOwned>(tree: Value) -> Result<T, SettingsError> {
+    serde_path_to_error::deserialize(Node(tree)).map_err(|error| {
+        let path = error.path().clone();
+        match error.into_inner() {
+            Fault::Unknown(known) => SettingsError::Unknown { key: key_of(&path, None), known },
+            Fault::Missing(field) => SettingsError::Missing { keys: vec![key_of(&path, Some(field))] },
+            Fault::Invalid(reason) => SettingsError::Invalid { key: key_of(&path, None), reason },
         }
-    }
+    })
+}
+
+/// The section and the key of an error, or the section and the key that it misses.
+fn key_of(path: &Path, missing: Option<&str>) -> Key {
+    let names = path.iter().filter_map(|segment| match segment {
+        Segment::Map { key } => Some(key.as_str()),
+        _ => None,
+    });
+    Key::new(names.chain(missing).collect::<Vec<_>>().join("."))
+}
+
+/// An error of a value, a section or a key.
+#[derive(Debug)]
+enum Fault {
+    /// The key is unknown; these are known.
+    Unknown(&'static [&'static str]),
+    Missing(&'static str),
+    Invalid(String),
 }
 
 impl Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:?}", self.kind, self.path)
+        write!(f, "{self:?}")
     }
 }
 
@@ -55,20 +54,20 @@ impl std::error::Error for Fault {}
 
 impl de::Error for Fault {
     fn custom<T: Display>(message: T) -> Self {
-        Self { path: Vec::new(), kind: Kind::Invalid(message.to_string()) }
+        Self::Invalid(message.to_string())
     }
 
-    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        Self { path: vec![field.to_owned()], kind: Kind::Unknown(expected) }
+    fn unknown_field(_field: &str, expected: &'static [&'static str]) -> Self {
+        Self::Unknown(expected)
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self { path: vec![field.to_owned()], kind: Kind::Missing }
+        Self::Missing(field)
     }
 }
 
 /// A section or a value.
-pub(super) struct Node(pub(super) Value);
+struct Node(Value);
 
 impl Node {
     /// The text of a value, of whatever type in the file. An error does not quote it: it may be sensitive.
@@ -135,21 +134,21 @@ impl<'de> Deserializer<'de> for Node {
 /// A section's entries, sorted by name, so that the same one of several errors is always reported.
 struct Entries {
     rest: std::collections::btree_map::IntoIter<String, Value>,
-    value: Option<(String, Value)>,
+    value: Option<Value>,
 }
 
 impl<'de> MapAccess<'de> for Entries {
     type Error = Fault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
-        self.value = self.rest.next();
-        let Some((key, _)) = &self.value else { return Ok(None) };
-        let key: de::value::StrDeserializer<'_, Fault> = key.as_str().into_deserializer();
+        let Some((key, value)) = self.rest.next() else { return Ok(None) };
+        self.value = Some(value);
+        let key: de::value::StringDeserializer<Fault> = key.into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
-        let (key, value) = self.value.take().ok_or_else(|| <Fault as de::Error>::custom("a value without a key"))?;
-        seed.deserialize(Node(value)).map_err(|fault| fault.inside(&key))
+        let value = self.value.take().ok_or_else(|| <Fault as de::Error>::custom("a value without a key"))?;
+        seed.deserialize(Node(value))
     }
 }

@@ -10,7 +10,10 @@ mod queues;
 mod services;
 mod settings;
 
-use super::{finding::Finding, observed::Observed};
+use super::{
+    finding::Finding,
+    observed::{DatabaseSeen, Looked, Observed},
+};
 
 /// All findings, area by area.
 pub(super) fn all(observed: &Observed) -> Vec<Finding> {
@@ -26,6 +29,20 @@ pub(super) fn all(observed: &Observed) -> Vec<Finding> {
         attempts::check(observed),
     ]
     .concat()
+}
+
+/// The findings of a look at the database. An old schema may lack the table: then there is no finding if the look showed
+/// nothing.
+fn judged<T>(
+    id: &'static str,
+    (looked, seen): (&Looked<T>, &DatabaseSeen),
+    judge: impl FnOnce(&T) -> Vec<Finding>,
+) -> Vec<Finding> {
+    match looked {
+        Ok(shown) => judge(shown),
+        Err(_) if ledger::is_old(seen) => Vec::new(),
+        Err(why) => vec![unseen(id, why)],
+    }
 }
 
 /// The finding of a look that showed nothing.

@@ -1,7 +1,10 @@
 //! What a check found.
 
+use serde::Serialize;
+
 /// How a finding is to be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Level {
     /// It is right.
     Ok,
@@ -13,19 +16,8 @@ pub(super) enum Level {
     Error,
 }
 
-impl Level {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-}
-
 /// One line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     /// The check, which stays the same for ever: its area, a dot and what it is about.
     pub(super) id: &'static str,
@@ -58,8 +50,8 @@ impl Finding {
 }
 
 /// `1 queue`, `2 queues`.
-pub(super) fn many(count: impl Into<i64>, noun: &str) -> String {
-    match count.into() {
+pub(super) fn many(count: impl TryInto<i64>, noun: &str) -> String {
+    match count.try_into().unwrap_or(i64::MAX) {
         1 => format!("1 {noun}"),
         count => format!("{} {noun}s", grouped(count)),
     }

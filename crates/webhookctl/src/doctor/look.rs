@@ -25,7 +25,7 @@ pub(super) async fn at_everything() -> Observed {
             return Observed { settings, database: Database::Unknown, broker: None, cluster: None };
         }
     };
-    let settings::Usable { seen, ledger, keys, broker } = settings::look(&settings, &missing);
+    let (seen, ledger, keys, broker) = settings::look(&settings, &missing);
     let (database, (broker, cluster)) = tokio::join!(database::look(ledger.as_ref(), keys.as_ref()), async {
         let Some(broker) = &broker else { return (None, None) };
         let cluster = cluster::look(broker, &settings.broker);
@@ -36,6 +36,5 @@ pub(super) async fn at_everything() -> Observed {
 }
 
 fn error_chain(error: &dyn Error) -> String {
-    let line = process::line("", error);
-    line.trim_start_matches(": ").to_owned()
+    process::line("", error).trim_start_matches(": ").to_owned()
 }

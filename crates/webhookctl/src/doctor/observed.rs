@@ -34,8 +34,6 @@ pub(super) struct SettingsSeen {
     pub(super) faults: Vec<String>,
     /// Networks that are exempt from the address policy.
     pub(super) exempt: Vec<String>,
-    /// `reconcile.grace`
-    pub(super) grace: Duration,
     /// `retention.keep`
     pub(super) keep: Duration,
     /// `database.max_connections`
@@ -92,6 +90,8 @@ pub(super) struct BrokerSeen {
 pub(super) struct InsideSeen {
     /// `None` when it cannot be asked: the service's exchange is missing.
     pub(super) is_blocked: Option<Looked<bool>>,
+    /// True if the broker accepts messages of more than 1 MiB. `None` as above.
+    pub(super) accepts_larger: Option<Looked<bool>>,
     pub(super) exchanges: BTreeMap<String, Seen>,
     pub(super) queues: BTreeMap<String, Seen>,
     pub(super) roles: Roles,

@@ -14,21 +14,13 @@ const INDENT: usize = 15;
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
-const fn style(level: Level) -> Style {
+/// The style and the mark of a level.
+const fn style(level: Level) -> (Style, &'static str) {
     match level {
-        Level::Ok => AnsiColor::Green.on_default(),
-        Level::Note => Style::new().dimmed(),
-        Level::Warning => AnsiColor::Yellow.on_default(),
-        Level::Error => AnsiColor::Red.on_default().bold(),
-    }
-}
-
-const fn mark(level: Level) -> &'static str {
-    match level {
-        Level::Ok => "✓",
-        Level::Note => "·",
-        Level::Warning => "!",
-        Level::Error => "✗",
+        Level::Ok => (AnsiColor::Green.on_default(), "✓"),
+        Level::Note => (DIM, "·"),
+        Level::Warning => (AnsiColor::Yellow.on_default(), "!"),
+        Level::Error => (AnsiColor::Red.on_default().bold(), "✗"),
     }
 }
 
@@ -38,7 +30,7 @@ pub(super) fn text(findings: &[Finding]) -> String {
     for finding in findings {
         let area = if finding.area() == last { "" } else { finding.area() };
         last = finding.area();
-        let (style, mark) = (style(finding.level), mark(finding.level));
+        let (style, mark) = style(finding.level);
         let lines = wrapped(&finding.text, WIDTH - INDENT).join(&format!("\n{:INDENT$}", ""));
         let lines = if finding.level == Level::Note { format!("{DIM}{lines}{DIM:#}") } else { lines };
         text += &format!("{BOLD}{area:11}{BOLD:#} {style}{mark}{style:#}  {lines}\n");
@@ -48,9 +40,8 @@ pub(super) fn text(findings: &[Finding]) -> String {
 
 fn summary(findings: &[Finding]) -> String {
     let of = |level| findings.iter().filter(move |finding| finding.level == level);
-    let count = |level| i64::try_from(of(level).count()).unwrap_or(i64::MAX);
-    let (errors, warnings) = (count(Level::Error), count(Level::Warning));
-    let (good, warned, bad) = (style(Level::Ok), style(Level::Warning), style(Level::Error));
+    let (errors, warnings) = (of(Level::Error).count(), of(Level::Warning).count());
+    let [good, warned, bad] = [Level::Ok, Level::Warning, Level::Error].map(|level| style(level).0);
     let mut text = match (errors, warnings) {
         (0, 0) => format!("\n{good}Nothing is wrong.{good:#}\n"),
         (0, _) => format!("\n{warned}Nothing is wrong; {}:{warned:#}\n", many(warnings, "warning")),
@@ -58,7 +49,7 @@ fn summary(findings: &[Finding]) -> String {
         _ => format!("\n{bad}{}, {}:{bad:#}\n", many(errors, "error"), many(warnings, "warning")),
     };
     for finding in of(Level::Error).chain(of(Level::Warning)) {
-        let (style, mark) = (style(finding.level), mark(finding.level));
+        let (style, mark) = style(finding.level);
         let told = wrapped(&format!("{}: {}", finding.id, finding.text), WIDTH - 4).join("\n    ");
         text += &format!("\n  {style}{mark}{style:#} {told}\n");
         let remedy = finding.remedy.as_deref().unwrap_or_default();
@@ -82,12 +73,8 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// The same as one JSON document.
 pub(super) fn document(findings: &[Finding]) -> Value {
-    let check = |finding: &Finding| {
-        let Finding { id, level, text, remedy } = finding;
-        json!({ "id": id, "level": level.name(), "text": text, "remedy": remedy })
-    };
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
-    json!({ "level": worst.name(), "checks": findings.iter().map(check).collect::<Vec<_>>() })
+    json!({ "level": worst, "checks": findings })
 }
 
 #[cfg(test)]

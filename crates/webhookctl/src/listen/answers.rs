@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use egress::{Internal, InternalAnswer, InternalConfig};
+use egress::{Internal, InternalAnswer};
 use hyper::{
     HeaderMap, Method,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
@@ -12,13 +12,10 @@ use hyper::{
 use service_kit::process;
 
 use super::Arguments;
-use crate::PROCESS;
-
-/// The longest body that is read, in bytes: of a delivery, and of an answer to one.
-pub(super) const LONGEST_BODY: usize = 16 * 1024 * 1024;
+use crate::connect;
 
 /// The longest time for a developer's program. The service waits for less.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Headers about one connection: they are not handed on, and neither are those that `Connection` names.
 const OF_THE_CONNECTION: [HeaderName; 10] = [
@@ -66,7 +63,9 @@ enum Kind {
 impl Answers {
     pub(super) fn new(arguments: &Arguments) -> anyhow::Result<Self> {
         let kind = match &arguments.forward {
-            Some(url) => Kind::Forward(Box::new(client(url).with_context(|| format!("--forward {url}"))?)),
+            Some(url) => Kind::Forward(Box::new(
+                connect::client(url, PATIENCE, None).with_context(|| format!("--forward {url}"))?,
+            )),
             None => Kind::Status { status: arguments.status, attempts: arguments.attempts.unwrap_or(u32::MAX) },
         };
         Ok(Self { delay: arguments.delay, kind })
@@ -89,18 +88,6 @@ impl Answers {
             },
         }
     }
-}
-
-/// A client of a program that the developer names.
-pub(super) fn client(url: &str) -> anyhow::Result<Internal> {
-    let config = InternalConfig {
-        url: url.to_owned(),
-        timeout: PATIENCE,
-        extra_ca_pem: None,
-        user_agent: PROCESS.to_owned(),
-        answer_limit: LONGEST_BODY,
-    };
-    Ok(Internal::new(config)?)
 }
 
 fn of_the_message(headers: &HeaderMap) -> HeaderMap {

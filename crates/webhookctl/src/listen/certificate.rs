@@ -19,8 +19,10 @@ const VALID: Duration = Duration::days(90);
 
 /// An authority that only developers trust: whoever has its folder can sign for any name.
 pub(super) struct Authority {
-    pem: String,
-    file: PathBuf,
+    /// Its certificate.
+    pub(super) pem: String,
+    /// The file of its certificate.
+    pub(super) file: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -46,16 +48,6 @@ impl Authority {
         let key = KeyPair::from_pem(&read(&key_file).with_context(unusable)?).with_context(unusable)?;
         let issuer = Issuer::from_ca_cert_pem(&pem, key).with_context(unusable)?;
         Ok(Self { pem, file: fs::canonicalize(&file).unwrap_or(file), issuer })
-    }
-
-    /// The file of its certificate.
-    pub(super) fn file(&self) -> &Path {
-        &self.file
-    }
-
-    /// Its certificate.
-    pub(super) fn pem(&self) -> &str {
-        &self.pem
     }
 
     /// A TLS server with a new certificate for `localhost`, both loopback addresses and `host`.

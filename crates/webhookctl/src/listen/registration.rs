@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use domain::{EventType, TenantId, WebhookId};
-use egress::{Internal, InternalAnswer};
+use egress::InternalAnswer;
 use hyper::{
     HeaderMap, Method,
     header::{CONTENT_TYPE, COOKIE, HeaderValue},
@@ -13,8 +13,9 @@ use hyper::{
 use ledger::{Ledger, Session, SessionHash};
 use serde_json::{Value, json};
 use service_kit::Settings;
+use time::OffsetDateTime;
 
-use super::{answers::client, screen::Screen};
+use super::{answers::PATIENCE, screen::Screen};
 use crate::{away, connect, session};
 
 /// The name of every webhook that is registered here. One that an earlier run has left is known by it and its URL.
@@ -26,8 +27,8 @@ const SESSION: Duration = Duration::from_secs(60);
 pub(super) struct Registration {
     api: Api,
     tenant: TenantId,
-    id: WebhookId,
-    secret: String,
+    pub(super) id: WebhookId,
+    pub(super) secret: String,
 }
 
 impl Registration {
@@ -56,14 +57,6 @@ impl Registration {
             })
             .await?;
         Ok(Self { api, tenant, id, secret })
-    }
-
-    pub(super) fn id(&self) -> WebhookId {
-        self.id
-    }
-
-    pub(super) fn secret(&self) -> &str {
-        &self.secret
     }
 
     /// Deletes the webhook.
@@ -104,7 +97,7 @@ impl Api {
         calls: impl AsyncFnOnce(&str) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let session = Session { tenant, user: NAME.to_owned(), role: "admin".to_owned() };
-        let id = session::stored(&self.ledger, session, SESSION).await?;
+        let id = session::stored(&self.ledger, session, OffsetDateTime::now_utc() + SESSION).await?;
         let done = calls(&id).await;
         away::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
         done
@@ -129,7 +122,7 @@ impl Api {
     async fn call(&self, session: &str, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let url = format!("{}/api/v1/webhooks{path}", self.base);
         let api = || format!("the API at {} (api.listen, WEBHOOKS__API__LISTEN, or --api)", self.base);
-        let program: Internal = client(&url).with_context(api)?;
+        let program = connect::client(&url, PATIENCE, None).with_context(api)?;
         let mut headers = HeaderMap::new();
         headers.insert(COOKIE, HeaderValue::try_from(format!("sessionid={session}"))?);
         let body = body.map(|body| {

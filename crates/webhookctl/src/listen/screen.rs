@@ -3,10 +3,7 @@
 use std::{
     fmt::Display,
     io::{self, Write},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -31,15 +28,9 @@ const LINES: usize = 16;
 /// How many characters of a value that a stranger may have sent.
 const MOST: usize = 200;
 
-/// Writes to standard output: in colour if that is a terminal and `NO_COLOR` is not set. All clones count together.
-#[derive(Clone)]
+/// Writes to standard output: in colour if that is a terminal and `NO_COLOR` is not set.
 pub(super) struct Screen {
     is_full: bool,
-    counts: Arc<Counts>,
-}
-
-#[derive(Default)]
-struct Counts {
     requests: AtomicU64,
     good: AtomicU64,
 }
@@ -55,7 +46,7 @@ pub(super) struct Shown<'r> {
 
 impl Screen {
     pub(super) fn new(is_full: bool) -> Self {
-        Self { is_full, counts: Arc::default() }
+        Self { is_full, requests: AtomicU64::new(0), good: AtomicU64::new(0) }
     }
 
     pub(super) fn listening(&self, url: &str, forward: Option<&str>) {
@@ -85,16 +76,15 @@ impl Screen {
     }
 
     pub(super) fn summary(&self) {
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { requests, good } = &*self.counts;
-        self.write(&format!("{} deliveries received, {} with valid signatures\n", count(requests), count(good)));
+        let (requests, good) = (self.requests.load(Ordering::Relaxed), self.good.load(Ordering::Relaxed));
+        self.write(&format!("{requests} deliveries received, {good} with valid signatures\n"));
     }
 
     /// A delivery that has arrived, before its answer.
     pub(super) fn arrived(&self, shown: &Shown<'_>) {
         let Shown { event, delivery, nth, verdicts, body } = shown;
-        self.counts.requests.fetch_add(1, Ordering::Relaxed);
-        self.counts.good.fetch_add(u64::from(verdicts.are_good()), Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.good.fetch_add(u64::from(verdicts.are_good()), Ordering::Relaxed);
         let mut text =
             format!("\n{DIM}{}{DIM:#} {BOLD}{}{BOLD:#}  attempt {nth}\n  {}\n", clock(), line(event), line(delivery));
         text += &verdict("X-Service-Signature", &verdicts.service);

@@ -1,7 +1,7 @@
 //! The HTTPS server.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -10,9 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
-};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use signing::SigningSecret;
 use time::OffsetDateTime;
@@ -24,14 +22,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::connect::LONGEST_BODY;
+
 use super::{
-    answers::{Answer, Answers, LONGEST_BODY},
+    answers::{Answer, Answers},
     screen::{Screen, Shown},
     verdict::Verdicts,
 };
 
-/// How many deliveries are remembered, to count their attempts.
-const REMEMBERED: usize = 10_000;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What requests get to end after a signal.
@@ -39,48 +37,16 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Receives, verifies, shows and answers.
 pub(super) struct Server {
-    screen: Screen,
-    secret: Option<SigningSecret>,
-    answers: Answers,
-    stop: CancellationToken,
-    seen: Mutex<Seen>,
-}
-
-/// How often each delivery has come. The oldest is forgotten first.
-#[derive(Default)]
-struct Seen {
-    attempts: HashMap<String, u32>,
-    order: VecDeque<String>,
-}
-
-impl Seen {
-    fn count(&mut self, delivery: &str) -> u32 {
-        if let Some(nth) = self.attempts.get_mut(delivery) {
-            *nth += 1;
-            return *nth;
-        }
-        if self.order.len() == REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.attempts.remove(&oldest);
-        }
-        self.order.push_back(delivery.to_owned());
-        self.attempts.insert(delivery.to_owned(), 1);
-        1
-    }
+    pub(super) screen: Screen,
+    pub(super) secret: Option<SigningSecret>,
+    pub(super) answers: Answers,
+    /// Cancelled at the end.
+    pub(super) stop: CancellationToken,
+    /// The number of attempts of each delivery.
+    pub(super) attempts: Mutex<HashMap<String, u32>>,
 }
 
 impl Server {
-    /// A server that serves until `stop`.
-    pub(super) fn new(
-        screen: Screen,
-        secret: Option<SigningSecret>,
-        answers: Answers,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { screen, secret, answers, stop, seen: Mutex::default() }
-    }
-
     /// Serves until the stop, and then what has begun for a second.
     pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, tls: TlsAcceptor) {
         let mut connections = JoinSet::new();
@@ -148,25 +114,24 @@ impl Server {
         if delivery.is_empty() || event.is_empty() {
             return self.refuse(&what, 400, "not a delivery: X-Service-Webhook-Id or X-Service-Event is missing");
         }
-        self.answer(&head.headers, (event, delivery), &body).await
-    }
-
-    async fn answer(
-        &self,
-        headers: &HeaderMap,
-        (event, delivery): (&str, &str),
-        body: &Bytes,
-    ) -> Response<Full<Bytes>> {
         let began = Instant::now();
-        let nth = self.seen.lock().unwrap_or_else(PoisonError::into_inner).count(delivery);
+        let nth = self.count(delivery);
         let now = OffsetDateTime::now_utc().unix_timestamp();
-        let verdicts = Verdicts::on(headers, body, self.secret.as_ref(), now);
-        self.screen.arrived(&Shown { event, delivery, nth, verdicts: &verdicts, body });
+        let verdicts = Verdicts::on(&head.headers, &body, self.secret.as_ref(), now);
+        self.screen.arrived(&Shown { event, delivery, nth, verdicts: &verdicts, body: &body });
         let mut unanswered = Unanswered { server: self, delivery, began, is_answered: false };
-        let answer = self.answers.to(headers, body, nth).await;
+        let answer = self.answers.to(&head.headers, &body, nth).await;
         unanswered.is_answered = true;
         self.screen.answered(delivery, &answer, began.elapsed());
         response(answer)
+    }
+
+    /// Counts an attempt of a delivery.
+    fn count(&self, delivery: &str) -> u32 {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let nth = attempts.entry(delivery.to_owned()).or_default();
+        *nth += 1;
+        *nth
     }
 
     fn refuse(&self, what: &str, status: u16, why: &str) -> Response<Full<Bytes>> {

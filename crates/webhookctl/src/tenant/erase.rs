@@ -1,17 +1,18 @@
 //! `webhookctl tenant erase`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use domain::TenantId;
 use ledger::{Erased, Erasure, Ledger, TenantCondition};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use super::{BREATH, TELL, TRIES};
-use crate::{away, confirm::Confirm, output};
-
-/// The pause before a step is tried again that does not get its locks, or waits for notices.
-const PATIENCE: Duration = Duration::from_millis(500);
+use crate::{
+    away,
+    confirm::Confirm,
+    output,
+    steps::{BREATH, Steps},
+};
 
 /// Erases what the ledger holds of a stopped tenant.
 pub(super) async fn run(ledger: &Ledger, tenant: TenantId, confirm: Confirm) -> anyhow::Result<()> {
@@ -29,9 +30,9 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, confirm: Confirm) -> 
     settle(ledger, tenant, condition).await?;
     // Only now is every delivery there, and every webhook that was registered and deleted meanwhile.
     let erasure = away::database(ledger.erasure_begin(tenant).await)?;
-    let mut gone = Gone::default();
+    let mut gone = Gone::new();
     let done = erase(ledger, erasure, &mut gone).await;
-    output::line(format_args!("erased: {gone}"))?;
+    output::line(format_args!("erased: {}", listed(&gone)))?;
     done?;
     let left = away::database(ledger.tenant_condition(tenant).await)?.deleted;
     ensure!(
@@ -95,60 +96,35 @@ async fn deliveries(ledger: &Ledger, erasure: &Erasure) -> anyhow::Result<u64> {
 
 /// Takes all steps. Counts in `gone`, also when it fails in the middle.
 async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow::Result<()> {
-    let (mut told, mut tries) = (Instant::now(), 0);
+    let mut steps = Steps::new("interrupted: run the command again to erase the rest");
     loop {
         match ledger.erasure_step(&mut erasure).await {
             Ok(Erased::All) => return Ok(()),
-            Ok(Erased::Rows(rows)) => gone.add(rows),
-            Ok(Erased::Unpublished) => {
-                tries += 1;
-                ensure!(
-                    tries < TRIES,
-                    "notices about what was changed meanwhile are not published yet: run it again once an api-service has \
-                     published them"
-                );
-                sleep(PATIENCE).await;
-                continue;
+            Ok(Erased::Rows(rows)) => {
+                for (table, count) in rows.into_iter().filter(|(_, count)| *count > 0) {
+                    *gone.entry(table).or_default() += count;
+                }
+                steps.failed = 0;
+                steps.tell(format_args!("erased so far: {}", listed(gone)))?;
+                sleep(BREATH).await;
             }
+            Ok(Erased::Unpublished) => ensure!(
+                steps.may_retry().await,
+                "notices about what was changed meanwhile are not published yet: run it again once an api-service has \
+                 published them"
+            ),
             Ok(Erased::Registered) => {
                 bail!("the tenant has registered a webhook meanwhile: stop the tenant again, then erase the rest")
             }
-            Err(error) => {
-                tries += 1;
-                if error.is_unavailable() || tries == TRIES {
-                    return away::database(Err(error)).context("interrupted: run the command again to erase the rest");
-                }
-                sleep(PATIENCE).await;
-                continue;
-            }
-        }
-        tries = 0;
-        if told.elapsed() >= TELL {
-            output::line(format_args!("erased so far: {gone}"))?;
-            told = Instant::now();
-        }
-        sleep(BREATH).await;
-    }
-}
-
-/// How many rows of each table are gone.
-#[derive(Default)]
-struct Gone(BTreeMap<&'static str, usize>);
-
-impl Gone {
-    fn add(&mut self, rows: Vec<(&'static str, usize)>) {
-        for (table, count) in rows.into_iter().filter(|(_, count)| *count > 0) {
-            *self.0.entry(table).or_default() += count;
+            Err(error) => steps.retry(error).await?,
         }
     }
 }
 
-impl std::fmt::Display for Gone {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("nothing");
-        }
-        let tables: Vec<_> = self.0.iter().map(|(table, count)| format!("{count} {table}")).collect();
-        f.write_str(&tables.join(", "))
-    }
+/// The number of rows of each table that are gone.
+type Gone = BTreeMap<&'static str, usize>;
+
+fn listed(gone: &Gone) -> String {
+    let tables: Vec<_> = gone.iter().map(|(table, count)| format!("{count} {table}")).collect();
+    if tables.is_empty() { "nothing".to_owned() } else { tables.join(", ") }
 }

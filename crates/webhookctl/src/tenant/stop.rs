@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use domain::TenantId;
 use ledger::{Actor, Backlog, Ledger, Webhook};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use super::{BREATH, TELL, TRIES};
-use crate::{away, confirm::Confirm, output};
+use crate::{
+    away,
+    confirm::Confirm,
+    output,
+    steps::{BREATH, Steps},
+};
 
 /// How often it is looked whether somebody else has taken the last steps.
 const LOOK: Duration = Duration::from_millis(200);
@@ -58,32 +62,29 @@ fn described(Webhook { id, name, backlog, .. }: &Webhook) -> String {
 
 /// Cancels what waits for the tenant's deleted webhooks, together with any api-service that runs.
 async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
-    let (mut told, mut tries, mut cancelled) = (Instant::now(), 0, 0);
+    let (mut steps, mut cancelled) = (Steps::new("interrupted: run the command again to cancel the rest"), 0);
     loop {
-        let is_taken = match ledger.cancellation_step(Some(tenant), BREATH).await {
+        let is_idle = match ledger.cancellation_step(Some(tenant), BREATH).await {
             Ok(Some(step)) => {
                 cancelled += step.deliveries;
-                tries = 0;
-                true
+                steps.failed = 0;
+                false
             }
-            Ok(None) => false,
+            Ok(None) => true,
             // A step that gives up a lock is due again by itself, so its error is not the end.
             Err(error) => {
-                tries += 1;
-                if error.is_unavailable() || tries == TRIES {
-                    return away::database(Err(error)).context("interrupted: run the command again to cancel the rest");
-                }
+                steps.retry(error).await?;
                 false
             }
         };
-        if !is_taken && away::database(ledger.tenant_condition(tenant).await)?.cancelling == 0 {
+        if is_idle && away::database(ledger.tenant_condition(tenant).await)?.cancelling == 0 {
             return Ok(());
         }
-        if told.elapsed() >= TELL {
-            let failed = if tries > 0 { format!(", and {tries} step(s) failed in succession") } else { String::new() };
-            output::line(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
-            told = Instant::now();
-        }
-        sleep(if is_taken { BREATH } else { LOOK }).await;
+        let failed = match steps.failed {
+            0 => String::new(),
+            failed => format!(", and {failed} step(s) failed in succession"),
+        };
+        steps.tell(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
+        sleep(if is_idle { LOOK } else { BREATH }).await;
     }
 }

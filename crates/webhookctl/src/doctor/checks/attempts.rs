@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use domain::OutcomeClass;
 use ledger::AttemptsSeen;
 use time::{Duration, OffsetDateTime};
 
@@ -11,8 +10,7 @@ use super::{
         finding::{Finding, grouped},
         observed::Observed,
     },
-    ledger::is_old,
-    unseen,
+    judged,
 };
 
 /// Fewer attempts say nothing.
@@ -20,11 +18,7 @@ const ENOUGH: i64 = 20;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let Some(seen) = observed.database() else { return Vec::new() };
-    match &seen.attempts {
-        Ok(attempts) => vec![failing(attempts, seen.now)],
-        Err(_) if is_old(seen) => Vec::new(),
-        Err(why) => vec![unseen("attempts.failing", why)],
-    }
+    judged("attempts.failing", (&seen.attempts, seen), |attempts| vec![failing(attempts, seen.now)])
 }
 
 /// This hour, with the last one while this hour has few attempts, against the day before.
@@ -40,7 +34,7 @@ fn failing(seen: &[AttemptsSeen], now: OffsetDateTime) -> Finding {
     if all == 0 {
         return Finding::ok(id, format!("no attempt has ended {since}"));
     }
-    let before = percent(failed_before, all_before).map(|before| format!(" (the day before: {before} %)"));
+    let before = (all_before > 0).then(|| format!(" (the day before: {} %)", failed_before * 100 / all_before));
     let text = format!("{} of {} attempts failed {since}{}", grouped(failed), grouped(all), before.unwrap_or_default());
     let is_usual = failed_before * 2 >= all_before && all_before > 0;
     if all < ENOUGH || failed * 2 <= all || (is_usual && failed < all) {
@@ -48,7 +42,7 @@ fn failing(seen: &[AttemptsSeen], now: OffsetDateTime) -> Finding {
     }
     let mut classes = BTreeMap::<&str, i64>::new();
     for one in from(begin).filter(|one| has_failed(one)) {
-        *classes.entry(&one.outcome).or_default() += one.attempts;
+        *classes.entry(one.outcome.as_str()).or_default() += one.attempts;
     }
     let mut classes: Vec<_> = classes.into_iter().collect();
     classes.sort_by_key(|(_, attempts)| -attempts);
@@ -67,9 +61,5 @@ fn counted<'a>(seen: impl Iterator<Item = &'a AttemptsSeen>) -> (i64, i64) {
 }
 
 fn has_failed(one: &AttemptsSeen) -> bool {
-    one.outcome != OutcomeClass::Success.as_str()
-}
-
-fn percent(part: i64, all: i64) -> Option<i64> {
-    (all > 0).then(|| part * 100 / all)
+    !one.outcome.is_success()
 }

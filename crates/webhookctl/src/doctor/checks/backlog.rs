@@ -13,6 +13,8 @@ use super::{
 
 /// Messages that wait although everything is well, at most.
 const FEW: u32 = 1_000;
+/// A retry may be late by some minutes: it waits in its queue behind others that are due later.
+const LATE: time::Duration = time::Duration::minutes(5);
 /// Overdue for longer is wrong, whatever the reason.
 const LONG: time::Duration = time::Duration::minutes(15);
 
@@ -76,9 +78,8 @@ fn waiting(count: u32, noun: &str) -> String {
 fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> Finding {
     let id = "backlog.overdue";
     let late = overdue.oldest_due.map_or(time::Duration::ZERO, |due| seen.now - due);
-    let grace = time::Duration::try_from(observed.settings.grace).unwrap_or(time::Duration::MAX);
-    if late <= grace * 2 {
-        return Finding::ok(id, format!("no attempt is overdue by more than {}", lasting(grace * 2)));
+    if late <= LATE {
+        return Finding::ok(id, format!("no attempt is overdue by more than {}", lasting(LATE)));
     }
     let text =
         format!("{} due and not attempted, the oldest for {}", deliveries(overdue.overdue, "is", "are"), lasting(late));
@@ -96,8 +97,8 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
             "the dispatchers are behind: start another one, or check whether they wait for the database"
         }
         _ => {
-            "the dispatchers hold their jobs (are their slots full?), or these are lost, and handed out again within \
-             minutes if somebody leads; if it stays: the dispatchers' logs"
+            "the dispatchers hold their jobs (are their slots full?), or these are lost, and enqueued again after \
+             reconcile.grace if somebody leads; if it stays: the dispatchers' logs"
         }
     };
     if late > LONG { Finding::error(id, text, remedy) } else { Finding::warning(id, text, remedy) }

@@ -3,7 +3,7 @@
 use super::{
     super::{
         finding::Finding,
-        observed::{BrokerSeen, ClusterNode, ClusterSeen, Observed},
+        observed::{BrokerSeen, ClusterNode, ClusterSeen, Looked, Observed},
     },
     unseen,
 };
@@ -20,7 +20,9 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     if seen.inside.is_none() {
         findings.push(Finding::note("broker.rest", "not looked at: queues, ingests and dispatchers"));
     }
-    if let Some(is_blocked) = seen.inside.as_ref().and_then(|inside| inside.is_blocked.as_ref()) {
+    if let Some(inside) = &seen.inside
+        && let Some(is_blocked) = &inside.is_blocked
+    {
         findings.push(match is_blocked {
             Ok(false) => Finding::ok("broker.blocked", "takes messages: no alarm"),
             Ok(true) => Finding::error(
@@ -30,6 +32,9 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
             ),
             Err(why) => unseen("broker.blocked", why),
         });
+        if let (Ok(false), Some(accepts_larger)) = (is_blocked, inside.accepts_larger.as_ref()) {
+            findings.push(message_size(accepts_larger));
+        }
     }
     findings
 }
@@ -60,6 +65,19 @@ fn connection(seen: &BrokerSeen) -> Vec<Finding> {
         }
     });
     found.collect()
+}
+
+fn message_size(accepts_larger: &Looked<bool>) -> Finding {
+    let id = "broker.message_size";
+    match accepts_larger {
+        Ok(false) => Finding::ok(id, "refuses messages of more than 1 MiB"),
+        Ok(true) => Finding::warning(
+            id,
+            "accepts messages of more than 1 MiB: many at a time may exceed the memory of an ingest",
+            "set max_message_size = 1048576 in each node's rabbitmq.conf and restart the node. Larger events are invalid",
+        ),
+        Err(why) => unseen(id, why),
+    }
 }
 
 fn version(seen: &BrokerSeen, cluster: Option<&ClusterSeen>) -> Option<Finding> {

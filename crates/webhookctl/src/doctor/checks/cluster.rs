@@ -101,34 +101,25 @@ fn silent_node(after_s: u64) -> Finding {
 
 fn members(queues: &[&ClusterQueue], nodes: usize) -> Finding {
     let id = "cluster.members";
-    let names = |is_one: &dyn Fn(&ClusterQueue) -> bool| -> Vec<&str> {
-        queues.iter().filter(|queue| is_one(queue)).map(|queue| queue.name.as_str()).collect()
+    let those = |is_one: &dyn Fn(&ClusterQueue) -> bool| {
+        let names = queues.iter().filter(|queue| is_one(queue)).map(|queue| queue.name.as_str());
+        Some(names.collect::<Vec<_>>()).filter(|names| !names.is_empty()).map(|names| listed(&names))
     };
-    let leaderless = names(&|queue| {
+    let is_leaderless = |queue: &ClusterQueue| {
         queue.leader.as_deref().unwrap_or("").is_empty() || queue.online.len() * 2 <= queue.members.len()
-    });
-    if !leaderless.is_empty() {
+    };
+    if let Some(queues) = those(&is_leaderless) {
         let remedy = "start the nodes with their members; nobody publishes or consumes there until most of them run";
-        return Finding::error(id, format!("without a majority of members: {}", listed(&leaderless)), remedy);
+        return Finding::error(id, format!("without a majority of members: {queues}"), remedy);
     }
     let wanted = nodes.min(ENOUGH);
-    let few = names(&|queue| queue.members.len() < wanted);
-    if !few.is_empty() {
+    if let Some(queues) = those(&|queue| queue.members.len() < wanted) {
         let remedy = "rabbitmq-queues grow NODE all, for each node that has none";
-        return Finding::warning(
-            id,
-            format!("fewer than {} on {}", many(count(wanted), "member"), listed(&few)),
-            remedy,
-        );
+        return Finding::warning(id, format!("fewer than {} on {queues}", many(wanted, "member")), remedy);
     }
-    let away = names(&|queue| queue.online.len() < queue.members.len());
-    if !away.is_empty() {
-        let text = format!("a member of {} is unavailable", listed(&away));
-        return Finding::warning(
-            id,
-            text,
-            "start the member's node; if the node is lost permanently, rabbitmq-queues shrink NODE",
-        );
+    if let Some(queues) = those(&|queue| queue.online.len() < queue.members.len()) {
+        let remedy = "start the member's node; if the node is lost permanently, rabbitmq-queues shrink NODE";
+        return Finding::warning(id, format!("a member of {queues} is unavailable"), remedy);
     }
     let text = match wanted {
         1 => "every queue has its member, which is online".to_owned(),
@@ -209,20 +200,16 @@ fn bindings(seen: &ClusterSeen, observed: &Observed) -> Finding {
         |queue: &str| !observed.inside().is_some_and(|inside| matches!(inside.queues.get(queue), Some(Seen::Missing)));
     let missing: Vec<_> = seen.wanted.difference(&seen.bindings).filter(|one| is_there(&one.destination)).collect();
     match missing.as_slice() {
-        [] => Finding::ok(id, format!("all {} are there", many(count(seen.wanted.len()), "binding"))),
+        [] => Finding::ok(id, format!("all {} are there", many(seen.wanted.len(), "binding"))),
         [Binding { source, destination, routing_key }, ..] => Finding::error(
             id,
             format!(
                 "{} missing, such as {source} to {destination} by {routing_key:?}: messages go astray",
-                many(count(missing.len()), "binding")
+                many(missing.len(), "binding")
             ),
             "webhookctl dead list declares them again (those of known_keys and other_keys: event-ingest, once started anew). Lost events have to be published again",
         ),
     }
-}
-
-fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// The first names.

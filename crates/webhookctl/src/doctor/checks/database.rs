@@ -27,53 +27,45 @@ const SERVICES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
 const LONG: f64 = 600.0;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
-    match &observed.database {
-        Database::Unknown => vec![Finding::note("database.connection", "not looked at: database.url cannot be used")],
-        Database::Away(why) => vec![
-            Finding::error(
-                "database.connection",
-                why,
-                "start PostgreSQL, or correct database.url (WEBHOOKS__DATABASE__URL). The services wait for it, and lose nothing",
-            ),
-            unlooked(),
-        ],
-        Database::ReadOnly => vec![
-            Finding::error(
-                "database.writes",
-                "the server is read-only: a standby, or a demoted primary",
-                "promote it, or let database.url (WEBHOOKS__DATABASE__URL) name the primary, or all hosts; the services then continue automatically",
-            ),
-            unlooked(),
-        ],
-        Database::Seen(seen) => of_server(seen, observed.settings.max_connections),
-    }
-}
-
-fn unlooked() -> Finding {
-    Finding::note("database.rest", "not looked at: schema, partitions, keys, api-service, leader, what is overdue")
+    let fault = match &observed.database {
+        Database::Seen(seen) => return of_server(seen, observed.settings.max_connections),
+        Database::Unknown => {
+            return vec![Finding::note("database.connection", "not looked at: database.url cannot be used")];
+        }
+        Database::Away(why) => Finding::error(
+            "database.connection",
+            why,
+            "start PostgreSQL, or correct database.url (WEBHOOKS__DATABASE__URL). The services wait for it, and lose nothing",
+        ),
+        Database::ReadOnly => Finding::error(
+            "database.writes",
+            "the server is read-only: a standby, or a demoted primary",
+            "promote it, or let database.url (WEBHOOKS__DATABASE__URL) name the primary, or all hosts; the services then continue automatically",
+        ),
+    };
+    let rest = "not looked at: schema, partitions, keys, api-service, leader, what is overdue";
+    vec![fault, Finding::note("database.rest", rest)]
 }
 
 fn of_server(seen: &DatabaseSeen, pool: usize) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    match &seen.server {
+    let mut findings = match &seen.server {
         Ok(server) => {
-            findings.push(version(server));
-            findings.push(Finding::ok("database.writes", "takes writes"));
-            findings.push(durability(server));
-            findings.push(standby(server));
-            findings.push(connections(server, seen, pool));
-            findings.push(ids(server));
+            let has = size(server.bytes);
+            let disk = format!("this database has {has}; free disk: `df` on its host, as PostgreSQL does not show it");
+            let mut findings = vec![
+                version(server),
+                Finding::ok("database.writes", "accepts writes"),
+                durability(server),
+                standby(server),
+                connections(server, seen, pool),
+                ids(server),
+            ];
             findings.extend(transactions(server));
-            findings.push(Finding::note(
-                "database.disk",
-                format!(
-                    "this database has {}; free disk: `df` on its host, as PostgreSQL does not show it",
-                    size(server.bytes)
-                ),
-            ));
+            findings.push(Finding::note("database.disk", disk));
+            findings
         }
-        Err(why) => findings.push(unseen("database.version", why)),
-    }
+        Err(why) => vec![unseen("database.version", why)],
+    };
     let (offset, took) = seen.clock;
     findings.push(clock(offset, took));
     findings

@@ -7,7 +7,7 @@ use super::{
         finding::{Finding, many},
         observed::{DatabaseSeen, KeysSeen, Observed},
     },
-    unseen,
+    judged, unseen,
 };
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
@@ -16,18 +16,11 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Ok(migrations) => schema(migrations),
         Err(why) => unseen("schema.version", why),
     };
-    let is_old = is_old(seen);
     let mut findings = vec![schema];
-    match &seen.days {
-        Ok(days) => findings.extend(partitions(days, observed.settings.keep)),
-        Err(_) if is_old => {}
-        Err(why) => findings.push(unseen("partitions.ahead", why)),
-    }
-    match &seen.keys {
-        None => {}
-        Some(Ok(used)) => findings.extend(keys(used)),
-        Some(Err(_)) if is_old => {}
-        Some(Err(why)) => findings.push(unseen("keys.open", why)),
+    let days = (&seen.days, seen);
+    findings.extend(judged("partitions.ahead", days, |days| partitions(days, observed.settings.keep)));
+    if let Some(used) = &seen.keys {
+        findings.extend(judged("keys.open", (used, seen), keys));
     }
     findings
 }
@@ -51,7 +44,7 @@ fn schema(MigrationsSeen { missing, unknown, last, has_other_baseline }: &Migrat
         ),
         ([first, ..], _) => Finding::error(
             id,
-            format!("too old: {} from {first} on: no service starts", many(count(missing), "missing migration")),
+            format!("too old: {} from {first} on: no service starts", many(missing.len(), "missing migration")),
             "webhookctl migrate",
         ),
         (_, [.., last]) => Finding::warning(
@@ -86,7 +79,7 @@ fn partitions(days: &DaysSeen, keep: std::time::Duration) -> Vec<Finding> {
     if let [day, ..] = broken.as_slice() {
         findings.push(Finding::warning(
             "partitions.whole",
-            format!("{} with some of its three partitions, the first {day}", many(count(&broken), "day")),
+            format!("{} with some of its three partitions, the first {day}", many(broken.len(), "day")),
             "the first event of such a day makes the others; of the last two days, webhookctl migrate does",
         ));
     }
@@ -104,25 +97,17 @@ fn keys(seen: &KeysSeen) -> Vec<Finding> {
         let live = secrets - of_deleted;
         if !seen.configured.contains(key_id) {
             if live > 0 {
-                wrong(format!("the key {key_id:?} is not configured, and sealed {}", secrets_of(live)));
+                wrong(format!("the key {key_id:?} is not configured, and sealed {}", many(live, "secret")));
             }
         } else if used.is_wrong() {
-            wrong(format!("the key {key_id:?} has other digits than the one that sealed {}", secrets_of(live)));
+            wrong(format!("the key {key_id:?} has other digits than the one that sealed {}", many(live, "secret")));
         } else if *unopened > 0 {
             wrong(format!("{unopened} of the latest secrets of the key {key_id:?} do not open"));
         }
     }
     if findings.is_empty() {
-        let all = seen.used.iter().map(|used| used.secrets).sum();
-        findings.push(Finding::ok(id, format!("{} sealed, all by keys that are configured", secrets_of(all))));
+        let all: u64 = seen.used.iter().map(|used| used.secrets).sum();
+        findings.push(Finding::ok(id, format!("{} sealed, all by keys that are configured", many(all, "secret"))));
     }
     findings
-}
-
-fn secrets_of(number: u64) -> String {
-    many(i64::try_from(number).unwrap_or(i64::MAX), "secret")
-}
-
-fn count<T>(items: &[T]) -> i64 {
-    i64::try_from(items.len()).unwrap_or(i64::MAX)
 }

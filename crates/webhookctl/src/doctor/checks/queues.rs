@@ -39,21 +39,17 @@ fn present(inside: &InsideSeen) -> Finding {
         let text = "none of the queues exists: no service has started yet, or broker.url or broker.prefix is wrong";
         return Finding::error(id, text, "start the services; they declare their queues");
     }
-    match [("queue", queues), ("exchange", exchanges)].map(|(noun, names)| (!names.is_empty()).then_some((noun, names)))
-    {
-        [None, None] => {
-            let (queues, exchanges) = (inside.queues.len(), inside.exchanges.len());
-            Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges exist"))
-        }
-        faults => {
-            let told = faults.into_iter().flatten().map(|(noun, names)| {
-                let verb = if names.len() == 1 { "is" } else { "are" };
-                let noun = if names.len() == 1 { noun.to_owned() } else { format!("{noun}s") };
-                format!("the {noun} {} {verb} missing", names.join(", "))
-            });
-            Finding::error(id, told.collect::<Vec<_>>().join("; "), remedy)
-        }
+    let missing = [("queue", queues), ("exchange", exchanges)].into_iter().filter(|(_, names)| !names.is_empty());
+    let told = missing.map(|(noun, names)| match names.as_slice() {
+        [name] => format!("the {noun} {name} is missing"),
+        names => format!("the {noun}s {} are missing", names.join(", ")),
+    });
+    let told: Vec<_> = told.collect();
+    if told.is_empty() {
+        let (queues, exchanges) = (inside.queues.len(), inside.exchanges.len());
+        return Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges exist"));
     }
+    Finding::error(id, told.join("; "), remedy)
 }
 
 fn arguments(inside: &InsideSeen) -> Vec<Finding> {
@@ -89,7 +85,7 @@ fn unknown(inside: &InsideSeen) -> Option<Finding> {
     };
     let told: Vec<_> = all.filter_map(unknown).collect();
     let [first, ..] = told.as_slice() else { return None };
-    let count = many(i64::try_from(told.len()).unwrap_or_default(), "queue");
+    let count = many(told.len(), "queue");
     Some(Finding::error(
         "queues.answer",
         format!("{count} did not answer, such as {first}"),

@@ -1,6 +1,7 @@
 //! Areas `services` and `leader`: who runs.
 
 use broker::Seen;
+use ledger::Brake;
 use time::OffsetDateTime;
 
 use crate::brake::why;
@@ -10,19 +11,20 @@ use super::{
         finding::{Finding, lasting, many},
         observed::{DatabaseSeen, Observed},
     },
-    ledger::is_old,
-    unseen,
+    judged, unseen,
 };
 
 /// The leader notes once a minute that the broker is the one it knows.
 const SILENT: time::Duration = time::Duration::minutes(5);
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
-    let mut findings = vec![api(observed)];
-    findings.retain(|_| observed.database().is_some());
+    let mut findings: Vec<_> = observed.database().map(api).into_iter().collect();
     findings.extend(consumers(observed));
-    findings.extend(observed.database().map(brake));
-    findings.extend(observed.database().into_iter().flat_map(|seen| leader(seen, observed)));
+    if let Some(seen) = observed.database() {
+        let brake = |brakes: &Vec<Brake>| vec![brake(brakes, seen.now)];
+        findings.extend(judged("services.brake", (&seen.brakes, seen), brake));
+        findings.extend(leader(seen, observed));
+    }
     findings
 }
 
@@ -35,12 +37,12 @@ fn hosts(seen: &DatabaseSeen, name: &str) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-fn api(observed: &Observed) -> Finding {
+fn api(seen: &DatabaseSeen) -> Finding {
     let id = "services.api";
-    match observed.database().map(|seen| (hosts(seen, "api-service"), &seen.connections)) {
-        Some((_, Err(why))) => unseen(id, why),
-        Some((Some(hosts), _)) => Finding::ok(id, format!("api-service holds database connections from {hosts}")),
-        _ => Finding::error(
+    match (hosts(seen, "api-service"), &seen.connections) {
+        (_, Err(why)) => unseen(id, why),
+        (Some(hosts), _) => Finding::ok(id, format!("api-service holds database connections from {hosts}")),
+        (None, _) => Finding::error(
             id,
             "no api-service is connected to the database: no REST API, no console, no outbox relay",
             "start api-service; if it runs: what do its log and its /readyz (on ops.listen) say?",
@@ -64,11 +66,7 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
             format!("no event-ingest consumes {}: events are waiting there", roles.events),
             "start event-ingest; if it runs: what do its log and its /readyz (on ops.listen) say?",
         ),
-        // While events are small, a process opens a second one.
-        _ => Finding::ok(
-            id,
-            format!("{} (one or two a process){}", many(consumers, "event-ingest consumer"), from("event-ingest")),
-        ),
+        _ => Finding::ok(id, format!("{}{}", many(consumers, "event-ingest consumer"), from("event-ingest"))),
     }));
     let id = "services.dispatchers";
     let lanes = [&roles.deliveries, &roles.bulk, &roles.slow].map(|queue| consumers(queue));
@@ -94,30 +92,21 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
 }
 
 /// Returns whether dispatchers accept no jobs.
-fn brake(seen: &DatabaseSeen) -> Finding {
+fn brake(brakes: &[Brake], now: OffsetDateTime) -> Finding {
     let id = "services.brake";
-    let brakes = match &seen.brakes {
-        Ok(brakes) => brakes,
-        Err(_) if is_old(seen) => return Finding::note(id, "not seen: the schema is older"),
-        Err(why) => return unseen(id, why),
-    };
-    match brakes.as_slice() {
+    match brakes {
         [] => Finding::ok(id, "no brake is on: dispatchers accept jobs"),
         [first, ..] if first.is_operators() => Finding::warning(
             id,
-            format!(
-                "an operator has stopped all dispatchers {} ago: {}",
-                lasting(seen.now - first.since),
-                first.reason
-            ),
+            format!("an operator has stopped all dispatchers {} ago: {}", lasting(now - first.since), first.reason),
             "when the reason has ended: webhookctl brake off",
         ),
         [first, ..] => Finding::error(
             id,
             format!(
                 "{} without jobs, the first for {}: {}",
-                many(i64::try_from(brakes.len()).unwrap_or(i64::MAX), "braked dispatcher"),
-                lasting(seen.now - first.since),
+                many(brakes.len(), "braked dispatcher"),
+                lasting(now - first.since),
                 why(&first.reason)
             ),
             "fix what it names (operators' pages: WebhooksBraked); deliveries wait meanwhile, and no schedule is used up",
@@ -142,10 +131,8 @@ fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {
             ),
         },
     });
-    match &seen.generation {
-        Err(_) if is_old(seen) => {}
-        Err(why) => findings.push(unseen("leader.broker", why)),
-        Ok(generation) => findings.push(match observed.inside().and_then(|inside| inside.sentinel.as_ref()) {
+    findings.extend(judged("leader.broker", (&seen.generation, seen), |generation| {
+        vec![match observed.inside().and_then(|inside| inside.sentinel.as_ref()) {
             _ if generation.is_rebuilding => Finding::warning(
                 "leader.broker",
                 "the queues are being rebuilt from the ledger",
@@ -157,8 +144,8 @@ fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {
                 "if broker.url names the right broker, wait: the leader rebuilds the queues from the ledger",
             ),
             _ => verified(generation.verified_at, seen.now),
-        }),
-    }
+        }]
+    }));
     findings
 }
 

@@ -78,6 +78,7 @@ fn well() -> Observed {
     let [events, deliveries, bulk, slow, rejected, unknown_key, dead, unroutable, notices] = QUEUES.map(str::to_owned);
     let inside = InsideSeen {
         is_blocked: Some(Ok(false)),
+        accepts_larger: Some(Ok(false)),
         exchanges: BTreeMap::from([("webhooks".to_owned(), queue(0, 0))]),
         queues: QUEUES.map(|name| (name.to_owned(), queue(0, consumed(name)))).into(),
         roles: Roles { events, deliveries, bulk, slow, rejected, unknown_key, dead, unroutable, notices },
@@ -85,12 +86,7 @@ fn well() -> Observed {
     };
     let node = NodeSeen { address: "rabbit:5672".to_owned(), version: Some("3.13.7".to_owned()), fault: None };
     Observed {
-        settings: SettingsSeen {
-            grace: Duration::from_secs(60),
-            keep: Duration::from_secs(86_400 * 30),
-            max_connections: 8,
-            ..Default::default()
-        },
+        settings: SettingsSeen { keep: Duration::from_secs(86_400 * 30), max_connections: 8, ..Default::default() },
         database: Database::Seen(Box::new(database)),
         broker: Some(BrokerSeen { nodes: vec![node], inside: Some(inside) }),
         cluster: Some(Ok(cluster())),
@@ -99,7 +95,7 @@ fn well() -> Observed {
 
 /// Attempts of an hour before the latest one.
 fn attempts(hours_ago: i64, outcome: &str, attempts: i64) -> AttemptsSeen {
-    AttemptsSeen { hour: NOW - time::Duration::hours(hours_ago), outcome: outcome.to_owned(), attempts }
+    AttemptsSeen { hour: NOW - time::Duration::hours(hours_ago), outcome: outcome.parse().unwrap(), attempts }
 }
 
 /// Three nodes, and a leader on each.
@@ -264,7 +260,14 @@ fn what_is_in_the_database_is_judged() {
 #[test]
 fn the_broker_and_its_queues_are_judged() {
     use Level::{Error, Warning};
-    only("broker.blocked", Error, "an alarm", |seen| inside(seen).is_blocked = Some(Ok(true)));
+    only("broker.blocked", Error, "an alarm", |seen| {
+        inside(seen).is_blocked = Some(Ok(true));
+        inside(seen).accepts_larger = Some(Err("no answer".to_owned()));
+    });
+    only("broker.message_size", Warning, "more than 1 MiB", |seen| inside(seen).accepts_larger = Some(Ok(true)));
+    only("broker.message_size", Warning, "not seen: no answer", |seen| {
+        inside(seen).accepts_larger = Some(Err("no answer".to_owned()));
+    });
     only("broker.version", Error, "3.9.29", |seen| {
         seen.broker.as_mut().unwrap().nodes[0].version = Some("3.9.29".to_owned());
     });
@@ -333,8 +336,8 @@ fn the_services_and_what_waits_are_judged() {
         let oldest_due = Some(NOW - time::Duration::minutes(minutes));
         database(seen).overdue = Ok(OverdueSeen { overdue: 7, oldest_due });
     };
-    assert_eq!(broken(|seen| overdue(seen, 2)), [], "within the grace");
-    only("backlog.overdue", Warning, "7 deliveries are due", |seen| overdue(seen, 3));
+    assert_eq!(broken(|seen| overdue(seen, 5)), [], "a retry may be so late");
+    only("backlog.overdue", Warning, "7 deliveries are due", |seen| overdue(seen, 6));
     only("backlog.overdue", Error, "for 16 min", |seen| overdue(seen, 16));
     let work = |seen: &mut Observed, work| database(seen).work = Ok(work);
     only("backlog.outbox", Error, "at least 10,000", |seen| {

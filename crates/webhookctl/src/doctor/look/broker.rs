@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use broker::{Broker, Examiner, Seen};
+use broker::{Broker, BrokerError, Examiner, Seen};
 use ledger::Ledger;
 use tokio::time::timeout;
 
@@ -11,13 +11,19 @@ use super::{
     PATIENCE, error_chain,
 };
 
+/// The `max_message_size` that deploy/README.md sets. An ingest has memory for as many such events as it holds.
+const LARGEST_MESSAGE: usize = 1024 * 1024;
 /// How long a broker may take for all its queues.
 const ALL_QUEUES: Duration = Duration::from_secs(8);
 
 pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen {
     let (nodes, examiner) = broker.examine(PATIENCE).await;
     let Some(examiner) = examiner else { return BrokerSeen { nodes, inside: None } };
-    let (topology, mut queues, mut exchanges) = (broker.topology(), BTreeMap::new(), BTreeMap::new());
+    let topology = broker.topology();
+    // Until they have answered: the time may be too short for all.
+    let unknown = |name: &String| (name.clone(), Seen::Unknown(BrokerError::Timeout(ALL_QUEUES)));
+    let mut exchanges: BTreeMap<_, _> = topology.exchanges.iter().map(|exchange| unknown(&exchange.name)).collect();
+    let mut queues: BTreeMap<_, _> = topology.queues.iter().map(|queue| unknown(&queue.name)).collect();
     let sentinel = timeout(ALL_QUEUES, async {
         for exchange in &topology.exchanges {
             exchanges.insert(exchange.name.clone(), examiner.exchange(exchange).await);
@@ -28,18 +34,14 @@ pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen
         sentinel(broker, &examiner, ledger).await
     });
     let sentinel = sentinel.await.ok().flatten();
-    // Those that the time was too short for.
-    let unknown = || Seen::Unknown(broker::BrokerError::Timeout(ALL_QUEUES));
-    for exchange in &topology.exchanges {
-        exchanges.entry(exchange.name.clone()).or_insert_with(unknown);
-    }
-    for queue in &topology.queues {
-        queues.entry(queue.name.clone()).or_insert_with(unknown);
-    }
     // Last, as an alarm ends what can be done with the connection.
-    let is_blocked = match exchanges.get(&broker.names().exchange()) {
-        Some(Seen::Present { .. }) => Some(examiner.is_blocked().await.map_err(|error| error_chain(&error))),
-        _ => None,
+    let (is_blocked, accepts_larger) = match exchanges.get(&broker.names().exchange()) {
+        Some(Seen::Present { .. }) => {
+            let (is_blocked, accepts) = tokio::join!(examiner.is_blocked(), examiner.accepts(LARGEST_MESSAGE + 1));
+            let looked = |seen: Result<bool, BrokerError>| Some(seen.map_err(|error| error_chain(&error)));
+            (looked(is_blocked), looked(accepts))
+        }
+        _ => (None, None),
     };
     examiner.close().await;
     let names = broker.names();
@@ -54,7 +56,7 @@ pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen
         unroutable: names.unroutable(),
         notices: names.notices(),
     };
-    BrokerSeen { nodes, inside: Some(InsideSeen { is_blocked, exchanges, queues, roles, sentinel }) }
+    BrokerSeen { nodes, inside: Some(InsideSeen { is_blocked, accepts_larger, exchanges, queues, roles, sentinel }) }
 }
 
 /// The queue that the ledger knows this broker by.

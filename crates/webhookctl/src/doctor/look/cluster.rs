@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use broker::Broker;
-use egress::{Internal, InternalConfig};
 use serde::de::DeserializeOwned;
 use service_kit::settings;
 
@@ -12,10 +11,7 @@ use super::{
     super::observed::{Binding, ClusterSeen, Looked},
     PATIENCE, error_chain,
 };
-use crate::PROCESS;
-
-/// The longest answer that is read, in bytes: of some 50,000 queues or bindings.
-const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+use crate::connect;
 
 /// Looks at nodes, queues and bindings, if the settings name the API.
 pub(super) async fn look(broker: &Broker, settings: &settings::Broker) -> Option<Looked<ClusterSeen>> {
@@ -34,43 +30,26 @@ pub(super) async fn look(broker: &Broker, settings: &settings::Broker) -> Option
     let (nodes, queues) = (url(&["nodes"], nodes), url(&["queues", &vhost], queues));
     let bindings = url(&["bindings", &vhost], "source,destination,routing_key");
     let seen = async {
-        let api = Api::of(broker, settings)?;
-        let (nodes, queues, bindings) = tokio::try_join!(api.get(nodes), api.get(queues), api.get(bindings))?;
+        let (user, password) = broker.login().map_err(|error| error_chain(&error))?;
+        let authorization = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        let read = settings.ca_file.as_ref().map(std::fs::read).transpose();
+        let authorities = read.map_err(|error| format!("broker.ca_file cannot be read: {error}"))?;
+        let access = (authorization.as_str(), authorities.as_ref());
+        let (nodes, queues, bindings) =
+            tokio::try_join!(get(&nodes, access), get(&queues, access), get(&bindings, access))?;
         Ok(ClusterSeen { nodes, queues, bindings, wanted: wanted(broker), vhost })
     };
     Some(seen.await.map_err(|why: String| format!("{base}: {why}")))
 }
 
-/// The parts that all requests have in common.
-struct Api {
-    authorization: String,
-    authorities: Option<Vec<u8>>,
-}
-
-impl Api {
-    fn of(broker: &Broker, settings: &settings::Broker) -> Looked<Self> {
-        let (user, password) = broker.login().map_err(|error| error_chain(&error))?;
-        let authorization = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
-        let read = settings.ca_file.as_ref().map(std::fs::read).transpose();
-        let authorities = read.map_err(|error| format!("broker.ca_file cannot be read: {error}"))?;
-        Ok(Self { authorization, authorities })
-    }
-
-    async fn get<T: DeserializeOwned>(&self, url: String) -> Looked<T> {
-        let config = InternalConfig {
-            url,
-            timeout: PATIENCE * 2,
-            extra_ca_pem: self.authorities.clone(),
-            user_agent: PROCESS.to_owned(),
-            answer_limit: LONGEST_ANSWER,
-        };
-        let client = Internal::new(config).map_err(|error| error_chain(&error))?;
-        let answer = client.get("authorization", &self.authorization).await.map_err(|error| error_chain(&error))?;
-        match answer.status {
-            200 => serde_json::from_slice(&answer.body).map_err(|error| format!("it answers with other JSON: {error}")),
-            401 => Err("it answers 401: the user of broker.url needs the tag monitoring".to_owned()),
-            status => Err(format!("it answers {status}")),
-        }
+/// Asks as a user, and trusts authorities.
+async fn get<T: DeserializeOwned>(url: &str, (authorization, authorities): (&str, Option<&Vec<u8>>)) -> Looked<T> {
+    let client = connect::client(url, PATIENCE * 2, authorities.cloned()).map_err(|error| error_chain(&error))?;
+    let answer = client.get("authorization", authorization).await.map_err(|error| error_chain(&error))?;
+    match answer.status {
+        200 => serde_json::from_slice(&answer.body).map_err(|error| format!("it answers with other JSON: {error}")),
+        401 => Err("it answers 401: the user of broker.url needs the tag monitoring".to_owned()),
+        status => Err(format!("it answers {status}")),
     }
 }
 

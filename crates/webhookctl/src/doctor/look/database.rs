@@ -20,14 +20,9 @@ pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> 
         Ok(Ok(first)) => timeout(PATIENCE, ledger.clock()).await.ok().and_then(Result::ok).unwrap_or(first),
     };
     let used = async {
-        match keys {
-            Some(keys) => Some(
-                within(ledger.keys_used(keys))
-                    .await
-                    .map(|used| KeysSeen { configured: keys.ids().map(str::to_owned).collect(), used }),
-            ),
-            None => None,
-        }
+        let keys = keys?;
+        let used = within(ledger.keys_used(keys)).await;
+        Some(used.map(|used| KeysSeen { configured: keys.ids().map(str::to_owned).collect(), used }))
     };
     let (server, migrations, days, connections, generation, work, retries, overdue, attempts, brakes, keys) = tokio::join!(
         within(ledger.server_condition()),

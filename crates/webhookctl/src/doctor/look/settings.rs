@@ -1,7 +1,6 @@
 //! The settings, as the services use them.
 
 use broker::Broker;
-use egress::{Egress, EgressConfig};
 use ledger::{Ledger, SecretKeys};
 use service_kit::{
     Settings, SettingsError, connections,
@@ -14,13 +13,8 @@ use crate::PROCESS;
 /// Connections for looks at the same time.
 const CONNECTIONS: usize = 4;
 
-/// What can be made of the settings.
-pub(super) struct Usable {
-    pub(super) seen: SettingsSeen,
-    pub(super) ledger: Option<Ledger>,
-    pub(super) keys: Option<SecretKeys>,
-    pub(super) broker: Option<Broker>,
-}
+/// The settings, and what can be made of them.
+type Usable = (SettingsSeen, Option<Ledger>, Option<SecretKeys>, Option<Broker>);
 
 /// Makes what the services make at their start, and keeps what each of them would complain of. `missing` are required
 /// settings that nobody has set: what needs one is not made.
@@ -41,29 +35,17 @@ pub(super) fn look(settings: &Settings, missing: &[Key]) -> Usable {
     if settings.api.sessions == SessionBackEnd::Introspection {
         let _ = settings.introspection_url().map_err(&mut keep);
     }
-    let _ = egress(settings).map_err(&mut keep);
+    let authorities = settings.egress.extra_ca_pem().and_then(|pem| {
+        let unusable = |error| SettingsError::invalid("egress.extra_ca_file", error);
+        tls::client_config(pem.as_deref()).map(drop).map_err(unusable)
+    });
+    let _ = authorities.map_err(&mut keep);
+    let _ = settings.console.log_in().map_err(&mut keep);
     let seen = SettingsSeen {
         faults,
         exempt: settings.egress.allowed_networks.iter().map(ToString::to_string).collect(),
-        grace: settings.reconcile.grace,
         keep: settings.retention.keep,
         max_connections: settings.database.max_connections,
     };
-    Usable { seen, ledger, keys, broker }
-}
-
-/// Checks what dispatchers make of the section `egress`.
-fn egress(settings: &Settings) -> Result<(), SettingsError> {
-    let egress = &settings.egress;
-    let config = EgressConfig {
-        timeout: egress.timeout,
-        destinations: egress.destinations(),
-        name_servers: egress.name_servers.clone(),
-        extra_ca_pem: egress.extra_ca_pem()?,
-        idle_timeout: egress.idle_timeout,
-        max_idle_per_host: egress.max_idle_per_host,
-        max_idle: egress.max_idle,
-        user_agent: PROCESS.to_owned(),
-    };
-    Egress::new(config).map(drop).map_err(|error| SettingsError::invalid("egress.extra_ca_file", error))
+    (seen, ledger, keys, broker)
 }
