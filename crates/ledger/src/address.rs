@@ -3,7 +3,7 @@
 use std::{borrow::Cow, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use percent_encoding::percent_decode_str;
-use tls::{ClientFiles, FileError, IdentityFiles, is_this_machine};
+use tls::{ClientFiles, FileError, IdentityFiles, Role, is_this_machine};
 use tokio_postgres::{
     Config,
     config::{Host, SslMode},
@@ -18,6 +18,9 @@ pub struct LedgerConfig {
     pub url: String,
     /// The file that holds the password, in place of the connection string. It is read for each connection.
     pub password_file: Option<PathBuf>,
+    /// The files of TLS, in place of the connection string's. With any of them, connections are encrypted. They are
+    /// read for each connection.
+    pub tls: ClientFiles,
     /// The most connections at a time.
     pub max_connections: usize,
     /// The name of this process in `pg_stat_activity`.
@@ -47,9 +50,10 @@ struct Options {
 }
 
 impl Address {
-    /// Reads the connection string of a configuration, and the password's file once, to see that it can be used.
+    /// Reads the connection string of a configuration, and each file once, to see that it can be used.
     pub(crate) fn of(config: &LedgerConfig) -> Result<Self, LedgerError> {
-        let address = Self { password_file: config.password_file.clone(), ..Self::parse(&config.url)? };
+        let parsed = Self::parse(&config.url, &config.tls)?;
+        let address = Self { password_file: config.password_file.clone(), ..parsed };
         match &address.password_file {
             Some(_) if address.settings.get_password().is_some() => Err(LedgerError::TwoPasswords),
             _ => address.with_password().map(|_| address).map_err(|error| LedgerError::PasswordFile(Arc::new(error))),
@@ -65,11 +69,12 @@ impl Address {
         Ok(settings)
     }
 
-    /// Reads a connection string: a URL, or words `key=value`. Reads the files once, to see that they can be used.
-    pub(crate) fn parse(text: &str) -> Result<Self, LedgerError> {
+    /// Reads a connection string: a URL, or words `key=value`. `given` are the files of TLS that it does not name.
+    /// Reads the files once, to see that they can be used.
+    pub(crate) fn parse(text: &str, given: &ClientFiles) -> Result<Self, LedgerError> {
         let (rest, options) = Options::split(text);
         let mut settings = Config::from_str(&rest).map_err(LedgerError::Url)?;
-        let tls = options.files()?;
+        let tls = options.files(given)?;
         let sockets = settings.get_hosts().iter().filter(|host| matches!(host, Host::Unix(_))).count();
         let tls = match (tls, sockets) {
             (None, _) => None,
@@ -79,7 +84,11 @@ impl Address {
                 return Err(TlsOptionError::NoName.into());
             }
             (Some(files), 0) => {
-                files.read().map_err(TlsOptionError::File)?;
+                let failed = |error| match given.is_empty() {
+                    true => TlsOptionError::File(error).into(),
+                    false => LedgerError::TlsFile(error),
+                };
+                files.read().map_err(failed)?;
                 Some(files)
             }
         };
@@ -155,32 +164,46 @@ impl Options {
     }
 
     /// The files to use, or `None` when the connection is not to be encrypted.
-    fn files(self) -> Result<Option<ClientFiles>, TlsOptionError> {
-        let is_wanted = match self.mode.as_deref() {
+    fn files(self, given: &ClientFiles) -> Result<Option<ClientFiles>, LedgerError> {
+        let off = match self.mode.as_deref() {
+            None | Some("require" | "verify-full") => None,
+            Some("disable") => Some("sslmode=disable"),
+            Some("prefer") => Some("sslmode=prefer"),
+            Some("verify-ca") => return Err(TlsOptionError::Mode("=verify-ca, which verifies no name,").into()),
+            Some("allow") => return Err(TlsOptionError::Mode("=allow").into()),
+            Some(_) => return Err(TlsOptionError::Mode(" of that name").into()),
+        };
+        let files = [("sslrootcert", &self.authorities), ("sslcert", &self.certificate), ("sslkey", &self.key)];
+        let file = files.into_iter().find_map(|(option, value)| value.as_ref().map(|_| option));
+        if let Some(setting) = first(given) {
+            return match off.or(file) {
+                Some(option) => Err(LedgerError::TlsTwice { setting, option }),
+                None => Ok(Some(given.clone())),
+            };
+        }
+        match (self.mode.as_deref(), file) {
+            (Some("disable"), _) => return Ok(None),
             // libpq's default, which works without TLS. A server that has TLS by chance need not have a certificate
             // that verifies.
-            None | Some("prefer") => false,
-            Some("disable") => return Ok(None),
-            Some("require" | "verify-full") => true,
-            Some("verify-ca") => return Err(TlsOptionError::Mode("=verify-ca, which verifies no name,")),
-            Some("allow") => return Err(TlsOptionError::Mode("=allow")),
-            Some(_) => return Err(TlsOptionError::Mode(" of that name")),
-        };
-        let given = [("sslrootcert", &self.authorities), ("sslcert", &self.certificate), ("sslkey", &self.key)];
-        match given.into_iter().find(|(_, value)| value.is_some()) {
-            Some((option, _)) if !is_wanted => return Err(TlsOptionError::WithoutMode(option)),
-            _ if !is_wanted => return Ok(None),
+            (None | Some("prefer"), None) => return Ok(None),
+            (None | Some("prefer"), Some(option)) => return Err(TlsOptionError::WithoutMode(option).into()),
             _ => {}
         }
         let identity = match (self.certificate, self.key) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some(IdentityFiles { certificate: certificate.into(), key: key.into() }),
-            _ => return Err(TlsOptionError::Half),
+            _ => return Err(TlsOptionError::Half.into()),
         };
         // The word for the public authorities: Mozilla's, here.
         let authorities = self.authorities.filter(|file| file != "system").map(PathBuf::from);
         Ok(Some(ClientFiles { authorities, identity }))
     }
+}
+
+/// The role of the first file that is given.
+fn first(files: &ClientFiles) -> Option<Role> {
+    let authorities = files.authorities.as_ref().map(|_| Role::Authorities);
+    authorities.or(files.identity.as_ref().map(|_| Role::Certificate))
 }
 
 /// The first `key=value` of a text, where the value may be in quotes, and what follows.
@@ -204,8 +227,12 @@ fn word(text: &str) -> Option<(&str, String, &str)> {
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Result<Address, LedgerError> {
+        Address::parse(text, &ClientFiles::default())
+    }
+
     fn refusal(text: &str) -> String {
-        Address::parse(text).err().unwrap_or_else(|| panic!("{text} is refused")).to_string()
+        parse(text).err().unwrap_or_else(|| panic!("{text} is refused")).to_string()
     }
 
     #[test]
@@ -228,13 +255,13 @@ mod tests {
     #[test]
     fn only_modes_that_verify_the_server_encrypt() {
         for mode in ["?sslmode=require", "?sslmode=verify-full", "?sslmode=verify-full&sslrootcert=system"] {
-            let address = Address::parse(&format!("postgres://db.internal/d{mode}")).unwrap();
+            let address = parse(&format!("postgres://db.internal/d{mode}")).unwrap();
             assert_eq!(address.tls, Some(ClientFiles::default()), "{mode}");
             assert_eq!(address.settings.get_ssl_mode(), SslMode::Require);
             assert!(address.in_the_clear().is_empty());
         }
         for mode in ["", "?sslmode=prefer", "?sslmode=disable", "?sslmode=disable&sslrootcert=/none.pem"] {
-            let address = Address::parse(&format!("postgres://db.internal/d{mode}")).unwrap();
+            let address = parse(&format!("postgres://db.internal/d{mode}")).unwrap();
             assert_eq!(address.tls, None, "{mode}");
             assert_eq!(address.settings.get_ssl_mode(), SslMode::Disable);
             assert_eq!(address.in_the_clear(), ["db.internal"]);
@@ -262,14 +289,41 @@ mod tests {
             "postgres://127.0.0.1,localhost,[::1]/d",
             "host=db.internal hostaddr=127.0.0.1",
         ] {
-            let address = Address::parse(text).unwrap();
+            let address = parse(text).unwrap();
             assert!(address.in_the_clear().is_empty() && address.tls.is_none(), "{text}");
         }
-        let mixed = Address::parse("postgres://127.0.0.1,db1.internal:1,10.0.0.1/d").unwrap();
+        let mixed = parse("postgres://127.0.0.1,db1.internal:1,10.0.0.1/d").unwrap();
         assert_eq!(mixed.in_the_clear(), ["db1.internal", "10.0.0.1"]);
         assert!(refusal("host=/run/postgresql,db.internal sslmode=require").contains("cannot be in one list"));
         assert!(refusal("hostaddr=10.0.0.1 sslmode=require").contains("hostaddr needs host"));
-        let named = Address::parse("host=db.internal hostaddr=10.0.0.1 sslmode=require").unwrap();
+        let named = parse("host=db.internal hostaddr=10.0.0.1 sslmode=require").unwrap();
         assert_eq!(named.tls, Some(ClientFiles::default()));
+    }
+
+    #[test]
+    fn files_of_the_settings_encrypt_and_come_without_those_of_the_connection_string() {
+        let given = ClientFiles { authorities: Some("/none.pem".into()), identity: None };
+        let with = |options: &str| Address::parse(&format!("postgres://db.internal/d{options}"), &given);
+        for options in ["", "?sslmode=require", "?sslmode=verify-full", "?sslrootcert="] {
+            let error = with(options).err().unwrap();
+            assert!(matches!(&error, LedgerError::TlsFile(file) if file.role == Role::Authorities), "{error:?}");
+        }
+        for (options, expected) in [
+            ("?sslmode=disable", "sslmode=disable"),
+            ("?sslmode=prefer", "sslmode=prefer"),
+            ("?sslmode=verify-full&sslrootcert=system", "sslrootcert"),
+            ("?sslcert=c&sslkey=k", "sslcert"),
+            ("?sslkey=k", "sslkey"),
+        ] {
+            let error = with(options).err().unwrap();
+            let is_expected = |option: &str, setting| option == expected && matches!(setting, Role::Authorities);
+            assert!(
+                matches!(&error, LedgerError::TlsTwice { setting, option } if is_expected(option, *setting)),
+                "{error:?}"
+            );
+        }
+        assert!(matches!(with("?sslmode=allow").err().unwrap(), LedgerError::TlsOption(_)));
+        let sockets = Address::parse("host=/run/postgresql", &given).unwrap();
+        assert!(sockets.tls.is_none() && sockets.in_the_clear().is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod brakes;
 pub(crate) mod cancellations;
+pub(crate) mod deletions;
 pub(crate) mod deliveries;
 pub(crate) mod erasure;
 pub(crate) mod events;

@@ -54,7 +54,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::ReadOnly`] when it takes no writes, another error when it does not answer.
     pub async fn clock(&self) -> Result<ClockReading, LedgerError> {
-        self.run(async |conn| {
+        self.run("clock", async |conn| {
             let (began, local) = (Instant::now(), OffsetDateTime::now_utc());
             let row: Row = diesel::sql_query(READ).get_result(conn).await?;
             let round_trip = began.elapsed();

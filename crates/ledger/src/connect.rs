@@ -17,7 +17,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::{Address, LedgerConfig},
-    error::TlsOptionError,
     hosts::{Reached, first_usable},
     session::Sessions,
 };
@@ -29,13 +28,12 @@ const ALPN: &[u8] = b"postgresql";
 /// See the README: the hot path's statements find their rows by key, and each connection plans them once. A new plan
 /// for every batch, over all partitions, would cost more than the statement itself. A plan made while a table was
 /// nearly empty must serve when it is full. So table scans, and all joins but nested loops, are off.
+///
+/// A database or a user may have another default of isolation, under which statements that meet at a row would fail
+/// (40001) instead of waiting for one another.
 const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
-     SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'";
-
-/// Allocates 8 MiB on the server once, in a few milliseconds. Computed, as a constant would be copied several times.
-/// From then on the C library (glibc) keeps what a batch of long bodies needs, up to twice as much. Otherwise it may
-/// return several MiB to the system after a batch, depending on earlier ones, and take them again page by page.
-const WARM_UP: &str = "SELECT octet_length(repeat(repeat(' ', 8192), 1024 + (random() * 0)::integer))";
+     SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'; \
+     SET default_transaction_isolation = 'read committed'";
 
 /// Connects. A statement may take as long as `patience`.
 pub(crate) async fn establish(
@@ -63,9 +61,6 @@ pub(crate) async fn establish(
         Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, shared).await?,
     };
     conn.batch_execute(&session(patience)).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
-    if let Err(error) = conn.batch_execute(WARM_UP).await {
-        tracing::debug!(%error, "this connection's batches may cost the server more");
-    }
     Ok(conn)
 }
 
@@ -130,8 +125,7 @@ fn settings(address: &Address, process: &'static str) -> Result<Config, Connecti
 
 /// Reads the files for each connection, so a certificate that was replaced needs no restart.
 fn encryption(files: &ClientFiles, negotiation: SslNegotiation) -> Result<MakeRustlsConnect, ConnectionError> {
-    let mut config =
-        files.read().map_err(|error| failed_tls(FailureText::new(TlsOptionError::File(error).to_string())))?;
+    let mut config = files.read().map_err(|error| failed_tls(FailureText::new(error.to_string())))?;
     if negotiation == SslNegotiation::Direct {
         config.alpn_protocols = vec![ALPN.to_vec()];
     }

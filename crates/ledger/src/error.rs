@@ -13,6 +13,18 @@ pub enum LedgerError {
     /// The connection string asks for TLS in a way that is not possible.
     #[error(transparent)]
     TlsOption(#[from] TlsOptionError),
+    /// The connection string has an option of TLS that contradicts a file that is given apart from it. The text holds no
+    /// value.
+    #[error("the connection string has {option}, and a file of TLS is given as well")]
+    TlsTwice {
+        /// The file.
+        setting: Role,
+        /// The option.
+        option: &'static str,
+    },
+    /// A file of TLS that is given apart from the connection string cannot be used.
+    #[error(transparent)]
+    TlsFile(FileError),
     /// The connection string holds a password, and a file for the password is given as well.
     #[error("the connection string holds a password, and a file for the password is given as well")]
     TwoPasswords,

@@ -106,7 +106,7 @@ impl Ledger {
         let ids: Vec<&str> = keys.ids().collect();
         let latest =
             diesel::sql_query(latest).bind::<diesel::sql_types::Array<Text>, _>(&ids).bind::<BigInt, _>(STEP as i64);
-        let latest: Vec<SecretRow> = self.run(async |conn| latest.load(conn).await).await?;
+        let latest: Vec<SecretRow> = self.run("keys_used", async |conn| latest.load(conn).await).await?;
         let mut unopened = HashMap::<String, u64>::new();
         for row in latest.into_iter().filter(|row| row.is_configured) {
             let secret = SealedSecret { key_id: row.key_id, sealed: row.sealed };
@@ -116,7 +116,7 @@ impl Ledger {
         }
         let count = "SELECT secret_key_id AS key_id, count(*) AS secrets, count(deleted_at) AS of_deleted \
                      FROM webhooks GROUP BY secret_key_id ORDER BY secret_key_id";
-        let rows: Vec<UseRow> = self.run(async |conn| diesel::sql_query(count).load(conn).await).await?;
+        let rows: Vec<UseRow> = self.run("keys_used", async |conn| diesel::sql_query(count).load(conn).await).await?;
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let used = |row: UseRow| KeyUse {
             unopened: unopened.get(&row.key_id).copied().unwrap_or_default(),
@@ -144,7 +144,7 @@ impl Ledger {
             .bind::<Text, _>(first)
             .bind::<diesel::sql_types::Array<Text>, _>(&ids)
             .bind::<BigInt, _>(STEP as i64);
-        let rows: Vec<SecretRow> = self.run(async |conn| read.load(conn).await).await?;
+        let rows: Vec<SecretRow> = self.run("secrets_reseal", async |conn| read.load(conn).await).await?;
         let last = rows.last().filter(|_| rows.len() == STEP).map(|row| row.id);
         let (mut statement, mut unopened) = (Reseal::default(), Vec::new());
         for row in rows.into_iter().filter(|row| row.is_configured) {
@@ -160,7 +160,11 @@ impl Ledger {
             }
         }
         let tried = statement.webhook.len();
-        let resealed = if tried == 0 { Vec::new() } else { self.run(async |conn| statement.load(conn).await).await? };
+        let resealed = if tried == 0 {
+            Vec::new()
+        } else {
+            self.run("secrets_reseal", async |conn| statement.load(conn).await).await?
+        };
         let resealed: Vec<(Uuid,)> = resealed;
         if resealed.len() < tried {
             unopened.clear();

@@ -10,6 +10,7 @@ mod hosts;
 mod hot;
 mod keys;
 mod migrations;
+mod names;
 mod pool;
 mod row_fault;
 mod schema;
@@ -24,6 +25,7 @@ pub use address::LedgerConfig;
 pub use admin::{
     brakes::{Brake, Well},
     cancellations::Cancellation,
+    deletions::DeletedWebhook,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
     erasure::{Erased, Erasure, erased_tables},
     events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
@@ -32,7 +34,7 @@ pub use admin::{
     outbox::{LEASE, OutboxBatch},
     records::HistoryEntry,
     recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, Recovery},
-    resends::Resend,
+    resends::{Kept, Resend},
     sessions::{NewSession, Session, SessionHash},
     stats::{HourCounts, StatsStep, Tally},
     tasks::{Running, Step},
@@ -43,7 +45,7 @@ pub use admin::{
 pub use clock::ClockReading;
 pub use error::{LedgerError, TlsOptionError};
 pub use hot::{
-    attempts::{Attempted, Record, Recorded},
+    attempts::{Attempted, Record},
     held_jobs::{Held, Waking},
     intake::{NewEvent, Stored},
     look_up::{Destination, LoadedDelivery, StoredBody, WebhookState},
@@ -59,10 +61,10 @@ pub use upkeep::{
         work::{AttemptsSeen, OverdueSeen, RetriesSeen, WorkSeen},
     },
     failing::FailingThresholds,
-    find_waiting::{LostBefore, Waiting, WaitingChunk},
-    generation::Generation,
+    find_waiting::{Place, Stream, Waiting, WaitingChunk},
+    generation::{Generation, RebuildCursor},
     leader::{Candidate, Leader},
     leftovers::{Cleared, retained_tables},
     partitions::Day,
-    retention::{Cleaned, Cleaning, Finished, Search, Searched},
+    retention::{HeldEnded, Part, Removal, Removed},
 };

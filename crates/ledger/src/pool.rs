@@ -73,7 +73,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Url`] when the connection string is malformed, [`LedgerError::TlsOption`] when what it says of TLS
-    /// is not possible, [`LedgerError::TwoPasswords`] and [`LedgerError::PasswordFile`] for the password's file.
+    /// is not possible, [`LedgerError::TlsTwice`] and [`LedgerError::TlsFile`] for the files of TLS,
+    /// [`LedgerError::TwoPasswords`] and [`LedgerError::PasswordFile`] for the password's file.
     pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
         Self::among(config.clone(), Arc::default())
     }
@@ -105,18 +106,19 @@ impl Ledger {
     /// The hosts of the connection string, other than this machine, that are reached without TLS.
     #[must_use]
     pub fn in_the_clear(&self) -> Vec<String> {
-        Address::parse(&self.config.url).map(|address| address.in_the_clear()).unwrap_or_default()
+        Address::parse(&self.config.url, &self.config.tls).map(|address| address.in_the_clear()).unwrap_or_default()
     }
 
     /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes.
     /// Drops it and all idle ones when the database takes no writes: the next connection may find the new primary.
-    pub(crate) async fn run<T, F>(&self, statements: F) -> Result<T, LedgerError>
+    /// `call` is the name of the calling function, for the metric.
+    pub(crate) async fn run<T, F>(&self, call: &'static str, statements: F) -> Result<T, LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
         let _turn = self.turn().await?;
         let mut conn = self.pooled().await?;
-        let _timing = self.shared.timings.begin::<F>();
+        let _timing = self.shared.timings.begin(call);
         let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => failed(error, &mut conn),

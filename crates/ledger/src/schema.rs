@@ -109,7 +109,7 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn migrations_seen(&self) -> Result<MigrationsSeen, LedgerError> {
-        let present = self.run(async |conn| versions(conn).await).await?;
+        let present = self.run("migrations_seen", async |conn| versions(conn).await).await?;
         self.migrations.compared(&present)
     }
 }

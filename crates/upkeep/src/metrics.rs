@@ -8,7 +8,7 @@ use prometheus_client::{
 };
 
 /// What a pass may come to.
-const RESULTS: [&str; 8] = ["done", "behind", "acted", "doubtful", "adopted", "rebuilt", "lost_again", "failed"];
+const RESULTS: [&str; 7] = ["done", "acted", "doubtful", "adopted", "rebuilt", "lost_again", "failed"];
 /// Why a job is published again.
 const CAUSES: [&str; 2] = ["broker_lost", "overdue"];
 
@@ -25,7 +25,7 @@ pub struct Metrics {
     days_behind: Gauge,
     transaction_age: Gauge,
     days: Counter,
-    rows: Counter,
+    copied: Counter,
     ended: Counter,
 }
 
@@ -52,7 +52,7 @@ impl Metrics {
             days_behind,
             transaction_age,
             days,
-            rows,
+            copied,
             ended,
         } = metrics.clone();
         registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);
@@ -60,7 +60,7 @@ impl Metrics {
         registry.register("webhooks_reconcile_jobs", "Jobs enqueued again from the ledger, by cause", jobs);
         registry.register(
             "webhooks_reconcile_oldest_overdue_seconds",
-            "How long the most overdue delivery known to the leader has been due",
+            "How long the most overdue delivery that is not held, parked or in the outbox has been due",
             oldest_overdue,
         );
         registry.register(
@@ -70,7 +70,7 @@ impl Metrics {
         );
         registry.register(
             "webhooks_retention_behind_days",
-            "Days older than the retention that still have partitions",
+            "Days older than the retention whose logs are not removed yet",
             days_behind,
         );
         registry.register(
@@ -79,12 +79,12 @@ impl Metrics {
             transaction_age,
         );
         registry.register("webhooks_retention_days", "Days whose partitions were dropped", days);
-        registry.register("webhooks_retention_rows", "Deliveries and events deleted one by one", rows);
         registry.register(
-            "webhooks_retention_ended",
-            "Deliveries deleted while they were held for slow receivers",
-            ended,
+            "webhooks_retention_copied",
+            "Deliveries and events that were kept when their day was dropped",
+            copied,
         );
+        registry.register("webhooks_retention_ended", "Deliveries cancelled after they were held for too long", ended);
         metrics
     }
 
@@ -121,12 +121,12 @@ impl Metrics {
         self.days.inc();
     }
 
-    pub(crate) fn ended(&self, deliveries: u64) {
-        self.ended.inc_by(deliveries);
+    pub(crate) fn ended(&self, deliveries: u32) {
+        self.ended.inc_by(deliveries.into());
     }
 
-    pub(crate) fn rows_deleted(&self, rows: u64) {
-        self.rows.inc_by(rows);
+    pub(crate) fn copied(&self, rows: u32) {
+        self.copied.inc_by(rows.into());
     }
 }
 

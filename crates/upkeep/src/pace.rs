@@ -22,7 +22,7 @@ impl Pace {
         Self { rows: (interval.as_secs_f64() * ROWS_A_SECOND) as u64, until: now + interval.max(SHORTEST) }
     }
 
-    /// Half of the rows that are left: the reserve for the walk that comes second.
+    /// Half of the rows that are left: the reserve for the work that follows.
     pub(crate) const fn half(&self) -> u64 {
         self.rows / 2
     }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ledger::{Cleaned, Cleaning, Day, Finished, Leader, Ledger, LedgerError, Search, Searched};
+use ledger::{Day, Kept, Leader, Ledger, LedgerError, Part, Removal};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::{
     metrics::Metrics,
@@ -11,6 +12,8 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
+/// A day in which something waits is copied once in this time, at most.
+const AT_MOST_EACH: Duration = Duration::from_secs(24 * 60 * 60);
 /// The pause after something could not be done.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Retention stops while the database's clock and this machine's differ by more: one of them is wrong, and deleted history
@@ -21,30 +24,51 @@ const APART: time::Duration = time::Duration::MINUTE;
 pub(crate) struct Retention<'a> {
     ledger: &'a Ledger,
     interval: Duration,
-    keep: Duration,
+    kept: Kept,
+    held: Duration,
     metrics: &'a Metrics,
     next: Instant,
     rest: Vec<Work>,
-    /// Days in which nothing waits, which could not be dropped as somebody read them.
-    undropped: Vec<Finished>,
-    /// The end of the history that is deleted: the time at the beginning of the hour's work, less `keep`.
+    /// Removals whose last step failed, most often as somebody read the day.
+    failed: Vec<Removal>,
+    /// Removals of the last [`AT_MOST_EACH`].
+    replaced: Vec<(Day, Part, Instant)>,
+    /// Days older than the retention whose logs are not removed yet.
+    behind: usize,
+    /// The end of the history that is deleted: the time at the beginning of the hour's work, less `kept.log`.
     before: OffsetDateTime,
     is_stopped: bool,
 }
 
-/// A piece of the work: on a day, or on the tables beside the log of deliveries.
+/// A piece of the work: on held jobs, on a day, or on the tables beside the log of deliveries.
 enum Work {
-    Search(Search),
-    Drop(Finished),
-    Clean(Cleaning),
+    Held((Uuid, Uuid)),
+    Removal(Removal),
     Leftovers,
     Stats,
 }
 
 impl<'a> Retention<'a> {
-    pub(crate) fn new(ledger: &'a Ledger, (interval, keep): (Duration, Duration), metrics: &'a Metrics) -> Self {
-        let (rest, undropped, before) = (Vec::new(), Vec::new(), OffsetDateTime::UNIX_EPOCH);
-        Self { ledger, interval, keep, metrics, next: Instant::now(), rest, undropped, before, is_stopped: false }
+    pub(crate) fn new(
+        ledger: &'a Ledger,
+        interval: Duration,
+        (kept, held): (Kept, Duration),
+        metrics: &'a Metrics,
+    ) -> Self {
+        Self {
+            ledger,
+            interval,
+            kept,
+            held,
+            metrics,
+            next: Instant::now(),
+            rest: Vec::new(),
+            failed: Vec::new(),
+            replaced: Vec::new(),
+            behind: 0,
+            before: OffsetDateTime::UNIX_EPOCH,
+            is_stopped: false,
+        }
     }
 
     /// Does a bounded piece of work, if there is any, unless the clocks are too far apart.
@@ -57,7 +81,7 @@ impl<'a> Retention<'a> {
         if (self.rest.is_empty() || now.is_none()) && Instant::now() >= self.next {
             let (made, old) = self.look(leader, now.unwrap_or(database)).await?;
             if let Some(now) = now {
-                self.begin(now, old).await?;
+                self.begin(leader, now, old).await?;
             }
             self.next = Instant::now() + if made { EVERY } else { AGAIN };
         }
@@ -70,9 +94,8 @@ impl<'a> Retention<'a> {
         {
             let began = Instant::now();
             let rows = match work {
-                Work::Search(search) => self.search(leader, search).await?,
-                Work::Drop(finished) => self.drop_day(leader, finished).await?,
-                Work::Clean(cleaning) => self.clean(leader, &cleaning).await?,
+                Work::Held(after) => self.end_held(leader, after).await?,
+                Work::Removal(removal) => self.remove(leader, removal).await?,
                 Work::Leftovers => self.clear(leader).await?,
                 Work::Stats => self.clear_stats(leader).await?,
             };
@@ -103,35 +126,39 @@ impl<'a> Retention<'a> {
         now
     }
 
-    /// Returns how many rows it may have looked at, as each kind of work does.
-    async fn search(&mut self, leader: &mut Leader, search: Search) -> Result<u32, LedgerError> {
-        match tolerate("searching a day for what waits", leader.day_search(search).await)? {
-            Some(Searched::Further(search)) => self.rest.push(Work::Search(search)),
-            Some(Searched::Waiting(day)) => self.rest.push(Work::Clean(Cleaning::of_day(day, self.before))),
-            Some(Searched::Nothing(finished)) => self.rest.push(Work::Drop(finished)),
-            None => self.next = Instant::now() + AGAIN,
-        }
-        Ok(Search::ROWS)
+    /// Returns how many rows it has looked at, as each kind of work does.
+    async fn end_held(&mut self, leader: &mut Leader, after: (Uuid, Uuid)) -> Result<u32, LedgerError> {
+        let ended = leader.held_end(after, self.before, self.held).await;
+        let Some(ended) = tolerate("looking for deliveries that were held for too long", ended)? else { return Ok(0) };
+        self.metrics.ended(ended.ended);
+        self.rest.extend(ended.next.map(Work::Held));
+        Ok(ended.looked)
     }
 
-    async fn drop_day(&mut self, leader: &mut Leader, finished: Finished) -> Result<u32, LedgerError> {
-        if tolerate("dropping a day", leader.day_drop(&finished).await)?.is_some() {
-            tracing::info!(day = %finished.day(), "a day is older than the retention: its partitions are dropped");
-            self.metrics.day_dropped();
-        } else {
-            self.undropped.push(finished);
+    async fn remove(&mut self, leader: &mut Leader, removal: Removal) -> Result<u32, LedgerError> {
+        let Some(done) = tolerate("removing a day", leader.removal_step(&removal).await)? else {
+            self.failed.push(removal);
             self.next = Instant::now() + AGAIN;
+            return Ok(0);
+        };
+        let is_log = removal.part() == Part::Log;
+        if done.is_dropped {
+            let part = if is_log { "log" } else { "bodies" };
+            tracing::info!(day = %removal.day(), part, "a day is older than the retention: its partitions are dropped");
         }
-        Ok(0)
-    }
-
-    async fn clean(&mut self, leader: &mut Leader, cleaning: &Cleaning) -> Result<u32, LedgerError> {
-        if let Some(Cleaned { rows, ended, rest }) = tolerate("cleaning", leader.clean(cleaning).await)? {
-            self.metrics.rows_deleted(rows);
-            self.metrics.ended(ended);
-            self.rest.extend(rest.map(Work::Clean));
+        if done.is_dropped {
+            self.replaced.push((removal.day(), removal.part(), Instant::now()));
         }
-        Ok(Cleaning::ROWS)
+        if done.is_dropped && is_log {
+            self.metrics.day_dropped();
+        }
+        if done.rest.is_none() && is_log {
+            self.behind = self.behind.saturating_sub(1);
+            self.metrics.days_behind(self.behind);
+        }
+        self.metrics.copied(done.copied);
+        self.rest.extend(done.rest.map(Work::Removal));
+        Ok(done.looked)
     }
 
     async fn clear(&mut self, leader: &mut Leader) -> Result<u32, LedgerError> {
@@ -155,24 +182,37 @@ impl<'a> Retention<'a> {
     async fn look(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<(bool, Vec<Day>), LedgerError> {
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
         self.metrics.partitions_ahead(leader.partitions_ahead(now.date()).await?);
-        let old = leader.days_old(now, self.keep).await?;
-        self.metrics.days_behind(old.len());
+        let old = leader.days_old(now, self.kept.log).await?;
+        self.behind = old.len();
+        self.metrics.days_behind(self.behind);
         if let Some(age) = tolerate("reading the age of transaction ids", leader.transaction_age().await)? {
             self.metrics.transaction_age(age);
         }
         Ok((made, old))
     }
 
-    /// Notes what to search and drop, and deletes expired sessions.
-    async fn begin(&mut self, now: OffsetDateTime, old: Vec<Day>) -> Result<(), LedgerError> {
-        self.before = now - self.keep;
+    /// Notes what to remove, and deletes expired sessions.
+    async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime, old: Vec<Day>) -> Result<(), LedgerError> {
+        self.before = now - self.kept.log;
+        let bodiless = leader.days_old(now, self.kept.bodies).await?;
+        let failed = std::mem::take(&mut self.failed);
+        self.replaced.retain(|(_, _, at)| at.elapsed() < AT_MOST_EACH);
+        let begun = |day: Day, part| {
+            !failed.iter().any(|one| one.day() == day && one.part() == part)
+                && !self.replaced.iter().any(|(other, of, _)| *other == day && *of == part)
+        };
+        let removals = bodiless.into_iter().rev().flat_map(|day| {
+            // A day's log comes first: if nothing waits, the bodies go with it.
+            let log = old.contains(&day).then_some(Part::Log);
+            [Some(Part::Bodies), log].into_iter().flatten().map(move |part| (day, part))
+        });
+        let removals = removals.filter(|(day, part)| begun(*day, *part));
+        let removals: Vec<_> = removals.map(|(day, part)| Work::Removal(Removal::of(day, part))).collect();
         // `rest` is a stack: the last entry is done first.
         self.rest.extend([Work::Leftovers, Work::Stats]);
-        let undropped = std::mem::take(&mut self.undropped);
-        let is_unsearched = |day: &Day| undropped.iter().all(|finished| finished.day() != *day);
-        let unsearched: Vec<Day> = old.into_iter().rev().filter(is_unsearched).collect();
-        self.rest.extend(unsearched.into_iter().map(|day| Work::Search(day.into())));
-        self.rest.extend(undropped.into_iter().map(Work::Drop));
+        self.rest.extend(removals);
+        self.rest.extend(failed.into_iter().map(Work::Removal));
+        self.rest.push(Work::Held((Uuid::nil(), Uuid::nil())));
         if let Some(sessions @ 1..) = tolerate("deleting expired sessions", self.ledger.sessions_purge(now).await)? {
             tracing::info!(sessions, "expired sessions were deleted");
         }

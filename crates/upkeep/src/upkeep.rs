@@ -4,7 +4,7 @@ use std::{error::Error, time::Duration};
 
 use broker::Broker;
 use domain::RetrySchedule;
-use ledger::{FailingThresholds, Leader, Ledger, LedgerError};
+use ledger::{FailingThresholds, Kept, Leader, Ledger, LedgerError};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -28,10 +28,12 @@ pub struct Upkeep {
     pub schedule: RetrySchedule,
     /// The time between two passes.
     pub interval: Duration,
-    /// How long a delivery may be overdue before its job may count as lost.
+    /// The time by which a delivery is overdue when its job counts as lost, while the main lane holds little.
     pub grace: Duration,
-    /// How long history is kept.
-    pub keep: Duration,
+    /// The times for which history is kept.
+    pub kept: Kept,
+    /// The time for which deliveries of a paused webhook are held.
+    pub held: Duration,
     /// When administrators are told that a webhook is failing.
     pub failing: FailingThresholds,
     /// Where it shows what it does.
@@ -76,7 +78,7 @@ impl Upkeep {
         let _leading = self.metrics.lead();
         tracing::info!("this process looks after the ledger now");
         let mut reconciler = Reconciler::new(&self.broker, &self.schedule, (self.interval, self.grace), &self.metrics);
-        let mut retention = Retention::new(&self.ledger, (self.interval, self.keep), &self.metrics);
+        let mut retention = Retention::new(&self.ledger, self.interval, (self.kept, self.held), &self.metrics);
         let mut times = interval(self.interval);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

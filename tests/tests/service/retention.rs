@@ -1,5 +1,7 @@
 //! What is too old goes and what waits stays, without holding anybody up.
+mod bodies;
 mod days;
+mod held;
 mod leftovers;
 mod log;
 mod resend;
@@ -12,7 +14,7 @@ use end_to_end::{
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
-use ledger::{Cleaning, Day, Finished, Leader, Ledger, Search, Searched};
+use ledger::{Day, Leader, Ledger, Part, Removal};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -30,17 +32,6 @@ async fn leader(system: &System) -> Leader {
         .await
 }
 
-/// Cleans to the end. Returns how many rows each chunk deleted.
-async fn clean(leader: &mut Leader, cleaning: Cleaning) -> Vec<u64> {
-    let (mut chunks, mut rest) = (Vec::new(), Some(cleaning));
-    while let Some(cleaning) = rest {
-        let cleaned = leader.clean(&cleaning).await.unwrap();
-        chunks.push(cleaned.rows);
-        rest = cleaned.rest;
-    }
-    chunks
-}
-
 /// Walks the tables beside the log once. Returns how many rows each step deleted.
 async fn clear(leader: &mut Leader) -> Vec<u32> {
     let mut gone = Vec::new();
@@ -53,23 +44,44 @@ async fn clear(leader: &mut Leader) -> Vec<u32> {
     }
 }
 
-/// Searches a day to the end. Returns the proof that nothing waits, or the day, and the number of steps.
-async fn search(leader: &mut Leader, day: impl Into<Day>) -> (Result<Finished, Day>, usize) {
-    let (mut search, mut steps) = (Search::from(day.into()), 0);
-    loop {
-        steps += 1;
-        match leader.day_search(search).await.unwrap() {
-            Searched::Further(further) => search = further,
-            Searched::Waiting(day) => return (Err(day), steps),
-            Searched::Nothing(finished) => return (Ok(finished), steps),
-        }
-    }
+/// The result of the removal of a part of a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    steps: usize,
+    looked: u32,
+    copied: u32,
+    is_dropped: bool,
 }
 
-/// Drops a day in which nothing waits.
+/// Removes a part of a day. Calls `before` with the number of each step.
+async fn remove_with(
+    leader: &mut Leader,
+    day: impl Into<Day>,
+    part: Part,
+    mut before: impl AsyncFnMut(usize),
+) -> Outcome {
+    let (mut rest, mut outcome) = (Some(Removal::of(day.into(), part)), Outcome::default());
+    while let Some(removal) = rest {
+        before(outcome.steps).await;
+        let done = leader.removal_step(&removal).await.unwrap();
+        assert!(done.looked <= Removal::ROWS, "{done:?}");
+        outcome.steps += 1;
+        outcome.looked += done.looked;
+        outcome.copied += done.copied;
+        outcome.is_dropped |= done.is_dropped;
+        rest = done.rest;
+    }
+    outcome
+}
+
+async fn remove(leader: &mut Leader, day: impl Into<Day>, part: Part) -> Outcome {
+    remove_with(leader, day, part, async |_| ()).await
+}
+
+/// Removes a day in which nothing waits.
 async fn drop_day(leader: &mut Leader, day: impl Into<Day>) {
-    let finished = search(leader, day).await.0.expect("nothing waits");
-    leader.day_drop(&finished).await.unwrap();
+    let dropped = remove(leader, day, Part::Log).await;
+    assert!(dropped.is_dropped && dropped.copied == 0, "{dropped:?}");
 }
 
 /// A webhook and its receiver, which answers 200.

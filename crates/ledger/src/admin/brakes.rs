@@ -112,7 +112,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn brakes_within(&self, time: time::Duration) -> Result<Vec<Brake>, LedgerError> {
         let query = diesel::sql_query(ALL).bind::<Interval, _>(interval(time));
-        self.run(async |conn| Ok(query.load(conn).await?)).await
+        self.run("brakes_within", async |conn| Ok(query.load(conn).await?)).await
     }
 
     /// Brakes all dispatchers, until [`Ledger::brake_release`] without a holder.
@@ -129,7 +129,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn brake_renew(&self, holder: &str, reason: &str) -> Result<(), LedgerError> {
         let query = diesel::sql_query(SET).bind::<Text, _>(holder).bind::<Text, _>(reason);
-        self.run(async |conn| query.execute(conn).await.map(drop)).await
+        self.run("brake_renew", async |conn| query.execute(conn).await.map(drop)).await
     }
 
     /// Releases a dispatcher's brake, or the operator's if no holder is given. Returns whether it was on.
@@ -139,7 +139,7 @@ impl Ledger {
     pub async fn brake_release(&self, holder: Option<&str>) -> Result<bool, LedgerError> {
         let holder = holder.unwrap_or(OPERATOR);
         let query = diesel::sql_query(RELEASE).bind::<Text, _>(holder);
-        let released: Vec<Brake> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
+        let released: Vec<Brake> = self.run("brake_release", async |conn| Ok(query.load(conn).await?)).await?;
         Ok(released.iter().any(|brake| brake.holder == holder))
     }
 
@@ -153,7 +153,7 @@ impl Ledger {
             .bind::<Array<SqlUuid>, _>(webhooks)
             .bind::<Interval, _>(interval(well.within))
             .bind::<Nullable<Timestamptz>, _>(well.failing_from);
-        let rows: Vec<Webhook> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
+        let rows: Vec<Webhook> = self.run("receivers_well", async |conn| Ok(query.load(conn).await?)).await?;
         Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
     }
 
@@ -170,7 +170,7 @@ impl Ledger {
         let query = diesel::sql_query(CANDIDATES)
             .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), TenantId::as_uuid))
             .bind::<Integer, _>(i32::from(most));
-        let rows: Vec<Candidate> = self.run(async |conn| Ok(query.load(conn).await?)).await?;
+        let rows: Vec<Candidate> = self.run("receivers_to_probe", async |conn| Ok(query.load(conn).await?)).await?;
         let last = rows.last().filter(|row| row.place == i32::from(most)).map(|row| row.tenant_id.into());
         Ok((rows.into_iter().map(|row| row.url).collect(), last))
     }

@@ -37,7 +37,7 @@ impl Ledger {
         let id = webhook.as_uuid();
         // Resends and recoveries share this lock. So each of them sees the cancellation, or is seen by its steps.
         let lock = webhooks::table.find(id).filter(of(actor.tenant)).select(webhooks::id).for_update();
-        self.run(async |conn| {
+        self.run("webhook_cancel", async |conn| {
             conn.transaction(async |conn| {
                 let locked: Option<Uuid> = lock.first(conn).await.optional()?;
                 if locked.is_none() {

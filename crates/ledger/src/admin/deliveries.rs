@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId};
+use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, TenantId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -14,6 +14,7 @@ use self::log::{LogStep, Source};
 use crate::{
     admin::webhooks::{Existence, OwnWebhook, Page},
     error::LedgerError,
+    names::StoredOutcome,
     pool::Ledger,
     tables::{attempts, deliveries, events},
 };
@@ -57,7 +58,7 @@ pub struct Attempt {
     /// How long it took.
     pub elapsed: Duration,
     /// The outcome class.
-    pub outcome: String,
+    pub outcome: OutcomeClass,
     /// The HTTP status, if one came.
     pub status: Option<u16>,
     /// The first bytes of the answer's body.
@@ -124,7 +125,8 @@ struct AttemptRow {
     signed_at: OffsetDateTime,
     started_at: OffsetDateTime,
     duration_us: i64,
-    outcome: String,
+    #[diesel(deserialize_as = StoredOutcome)]
+    outcome: OutcomeClass,
     status: Option<i16>,
     answer_head: Vec<u8>,
     error: Option<String>,
@@ -152,7 +154,7 @@ impl Ledger {
             let needed = limit + 1 - deliveries.len();
             // One statement, so that rows that come or go meanwhile are neither read twice nor skipped.
             let step = LogStep::new((of, source), after, states, &filter, needed);
-            let rows: Vec<(Row, bool, bool)> = self.run(async |conn| step.load(conn).await).await?;
+            let rows: Vec<(Row, bool, bool)> = self.run("delivery_list", async |conn| step.load(conn).await).await?;
             let end = rows.last().and_then(|(row, _, is_end)| is_end.then_some(row.id));
             for (row, _, _) in rows.into_iter().filter(|(_, is_match, _)| *is_match).take(needed) {
                 deliveries.push(row.read(webhook.existence)?);
@@ -179,7 +181,7 @@ impl Ledger {
         let query = deliveries::table
             .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.id().as_uuid())))
             .select(Row::as_select());
-        let row: Option<Row> = self.run(async |conn| query.first(conn).await.optional()).await?;
+        let row: Option<Row> = self.run("delivery_find", async |conn| query.first(conn).await.optional()).await?;
         row.map(|row| row.read(webhook.existence)).transpose()
     }
 
@@ -193,7 +195,7 @@ impl Ledger {
             .order(attempts::attempt.desc())
             .limit(ATTEMPTS)
             .select(AttemptRow::as_select());
-        let rows: Vec<AttemptRow> = self.run(async |conn| query.load(conn).await).await?;
+        let rows: Vec<AttemptRow> = self.run("attempt_list", async |conn| query.load(conn).await).await?;
         Ok(rows.into_iter().rev().map(AttemptRow::read).collect())
     }
 
@@ -203,7 +205,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn delivery_webhook(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<OwnWebhook>, LedgerError> {
         let query = deliveries::table.filter(deliveries::id.eq(id.as_uuid())).select(deliveries::webhook_id);
-        let found: Option<Uuid> = self.run(async |conn| query.first(conn).await.optional()).await?;
+        let found: Option<Uuid> = self.run("delivery_webhook", async |conn| query.first(conn).await.optional()).await?;
         let Some(webhook) = found else { return Ok(None) };
         self.webhook_known(tenant, webhook.into()).await
     }
@@ -216,7 +218,7 @@ impl Ledger {
         let event_type = delivery.event_type.as_str();
         let key = (delivery.id.occurred_at(), delivery.event.as_uuid(), tenant.as_uuid(), event_type);
         let query = events::table.find(key).select(events::body);
-        self.run(async |conn| query.first(conn).await.optional()).await
+        self.run("body_find", async |conn| query.first(conn).await.optional()).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{Array, BigInt, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Bool, Double, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, TenantId, WebhookId};
@@ -35,16 +35,22 @@ const WEBHOOKS: i64 = 500;
 const OF_DELIVERIES: [&str; 4] = ["attempts", "promised_jobs", "suspect_jobs", "requeued_jobs"];
 /// What belongs to a webhook, with an index that begins with `webhook_id`. Attempts add to statistics and health only with
 /// their delivery, so nothing comes there once the deliveries are gone.
-const OF_WEBHOOKS: [&str; 6] =
-    ["held_jobs", "unsuccessful_deliveries", "webhook_tasks", "held_webhooks", "webhook_health", "webhook_stats"];
-/// What no index finds: each table is walked along its primary key. They are small, as only what people do adds to them.
-const WALKS: [Walk; 4] = [
-    Walk { table: "recoveries", key: "id", key_type: "uuid", first: NIL, of: "webhook_id", done: "true" },
-    Walk { table: "admin_sessions", key: "id_sha256", key_type: "bytea", first: "\\x", of: "tenant_id", done: "true" },
+const OF_WEBHOOKS: [&str; 7] = [
+    "held_jobs",
+    "unsuccessful_deliveries",
+    "webhook_tasks",
+    "held_webhooks",
+    "webhook_health",
+    "webhook_stats",
+    "recoveries",
+];
+/// Tables with an index that begins with `tenant_id`, and when a row may go: the erasure waits for one that may not.
+const OF_TENANT: [(&str, &str); 3] = [
+    ("admin_sessions", "true"),
     // One that is not published is still to be told: it may be of a webhook that was deleted a moment ago.
-    Walk { table: "notices", key: "id", key_type: "uuid", first: NIL, of: "tenant_id", done: "t.leased_until IS NULL" },
+    ("notices", "leased_until IS NULL"),
     // Of a webhook whose row retention has taken, nothing but the history tells whose it was: it comes after the rest.
-    Walk { table: "history", key: "id", key_type: "uuid", first: NIL, of: "tenant_id", done: "true" },
+    ("history", "true"),
 ];
 /// The others. The rows of webhooks go last: they tell whose deliveries there are.
 const DELETED_ALONE: [&str; 3] = ["deliveries", "events", "webhooks"];
@@ -58,21 +64,6 @@ const OTHERS: [(&str, &str); 4] = [
     ("broker_generation", "has one row, about the broker"),
     ("__diesel_schema_migrations", "has a row for each migration"),
 ];
-const NIL: &str = "00000000-0000-0000-0000-000000000000";
-
-/// A table that is walked along its primary key.
-struct Walk {
-    table: &'static str,
-    key: &'static str,
-    key_type: &'static str,
-    /// Before every key.
-    first: &'static str,
-    /// The column that tells whose a row is: `tenant_id` or `webhook_id`.
-    of: &'static str,
-    /// When a row `t` may go. The walk waits at one that may not.
-    done: &'static str,
-}
-
 /// An erasure, and how far it has come.
 #[derive(Clone, Debug)]
 pub struct Erasure {
@@ -86,7 +77,7 @@ pub struct Erasure {
 enum Place {
     Deliveries { webhook: usize, after: Uuid },
     OfWebhooks { table: usize },
-    Walk { walk: usize, after: String },
+    OfTenant { table: usize },
     Webhooks,
     End,
 }
@@ -106,9 +97,9 @@ pub enum Erased {
 
 /// The tables that an erasure looks after, or need not.
 pub fn erased_tables() -> impl Iterator<Item = &'static str> {
-    let walked = WALKS.iter().map(|walk| walk.table);
+    let of_tenant = OF_TENANT.iter().map(|(table, _)| *table);
     let others = OTHERS.iter().map(|(table, _)| *table);
-    OF_DELIVERIES.into_iter().chain(OF_WEBHOOKS).chain(walked).chain(DELETED_ALONE).chain(others)
+    OF_DELIVERIES.into_iter().chain(OF_WEBHOOKS).chain(of_tenant).chain(DELETED_ALONE).chain(others)
 }
 
 // A webhook's log is read as the README says of it.
@@ -132,10 +123,7 @@ const ERASE_WEBHOOKS: &str = "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
        SELECT id FROM webhooks AS w \
        WHERE tenant_id = $1 AND id = ANY ($4) AND deleted_at <= now() - $3 * interval '1 second' \
          AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT $2))";
-const EVER: &str = "WITH chunk AS MATERIALIZED ( \
-       SELECT id, tenant_id, webhook_id FROM history WHERE id > $1 ORDER BY id LIMIT $3 \
-     ) SELECT (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS last, \
-              ARRAY(SELECT DISTINCT webhook_id FROM chunk WHERE tenant_id = $2) AS webhooks";
+const EVER: &str = "SELECT DISTINCT webhook_id FROM history WHERE tenant_id = $1";
 
 #[derive(QueryableByName)]
 struct Next {
@@ -147,22 +135,14 @@ struct Next {
 
 #[derive(QueryableByName)]
 struct Ever {
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    last: Option<Uuid>,
-    #[diesel(sql_type = Array<SqlUuid>)]
-    webhooks: Vec<Uuid>,
+    #[diesel(sql_type = SqlUuid)]
+    webhook_id: Uuid,
 }
 
 #[derive(QueryableByName)]
-struct Walked {
-    #[diesel(sql_type = Nullable<Text>)]
-    last: Option<String>,
-    #[diesel(sql_type = BigInt)]
-    looked: i64,
-    #[diesel(sql_type = BigInt)]
-    gone: i64,
-    #[diesel(sql_type = BigInt)]
-    kept: i64,
+struct Left {
+    #[diesel(sql_type = Bool)]
+    is_left: bool,
 }
 
 impl Ledger {
@@ -172,15 +152,10 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn erasure_begin(&self, tenant: TenantId) -> Result<Erasure, LedgerError> {
         let own = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(webhooks::id);
-        let own: Vec<Uuid> = self.run(async |conn| own.load(conn).await).await?;
-        let (mut webhooks, mut after) = (BTreeSet::from_iter(own), Some(Uuid::nil()));
-        while let Some(last) = after {
-            let ever = diesel::sql_query(EVER).bind::<SqlUuid, _>(last).bind::<SqlUuid, _>(tenant.as_uuid());
-            let ever = ever.bind::<BigInt, _>(rows(ROWS));
-            let chunk: Ever = self.run(async |conn| ever.get_result(conn).await).await?;
-            webhooks.extend(chunk.webhooks);
-            after = chunk.last;
-        }
+        let ever = diesel::sql_query(EVER).bind::<SqlUuid, _>(tenant.as_uuid());
+        let (own, ever): (Vec<Uuid>, Vec<Ever>) =
+            self.run("erasure_begin", async |conn| Ok((own.load(conn).await?, ever.load(conn).await?))).await?;
+        let webhooks = BTreeSet::from_iter(own.into_iter().chain(ever.into_iter().map(|row| row.webhook_id)));
         let webhooks = webhooks.into_iter().collect();
         Ok(Erasure { tenant, webhooks, place: Place::Deliveries { webhook: 0, after: Uuid::nil() } })
     }
@@ -192,7 +167,7 @@ impl Ledger {
     /// When the database does not answer, or a row is locked. Nothing has happened then, and the step can be taken again.
     pub async fn erasure_step(&self, erasure: &mut Erasure) -> Result<Erased, LedgerError> {
         let tenant = erasure.tenant;
-        let taken = self.run(async |conn| {
+        let taken = self.run("erasure_step", async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
                 // So nobody registers a webhook, which would get the events that are about to go.
@@ -236,7 +211,9 @@ impl Erasure {
                 (gone, last.map_or(next, |after| Place::Deliveries { webhook: *webhook, after }))
             }
             Place::OfWebhooks { table: number } => {
-                let Some(table) = OF_WEBHOOKS.get(*number) else { return Ok((Vec::new(), Some(Place::walk(0)))) };
+                let Some(table) = OF_WEBHOOKS.get(*number) else {
+                    return Ok((Vec::new(), Some(Place::OfTenant { table: 0 })));
+                };
                 let erase = diesel::sql_query(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
                        SELECT ctid FROM {table} WHERE webhook_id = ANY ($1) LIMIT {ROWS}))"
@@ -244,16 +221,21 @@ impl Erasure {
                 let gone = erase.bind::<Array<SqlUuid>, _>(&self.webhooks).execute(conn).await?;
                 (vec![(*table, gone)], Place::OfWebhooks { table: number + usize::from(gone < ROWS) })
             }
-            Place::Walk { walk: number, after } => {
-                let Some(walk) = WALKS.get(*number) else { return Ok((Vec::new(), Some(Place::Webhooks))) };
-                let Walked { last, looked, gone, kept } = self.walk(conn, walk, after).await?;
-                let gone = vec![(walk.table, usize::try_from(gone).unwrap_or_default())];
-                if kept > 0 {
-                    return Ok((gone, None));
+            Place::OfTenant { table: number } => {
+                let Some((table, done)) = OF_TENANT.get(*number) else {
+                    return Ok((Vec::new(), Some(Place::Webhooks)));
+                };
+                let erase = diesel::sql_query(format!(
+                    "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
+                       SELECT ctid FROM {table} WHERE tenant_id = $1 AND {done} LIMIT {ROWS}))"
+                ));
+                let gone = erase.bind::<SqlUuid, _>(self.tenant.as_uuid()).execute(conn).await?;
+                let left = format!("SELECT EXISTS (SELECT FROM {table} WHERE tenant_id = $1) AS is_left");
+                let left = diesel::sql_query(left).bind::<SqlUuid, _>(self.tenant.as_uuid());
+                if gone < ROWS && left.get_result::<Left>(conn).await?.is_left {
+                    return Ok((vec![(*table, gone)], None));
                 }
-                let next = last.filter(|_| looked == rows(ROWS));
-                let next = next.map_or(Place::walk(number + 1), |after| Place::Walk { walk: *number, after });
-                (gone, next)
+                (vec![(*table, gone)], Place::OfTenant { table: number + usize::from(gone < ROWS) })
             }
             Place::Webhooks => {
                 let erase = diesel::sql_query(ERASE_WEBHOOKS).bind::<SqlUuid, _>(self.tenant.as_uuid());
@@ -303,28 +285,6 @@ impl Erasure {
             .bind::<Timestamptz, _>(moment(last));
         gone.push(("events", erase.execute(conn).await?));
         Ok((gone, Some(last.id)))
-    }
-
-    /// Reads the next rows of a table, and deletes the tenant's.
-    async fn walk(&self, conn: &mut AsyncPgConnection, walk: &Walk, after: &str) -> QueryResult<Walked> {
-        let Walk { table, key, key_type, of, done, .. } = walk;
-        let theirs = if *of == "tenant_id" { vec![self.tenant.as_uuid()] } else { self.webhooks.clone() };
-        let erase = format!(
-            include_str!("erase_walk.sql"),
-            table = table,
-            key = key,
-            key_type = key_type,
-            of = of,
-            done = done
-        );
-        let erase = diesel::sql_query(erase).bind::<Text, _>(after).bind::<Array<SqlUuid>, _>(theirs);
-        erase.bind::<BigInt, _>(rows(ROWS)).get_result(conn).await
-    }
-}
-
-impl Place {
-    fn walk(number: usize) -> Self {
-        Self::Walk { walk: number, after: WALKS.get(number).map_or_else(String::new, |walk| walk.first.to_owned()) }
     }
 }
 

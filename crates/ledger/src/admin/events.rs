@@ -173,7 +173,7 @@ impl Ledger {
             .bind::<SqlUuid, _>(tenant.as_uuid())
             .bind::<BigInt, _>(LOOKED_AT)
             .bind::<BigInt, _>(i64::try_from(SHOWN + 1).unwrap_or(i64::MAX));
-        let read = self.run(async |conn| {
+        let read = self.run("event_find", async |conn| {
             let found: Vec<FoundRow> = find.load(conn).await?;
             let is_cut = found.iter().any(|row| row.is_cut);
             let mut events: Vec<_> = found.into_iter().filter_map(FoundRow::event).collect();

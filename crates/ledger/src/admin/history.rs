@@ -1,12 +1,17 @@
 //! What administrators did to a webhook: kept with it, and for 90 days after its deletion.
 
-use diesel::prelude::*;
+use diesel::{
+    deserialize::{self, FromSql, FromSqlRow},
+    pg::{Pg, PgValue},
+    prelude::*,
+    sql_types::Text,
+};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{TenantId, WebhookId};
 use serde_json::Value;
 use strum::{Display, EnumString, IntoStaticStr};
 
-use crate::tables::history;
+use crate::{names::named, tables::history};
 
 /// The administrator who asks for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +23,7 @@ pub struct Actor {
 }
 
 /// What an administrator did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, IntoStaticStr, FromSqlRow)]
 #[strum(serialize_all = "snake_case")]
 pub enum Action {
     /// Registered the webhook.
@@ -46,6 +51,12 @@ impl Action {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
+    }
+}
+
+impl FromSql<Text, Pg> for Action {
+    fn from_sql(name: PgValue<'_>) -> deserialize::Result<Self> {
+        named(&name)
     }
 }
 

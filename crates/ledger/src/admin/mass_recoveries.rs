@@ -21,7 +21,7 @@ use crate::{
     admin::{
         history::{Action, Actor, add_history},
         outbox::{OutboxBatch, add_leased},
-        recoveries::end_of_ids,
+        recoveries::{end_of_ids, with_their_bodies},
         resends::{MOST_ATTEMPTS, begin, first_kept},
         tasks::STEP_LOCKS,
     },
@@ -88,8 +88,8 @@ struct Found {
 }
 
 impl Ledger {
-    /// Counts the deliveries that a mass recovery would send again now, from `after` on. Those older than `keep` are left
-    /// out.
+    /// Counts the deliveries that a mass recovery would send again now, from `after` on. Those whose bodies are older than
+    /// `bodies` are left out.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -97,9 +97,10 @@ impl Ledger {
         &self,
         wanted: &MassRecovery,
         after: Option<DeliveryId>,
-        keep: Duration,
+        bodies: Duration,
     ) -> Result<MassStep, LedgerError> {
-        let found = self.run(async |conn| wanted.find(conn, after, keep, usize::MAX).await).await?;
+        let found =
+            self.run("mass_recovery_count", async |conn| wanted.find(conn, after, bodies, usize::MAX).await).await?;
         Ok(MassStep { deliveries: counted(&found.dropped), next: found.next, batch: None })
     }
 
@@ -113,18 +114,19 @@ impl Ledger {
         &self,
         wanted: &MassRecovery,
         after: Option<DeliveryId>,
-        (most, keep): (usize, Duration),
+        (most, bodies): (usize, Duration),
         (user, noted): (&str, &mut BTreeSet<WebhookId>),
     ) -> Result<MassStep, LedgerError> {
         let known = &*noted;
         let step = self
-            .run(async |conn| {
+            .run("mass_recovery_step", async |conn| {
                 conn.transaction(async |conn| {
                     conn.batch_execute(STEP_LOCKS).await?;
-                    let Found { dropped, next } = wanted.find(conn, after, keep, most).await?;
+                    let Found { dropped, next } = wanted.find(conn, after, bodies, most).await?;
                     let open = lock_open(conn, &dropped).await?;
                     let candidates: Vec<_> = dropped.iter().filter(|one| open.contains(&one.webhook)).collect();
-                    let begun = lock_dropped(conn, &candidates).await?;
+                    let still_dropped = lock_dropped(conn, &candidates).await?;
+                    let begun = with_their_bodies(conn, still_dropped).await?;
                     let ids: Vec<Uuid> = begun.iter().map(|(id, _)| *id).collect();
                     begin(conn, &ids).await?;
                     let batch = add_leased(conn, &begun).await?;
@@ -150,10 +152,10 @@ impl MassRecovery {
         &self,
         conn: &mut AsyncPgConnection,
         after: Option<DeliveryId>,
-        keep: Duration,
+        bodies: Duration,
         most: usize,
     ) -> QueryResult<Found> {
-        let first = DeliveryId::bound_at(self.from).max(first_kept(conn, keep).await?);
+        let first = DeliveryId::bound_at(self.from).max(first_kept(conn, bodies).await?);
         let mut after = after.map_or(first, |after| first.max(after.as_uuid()));
         let (mut dropped, mut left, mut amount) = (Vec::new(), LOOKED_AT, most.saturating_mul(2).max(AT_FIRST));
         while left > 0 {

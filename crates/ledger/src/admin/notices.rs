@@ -49,7 +49,7 @@ impl Ledger {
     pub async fn notices_lease(&self, most: u16) -> Result<Vec<Notice>, LedgerError> {
         let known = NoticeType::ALL.map(NoticeType::as_str);
         let query = diesel::sql_query(LEASE).bind::<Int4, _>(i32::from(most)).bind::<Array<Text>, _>(&known[..]);
-        let rows: Vec<Row> = self.run(async |conn| query.load(conn).await).await?;
+        let rows: Vec<Row> = self.run("notices_lease", async |conn| query.load(conn).await).await?;
         Ok(rows.into_iter().filter_map(Row::read).collect())
     }
 
@@ -60,7 +60,7 @@ impl Ledger {
     pub async fn notices_published(&self, ids: &[Uuid]) -> Result<(), LedgerError> {
         let these = diesel::update(notices::table.filter(notices::id.eq_any(ids)));
         let mark = these.set(notices::leased_until.eq(None::<OffsetDateTime>));
-        self.run(async |conn| mark.execute(conn).await.map(|_| ())).await
+        self.run("notices_published", async |conn| mark.execute(conn).await.map(|_| ())).await
     }
 }
 

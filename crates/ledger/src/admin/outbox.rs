@@ -85,7 +85,7 @@ impl Ledger {
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
         let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
         let rows = self
-            .run(async |conn| {
+            .run("outbox_lease", async |conn| {
                 conn.transaction(async |conn| {
                     let rows: Vec<(Uuid, OffsetDateTime, Option<i16>)> = statement.load(conn).await?;
                     let ids: Vec<Uuid> = rows.iter().map(|(id, ..)| *id).collect();
@@ -108,7 +108,7 @@ impl Ledger {
     pub async fn outbox_delete(&self, batch: &OutboxBatch) -> Result<(), LedgerError> {
         let these = promised_jobs::delivery_id.eq_any(&batch.ids);
         let query = diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(batch.until))));
-        self.run(async |conn| query.execute(conn).await.map(|_| ())).await
+        self.run("outbox_delete", async |conn| query.execute(conn).await.map(|_| ())).await
     }
 }
 

@@ -7,10 +7,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-#[cfg(doc)]
-use crate::Action;
 use crate::{
     admin::{
+        history::Action,
         notices::Row,
         webhooks::{OwnWebhook, Page},
     },
@@ -28,8 +27,8 @@ pub struct HistoryEntry {
     /// The user, as the business application named them.
     #[diesel(column_name = user_id)]
     pub user: String,
-    /// What they did: the name of an [`Action`].
-    pub action: String,
+    /// The action.
+    pub action: Action,
     /// What changed, or what was asked for.
     pub details: Value,
     /// When.
@@ -59,7 +58,7 @@ impl Ledger {
             .select(HistoryEntry::as_select());
         let of_webhook = webhooks::table.filter(webhooks::id.eq(webhook).and(webhooks::tenant_id.eq(tenant)));
         let of_history = history::table.filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)));
-        self.run(async |conn| {
+        self.run("history_list", async |conn| {
             let entries: Vec<HistoryEntry> = entries.load(conn).await?;
             let is_known = !entries.is_empty()
                 || diesel::select(diesel::dsl::exists(of_webhook)).get_result(conn).await?
@@ -85,7 +84,7 @@ impl Ledger {
             .order((notices::webhook_id.desc(), notices::id.desc()))
             .limit(page.limit.into())
             .select(Row::as_select());
-        let rows = self.run(async |conn| query.load(conn).await).await?;
+        let rows = self.run("notice_list", async |conn| query.load(conn).await).await?;
         Ok(rows.into_iter().filter_map(Row::read).collect())
     }
 }

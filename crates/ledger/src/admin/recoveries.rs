@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use diesel::{
     QueryableByName,
+    deserialize::{self, FromSql, FromSqlRow},
+    pg::{Pg, PgValue},
     prelude::*,
     sql_types::{Array, BigInt, Bool, Double, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
@@ -19,18 +21,19 @@ use crate::{
     admin::{
         history::{Action, Actor, add_history},
         outbox::add_leased,
-        resends::{MOST_ATTEMPTS, begin, first_kept},
+        resends::{Kept, MOST_ATTEMPTS, begin, first_kept},
         tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
         webhooks::{OwnWebhook, lock, of},
     },
     error::LedgerError,
-    hot::waiting::is_one_of,
+    hot::{bodies::with_bodies, waiting::is_one_of},
+    names::named,
     pool::Ledger,
     tables::{deliveries, recoveries, webhooks},
 };
 
 /// A state from which deliveries can be recovered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr, FromSqlRow)]
 #[strum(serialize_all = "snake_case")]
 pub enum Recoverable {
     /// Every attempt of the schedule failed.
@@ -47,6 +50,12 @@ impl Recoverable {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
+    }
+}
+
+impl FromSql<Text, Pg> for Recoverable {
+    fn from_sql(name: PgValue<'_>) -> deserialize::Result<Self> {
+        named(&name)
     }
 }
 
@@ -71,8 +80,8 @@ pub struct Recovery {
     pub since: OffsetDateTime,
     /// It recovers deliveries whose event fired before this time, if there is one.
     pub until: Option<OffsetDateTime>,
-    /// The names of the states from which it recovers.
-    pub states: Vec<String>,
+    /// The states from which it recovers.
+    pub states: Vec<Recoverable>,
     /// The last delivery that it has looked at.
     pub reached: Uuid,
     /// When it was asked for.
@@ -90,6 +99,8 @@ pub enum Recover {
     NotFound,
     /// Deliveries of the webhook are being cancelled, and so would these be.
     Cancelling,
+    /// All deliveries that it would recover have no body any more.
+    BodiesExpired,
     /// This recovery has begun.
     Begun(Recovery),
     /// This recovery was running already, and no other one has begun.
@@ -146,7 +157,8 @@ const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
      WHERE id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Begins a recovery, or finds the webhook's running one, whatever that one recovers.
+    /// Begins a recovery, or finds the webhook's running one, whatever that one recovers. Begins none if all that it would
+    /// recover has no body any more.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -155,6 +167,7 @@ impl Ledger {
         actor: &Actor,
         webhook: WebhookId,
         wanted: &NewRecovery,
+        kept: Kept,
     ) -> Result<Recover, LedgerError> {
         let id = Uuid::now_v7();
         let row = (
@@ -173,13 +186,16 @@ impl Ledger {
             .do_update()
             .set(recoveries::webhook_id.eq(webhook.as_uuid()))
             .returning(Recovery::as_returning());
-        self.run(async |conn| {
+        self.run("recovery_create", async |conn| {
             conn.transaction(async |conn| {
                 if lock(conn, actor.tenant, webhook).await?.is_none() {
                     return Ok(Recover::NotFound);
                 }
                 if is_cancelling(conn, webhook).await? {
                     return Ok(Recover::Cancelling);
+                }
+                if wanted.is_expired(conn, webhook, kept).await? {
+                    return Ok(Recover::BodiesExpired);
                 }
                 let recovery = insert.get_result(conn).await?;
                 if recovery.id != id {
@@ -193,7 +209,8 @@ impl Ledger {
         .await
     }
 
-    /// How many deliveries a recovery that is asked for now would send again: those older than `keep` are left out.
+    /// Counts the deliveries that a recovery would send again now: those whose bodies are older than `bodies` are
+    /// left out.
     /// `None` when the tenant has no such webhook.
     ///
     /// # Errors
@@ -203,25 +220,19 @@ impl Ledger {
         tenant: TenantId,
         webhook: WebhookId,
         wanted: &NewRecovery,
-        keep: Duration,
+        bodies: Duration,
     ) -> Result<Option<RecoverableCount>, LedgerError> {
         let own = webhooks::table.find(webhook.as_uuid()).filter(of(tenant));
-        let counted: Option<Counted> = self
-            .run(async |conn| {
+        let counted: Option<i64> = self
+            .run("recoverable_count", async |conn| {
                 if !diesel::select(diesel::dsl::exists(own)).get_result::<bool>(conn).await? {
                     return Ok(None);
                 }
-                let first = wanted.first().max(first_kept(conn, keep).await?);
-                let count = diesel::sql_query(include_str!("count_recoverable.sql"))
-                    .bind::<SqlUuid, _>(webhook.as_uuid())
-                    .bind::<Array<Text>, _>(wanted.states())
-                    .bind::<SqlUuid, _>(first)
-                    .bind::<SqlUuid, _>(end_of_ids(wanted.until))
-                    .bind::<BigInt, _>(COUNTED + 1);
-                count.get_result(conn).await.map(Some)
+                let ids = (first_kept(conn, bodies).await?, Uuid::max());
+                wanted.count(conn, webhook, ids, COUNTED + 1).await.map(Some)
             })
             .await?;
-        Ok(counted.map(|Counted { count }| RecoverableCount { count: count.min(COUNTED), is_exact: count <= COUNTED }))
+        Ok(counted.map(|count| RecoverableCount { count: count.min(COUNTED), is_exact: count <= COUNTED }))
     }
 
     /// One of a webhook's recoveries.
@@ -232,7 +243,7 @@ impl Ledger {
         let query = recoveries::table
             .filter(recoveries::id.eq(id).and(recoveries::webhook_id.eq(webhook.id().as_uuid())))
             .select(Recovery::as_select());
-        self.run(async |conn| query.first(conn).await.optional()).await
+        self.run("recovery_find", async |conn| query.first(conn).await.optional()).await
     }
 
     /// The webhook's recovery that is running.
@@ -243,16 +254,21 @@ impl Ledger {
         let query = recoveries::table
             .filter(recoveries::webhook_id.eq(webhook.id().as_uuid()).and(recoveries::finished_at.is_null()))
             .select(Recovery::as_select());
-        self.run(async |conn| query.first(conn).await.optional()).await
+        self.run("recovery_running", async |conn| query.first(conn).await.optional()).await
     }
 
     /// Leases a running recovery and takes one step: up to `most` deliveries begin a fresh run, and their jobs are
-    /// added to the outbox. Skips deliveries older than `keep`. The recovery's next step is due after `pause`,
+    /// added to the outbox. Skips deliveries whose bodies are older than `bodies`. The recovery's next step is due after `pause`,
     /// whoever takes it. Returns `None` when there is nothing to do.
     ///
     /// # Errors
     /// When the database does not answer. The step is then taken as a whole or not at all. Other recoveries come first.
-    pub async fn recovery_step(&self, most: u16, pause: Duration, keep: Duration) -> Result<Option<Step>, LedgerError> {
+    pub async fn recovery_step(
+        &self,
+        most: u16,
+        pause: Duration,
+        bodies: Duration,
+    ) -> Result<Option<Step>, LedgerError> {
         let lease = diesel::sql_query(format!(
             "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ( \
                SELECT id FROM recoveries WHERE finished_at IS NULL AND leased_until <= now() \
@@ -260,27 +276,29 @@ impl Ledger {
              ) AS next WHERE r.id = next.id \
              RETURNING r.id, r.webhook_id, r.created_at, r.reached, r.states, r.until"
         ));
-        let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
+        let leased: Option<Leased> =
+            self.run("recovery_step", async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(leased) = leased else { return Ok(None) };
         let looked_at = most.saturating_mul(LOOKED_AT);
-        let step = self.run(async |conn| {
+        let step = self.run("recovery_step", async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
                 if !leased.is_running(conn).await? {
                     return Ok(Step::default());
                 }
-                let first = first_kept(conn, keep).await?;
+                let first = first_kept(conn, bodies).await?;
                 let candidates = leased.candidates(conn, first, looked_at).await?;
-                let found = leased.unsuccessful(conn, &candidates, most).await?;
+                let mut found = leased.unsuccessful(conn, &candidates, most).await?;
+                let is_full = found.len() == usize::from(most);
+                let reached = if is_full { found.last().map(|(id, _)| *id) } else { candidates.last().copied() };
+                found = with_their_bodies(conn, found).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
-                let is_full = ids.len() == usize::from(most);
-                let reached = if is_full { ids.last() } else { candidates.last() };
                 begin(conn, &ids).await?;
                 let batch = add_leased(conn, &found).await?;
                 let is_finished = !is_full && candidates.len() < usize::from(looked_at);
                 diesel::sql_query(GO_ON)
                     .bind::<SqlUuid, _>(leased.id)
-                    .bind::<SqlUuid, _>(reached.copied().unwrap_or(leased.reached))
+                    .bind::<SqlUuid, _>(reached.unwrap_or(leased.reached))
                     .bind::<Int4, _>(i32::try_from(ids.len()).unwrap_or_default())
                     .bind::<Bool, _>(is_finished)
                     .bind::<Double, _>(pause.as_secs_f64())
@@ -344,6 +362,17 @@ impl Leased {
     }
 }
 
+/// Those of the deliveries whose bodies are there.
+pub(crate) async fn with_their_bodies(
+    conn: &mut AsyncPgConnection,
+    mut found: Vec<(Uuid, i16)>,
+) -> QueryResult<Vec<(Uuid, i16)>> {
+    let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+    let with_bodies = with_bodies(conn, &ids).await?;
+    found.retain(|(id, _)| with_bodies.contains(id));
+    Ok(found)
+}
+
 impl NewRecovery {
     fn states(&self) -> Vec<&'static str> {
         self.states.iter().map(|state| state.as_str()).collect()
@@ -352,6 +381,30 @@ impl NewRecovery {
     /// The lower bound of the deliveries' ids.
     fn first(&self) -> Uuid {
         DeliveryId::bound_at(self.since)
+    }
+
+    /// Counts what it would recover of these ids, up to `most`.
+    async fn count(
+        &self,
+        conn: &mut AsyncPgConnection,
+        webhook: WebhookId,
+        (first, end): (Uuid, Uuid),
+        most: i64,
+    ) -> QueryResult<i64> {
+        let count = diesel::sql_query(include_str!("count_recoverable.sql"))
+            .bind::<SqlUuid, _>(webhook.as_uuid())
+            .bind::<Array<Text>, _>(self.states())
+            .bind::<SqlUuid, _>(self.first().max(first))
+            .bind::<SqlUuid, _>(end_of_ids(self.until).min(end))
+            .bind::<BigInt, _>(most);
+        count.get_result(conn).await.map(|Counted { count }| count)
+    }
+
+    /// Returns true if there is something to recover, and nothing of it has a body any more.
+    async fn is_expired(&self, conn: &mut AsyncPgConnection, webhook: WebhookId, kept: Kept) -> QueryResult<bool> {
+        let (first, first_body) = (first_kept(conn, kept.log).await?, first_kept(conn, kept.bodies).await?);
+        let without = self.count(conn, webhook, (first, first_body), 1).await?;
+        Ok(without > 0 && self.count(conn, webhook, (first_body, Uuid::max()), 1).await? == 0)
     }
 }
 
@@ -362,7 +415,7 @@ impl Recovery {
             "recovery_id": self.id,
             "since": time_text::written(self.since),
             "until": self.until.and_then(time_text::written),
-            "states": self.states,
+            "states": self.states.iter().map(|state| state.as_str()).collect::<Vec<_>>(),
         })
     }
 }

@@ -19,13 +19,30 @@ use crate::{
     },
     clock::{self, now},
     error::LedgerError,
-    hot::waiting::is_one_of,
+    hot::{bodies::with_bodies, waiting::is_one_of},
     pool::Ledger,
     tables::deliveries,
 };
 
 /// The number of attempts after which a delivery is not sent again: each attempt has a row, and their number is limited.
 pub(crate) const MOST_ATTEMPTS: i16 = 1_000;
+
+/// The times for which events' bodies and deliveries are kept. A day is dropped as a whole once it has been over for so long.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Deliveries and their attempts.
+    pub log: Duration,
+    /// Events with their bodies; not longer than the log.
+    pub bodies: Duration,
+}
+
+impl Kept {
+    /// Returns true if a delivery could be sent again at `now`, by the age of its body. A waiting delivery keeps its body.
+    #[must_use]
+    pub fn has_body(&self, delivery: &Delivery, now: OffsetDateTime) -> bool {
+        delivery.state.is_waiting() || delivery.id.as_uuid() >= first_kept_at(now, self.bodies)
+    }
+}
 
 /// The result of a request to send a delivery again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +51,8 @@ pub enum Resend {
     NotFound,
     /// Its day has been over for longer than history is kept, and may be dropped at any moment.
     TooOld,
+    /// Its body is gone, or may be dropped at any moment.
+    BodyExpired,
     /// It has had too many attempts.
     TooOften,
     /// Deliveries of the webhook are being cancelled, and so would this one be.
@@ -43,8 +62,8 @@ pub enum Resend {
 }
 
 impl Ledger {
-    /// Begins a fresh run of the schedule for a delivery, and adds its job to the outbox, unless the delivery is older
-    /// than `keep` by the database's clock. Two concurrent requests begin one run.
+    /// Begins a fresh run of the schedule for a delivery, and adds its job to the outbox, unless the delivery or its body
+    /// is older than is `kept` by the database's clock. Two concurrent requests begin one run.
     ///
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.
@@ -53,13 +72,13 @@ impl Ledger {
         actor: &Actor,
         webhook: WebhookId,
         id: DeliveryId,
-        keep: Duration,
+        kept: Kept,
     ) -> Result<Resend, LedgerError> {
         let key = id.as_uuid();
         let delivery =
             || deliveries::table.filter(deliveries::id.eq(key).and(deliveries::webhook_id.eq(webhook.as_uuid())));
         let resent = self
-            .run(async |conn| {
+            .run("delivery_resend", async |conn| {
                 conn.transaction(async |conn| {
                     if lock(conn, actor.tenant, webhook).await?.is_none() {
                         return Ok(Err(Resend::NotFound));
@@ -67,8 +86,15 @@ impl Ledger {
                     let before = delivery().select((deliveries::state, deliveries::attempts)).for_update();
                     let before: Option<(String, i16)> = before.first(conn).await.optional()?;
                     let Some((state, attempts)) = before else { return Ok(Err(Resend::NotFound)) };
-                    if key < first_kept(conn, keep).await? {
+                    if key < first_kept(conn, kept.log).await? {
                         return Ok(Err(Resend::TooOld));
+                    }
+                    // A waiting delivery keeps its body.
+                    let is_waiting = state.parse().is_ok_and(DeliveryState::is_waiting);
+                    let is_young = key >= first_kept(conn, kept.bodies).await?;
+                    let has_body = is_waiting || is_young && with_bodies(conn, &[key]).await?.contains(&key);
+                    if !has_body {
+                        return Ok(Err(Resend::BodyExpired));
                     }
                     if attempts >= MOST_ATTEMPTS {
                         return Ok(Err(Resend::TooOften));

@@ -77,7 +77,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn session_find(&self, hash: &SessionHash, now: OffsetDateTime) -> Result<Option<Session>, LedgerError> {
         let row: Option<(Uuid, String, String)> = self
-            .run(async |conn| {
+            .run("session_find", async |conn| {
                 admin_sessions::table
                     .find(&hash.0)
                     .filter(admin_sessions::expires_at.gt(now))
@@ -95,7 +95,7 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer, or the id is taken.
     pub async fn session_create(&self, new: &NewSession) -> Result<(), LedgerError> {
-        self.run(async |conn| {
+        self.run("session_create", async |conn| {
             diesel::insert_into(admin_sessions::table)
                 .values((
                     admin_sessions::id_sha256.eq(&new.hash.0),
@@ -126,7 +126,7 @@ impl Ledger {
     pub async fn sessions_revoke(&self, hashes: &[SessionHash]) -> Result<usize, LedgerError> {
         let ids = hashes.iter().map(|hash| &hash.0);
         let revoke = diesel::delete(admin_sessions::table.filter(admin_sessions::id_sha256.eq_any(ids)));
-        self.run(async |conn| revoke.execute(conn).await).await
+        self.run("sessions_revoke", async |conn| revoke.execute(conn).await).await
     }
 
     /// Deletes the sessions that had expired at `now`, 1,000 at a time. Returns how many. Safe to run concurrently.
@@ -136,7 +136,7 @@ impl Ledger {
     pub async fn sessions_purge(&self, now: OffsetDateTime) -> Result<usize, LedgerError> {
         let mut purged = 0;
         loop {
-            let deleted = self.run(async |conn| purge_some(conn, now).await).await?;
+            let deleted = self.run("sessions_purge", async |conn| purge_some(conn, now).await).await?;
             purged += deleted;
             if deleted < PURGE {
                 return Ok(purged);

@@ -5,11 +5,11 @@ use diesel::{
     sql_types::{Array, BigInt, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
-use domain::{TenantId, WebhookId};
+use domain::{OutcomeClass, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{admin::webhooks::OwnWebhook, error::LedgerError, pool::Ledger};
+use crate::{admin::webhooks::OwnWebhook, error::LedgerError, names::StoredOutcome, pool::Ledger};
 
 /// Attempts of one hour or day with one outcome class and a duration of one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
@@ -18,8 +18,8 @@ pub struct Tally {
     #[diesel(sql_type = Timestamptz)]
     pub step: OffsetDateTime,
     /// The outcome class.
-    #[diesel(sql_type = Text)]
-    pub outcome: String,
+    #[diesel(sql_type = Text, deserialize_as = StoredOutcome)]
+    pub outcome: OutcomeClass,
     /// The number of their [`domain::DurationBucket`].
     #[diesel(sql_type = SmallInt)]
     pub bucket: i16,
@@ -107,7 +107,7 @@ impl Ledger {
             .bind::<SqlUuid, _>(tenant.as_uuid())
             .bind::<Timestamptz, _>(from)
             .bind::<Timestamptz, _>(until);
-        self.run(async |conn| query.load(conn).await).await
+        self.run("stats_by_webhook", async |conn| query.load(conn).await).await
     }
 
     /// What a webhook's attempts that ended from `from` to before `until` came to, oldest first. Steps without an
@@ -126,6 +126,6 @@ impl Ledger {
             .bind::<Timestamptz, _>(from)
             .bind::<Timestamptz, _>(until)
             .bind::<Text, _>(step.as_str());
-        self.run(async |conn| query.load(conn).await).await
+        self.run("stats_list", async |conn| query.load(conn).await).await
     }
 }

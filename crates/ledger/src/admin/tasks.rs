@@ -110,12 +110,13 @@ impl Ledger {
         ))
         .bind::<Text, _>(CANCEL)
         .bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
-        let leased: Option<Leased> = self.run(async |conn| lease.get_result(conn).await.optional()).await?;
+        let leased: Option<Leased> =
+            self.run("cancellation_step", async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(Leased { webhook_id }) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
         let row = webhook_tasks::table.find((webhook_id, CANCEL)).select((webhook_tasks::cursor, webhook_tasks::until));
         let lock = row.for_update().skip_locked();
-        let step = self.run(async |conn| {
+        let step = self.run("cancellation_step", async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
                 let locked: Option<(Uuid, Option<OffsetDateTime>)> = lock.first(conn).await.optional()?;
@@ -155,7 +156,7 @@ impl Ledger {
         F: AsyncFnOnce(&mut AsyncPgConnection) -> QueryResult<usize>,
     {
         if matches!(&step, Err(error) if !error.is_unavailable()) {
-            let _ = self.run(soon).await;
+            let _ = self.run("step_taken", soon).await;
         }
         step.map(Some)
     }
@@ -165,7 +166,8 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn tasks_count(&self) -> Result<Running, LedgerError> {
-        let row: RunningRow = self.run(async |conn| diesel::sql_query(COUNT).get_result(conn).await).await?;
+        let row: RunningRow =
+            self.run("tasks_count", async |conn| diesel::sql_query(COUNT).get_result(conn).await).await?;
         Ok(Running { cancel: row.cancel, wake: row.wake, recover: row.recover })
     }
 }

@@ -90,7 +90,7 @@ impl Ledger {
     pub async fn tenant_condition(&self, tenant: TenantId) -> Result<TenantCondition, LedgerError> {
         let query = diesel::sql_query(CONDITION).bind::<SqlUuid, _>(tenant.as_uuid());
         let query = query.bind::<Double, _>(SETTLING.as_secs_f64());
-        let row: ConditionRow = self.run(async |conn| query.get_result(conn).await).await?;
+        let row: ConditionRow = self.run("tenant_condition", async |conn| query.get_result(conn).await).await?;
         let ConditionRow { registered, deleted, cancelling, unpublished, settles_in } = row;
         let settles_in = Duration::from_secs_f64(settles_in.unwrap_or_default().clamp(0.0, SETTLING.as_secs_f64()));
         Ok(TenantCondition { registered, deleted, cancelling, unpublished, settles_in })
@@ -109,7 +109,8 @@ impl Ledger {
             .bind::<SqlUuid, _>(webhook.as_uuid())
             .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), DeliveryId::as_uuid))
             .bind::<BigInt, _>(CHUNK);
-        let CountRow { deliveries, last } = self.run(async |conn| query.get_result(conn).await).await?;
+        let CountRow { deliveries, last } =
+            self.run("deliveries_count", async |conn| query.get_result(conn).await).await?;
         let last = last.filter(|_| deliveries == CHUNK).map(DeliveryId::from);
         Ok(Counted { deliveries: u64::try_from(deliveries).unwrap_or_default(), last })
     }

@@ -41,9 +41,9 @@ impl Ledger {
         event: &NewEvent,
         webhook: WebhookId,
     ) -> Result<TestDelivery, LedgerError> {
-        let created = match self.run(async |conn| create(conn, actor, event, webhook).await).await {
+        let created = match self.run("test_create", async |conn| create(conn, actor, event, webhook).await).await {
             Err(error) if self.days_made(&error, &[milliseconds(event.timestamp)]).await? => {
-                self.run(async |conn| create(conn, actor, event, webhook).await).await?
+                self.run("test_create", async |conn| create(conn, actor, event, webhook).await).await?
             }
             done => done?,
         };

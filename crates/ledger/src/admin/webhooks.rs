@@ -4,7 +4,11 @@ mod backlog;
 mod changes;
 mod ownership;
 
-use diesel::{prelude::*, sql_types::BigInt};
+use diesel::{
+    QueryableByName,
+    prelude::*,
+    sql_types::{BigInt, Double, Uuid as SqlUuid},
+};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{EventType, NoticeType, TenantId, WebhookId};
 use serde_json::json;
@@ -20,6 +24,7 @@ use crate::{
     admin::{
         history::{Action, Actor, add_history},
         notices::add_notice,
+        tenants::SETTLING,
     },
     error::LedgerError,
     pool::Ledger,
@@ -75,7 +80,7 @@ pub struct NewWebhook {
 pub struct Most {
     /// Those that are not deleted.
     pub webhooks: u32,
-    /// Deleted ones, kept for their logs until retention takes them.
+    /// Deleted ones with deliveries, kept for their logs until retention removes them.
     pub deleted: u32,
 }
 
@@ -137,7 +142,7 @@ impl Ledger {
     ) -> Result<Registration, LedgerError> {
         let tenant = actor.tenant;
         let made = self
-            .run(async |conn| {
+            .run("webhook_create", async |conn| {
                 conn.transaction(async |conn| {
                     // One registration per tenant at a time, so that the counts stay true.
                     lock_registrations(conn, tenant).await?;
@@ -148,10 +153,7 @@ impl Ledger {
                     if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {
                         return Ok(Err(Registration::TooMany));
                     }
-                    let id = tenant.as_uuid();
-                    let gone =
-                        webhooks::table.filter(webhooks::tenant_id.eq(id).and(webhooks::deleted_at.is_not_null()));
-                    if gone.count().get_result::<i64>(conn).await? >= i64::from(most.deleted) {
+                    if has_deleted(conn, tenant, most.deleted).await? {
                         return Ok(Err(Registration::TooManyDeleted));
                     }
                     let insert = diesel::insert_into(webhooks::table).values(NewRow::of(tenant, new));
@@ -182,7 +184,7 @@ impl Ledger {
             .order(webhooks::id)
             .limit(page.limit.into())
             .select((Row::as_select(), Option::<HealthRow>::as_select()));
-        let rows = self.run(async |conn| {
+        let rows = self.run("webhook_list", async |conn| {
             let found = query.load(conn).await?;
             with_backlogs(conn, found).await
         });
@@ -212,9 +214,47 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn webhook_find(&self, tenant: TenantId, id: WebhookId) -> Result<Option<Webhook>, LedgerError> {
-        let found = self.run(async |conn| shown(conn, tenant, id).await).await?;
+        let found = self.run("webhook_find", async |conn| shown(conn, tenant, id).await).await?;
         found.map(|(row, health, backlog)| row.read(health, backlog)).transpose()
     }
+}
+
+/// Returns true if the tenant has at least `most` deleted webhooks with deliveries. With at least `most` deleted ones, first
+/// removes those that never had a delivery, as retention does: a loop of registrations and deletions adds nothing.
+async fn has_deleted(conn: &mut AsyncPgConnection, tenant: TenantId, most: u32) -> QueryResult<bool> {
+    let deleted =
+        webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::deleted_at.is_not_null()));
+    if deleted.count().get_result::<i64>(conn).await? < i64::from(most) {
+        return Ok(false);
+    }
+    let remove = diesel::sql_query(REMOVE_UNUSED).bind::<SqlUuid, _>(tenant.as_uuid());
+    remove.bind::<Double, _>(SETTLING.as_secs_f64()).execute(conn).await?;
+    let with_log = diesel::sql_query(COUNT_USED).bind::<SqlUuid, _>(tenant.as_uuid());
+    Ok(with_log.get_result::<WithLog>(conn).await?.count >= i64::from(most))
+}
+
+// An ingest may still store a delivery to a webhook that was deleted a moment ago. `OFFSET 0` keeps the subquery a look-up,
+// which reads a webhook's log as the README says of it.
+macro_rules! has_log {
+    () => {
+        "EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = ANY (ARRAY[w.id]) \
+           ORDER BY d.webhook_id, d.id LIMIT 1 OFFSET 0)"
+    };
+}
+const REMOVE_UNUSED: &str = concat!(
+    "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
+       SELECT id FROM webhooks AS w \
+       WHERE tenant_id = $1 AND deleted_at <= now() - $2 * interval '1 second' AND NOT ",
+    has_log!(),
+    "))"
+);
+const COUNT_USED: &str =
+    concat!("SELECT count(*) FROM webhooks AS w WHERE tenant_id = $1 AND deleted_at IS NOT NULL AND ", has_log!());
+
+#[derive(QueryableByName)]
+struct WithLog {
+    #[diesel(sql_type = BigInt)]
+    count: i64,
 }
 
 type Shown = (Row, Option<HealthRow>, Backlog);

@@ -1,6 +1,6 @@
 -- Reads the next rows of a table along its primary key, and deletes those that nothing needs. Returns the last key.
 WITH step AS MATERIALIZED (
-    SELECT {key} FROM {table} WHERE ({key}) > ({after}) ORDER BY {key} LIMIT {rows}
+    SELECT {key} FROM {table} WHERE ({key}) > ({after}) AND {range} ORDER BY {key} LIMIT {rows}
 )
 , gone AS (
     DELETE FROM {table} AS t USING step WHERE ({key_of_t}) = ({key_of_step}) AND {is_leftover} RETURNING t.{first}

@@ -140,7 +140,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn server_condition(&self) -> Result<ServerCondition, LedgerError> {
         let query = diesel::sql_query(include_str!("condition/server.sql"));
-        self.run(async |conn| query.get_result(conn).await).await
+        self.run("server_condition", async |conn| query.get_result(conn).await).await
     }
 
     /// Who is connected to this database, but for the caller's connection.
@@ -149,7 +149,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn connections_seen(&self) -> Result<Vec<ConnectionsSeen>, LedgerError> {
         let query = diesel::sql_query(include_str!("condition/connections.sql")).bind::<BigInt, _>(LEADER_LOCK);
-        self.run(async |conn| query.load(conn).await).await
+        self.run("connections_seen", async |conn| query.load(conn).await).await
     }
 
     /// What the leader noted of the broker.
@@ -158,7 +158,7 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn generation_seen(&self) -> Result<GenerationSeen, LedgerError> {
         let query = "SELECT id, verified_at, rebuilding IS NOT NULL AS is_rebuilding FROM broker_generation";
-        self.run(async |conn| diesel::sql_query(query).get_result(conn).await).await
+        self.run("generation_seen", async |conn| diesel::sql_query(query).get_result(conn).await).await
     }
 
     /// Which days have partitions.
@@ -169,7 +169,7 @@ impl Ledger {
         let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
                     WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
         let (today, names) = self
-            .run(async |conn| {
+            .run("days_seen", async |conn| {
                 let names: Vec<Name> = diesel::sql_query(list).load(conn).await?;
                 Ok((now(conn).await?.date(), names))
             })

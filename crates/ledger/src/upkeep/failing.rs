@@ -30,7 +30,7 @@ impl Leader {
             .bind::<Double, _>(thresholds.after.as_secs_f64())
             .bind::<Integer, _>(i32::try_from(thresholds.attempts).unwrap_or(i32::MAX))
             .bind::<Array<Double>, _>(again);
-        self.run(async |conn| query.execute(conn).await).await
+        self.run("failing_tell", async |conn| query.execute(conn).await).await
     }
 
     /// Deletes up to 5,000 rows of statistics of hours that began 90 days ago or earlier. Returns how many.
@@ -42,6 +42,6 @@ impl Leader {
             "DELETE FROM webhook_stats WHERE ctid = ANY (ARRAY( \
                SELECT ctid FROM webhook_stats WHERE hour < now() - interval '90 days' ORDER BY hour LIMIT 5000))",
         );
-        self.run(async |conn| query.execute(conn).await).await
+        self.run("stats_clear", async |conn| query.execute(conn).await).await
     }
 }

@@ -17,20 +17,33 @@ use crate::{
 
 /// Rows that one statement reads, in some tens of milliseconds.
 const CHUNK: u32 = 5_000;
-/// Webhooks that one statement reads. It searches every day for a delivery of each deleted one.
-const WEBHOOKS: u32 = 500;
+/// Rows that one statement reads of a table whose rows take longer: it searches every day for a delivery of each deleted
+/// webhook.
+const FEW: u32 = 500;
 
 /// A table that is walked along its primary key.
 struct Walk {
     table: &'static str,
     key: &'static [&'static str],
     chunk: u32,
+    /// Which rows are read: all, or those of the days that are dropped.
+    range: Range,
     /// Whether nothing needs a row `t`. `$1` is the time before which history is not kept.
     is_leftover: &'static str,
 }
 
+#[derive(Clone, Copy)]
+enum Range {
+    All,
+    OldDays,
+}
+
 const NO_DELIVERY: &str = "NOT EXISTS (SELECT FROM deliveries AS d WHERE d.id = t.delivery_id)";
 const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id)";
+/// The ids of deliveries of days that had been over at `$1` for the hour by which retention is late.
+const OF_OLD_DAYS: &str = "delivery_id < (lpad(to_hex(( \
+     extract(epoch FROM date_trunc('day', $1 - interval '1 hour', 'UTC')) * 1000)::bigint), 12, '0') || repeat('0', 20) \
+   )::uuid";
 
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
 // (a gone one may not). So nothing is deleted that somebody is about to rely on.
@@ -39,19 +52,36 @@ const WALKS: [Walk; 12] = [
     Walk {
         table: "webhooks",
         key: &["id"],
-        chunk: WEBHOOKS,
-        is_leftover: "t.deleted_at < $1 AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
+        chunk: FEW,
+        range: Range::All,
+        // An ingest may store a delivery to a webhook that was deleted a moment ago.
+        is_leftover: "t.deleted_at < now() - interval '1 hour' \
+             AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
     },
-    // A day's drop fires no trigger, so its deliveries stay listed here.
-    Walk { table: "unsuccessful_deliveries", key: &["delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
-    Walk { table: "held_jobs", key: &["webhook_id", "delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
+    // A day's drop fires no trigger. Waiting deliveries are kept, unless their webhook is deleted.
+    Walk {
+        table: "unsuccessful_deliveries",
+        key: &["delivery_id"],
+        chunk: CHUNK,
+        range: Range::OldDays,
+        is_leftover: "(t.state NOT IN ('pending', 'retrying') \
+             OR NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id AND w.deleted_at IS NULL))",
+    },
+    Walk {
+        table: "held_jobs",
+        key: &["webhook_id", "delivery_id"],
+        chunk: CHUNK,
+        range: Range::All,
+        is_leftover: NO_DELIVERY,
+    },
     // The outbox. An api-service, if one runs, publishes or deletes these within seconds.
-    Walk { table: "promised_jobs", key: &["delivery_id"], chunk: CHUNK, is_leftover: NO_DELIVERY },
+    Walk { table: "promised_jobs", key: &["delivery_id"], chunk: CHUNK, range: Range::All, is_leftover: NO_DELIVERY },
     // A suspect's mark means nothing after a day. That a job is parked counts as long as its delivery exists.
     Walk {
         table: "suspect_jobs",
         key: &["delivery_id"],
         chunk: CHUNK,
+        range: Range::All,
         is_leftover: "t.marked_at < now() - interval '1 day' AND (t.parked_as IS NULL OR {NO_DELIVERY})",
     },
     // Lost-job detection enqueues an attempt again after a back-off of at most 32 hours.
@@ -59,6 +89,7 @@ const WALKS: [Walk; 12] = [
         table: "requeued_jobs",
         key: &["delivery_id"],
         chunk: CHUNK,
+        range: Range::All,
         is_leftover: "t.requeued_at < now() - interval '3 days'",
     },
     // From then on an unknown delivery counts as one that retention took.
@@ -66,31 +97,44 @@ const WALKS: [Walk; 12] = [
         table: "erased_deliveries",
         key: &["delivery_id"],
         chunk: CHUNK,
-        is_leftover: "t.delivery_id < \
-             (lpad(to_hex((extract(epoch FROM $1 - interval '1 day') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid",
+        range: Range::OldDays,
+        is_leftover: "true",
     },
-    Walk { table: "recoveries", key: &["id"], chunk: CHUNK, is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})" },
-    Walk { table: "held_webhooks", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
-    Walk { table: "webhook_health", key: &["webhook_id"], chunk: CHUNK, is_leftover: NO_WEBHOOK },
+    Walk {
+        table: "recoveries",
+        key: &["id"],
+        chunk: CHUNK,
+        range: Range::All,
+        is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})",
+    },
+    Walk { table: "held_webhooks", key: &["webhook_id"], chunk: CHUNK, range: Range::All, is_leftover: NO_WEBHOOK },
+    Walk { table: "webhook_health", key: &["webhook_id"], chunk: CHUNK, range: Range::All, is_leftover: NO_WEBHOOK },
     Walk {
         table: "notices",
         key: &["id"],
         chunk: CHUNK,
+        range: Range::All,
         is_leftover: "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL",
     },
-    // A webhook's history is kept with it, and for 90 days after its deletion, however early its row is deleted. The
-    // deletion is its last entry, which one look-up finds: the range over both columns leaves the planner no other index.
+    // What is 90 days old goes: of a webhook, what is not among its newest 1,000 entries; of a deleted one, all of it 90
+    // days after the deletion, which is its last entry. One look-up finds either: the range over both columns leaves the
+    // planner no other index.
     Walk {
         table: "history",
         key: &["id"],
-        chunk: CHUNK,
-        is_leftover: "t.created_at < now() - interval '90 days' \
-             AND NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id AND w.deleted_at IS NULL) \
-             AND ( \
+        chunk: FEW,
+        range: Range::All,
+        is_leftover: "t.created_at < now() - interval '90 days' AND CASE \
+             WHEN EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id AND w.deleted_at IS NULL) THEN EXISTS ( \
+                 SELECT FROM history AS h \
+                 WHERE (h.webhook_id, h.id) > (t.webhook_id, t.id) \
+                     AND (h.webhook_id, h.id) <= (t.webhook_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
+                 ORDER BY h.webhook_id, h.id OFFSET 999 LIMIT 1) \
+             ELSE ( \
                  SELECT h.created_at FROM history AS h \
                  WHERE (h.webhook_id, h.id) <= (t.webhook_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
                  ORDER BY h.webhook_id DESC, h.id DESC LIMIT 1 \
-             ) < now() - interval '90 days'",
+             ) < now() - interval '90 days' END",
     },
 ];
 
@@ -137,15 +181,15 @@ struct Step {
 
 impl Leader {
     /// Takes one step: reads a bounded number of rows of one table, and deletes those that nothing needs. These are
-    /// webhooks that were deleted before `before` and have no delivery left, then rows that are too old or whose
-    /// delivery or webhook is gone.
+    /// deleted webhooks that have no delivery left, then rows that are older than `before` or whose delivery or webhook is
+    /// gone.
     ///
     /// # Errors
     /// When the database does not answer: the step can be taken again.
     pub async fn leftovers_clear(&mut self, before: OffsetDateTime) -> Result<Cleared, LedgerError> {
         let LeftoversCursor { walk, after } = self.leftovers;
         let statement = WALKS[walk].statement(after, before);
-        let step: Step = self.run(async |conn| statement.get_result(conn).await).await?;
+        let step: Step = self.run("leftovers_clear", async |conn| statement.get_result(conn).await).await?;
         let rows = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         let (looked, gone) = (rows(step.looked), rows(step.gone));
         let after = step.first.zip(step.second).filter(|_| looked == WALKS[walk].chunk);
@@ -161,7 +205,7 @@ impl Walk {
         (first, second): (Uuid, Uuid),
         before: OffsetDateTime,
     ) -> diesel::query_builder::BoxedSqlQuery<'static, Pg, diesel::query_builder::SqlQuery> {
-        let Self { table, key, chunk, is_leftover } = self;
+        let Self { table, key, chunk, range, is_leftover } = self;
         let is_leftover = is_leftover.replace("{NO_DELIVERY}", NO_DELIVERY).replace("{NO_WEBHOOK}", NO_WEBHOOK);
         let columns = |alias: &str| key.iter().map(|column| format!("{alias}{column}")).collect::<Vec<_>>().join(", ");
         let query = diesel::sql_query(format!(
@@ -174,6 +218,7 @@ impl Walk {
             first = key[0],
             second = key[key.len() - 1],
             after = if key.len() == 1 { "$2" } else { "$2, $3" },
+            range = if matches!(range, Range::OldDays) { OF_OLD_DAYS } else { "true" },
             rows = chunk,
             is_leftover = is_leftover,
         ));

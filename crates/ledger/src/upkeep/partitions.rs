@@ -75,17 +75,63 @@ impl Day {
         (bound(self.start()), bound(self.end()))
     }
 
-    /// Each table with the bounds of this day, in the reverse order of inserts: when only some of a day's partitions
-    /// exist, the first insert fails.
-    fn tables(self) -> [(&'static str, String, String); 3] {
+    /// Its partitions, in the reverse order of inserts: when only some of a day's partitions exist, the first insert
+    /// fails.
+    pub(crate) fn partitions(self) -> [Partition; 3] {
         let (first, beyond) = self.ids();
-        let moment = |second: i64| format!("to_timestamp({second})");
-        let id = |id: Uuid| format!("'{id}'::uuid");
+        let ids = (format!("'{first}'::uuid"), format!("'{beyond}'::uuid"));
+        let times = (format!("to_timestamp({})", self.start()), format!("to_timestamp({})", self.end()));
+        let partition =
+            |table, key, bounds| Partition { table, key, bounds, name: format!("{table}_{}", self.suffix()) };
         [
-            ("attempts", id(first), id(beyond)),
-            ("deliveries", id(first), id(beyond)),
-            ("events", moment(self.start()), moment(self.end())),
+            partition("attempts", "delivery_id", ids.clone()),
+            partition("deliveries", "id", ids),
+            partition("events", "occurred_at", times),
         ]
+    }
+}
+
+/// A partition of a day.
+pub(crate) struct Partition {
+    pub(crate) name: String,
+    table: &'static str,
+    key: &'static str,
+    bounds: (String, String),
+}
+
+/// Rows that are only inserted, and found by key, need neither vacuum nor statistics until their day is dropped.
+macro_rules! only_added {
+    () => {
+        "autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647"
+    };
+}
+
+impl Partition {
+    /// Creates a table of this form, which locks out nobody. Its constraint saves [`Self::attach`] from reading it.
+    pub(crate) fn create(&self, name: &str) -> String {
+        let Self { table, key, bounds: (from, to), .. } = self;
+        let storage = match *table {
+            // Each page has room for all its rows once more: a batch often updates all of them in one transaction.
+            "deliveries" => "fillfactor = 50",
+            // A body that fits into a page once compressed stays in its row. Stored apart (TOAST), it would be cut into
+            // pieces, each with an index entry.
+            "events" => concat!("toast_tuple_target = 8160, ", only_added!()),
+            _ => only_added!(),
+        };
+        format!(
+            "CREATE TABLE {name} ( \
+               LIKE {table} INCLUDING ALL, CONSTRAINT of_day CHECK ({key} >= {from} AND {key} < {to}) \
+             ) WITH ({storage})"
+        )
+    }
+
+    /// Makes a table of [`Self::create`] that has this partition's name the partition.
+    pub(crate) fn attach(&self) -> String {
+        let Self { name, table, bounds: (from, to), .. } = self;
+        format!(
+            "ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({from}) TO ({to}); \
+             ALTER TABLE {name} DROP CONSTRAINT of_day"
+        )
     }
 }
 
@@ -95,7 +141,7 @@ impl Leader {
     /// # Errors
     /// When the database does not answer.
     pub async fn partitions_ensure(&mut self, today: Date) -> Result<(), LedgerError> {
-        self.run(async |conn| make_partitions(conn, around(today)).await.map(|_| ())).await
+        self.run("partitions_ensure", async |conn| make_partitions(conn, around(today)).await.map(|_| ())).await
     }
 
     /// How many days after today have partitions without a gap.
@@ -113,7 +159,7 @@ impl Leader {
     pub(crate) async fn days(&mut self) -> Result<BTreeSet<Day>, LedgerError> {
         let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
                     WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
-        let names: Vec<Name> = self.run(async |conn| diesel::sql_query(list).load(conn).await).await?;
+        let names: Vec<Name> = self.run("days", async |conn| diesel::sql_query(list).load(conn).await).await?;
         Ok(names.iter().filter_map(|row| Day::of_partition(&row.name)).collect())
     }
 }
@@ -127,7 +173,7 @@ impl Ledger {
             return Ok(false);
         }
         let days: BTreeSet<_> = times.iter().map(|time| Day(time.date())).collect();
-        let made = self.run(async |conn| make_partitions(conn, days.iter().copied()).await).await?;
+        let made = self.run("days_made", async |conn| make_partitions(conn, days.iter().copied()).await).await?;
         if made > 0 {
             tracing::info!(made, "partitions of days were missing: they are made now");
         }
@@ -148,10 +194,9 @@ pub(crate) async fn make_partitions(
 ) -> diesel::QueryResult<usize> {
     let mut missing = 0;
     for day in days {
-        for (table, from, to) in day.tables() {
-            let name = format!("{table}_{}", day.suffix());
-            if named(conn, &name).await?.is_empty() {
-                make_partition(conn, table, &name, &from, &to).await?;
+        for partition in day.partitions() {
+            if named(conn, &partition.name).await?.is_empty() {
+                make_partition(conn, &partition).await?;
                 missing += 1;
             }
         }
@@ -159,38 +204,13 @@ pub(crate) async fn make_partitions(
     Ok(missing)
 }
 
-/// Rows that are only inserted, and found by key, need neither vacuum nor statistics until their day is dropped.
-macro_rules! only_added {
-    () => {
-        "autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647"
-    };
-}
-
-async fn make_partition(
-    conn: &mut AsyncPgConnection,
-    table: &str,
-    name: &str,
-    from: &str,
-    to: &str,
-) -> diesel::QueryResult<()> {
-    let storage = match table {
-        // Each page has room for all its rows once more: a batch often updates all of them in one transaction.
-        "deliveries" => "fillfactor = 50",
-        // A body that fits into a page once compressed stays in its row. Stored apart (TOAST), it would be cut into
-        // pieces, each with an index entry.
-        "events" => concat!("toast_tuple_target = 8160, ", only_added!()),
-        _ => only_added!(),
-    };
+async fn make_partition(conn: &mut AsyncPgConnection, partition: &Partition) -> diesel::QueryResult<()> {
     conn.transaction(async |conn| {
         conn.batch_execute(&format!("SELECT pg_advisory_xact_lock({PARTITIONS_LOCK})")).await?;
-        if !named(conn, name).await?.is_empty() {
+        if !named(conn, &partition.name).await?.is_empty() {
             return Ok(());
         }
-        conn.batch_execute(&format!(
-            "CREATE TABLE {name} (LIKE {table} INCLUDING ALL) WITH ({storage}); \
-             ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({from}) TO ({to})"
-        ))
-        .await
+        conn.batch_execute(&format!("{}; {}", partition.create(&partition.name), partition.attach())).await
     })
     .await
 }

@@ -8,11 +8,11 @@ use end_to_end::{
     system::{Service, System, metric},
     wait::{SOON, eventually},
 };
-use ledger::{Cleaning, LedgerError, NewEvent};
+use ledger::{LedgerError, NewEvent, Part, Removal};
 use uuid::Uuid;
 
 use crate::retention::{
-    DAY, KEEP, Subscribed, clean, drop_day, leader, ledger, options, partitions, rows, search, today,
+    DAY, KEEP, Outcome, Subscribed, drop_day, leader, ledger, options, partitions, remove, remove_with, rows, today,
 };
 
 /// Noon of a day that is older than [`KEEP`].
@@ -45,22 +45,39 @@ async fn a_day_goes_when_all_of_it_is_older_than_what_is_kept() {
     .await;
 }
 
+/// The oids of a day's partitions: the same tables, or others.
+async fn tables(system: &System, day: time::Date) -> Vec<u32> {
+    let suffix = day.to_string().replace('-', "");
+    let oids = format!("SELECT oid FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_{suffix}' ORDER BY relname");
+    system.sql(&oids).await.iter().map(|row| row.get(0)).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_day_in_which_something_waits_is_cleaned_of_everything_else_and_goes_once_that_is_delivered() {
+async fn of_a_day_in_which_something_waits_only_that_is_kept_in_new_tables_and_it_goes_once_that_is_delivered() {
     System::prepared(options(), async |system| {
         let subscribed = Subscribed::new(&system).await;
         let (mut leader, old) = (leader(&system).await, (today() - DAY * 40).date());
         leader.partitions_ensure(old).await.unwrap();
         subscribed.past(&system, 12_000, "succeeded", OLD, OLD).await;
         subscribed.past(&system, 1, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
-        assert_eq!(search(&mut leader, old).await.0.unwrap_err(), old.into());
-        assert_eq!(rows(&system, "deliveries").await, 12_001, "nothing has happened");
-        let chunks = clean(&mut leader, Cleaning::of_day(old.into(), today() - KEEP)).await;
-        assert!(chunks.len() >= 6 && chunks.iter().all(|rows| *rows <= 5_000), "{chunks:?}");
-        assert_eq!(chunks.iter().sum::<u64>(), 24_000);
+        let before = tables(&system, old).await;
+        let log = remove(&mut leader, old, Part::Log).await;
+        assert_eq!(log, Outcome { steps: 8, looked: 24_002, copied: 1, is_dropped: true });
+        let bodies = remove(&mut leader, old, Part::Bodies).await;
+        assert_eq!((bodies.looked, bodies.copied, bodies.is_dropped), (24_002, 1, true));
         for table in ["events", "deliveries", "attempts"] {
             assert_eq!(rows(&system, table).await, 1, "{table}");
         }
+        let after = tables(&system, old).await;
+        assert!(after.len() == 3 && after.iter().all(|table| !before.contains(table)), "{before:?} {after:?}");
+        // Nothing would be gained by another copy.
+        for part in [Part::Log, Part::Bodies] {
+            assert_eq!(
+                remove(&mut leader, old, part).await,
+                Outcome { steps: 1, looked: 1, copied: 0, is_dropped: false }
+            );
+        }
+        assert_eq!(tables(&system, old).await, after);
         drop(leader);
         // Its job is not on the queues: a rebuild enqueues it.
         system.lose_generation().await;
@@ -72,55 +89,100 @@ async fn a_day_in_which_something_waits_is_cleaned_of_everything_else_and_goes_o
         assert_eq!(metric(ingest, "webhooks_maintenance_leader").await, 1.0);
         system.stop(Service::Ingest).await;
         drop_day(&mut crate::retention::leader(&system).await, old).await;
+        assert_eq!(partitions(&system, old).await, 0);
     })
     .await;
 }
 
-/// Otherwise a webhook that is dead for ever would keep all days.
+/// The first delivery of 10,000 is copied by the first of two steps, the last one by the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_that_was_held_for_a_slow_receiver_for_as_long_as_history_is_kept_ends() {
+async fn what_changes_while_a_day_is_copied_is_kept_as_it_is_at_last() {
     System::prepared(options(), async |system| {
         let subscribed = Subscribed::new(&system).await;
         let (mut leader, old) = (leader(&system).await, (today() - DAY * 40).date());
         leader.partitions_ensure(old).await.unwrap();
-        subscribed.past(&system, 20, "pending", OLD, OLD).await;
-        subscribed.past(&system, 5, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
-        let hold = "INSERT INTO held_jobs (webhook_id, delivery_id, reason, held_at) SELECT webhook_id, id, 'slow', created_at FROM deliveries";
-        system.sql(hold).await;
-        let mut cleaned = async || {
-            let cleaned = leader.clean(&Cleaning::of_day(old.into(), today() - KEEP)).await.unwrap();
-            assert_eq!(cleaned.rows, cleaned.ended);
-            cleaned.ended
-        };
-        assert_eq!(cleaned().await, 0, "the webhook was changed since, for example activated");
-        system.sql("UPDATE webhooks SET updated_at = now() - interval '40 days', is_active = false").await;
-        assert_eq!(cleaned().await, 0, "a pause is no end");
-        system.sql("UPDATE webhooks SET is_active = true").await;
-        let newest = "WHERE delivery_id = (SELECT delivery_id FROM held_jobs ORDER BY delivery_id DESC LIMIT 1)";
-        system.sql(&format!("UPDATE held_jobs SET held_at = now() {newest}")).await;
-        assert_eq!(cleaned().await, 24, "one was tried lately");
-        system.sql("UPDATE held_jobs SET held_at = now() - interval '40 days', reason = 'paused'").await;
-        assert_eq!(cleaned().await, 0, "its reason is a pause");
-        system.sql("UPDATE held_jobs SET reason = 'slow'").await;
-        assert_eq!(cleaned().await, 1);
-        assert_eq!(rows(&system, "held_jobs").await, 0);
+        subscribed.past(&system, 5, "retrying", OLD, OLD).await;
+        subscribed.past(&system, 8_000, "succeeded", &format!("{OLD} + interval '1 second'"), OLD).await;
+        subscribed.past(&system, 5, "retrying", &format!("{OLD} + interval '1 minute'"), OLD).await;
+        let waiting = system.sql("SELECT id::text FROM deliveries WHERE state = 'retrying' ORDER BY id").await;
+        let waiting: Vec<String> = waiting.iter().map(|row| row.get(0)).collect();
+        // A step after the first copy: 2 counts, a preparation, a copy.
+        remove_with(&mut leader, old, Part::Log, async |step| {
+            if step != 4 {
+                return;
+            }
+            for part in [&waiting[..5], &waiting[5..]] {
+                let [cancelled, recorded, succeeded, erased, _] = part else { panic!("there are five") };
+                system.sql(&format!("UPDATE deliveries SET state = 'cancelled' WHERE id = '{cancelled}'")).await;
+                system
+                    .sql(&format!(
+                        "WITH done AS (UPDATE deliveries SET attempts = 2 WHERE id = '{recorded}' RETURNING id) \
+                         INSERT INTO attempts SELECT id, 2, 'https://localhost/', now(), now(), 1, 'timeout', 500, '', '' FROM done"
+                    ))
+                    .await;
+                system.sql(&format!("UPDATE deliveries SET state = 'succeeded' WHERE id = '{succeeded}'")).await;
+                system.sql(&format!("DELETE FROM deliveries WHERE id = '{erased}'")).await;
+            }
+        })
+        .await;
+        let left = system.sql("SELECT id::text, attempts::bigint FROM deliveries ORDER BY id").await;
+        let left: Vec<(String, i64)> = left.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let expected = [(1, 2), (4, 1), (6, 2), (9, 1)].map(|(place, attempts)| (waiting[place].clone(), attempts));
+        assert_eq!(left, expected);
+        let attempts = "SELECT count(*) FROM attempts JOIN deliveries ON id = delivery_id";
+        assert_eq!((rows(&system, "attempts").await, system.count(attempts).await), (6, 6));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_dies_while_it_copies_a_day_leaves_nothing_that_harms() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let old = (today() - DAY * 40).date();
+        let mut first = leader(&system).await;
+        first.partitions_ensure(old).await.unwrap();
+        subscribed.past(&system, 2, "retrying", OLD, OLD).await;
+        subscribed.past(&system, 8_000, "succeeded", &format!("{OLD} + interval '1 second'"), OLD).await;
+        for part in [Part::Log, Part::Bodies] {
+            let mut removal = Removal::of(old.into(), part);
+            loop {
+                let done = first.removal_step(&removal).await.unwrap();
+                removal = done.rest.expect("it is not over");
+                if done.copied > 0 {
+                    break;
+                }
+            }
+        }
+        drop(first);
+        let one = "(SELECT id FROM deliveries WHERE state = 'retrying' LIMIT 1)";
+        system.sql(&format!("UPDATE deliveries SET state = 'succeeded' WHERE id = {one}")).await;
+        let mut next = leader(&system).await;
+        for part in [Part::Log, Part::Bodies] {
+            assert_eq!(remove(&mut next, old, part).await.copied, 1, "{part:?}");
+        }
+        for table in ["events", "deliveries", "attempts"] {
+            assert_eq!(rows(&system, table).await, 1, "{table}");
+        }
+        let left_behind = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_kept'";
+        assert_eq!(system.count(left_behind).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_a_deleted_webhook_keeps_no_day() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let (mut leader, old) = (leader(&system).await, (today() - DAY * 40).date());
+        leader.partitions_ensure(old).await.unwrap();
+        subscribed.past(&system, 3, "retrying", OLD, OLD).await;
+        // Its cancellation has ended before they were stored, or nobody has begun it.
+        system.sql("UPDATE webhooks SET is_active = false, deleted_at = now()").await;
         drop_day(&mut leader, old).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_day_is_searched_in_bounded_steps_to_its_very_last_delivery() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, old) = (leader(&system).await, (today() - DAY * 40).date());
-        leader.partitions_ensure(old).await.unwrap();
-        subscribed.past(&system, 20_000, "succeeded", OLD, OLD).await;
-        let (found, steps) = search(&mut leader, old).await;
-        assert_eq!((found.unwrap().day(), steps), (old.into(), 3));
-        subscribed.past(&system, 1, "retrying", &format!("{OLD} + interval '1 minute'"), OLD).await;
-        let (found, steps) = search(&mut leader, old).await;
-        assert_eq!((found.unwrap_err(), steps), (old.into(), 3));
+        assert_eq!((partitions(&system, old).await, rows(&system, "unsuccessful_deliveries").await), (0, 3));
+        crate::retention::clear(&mut leader).await;
+        assert_eq!(rows(&system, "unsuccessful_deliveries").await, 0);
     })
     .await;
 }
@@ -164,8 +226,9 @@ async fn a_reader_of_an_old_day_delays_its_drop_and_nothing_else() {
         tokio::spawn(connection);
         reader.batch_execute("BEGIN; SELECT count(*) FROM deliveries").await.unwrap();
         let (hot, began) = (ledger(&system), Instant::now());
-        let finished = search(&mut leader, old).await.0.unwrap();
-        let (dropped, stored) = tokio::join!(leader.day_drop(&finished), async {
+        let counted = leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap();
+        let removal = counted.rest.expect("it is to be dropped");
+        let (dropped, stored) = tokio::join!(leader.removal_step(&removal), async {
             let mut slowest = std::time::Duration::ZERO;
             while began.elapsed() < std::time::Duration::from_secs(2) {
                 let one = Instant::now();
@@ -179,7 +242,7 @@ async fn a_reader_of_an_old_day_delays_its_drop_and_nothing_else() {
         assert!(stored < std::time::Duration::from_millis(1_500), "{stored:?}");
         assert_eq!(partitions(&system, old).await, 3);
         reader.batch_execute("COMMIT").await.unwrap();
-        leader.day_drop(&finished).await.unwrap();
+        assert!(leader.removal_step(&removal).await.unwrap().is_dropped);
         assert_eq!(partitions(&system, old).await, 0);
     })
     .await;

@@ -20,6 +20,19 @@ async fn every_table_has_a_retention() {
     .await;
 }
 
+/// Adds unsuccessful deliveries. Of those of a day that is not kept, ended ones go, and waiting ones whose
+/// webhook is gone.
+async fn add_unsuccessful(system: &System, webhook: &str) {
+    let rows = [
+        format!("'00000000-0001-8000-8000-000000000001', '{webhook}', 'dropped'"),
+        "'00000000-0001-8000-8000-000000000002', gen_random_uuid(), 'retrying'".to_owned(),
+        format!("'00000000-0001-8000-8000-000000000003', '{webhook}', 'retrying'"),
+        format!("'ffffffff-0001-8000-8000-000000000004', '{webhook}', 'dropped'"),
+    ];
+    let columns = "delivery_id, webhook_id, state";
+    system.sql(&format!("INSERT INTO unsuccessful_deliveries ({columns}) VALUES ({})", rows.join("), ("))).await;
+}
+
 /// Fills these tables with rows that are to go and rows that are needed.
 async fn fill(system: &System, webhook: &str) {
     let waiting = format!("(SELECT id FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'pending' LIMIT 1)");
@@ -57,10 +70,6 @@ async fn fill(system: &System, webhook: &str) {
             ],
         ),
         (
-            "unsuccessful_deliveries (delivery_id, webhook_id, state)",
-            vec![format!("{gone}, '{webhook}', 'dropped'"), format!("{gone}, '{webhook}', 'retrying'")],
-        ),
-        (
             "erased_deliveries",
             vec![
                 "'00000000-0001-8000-8000-000000000001'".to_owned(),
@@ -91,6 +100,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
         // The API's outbox relay would publish what is in the outbox.
         system.stop(Service::Api).await;
         fill(&system, &subscribed.webhook).await;
+        add_unsuccessful(&system, &subscribed.webhook).await;
         // A mark that a dispatcher left behind. Its delivery still exists.
         let mark =
             "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
@@ -103,7 +113,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
             ("suspect_jobs", 3),
             ("requeued_jobs", 1),
             ("recoveries", 2),
-            ("unsuccessful_deliveries", 1),
+            ("unsuccessful_deliveries", 3),
             ("erased_deliveries", 1),
             ("held_webhooks", 1),
             ("webhook_health", 1),
@@ -156,6 +166,27 @@ async fn the_history_of_a_deleted_webhook_is_kept_for_90_days_however_long_it_is
         }
         let gone = clear(&mut leader(&system).await).await;
         assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (2, 30_001));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_living_webhook_the_newest_1000_entries_of_the_history_are_kept_and_those_of_90_days() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let add = async |days: u32, count: u32| {
+            let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
+            let Subscribed { tenant, webhook, .. } = &subscribed;
+            let row = format!("'{tenant}', '{webhook}', 'somebody', 'resent', '{{}}', now() - interval '{days} days'");
+            system.sql(&format!("INSERT INTO history ({columns}) SELECT {row} FROM generate_series(1, {count})")).await;
+        };
+        system.sql("DELETE FROM history").await;
+        let mut leader = leader(&system).await;
+        add(100, 1_005).await;
+        assert_eq!((clear(&mut leader).await.iter().sum::<u32>(), rows(&system, "history").await), (5, 1_000));
+        add(80, 1_200).await;
+        let gone = clear(&mut leader).await;
+        assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (1_000, 1_200), "these are young");
     })
     .await;
 }

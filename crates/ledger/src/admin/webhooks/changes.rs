@@ -70,7 +70,7 @@ impl Ledger {
             return self.webhook_find(tenant, id).await;
         }
         let found = self
-            .run(async |conn| {
+            .run("webhook_change", async |conn| {
                 conn.transaction(async |conn| {
                     let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid())));
                     let before = one.select(Before::as_select()).for_no_key_update();
@@ -96,16 +96,16 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn webhook_delete(&self, actor: &Actor, id: WebhookId) -> Result<bool, LedgerError> {
-        self.run(async |conn| {
+        self.run("webhook_delete", async |conn| {
             conn.transaction(async |conn| {
                 let one = webhooks::table.filter(of(actor.tenant).and(webhooks::id.eq(id.as_uuid())));
                 let gone = (webhooks::deleted_at.eq(diesel::dsl::now), webhooks::is_active.eq(false));
-                if diesel::update(one).set(gone).execute(conn).await? == 0 {
-                    return Ok(false);
-                }
+                let deleted = diesel::update(one).set(gone).returning((webhooks::name, webhooks::url));
+                let deleted: Option<(String, String)> = deleted.get_result(conn).await.optional()?;
+                let Some((name, url)) = deleted else { return Ok(false) };
                 diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
                 begin_cancellation(conn, id.as_uuid(), None).await?;
-                add_history(conn, actor, id, Action::Deleted, json!({})).await?;
+                add_history(conn, actor, id, Action::Deleted, json!({"name": name, "url": url})).await?;
                 add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;
                 Ok(true)
             })

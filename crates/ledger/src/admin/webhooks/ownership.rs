@@ -41,7 +41,8 @@ impl Ledger {
         let mine = webhooks::table
             .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.eq(id.as_uuid())))
             .select((webhooks::deleted_at.is_not_null(), diesel::dsl::exists(cancelling(id.as_uuid()))));
-        let row: Option<(bool, bool)> = self.run(async |conn| mine.first(conn).await.optional()).await?;
+        let row: Option<(bool, bool)> =
+            self.run("webhook_known", async |conn| mine.first(conn).await.optional()).await?;
         let existence = |(is_deleted, is_cancelling)| match (is_deleted, is_cancelling) {
             (false, _) => Existence::Registered,
             (true, true) => Existence::Cancelling,

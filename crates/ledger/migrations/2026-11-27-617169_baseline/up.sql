@@ -6,7 +6,7 @@
 
 -- Registered webhooks. Administrators' requests write them (api-service), and `webhookctl keys reseal` the secret.
 -- Read for each event (event-ingest), each attempt (dispatcher) and each page. A deleted webhook keeps its row, so
--- that its log can be read, until retention deletes its last delivery.
+-- that its log can be read, until retention deletes its last delivery; for an hour, if it never had one.
 CREATE TABLE webhooks (
     id            uuid PRIMARY KEY,
     tenant_id     uuid NOT NULL,
@@ -24,12 +24,12 @@ CREATE TABLE webhooks (
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
 -- Those whose deliveries an event may have.
 CREATE INDEX webhooks_ever_by_tenant ON webhooks (tenant_id, id);
--- A registration counts them.
+-- A registration counts them. Those without deliveries do not count.
 CREATE INDEX webhooks_deleted_by_tenant ON webhooks (tenant_id) WHERE deleted_at IS NOT NULL;
 
 -- Events that at least one webhook wants, each once, with the exact body. event-ingest writes them, and an
 -- api-service those of test deliveries. Dispatchers read them for each attempt, and api-services for the state of an
--- event and a sent body. Retention drops them by day.
+-- event and a sent body. Retention drops them by day, perhaps earlier than their deliveries (`retention.bodies`).
 CREATE TABLE events (
     occurred_at timestamptz NOT NULL, -- the event's timestamp cut to milliseconds, as in the ids of its deliveries
     id          uuid NOT NULL,
@@ -54,10 +54,11 @@ END $$;
 
 -- Deliveries: one event for one webhook. event-ingest adds them, and an api-service those of tests. Dispatchers
 -- record their progress; resends, recoveries and cancellations (api-service, webhookctl) change their state. Read for
--- each attempt, for the log, and by the leader's lost-job detection. Retention drops them by day.
+-- each attempt, for the log, and by the leader's searches for jobs. Retention drops them by day.
 --
 -- An id begins with the milliseconds of the event's timestamp, so ranges of ids are ranges of days. No index names
--- `state` or `next_attempt_at`: the update of an attempt stays in its page (HOT).
+-- `state` or `next_attempt_at`: the update of an attempt stays in its page (HOT). `next_attempt_at` is null before the
+-- first attempt, unless that was postponed, asked for, or accepted more than a day after the event's timestamp.
 CREATE TABLE deliveries (
     id              uuid PRIMARY KEY, -- see `derived_id`
     webhook_id      uuid NOT NULL,
@@ -92,17 +93,21 @@ CREATE TABLE attempts (
     PRIMARY KEY (delivery_id, attempt)
 ) PARTITION BY RANGE (delivery_id);
 
--- Deliveries that failed and wait, were dropped, cancelled or skipped: a narrow row each. Triggers of `deliveries`
--- write them, so a first attempt that succeeds writes nothing here. Read by the log, recoveries, and the doctor.
--- Retention deletes those whose day it has dropped.
+-- Deliveries that are not `succeeded`, except pending ones without a due time: a narrow row each. Triggers of
+-- `deliveries` write them, so a first attempt that succeeds writes nothing here. Read by the log, recoveries, the
+-- leader's searches for waiting deliveries, and the doctor. Retention deletes those of the days that it drops.
 CREATE TABLE unsuccessful_deliveries (
     delivery_id     uuid PRIMARY KEY,
     webhook_id      uuid NOT NULL,
     state           text NOT NULL,
-    next_attempt_at timestamptz
-) WITH (fillfactor = 70); -- a retry that fails again changes its row in place (HOT)
+    next_attempt_at timestamptz -- the delivery's, or when it was made: what waits is found by it
+);
 
 CREATE INDEX unsuccessful_deliveries_by_state ON unsuccessful_deliveries (webhook_id, state, delivery_id);
+-- Finds waiting deliveries in the order in which they are due. A retry that fails again writes all indexes of its row
+-- here: its due time changes.
+CREATE INDEX unsuccessful_deliveries_by_due_time ON unsuccessful_deliveries (next_attempt_at, delivery_id)
+    WHERE state IN ('pending', 'retrying');
 
 -- A webhook's health, from its first outcome on. Dispatchers write it with each batch of attempts, and the leader
 -- counts its notices. Read by api-services, `webhookctl top` and a dispatcher before it stops. Deleted with the
@@ -193,16 +198,20 @@ CREATE TABLE requeued_jobs (
 );
 
 -- The broker's disk that the ledger believes in. A durable queue is named by `id`; when the broker answers and has no
--- such queue, it has lost its disk, and with it every job. A rebuild declares the queue of `rebuilding` first, walks
--- all deliveries up to `rebuild_reached`, and makes that queue the one to believe in. The leader writes and reads the
--- one row; the doctor reads it.
+-- such queue, it has lost its disk, and with it every job. A rebuild declares the queue of `rebuilding` first,
+-- publishes the jobs of all waiting deliveries, and makes that queue the one to believe in. Its cursors are the last
+-- delivery of those with a due time (`rebuild_due`: null at the end), and of those without one (`rebuild_untried`: the
+-- least id at the end). The leader writes and reads the one row; the doctor reads it.
 CREATE TABLE broker_generation (
-    is_only          boolean PRIMARY KEY DEFAULT true CHECK (is_only),
-    id               uuid,
-    verified_at      timestamptz,
-    rebuilding       uuid,
-    rebuild_began_at timestamptz,
-    rebuild_reached  uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000'
+    is_only              boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    id                   uuid,
+    verified_at          timestamptz,
+    rebuilding           uuid,
+    rebuild_began_at     timestamptz,
+    rebuild_due          timestamptz,
+    rebuild_due_id       uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    rebuild_is_backwards boolean NOT NULL DEFAULT false, -- it has reached the latest due time, and turned back
+    rebuild_untried      uuid NOT NULL DEFAULT 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 );
 
 INSERT INTO broker_generation DEFAULT VALUES;
@@ -234,6 +243,8 @@ CREATE TABLE recoveries (
 
 -- One at a time per webhook: asking twice does not double the work.
 CREATE UNIQUE INDEX recoveries_running ON recoveries (webhook_id) WHERE finished_at IS NULL;
+-- An erasure finds them.
+CREATE INDEX recoveries_by_webhook ON recoveries (webhook_id);
 
 -- Cancellations of waiting deliveries, in steps in the order of their ids. A request writes one (api-service); relays
 -- and `webhookctl tenant stop` take its steps, however often the process that does it dies. `until` is null if the
@@ -257,8 +268,8 @@ RETURN encode(set_bit(set_bit(
     52, 1), 53, 1), 'hex')::uuid;
 
 -- Notices to administrators. Written by the transaction of a user's change, by triggers of `webhook_health`, and by
--- the leader (a webhook fails for long). Relays publish them, api-services show them, and retention deletes them
--- after 90 days.
+-- the leader (a webhook fails for long, or its held deliveries are about to be cancelled). Relays publish them,
+-- api-services show them, and retention deletes them after 90 days.
 CREATE TABLE notices (
     id           uuid PRIMARY KEY DEFAULT ordered_id(),
     webhook_id   uuid NOT NULL,
@@ -271,10 +282,13 @@ CREATE TABLE notices (
 );
 
 CREATE INDEX notices_by_webhook ON notices (webhook_id, id);
+-- An erasure finds them.
+CREATE INDEX notices_by_tenant ON notices (tenant_id);
 CREATE INDEX notices_unpublished ON notices (leased_until) WHERE leased_until IS NOT NULL;
 
 -- Changes by administrators and operators. Written by the transaction of the change (api-service, webhookctl), shown
--- by api-services, and deleted by retention 90 days after the webhook.
+-- by api-services. Retention deletes those of a deleted webhook 90 days after it, and those of another one that are 90
+-- days old and not among its newest 1,000.
 CREATE TABLE history (
     id         uuid PRIMARY KEY DEFAULT ordered_id(),
     tenant_id  uuid NOT NULL,
@@ -286,6 +300,8 @@ CREATE TABLE history (
 );
 
 CREATE INDEX history_by_webhook ON history (webhook_id, id);
+-- Finds a tenant's deleted webhooks, and for an erasure its entries.
+CREATE INDEX history_by_tenant ON history (tenant_id, action, id);
 
 -- Sessions of administrators: no id of a session, only its hash. Written by the business application or by
 -- `webhookctl session`, read by api-services for each request, and deleted by the leader when they have expired.
@@ -297,6 +313,9 @@ CREATE TABLE admin_sessions (
     created_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL
 );
+
+-- An erasure finds them.
+CREATE INDEX admin_sessions_by_tenant ON admin_sessions (tenant_id);
 
 -- Deliveries that were erased with their tenant while the broker may have had jobs of them. An erasure writes them. A
 -- dispatcher skips such a job; that of another unknown delivery is kept for an operator. Retention deletes a row when
@@ -323,11 +342,11 @@ CREATE FUNCTION keep_unsuccessful_deliveries() RETURNS trigger LANGUAGE plpgsql 
 BEGIN
     IF TG_OP = 'DELETE' THEN
         DELETE FROM unsuccessful_deliveries WHERE delivery_id = OLD.id;
-    ELSIF NEW.state IN ('pending', 'succeeded') THEN
+    ELSIF NEW.state = 'succeeded' OR NEW.state = 'pending' AND NEW.next_attempt_at IS NULL THEN
         DELETE FROM unsuccessful_deliveries WHERE delivery_id = NEW.id;
     ELSE
         INSERT INTO unsuccessful_deliveries (delivery_id, webhook_id, state, next_attempt_at)
-        VALUES (NEW.id, NEW.webhook_id, NEW.state, NEW.next_attempt_at)
+        VALUES (NEW.id, NEW.webhook_id, NEW.state, coalesce(NEW.next_attempt_at, NEW.created_at))
         ON CONFLICT (delivery_id) DO UPDATE SET state = excluded.state, next_attempt_at = excluded.next_attempt_at;
     END IF;
     RETURN NULL;
@@ -335,12 +354,17 @@ END
 $$;
 
 CREATE TRIGGER unsuccessful_inserted AFTER INSERT ON deliveries FOR EACH ROW
-    WHEN (NEW.state NOT IN ('pending', 'succeeded')) EXECUTE FUNCTION keep_unsuccessful_deliveries();
+    WHEN (NEW.state <> 'succeeded' AND (NEW.state <> 'pending' OR NEW.next_attempt_at IS NOT NULL))
+    EXECUTE FUNCTION keep_unsuccessful_deliveries();
 CREATE TRIGGER unsuccessful_updated AFTER UPDATE ON deliveries FOR EACH ROW
-    WHEN (OLD.state NOT IN ('pending', 'succeeded') OR NEW.state NOT IN ('pending', 'succeeded'))
+    WHEN (
+        OLD.state <> 'succeeded' AND (OLD.state <> 'pending' OR OLD.next_attempt_at IS NOT NULL)
+        OR NEW.state <> 'succeeded' AND (NEW.state <> 'pending' OR NEW.next_attempt_at IS NOT NULL)
+    )
     EXECUTE FUNCTION keep_unsuccessful_deliveries();
 CREATE TRIGGER unsuccessful_deleted AFTER DELETE ON deliveries FOR EACH ROW
-    WHEN (OLD.state NOT IN ('pending', 'succeeded')) EXECUTE FUNCTION keep_unsuccessful_deliveries();
+    WHEN (OLD.state <> 'succeeded' AND (OLD.state <> 'pending' OR OLD.next_attempt_at IS NOT NULL))
+    EXECUTE FUNCTION keep_unsuccessful_deliveries();
 
 -- A time as the API writes it.
 CREATE FUNCTION rfc3339(moment timestamptz) RETURNS text LANGUAGE sql STABLE
@@ -385,3 +409,30 @@ CREATE TRIGGER health_updated AFTER UPDATE ON webhook_health FOR EACH ROW
         OR NEW.failing_since IS NULL AND (OLD.failing_notices > 0 OR NEW.last_dropped > 0)
     )
     EXECUTE FUNCTION add_health_notices();
+
+-- Repeats changes of an old day's rows in the tables that are about to replace the day's partitions. Retention adds a
+-- trigger that calls it to `deliveries_<day>` or `events_<day>` when it begins to copy waiting deliveries into
+-- `deliveries_<day>_kept` and so on. An attempt is recorded with a change of its delivery, so attempts need no trigger.
+CREATE FUNCTION repeat_in_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    day text := right(TG_TABLE_NAME, 8);
+BEGIN
+    IF starts_with(TG_TABLE_NAME, 'events') THEN
+        EXECUTE format(
+            'DELETE FROM events_%s_kept WHERE occurred_at = $1 AND id = $2 AND tenant_id = $3 AND event_type = $4', day
+        ) USING OLD.occurred_at, OLD.id, OLD.tenant_id, OLD.event_type;
+        IF TG_OP <> 'DELETE' THEN
+            EXECUTE format('INSERT INTO events_%s_kept SELECT ($1).*', day) USING NEW;
+        END IF;
+        RETURN NULL;
+    END IF;
+    EXECUTE format('DELETE FROM deliveries_%s_kept WHERE id = $1', day) USING OLD.id;
+    EXECUTE format('DELETE FROM attempts_%s_kept WHERE delivery_id = $1', day) USING OLD.id;
+    IF TG_OP <> 'DELETE' AND NEW.state IN ('pending', 'retrying') THEN
+        EXECUTE format('INSERT INTO deliveries_%1$s_kept SELECT * FROM deliveries_%1$s WHERE id = $1', day) USING NEW.id;
+        EXECUTE format('INSERT INTO attempts_%1$s_kept SELECT * FROM attempts_%1$s WHERE delivery_id = $1', day)
+            USING NEW.id;
+    END IF;
+    RETURN NULL;
+END
+$$;

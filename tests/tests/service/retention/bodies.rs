@@ -1,0 +1,108 @@
+//! Bodies that are kept for a shorter time than the log.
+
+use end_to_end::{
+    system::{Options, Service, System},
+    wait::{SOON, eventually},
+};
+use ledger::Part;
+use serde_json::{Value, json};
+
+use crate::retention::{DAY, Subscribed, leader, remove, rows, today};
+
+/// Noon of the day that is five days old.
+const OLD: &str = "date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '4.5 days'";
+
+fn options() -> Options {
+    let settings = [("RECONCILE__INTERVAL", "100ms"), ("RETENTION__KEEP", "30days"), ("RETENTION__BODIES", "2days")];
+    Options { settings: settings.map(|(name, value)| (name, value.to_owned())).to_vec(), ..Options::default() }
+}
+
+/// Old deliveries: three dropped, one that waits, one that succeeded. And two dropped ones of now.
+async fn fill(system: &System, subscribed: &Subscribed) {
+    leader(system).await.partitions_ensure((today() - DAY * 5).date()).await.unwrap();
+    subscribed.past(system, 3, "dropped", OLD, OLD).await;
+    subscribed.past(system, 1, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
+    subscribed.past(system, 1, "succeeded", &format!("{OLD} + interval '1 minute'"), OLD).await;
+    subscribed.past(system, 2, "dropped", "now()", "now()").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_goes_before_its_delivery_which_then_cannot_be_sent_again() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        fill(&system, &subscribed).await;
+        let removed = remove(&mut leader(&system).await, (today() - DAY * 5).date(), Part::Bodies).await;
+        assert_eq!((removed.copied, removed.is_dropped), (1, true));
+        assert_eq!((rows(&system, "events").await, rows(&system, "deliveries").await), (3, 7));
+        let api = system.admin(subscribed.tenant).await;
+        let log = api.log(&subscribed.webhook, "limit=100").await["data"].as_array().unwrap().clone();
+        let expired: Vec<bool> = log.iter().map(|one| one["is_body_expired"].as_bool().unwrap()).collect();
+        assert_eq!(expired, [false, false, true, false, true, true, true], "what waits has its body");
+        let path = |delivery: &Value| {
+            format!("/api/v1/webhooks/{}/deliveries/{}/", subscribed.webhook, delivery["id"].as_str().unwrap())
+        };
+        for (place, body) in [(0, json!("{}")), (2, Value::Null), (3, json!("{}")), (4, Value::Null)] {
+            let read = api.get(&path(&log[place])).await.json();
+            assert_eq!(
+                (&read["request"]["body"], &read["is_body_expired"]),
+                (&body, &json!(body.is_null())),
+                "{place}"
+            );
+        }
+        for (place, status, code) in
+            [(4, 409, json!("body_expired")), (2, 409, json!("body_expired")), (3, 202, Value::Null)]
+        {
+            let answer = api.ask(&format!("{}resend/", path(&log[place]))).await;
+            assert_eq!((answer.status, &answer.json()["code"]), (status, &code), "{place}: {}", answer.text);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovery_passes_over_deliveries_without_bodies_and_is_refused_if_there_are_no_others() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        fill(&system, &subscribed).await;
+        // As if bodies had been kept for a shorter time: this one is gone, too.
+        system.sql("DELETE FROM events WHERE id = (SELECT event_id FROM deliveries ORDER BY id DESC LIMIT 1)").await;
+        let api = system.admin(subscribed.tenant).await;
+        let newest = api.log(&subscribed.webhook, "limit=1").await["data"][0]["id"].as_str().unwrap().to_owned();
+        let resend = format!("/api/v1/webhooks/{}/deliveries/{newest}/resend/", subscribed.webhook);
+        let refused = api.ask(&resend).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("body_expired")));
+        let path = format!("/api/v1/webhooks/{}/recover/", subscribed.webhook);
+        let until = (today() - DAY * 3).date().to_string() + "T00:00:00Z";
+        let old = json!({"since": "2020-01-01T00:00:00Z", "until": until});
+        let refused = api.post(&path, &old).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("body_expired")), "{}", refused.text);
+        let all = |count_only: bool| json!({"since": "2020-01-01T00:00:00Z", "count_only": count_only});
+        assert_eq!(api.post(&path, &all(true)).await.json()["count"], 2);
+        let begun = api.post(&path, &all(false)).await;
+        assert_eq!(begun.status, 202, "{}", begun.text);
+        let location = begun.header("location").unwrap().to_owned();
+        let done = eventually("the recovery is done", SOON, || async {
+            let recovery = api.get(&location).await.json();
+            (recovery["state"] == "done").then_some(recovery)
+        })
+        .await;
+        assert_eq!(done["resent"], 1);
+        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'dropped'").await, 4);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ingest_drops_old_bodies_by_itself() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        fill(&system, &subscribed).await;
+        system.start(Service::Ingest).await;
+        eventually("the bodies that nothing waits for are gone", SOON, || async {
+            (rows(&system, "events").await == 3).then_some(())
+        })
+        .await;
+        assert_eq!(rows(&system, "deliveries").await, 7);
+    })
+    .await;
+}
