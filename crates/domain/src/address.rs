@@ -47,13 +47,12 @@ const REFUSED_V4: [(Ipv4Net, &str); 15] = [
 ];
 
 /// The first match counts. Any other address outside of `2000::/3` is reserved.
-const REFUSED_V6: [(Ipv6Net, &str); 17] = [
+const REFUSED_V6: [(Ipv6Net, &str); 16] = [
     (Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128), "loopback"),
     (Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 128), "unspecified"),
     (Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96), "IPv4 mapped into IPv6"),
     (Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 96), "IPv4 in IPv6, compatible"),
     (Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96), "IPv4 translated into IPv6"),
-    (v6(0x64, 0xff9b, 0, 96), "IPv4 in IPv6, NAT64"),
     (v6(0x64, 0xff9b, 1, 48), "IPv4 in IPv6, local NAT64"),
     (v6(0x100, 0, 0, 64), "discard"),
     (v6(0x2001, 0, 0, 32), "IPv4 in IPv6, Teredo"),
@@ -69,6 +68,20 @@ const REFUSED_V6: [(Ipv6Net, &str); 17] = [
 
 const GLOBAL_V6: Ipv6Net = v6(0x2000, 0, 0, 3);
 
+/// IPv4 addresses behind the NAT64 gateways of IPv6-only networks (RFC 6052).
+const NAT64: Ipv6Net = v6(0x64, 0xff9b, 0, 96);
+
+/// The IPv4 address that a NAT64 gateway connects to, or else the address itself.
+fn behind_nat64(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) if NAT64.contains(&v6) => {
+            let [.., a, b, c, d] = v6.octets();
+            IpAddr::from([a, b, c, d])
+        }
+        _ => address,
+    }
+}
+
 /// Whether it is an ISATAP address (RFC 5214): a tunnel to the IPv4 address in its lower half, below any prefix.
 const fn is_isatap(address: Ipv6Addr) -> bool {
     let segments = address.segments();
@@ -82,15 +95,17 @@ impl AddressPolicy {
         Self { allowed: networks }
     }
 
-    /// Whether a delivery may be sent to the address.
+    /// Checks if a delivery may be sent to the address. That of a NAT64 gateway is judged by the IPv4 address in it,
+    /// also by the allowed networks: a network that contains the gateway opens nothing private behind it.
     ///
     /// # Errors
     /// [`RefusedAddress`], with the kind of address that it is.
     pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
-        if self.allowed.iter().any(|network| network.contains(&address)) {
+        let judged = behind_nat64(address);
+        if self.allowed.iter().any(|network| network.contains(&judged)) {
             return Ok(());
         }
-        let kind = match address {
+        let kind = match judged {
             IpAddr::V4(v4) => REFUSED_V4.iter().find(|(network, _)| network.contains(&v4)).map(|(_, kind)| *kind),
             IpAddr::V6(v6) => {
                 let named = REFUSED_V6.iter().find(|(network, _)| network.contains(&v6)).map(|(_, kind)| *kind);
@@ -134,7 +149,10 @@ mod tests {
             ("::ffff:8.8.8.8", "IPv4 mapped into IPv6"),
             ("::127.0.0.1", "IPv4 in IPv6, compatible"),
             ("::ffff:0:127.0.0.1", "IPv4 translated into IPv6"),
-            ("64:ff9b::7f00:1", "IPv4 in IPv6, NAT64"),
+            ("64:ff9b::7f00:1", "loopback"),
+            ("64:ff9b::10.1.2.3", "private"),
+            ("64:ff9b::169.254.169.254", "link-local"),
+            ("64:ff9b:0:0:0:1:808:808", "reserved"),
             ("64:ff9b:1::1", "IPv4 in IPv6, local NAT64"),
             ("100::1", "discard"),
             ("2001::1", "IPv4 in IPv6, Teredo"),
@@ -165,5 +183,20 @@ mod tests {
         }
         assert_eq!(kind(&policy, "10.0.0.1"), Some("private"));
         assert_eq!(kind(&policy, "::ffff:127.0.0.1"), Some("IPv4 mapped into IPv6"), "an exception is not stretched");
+    }
+
+    #[test]
+    fn a_nat64_address_is_judged_by_the_ipv4_address_in_it() {
+        let policy = AddressPolicy::allowing(vec!["64:ff9b::/32".parse().unwrap(), "10.1.0.0/16".parse().unwrap()]);
+        for (address, expected) in [
+            ("64:ff9b::8.8.8.8", None),
+            ("64:ff9b::10.1.2.3", None),
+            ("64:ff9b::10.2.0.1", Some("private")),
+            ("64:ff9b::127.0.0.1", Some("loopback")),
+            ("64:ff9b:1::10.2.0.1", None),
+        ] {
+            assert_eq!(kind(&policy, address), expected, "{address}");
+        }
+        assert_eq!(kind(&AddressPolicy::default(), "64:ff9b::8.8.8.8"), None);
     }
 }

@@ -69,7 +69,7 @@ pub enum Rejection {
     Panicked,
 }
 
-/// When an event may have fired to be accepted: within retention, and at most a day ahead.
+/// When an event may have fired to be accepted: as long ago as its body would be kept, and at most a day ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptedPeriod {
     earliest: OffsetDateTime,
@@ -80,7 +80,7 @@ pub struct AcceptedPeriod {
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl AcceptedPeriod {
-    /// The period at `now`, by the database's clock, when events are kept for `keep`.
+    /// The period at `now`, by the database's clock, when bodies are kept for `keep`.
     #[must_use]
     pub fn at(now: OffsetDateTime, keep: Duration) -> Self {
         let keep = time::Duration::try_from(keep).unwrap_or(time::Duration::MAX);
@@ -107,7 +107,10 @@ impl std::fmt::Display for AcceptedPeriod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let second = |moment: OffsetDateTime| moment.replace_nanosecond(0).unwrap_or(moment).format(&Rfc3339);
         let (earliest, latest) = (second(self.earliest).unwrap_or_default(), second(self.latest).unwrap_or_default());
-        write!(f, "between {earliest} (retention.keep ago) and {latest} (a day ahead), by the database's clock")
+        write!(
+            f,
+            "between {earliest} (retention.keep ago, or retention.bodies) and {latest} (a day ahead), by the database's clock"
+        )
     }
 }
 
@@ -309,7 +312,7 @@ mod tests {
         for bad in [now - DAY * 30 - millisecond, now + DAY + second, OffsetDateTime::UNIX_EPOCH] {
             let refused = check(bad).unwrap_err();
             assert_eq!(refused.reason(), "timestamp_out_of_range");
-            let words = "between 2026-03-01T09:30:00Z (retention.keep ago) and 2026-04-01T09:30:00Z (a day ahead)";
+            let words = "between 2026-03-01T09:30:00Z (retention.keep ago, or retention.bodies) and 2026-04-01T09:30:00Z (a day ahead)";
             assert!(refused.to_string().contains(words), "{refused}");
         }
         assert_eq!(AcceptedPeriod::at(now, Duration::MAX).check("1970-01-01T00:00:00Z".parse().unwrap()), Ok(()));

@@ -35,11 +35,14 @@ pub enum NoticeType {
     /// A user deleted it.
     #[strum(serialize = "webhook.deleted")]
     Deleted,
+    /// It has been paused for so long that its held deliveries are about to be cancelled.
+    #[strum(serialize = "webhook.expiring")]
+    Expiring,
 }
 
 impl NoticeType {
     /// Every type.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Failing,
         Self::Dropping,
         Self::Recovered,
@@ -48,6 +51,7 @@ impl NoticeType {
         Self::Paused,
         Self::Activated,
         Self::Deleted,
+        Self::Expiring,
     ];
 
     /// The name in the ledger, in messages and in the API.
@@ -161,6 +165,12 @@ fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
         NoticeType::Paused => format!("{user} paused the webhook \"{name}\"."),
         NoticeType::Activated => format!("{user} activated the webhook \"{name}\"."),
         NoticeType::Deleted => format!("{user} deleted the webhook \"{name}\"."),
+        NoticeType::Expiring => format!(
+            "The webhook \"{name}\" is paused, and holds deliveries since {}. They will be cancelled after {} unless the \
+             webhook is activated.",
+            text("held_since"),
+            text("cancelled_after"),
+        ),
     }
 }
 
@@ -226,6 +236,12 @@ mod tests {
                 json!({"failing_since": "2026-03-01T09:30:00Z", "failed_attempts": 7, "last_failure": "answered 500"}),
                 "The webhook \"orders\" has been failing since 2026-03-01T09:30:00Z: 7 attempts failed and none \
                  succeeded. The last failure: answered 500.",
+            ),
+            (
+                NoticeType::Expiring,
+                json!({"held_since": "2026-01-01T09:30:00Z", "cancelled_after": "2026-04-01T09:30:00Z"}),
+                "The webhook \"orders\" is paused, and holds deliveries since 2026-01-01T09:30:00Z. They will be \
+                 cancelled after 2026-04-01T09:30:00Z unless the webhook is activated.",
             ),
             (
                 NoticeType::Dropping,

@@ -1,9 +1,9 @@
 //! The outcome class of an attempt (specification, sections 3, 7 and 8).
 
-use strum::{Display, IntoStaticStr};
+use strum::{Display, EnumString, IntoStaticStr};
 
 /// Why an attempt succeeded or failed. A closed set, fit for a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum OutcomeClass {
     /// The receiver answered 2xx.

@@ -98,16 +98,6 @@ impl RetrySchedule {
         gaps
     }
 
-    /// Of jobs published in the order in which they are due, the gap whose queue takes one that is due in `wait`: the
-    /// shortest gap that is long enough, or else the longest. So the messages of a queue expire in about the order in
-    /// which they came. (A retry's queue: `broker::Names::job_at`.)
-    #[must_use]
-    pub fn gap_in_order(&self, wait: Duration) -> Duration {
-        let gaps = self.gaps();
-        let longest = gaps.last().copied().unwrap_or_default();
-        gaps.into_iter().find(|gap| *gap >= wait).unwrap_or(longest)
-    }
-
     /// The lateness that a job accepts in the queue of a gap, where it may wait behind jobs that are due later: 30 s, or
     /// a hundredth of the gap if that is longer. So a late retry goes through one queue, not through many shorter ones.
     #[must_use]
@@ -195,9 +185,6 @@ mod tests {
         let schedule: RetrySchedule = "500ms, 1s,2500ms".parse().unwrap();
         let names: Vec<_> = schedule.gaps().into_iter().map(gap_name).collect();
         assert_eq!(names, ["500ms", "1500ms"]);
-        assert_eq!(schedule.gap_in_order(Duration::from_millis(400)), Duration::from_millis(500));
-        assert_eq!(schedule.gap_in_order(Duration::from_millis(501)), Duration::from_millis(1500));
-        assert_eq!(schedule.gap_in_order(Duration::from_secs(9)), Duration::from_millis(1500));
     }
 
     #[test]

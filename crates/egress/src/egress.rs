@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use domain::{Answer, OutcomeClass, WebhookUrl};
 use hyper::{Request, Response, StatusCode, Uri, body::Incoming, header::HeaderValue};
 use hyper_util::{
-    client::legacy::Client,
+    client::legacy::{Client, connect::Connected},
     rt::{TokioExecutor, TokioTimer},
 };
 use time::OffsetDateTime;
@@ -16,7 +16,7 @@ use crate::{
     EgressConfig, EgressError, Post, body,
     connection_counts::ConnectionCounts,
     connector::Connector,
-    exchange::{Exchange, ExchangeBody},
+    exchange::{Exchange, ExchangeBody, Exchanges},
     failure::Failure,
     failure_messages,
     limited::limited,
@@ -35,6 +35,10 @@ const HEADER_LIMIT: usize = 64 * 1024;
 /// all that could fit.
 const LINE_LIMIT: usize = 2000;
 
+/// The age at which a connection gets no further request. A connection that is used all the time would stay with an
+/// address that the receiver's name no longer has.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+
 /// Sends POSTs to receivers that nobody trusts. Clones share the connection pool and are cheap.
 #[derive(Clone)]
 pub struct Egress(Arc<Inner>);
@@ -44,6 +48,8 @@ struct Inner {
     user_agent: HeaderValue,
     notice: Option<String>,
     max_idle: usize,
+    /// The age of a connection from which on a further request might begin after [`LIFETIME`].
+    reused_for: Duration,
     counts: ConnectionCounts,
     connector: Connector,
     pooled: Client<Connector, ExchangeBody>,
@@ -72,11 +78,23 @@ impl Egress {
         let resolver = Resolver::new(&name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
         let tcp = VettedTcp::new(destinations, resolver, timeout);
         let notice = tcp.notice();
+        let idle_timeout = idle_timeout.min(LIFETIME / 2);
+        let reused_for = LIFETIME.saturating_sub(timeout.saturating_add(idle_timeout));
         let counts = ConnectionCounts::default();
         let connector = Connector::new(tcp, tls, timeout, counts.clone());
         let pooled = client(connector.clone(), idle_timeout, max_idle_per_host);
         let fresh = client(connector.clone(), idle_timeout, 0);
-        Ok(Self(Arc::new(Inner { timeout, user_agent, notice, max_idle, counts, connector, pooled, fresh })))
+        Ok(Self(Arc::new(Inner {
+            timeout,
+            user_agent,
+            notice,
+            max_idle,
+            reused_for,
+            counts,
+            connector,
+            pooled,
+            fresh,
+        })))
     }
 
     /// A notice for the operator about how names are resolved, for the log.
@@ -165,9 +183,9 @@ impl Inner {
         Ok(Exchange::of(request::build(post, &self.user_agent)?, &self.counts))
     }
 
-    /// If there are enough unused connections, the request's connection does not return to the pool. Nor does one that
-    /// says that it was idle for too long: its answer to the request itself may still come, and be taken for the next
-    /// one's.
+    /// If there are enough unused connections, the request's connection does not return to the pool. Nor does an old
+    /// one, nor one that says that it was idle for too long: its answer to the request itself may still come, and be
+    /// taken for the next one's.
     async fn send_pooled(
         &self,
         request: Request<ExchangeBody>,
@@ -180,8 +198,8 @@ impl Inner {
             outcome = &mut response => outcome,
             () = async {
                 let connection = connection.wait_for_connection_metadata().await;
-                if self.counts.unused() > self.max_idle
-                    && let Some(connection) = connection.as_ref()
+                if let Some(connection) = connection.as_ref()
+                    && (self.counts.unused() > self.max_idle || self.is_old(connection))
                 {
                     connection.poison();
                 }
@@ -193,6 +211,10 @@ impl Inner {
             connection.poison();
         }
         outcome.map_err(Failure::Client)
+    }
+
+    fn is_old(&self, connection: &Connected) -> bool {
+        Exchanges::of(connection).is_some_and(|exchanges| exchanges.age() >= self.reused_for)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,8 +16,9 @@ use hyper::{
     ext::on_informational,
     http::Extensions,
 };
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::connection_counts::{ConnectionCounts, Counted};
 
@@ -100,11 +101,7 @@ impl Exchange {
     }
 
     fn begin(&self) {
-        let mut extras = Extensions::new();
-        if let Some(connected) = self.connection.connection_metadata().as_ref() {
-            connected.get_extras(&mut extras);
-        }
-        if let Some(exchanges) = extras.get::<Exchanges>() {
+        if let Some(exchanges) = self.connection.connection_metadata().as_ref().and_then(Exchanges::of) {
             exchanges.begin(&self.progress);
         }
     }
@@ -114,6 +111,18 @@ impl Exchanges {
     /// Those of a connection that is open now.
     pub(crate) fn opened() -> Self {
         Self { opened_at: Instant::now(), latest: Arc::default() }
+    }
+
+    /// Those of a connection of the pool.
+    pub(crate) fn of(connection: &Connected) -> Option<Self> {
+        let mut extras = Extensions::new();
+        connection.get_extras(&mut extras);
+        extras.remove()
+    }
+
+    /// The time since the connection was opened.
+    pub(crate) fn age(&self) -> Duration {
+        self.opened_at.elapsed()
     }
 
     fn begin(&self, next: &Arc<Mutex<Progress>>) {
@@ -160,8 +169,6 @@ impl Body for ExchangeBody {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn exchange(counts: &ConnectionCounts) -> Exchange {

@@ -1,4 +1,5 @@
-//! A connection that shows its exchanges what it reads, and that fails when its peer does not read in time.
+//! A connection that shows its exchanges what it reads, that fails when its peer does not read in time, and that gives an
+//! answer before the break that followed it.
 
 use std::{
     io::{self, IoSlice},
@@ -16,33 +17,42 @@ use tokio::{
 use crate::{
     connection_counts::{ConnectionCounts, Counted},
     exchange::Exchanges,
+    failure_messages::is_broken,
 };
 
 /// Fails a write, a flush or a shutdown that does not end within the limit. Otherwise a receiver that answers without
 /// reading the request could keep the connection and the request as long as it likes: hyper goes on writing, and no
 /// request's deadline is left to end it.
+///
+/// A receiver may answer without reading the request, and close: that breaks the next write, and hyper would not read
+/// the answer. So a write that breaks succeeds, and the break is the error of the read that finds nothing more.
 pub(crate) struct Guarded<S> {
     inner: S,
     exchanges: Exchanges,
     limit: Duration,
     unflushed: Option<Pin<Box<Sleep>>>,
+    broken: Option<io::Error>,
     _open: Counted,
 }
 
 impl<S> Guarded<S> {
     pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts) -> Self {
-        Self { inner, exchanges: Exchanges::opened(), limit, unflushed: None, _open: counts.opened() }
+        Self { inner, exchanges: Exchanges::opened(), limit, unflushed: None, broken: None, _open: counts.opened() }
     }
 
-    /// Starts the clock when something has to wait, and fails when it has run out.
-    fn waited<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if polled.is_pending() {
-            let clock = self.unflushed.get_or_insert_with(|| Box::pin(sleep(self.limit)));
-            if clock.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+    /// Starts the clock when something has to wait, and fails when it has run out. What breaks counts as `done`.
+    fn waited<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>, done: T) -> Poll<io::Result<T>> {
+        match polled {
+            Poll::Ready(Err(error)) if is_broken(error.kind()) => {
+                self.broken = Some(error);
+                Poll::Ready(Ok(done))
+            }
+            Poll::Ready(_) => polled,
+            Poll::Pending => {
+                let clock = self.unflushed.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+                clock.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
             }
         }
-        polled
     }
 }
 
@@ -58,6 +68,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
             self.exchanges.read();
+        } else if polled.is_ready()
+            && let Some(error) = self.broken.take()
+        {
+            return Poll::Ready(Err(error));
         }
         polled
     }
@@ -66,7 +80,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.waited(cx, polled)
+        self.waited(cx, polled, buf.len())
     }
 
     fn poll_write_vectored(
@@ -75,7 +89,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.waited(cx, polled)
+        self.waited(cx, polled, bufs.iter().map(|buf| buf.len()).sum())
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -87,12 +101,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         if polled.is_ready() {
             self.unflushed = None;
         }
-        self.waited(cx, polled)
+        self.waited(cx, polled, ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.waited(cx, polled)
+        self.waited(cx, polled, ())
     }
 }
 
@@ -112,6 +126,18 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn what_came_before_a_break_is_read_and_then_the_break() {
+        let (near, mut far) = duplex(64);
+        far.write_all(b"answer").await.unwrap();
+        drop(far);
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
+        stream.write_all(&[0; 1000]).await.unwrap();
+        let mut answer = Vec::new();
+        let error = stream.read_to_end(&mut answer).await.unwrap_err();
+        assert_eq!((answer.as_slice(), error.kind()), (&b"answer"[..], io::ErrorKind::BrokenPipe));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_does_not_read_ends_the_write() {

@@ -106,8 +106,8 @@ impl Resolver {
             Source::Given(clients) => clients.clone(),
             Source::System(system) => {
                 let current = system.current(asked);
-                if let Some(addresses) = current.hosts.get(&name) {
-                    return Ok(Arc::clone(addresses));
+                if let Some(addresses) = current.of_hosts(&name) {
+                    return Ok(addresses);
                 }
                 current.clients.clone()
             }

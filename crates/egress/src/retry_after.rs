@@ -2,14 +2,10 @@
 
 use std::fmt;
 
+use httpdate::parse_http_date;
 use hyper::header::{HeaderMap, RETRY_AFTER};
-use time::{
-    OffsetDateTime, PrimitiveDateTime, format_description::BorrowedFormatItem, macros::format_description as format,
-};
+use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description as format};
 
-/// A date of HTTP, in the one form that senders may write (RFC 9110, section 5.6.7).
-const DATE: &[BorrowedFormatItem<'_>] =
-    format!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 const SHOWN: &[BorrowedFormatItem<'_>] = format!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
 
 /// Longer pauses are not told apart, in seconds: a year.
@@ -36,7 +32,7 @@ impl RetryAfter {
             let seconds = text.parse().unwrap_or(u64::MAX);
             return (seconds > 0).then_some(Self::Seconds(seconds));
         }
-        let moment = PrimitiveDateTime::parse(text, DATE).ok()?.assume_utc();
+        let moment = OffsetDateTime::from(parse_http_date(text).ok()?);
         (moment > now).then_some(Self::Until(moment))
     }
 }
@@ -92,8 +88,9 @@ mod tests {
 
     #[test]
     fn a_date_to_come_is_told_in_one_form() {
-        let later = said(b"Tue, 24 Nov 2026 10:00:01 GMT").unwrap();
-        assert_eq!(later, "a pause until 2026-11-24 10:00:01 UTC");
+        for form in ["Tue, 24 Nov 2026 10:00:01 GMT", "Tuesday, 24-Nov-26 10:00:01 GMT", "Tue Nov 24 10:00:01 2026"] {
+            assert_eq!(said(form.as_bytes()).unwrap(), "a pause until 2026-11-24 10:00:01 UTC", "{form}");
+        }
         assert!(said(b"Fri, 31 Dec 9999 23:59:59 GMT").unwrap().ends_with("9999-12-31 23:59:59 UTC"));
     }
 

@@ -70,7 +70,7 @@ fn wrong<'a>(failure: &'a Failure<'_>) -> Cow<'a, str> {
         Failure::UnknownName => "the receiver does not know the host name".into(),
         Failure::NoProtocol => "the receiver does not accept HTTP/1.1".into(),
         Failure::InternalError => "the receiver reports an internal error".into(),
-        Failure::Alert(reason) | Failure::Other(reason) => shortened(reason, REASON),
+        Failure::Other(reason) => shortened(reason, REASON),
     };
     format!("the TLS handshake failed: {handshake}").into()
 }
@@ -119,7 +119,7 @@ fn remedy(failure: &Failure<'_>) -> Cow<'static, str> {
         Failure::InternalError => "ask the receiver's operator what the receiver's log says, and whether it has a \
                                    certificate for this host name"
             .into(),
-        Failure::Alert(_) | Failure::Other(_) => "ask the receiver's operator what the receiver's log says".into(),
+        Failure::Other(_) => "ask the receiver's operator what the receiver's log says".into(),
     }
 }
 
@@ -162,7 +162,6 @@ mod tests {
             Failure::UnknownName,
             Failure::NoProtocol,
             Failure::InternalError,
-            Failure::Alert(&long),
             Failure::Other(&long),
         ];
         for message in failures.iter().map(failed).chain([closed()]) {

@@ -53,6 +53,7 @@ impl Inner {
         self.destinations.check_port(port).map_err(ConnectError::RefusedPort)?;
         let mut addresses = self.addresses(bare_host(uri)).await?;
         vary(&mut addresses);
+        spare_one(&mut addresses);
         addresses.truncate(MOST);
         let others = addresses.len() - 1;
         let mut failed = None;
@@ -114,6 +115,16 @@ fn vary(addresses: &mut [IpAddr]) {
     let Some(first_is_v4) = addresses.first().map(IpAddr::is_ipv4) else { return };
     fastrand::shuffle(addresses);
     addresses.sort_by_key(|address| address.is_ipv4() != first_is_v4);
+}
+
+/// Puts the first address of the second family among the first [`MOST`]: a network without IPv4 may have no way to any of
+/// the first family.
+fn spare_one(addresses: &mut [IpAddr]) {
+    let Some(first_is_v4) = addresses.first().map(IpAddr::is_ipv4) else { return };
+    let other = addresses.iter().position(|address| address.is_ipv4() != first_is_v4);
+    if let Some(other) = other.filter(|other| *other >= MOST) {
+        addresses.swap(other, MOST - 1);
+    }
 }
 
 /// Drops the addresses that the policy refuses. If none is left, returns the first refusal.

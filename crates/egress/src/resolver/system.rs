@@ -1,7 +1,6 @@
 //! The system's configuration of names: `/etc/resolv.conf` and `/etc/hosts`, read again when they change.
 
 use std::{
-    collections::HashMap,
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -10,7 +9,14 @@ use std::{
 };
 
 use hickory_resolver::{
-    TokioResolver, config::NameServerConfig, net::NetError, proto::rr::Name, system_conf::parse_resolv_conf,
+    Hosts, TokioResolver,
+    config::NameServerConfig,
+    net::NetError,
+    proto::{
+        op::Query,
+        rr::{Name, RecordType},
+    },
+    system_conf::parse_resolv_conf,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -47,7 +53,7 @@ struct Texts {
 /// The configuration in use.
 pub(super) struct Current {
     pub(super) clients: Vec<TokioResolver>,
-    pub(super) hosts: HashMap<Name, Arc<[IpAddr]>>,
+    hosts: Hosts,
     notice: Option<String>,
 }
 
@@ -100,8 +106,21 @@ impl Current {
                 (vec![name_server(FALLBACK)], Some(notice))
             }
         };
-        let hosts = texts.hosts.as_deref().map(parse_hosts).unwrap_or_default();
+        let mut hosts = Hosts::default();
+        if let Some(text) = &texts.hosts {
+            // Only bytes that are not UTF-8 could fail, and they are replaced.
+            let _ = hosts.read_hosts_conf(String::from_utf8_lossy(text).as_bytes());
+        }
         Ok(Self { clients: clients(servers, limit)?, hosts, notice })
+    }
+
+    /// The addresses that the hosts file has for a name, if any.
+    pub(super) fn of_hosts(&self, name: &Name) -> Option<Arc<[IpAddr]>> {
+        let families = [RecordType::A, RecordType::AAAA];
+        let found = families.map(|family| self.hosts.lookup_static_host(&Query::query(name.clone(), family)));
+        let records = found.iter().flatten().flat_map(|lookup| lookup.answers().iter());
+        let addresses: Arc<[_]> = records.filter_map(|record| record.data.ip_addr()).collect();
+        (!addresses.is_empty()).then_some(addresses)
     }
 }
 
@@ -112,22 +131,6 @@ fn parse_servers(resolv_conf: &[u8]) -> Result<Vec<NameServerConfig>, String> {
     let (config, _) =
         parse_resolv_conf(lines.concat()).map_err(|error| format!("resolv.conf is of no use: {error}"))?;
     Ok(config.name_servers().to_vec())
-}
-
-/// Reads lines of an address and its names. Other lines are skipped.
-fn parse_hosts(text: &[u8]) -> HashMap<Name, Arc<[IpAddr]>> {
-    let mut hosts = HashMap::<Name, Vec<IpAddr>>::new();
-    for line in String::from_utf8_lossy(text).lines() {
-        let line = line.split_once('#').map_or(line, |(line, _)| line);
-        let mut words = line.split_whitespace();
-        let Some(address) = words.next().and_then(|word| word.parse().ok()) else { continue };
-        for name in words {
-            let Ok(mut name) = Name::from_ascii(name) else { continue };
-            name.set_fqdn(true);
-            hosts.entry(name.to_lowercase()).or_default().push(address);
-        }
-    }
-    hosts.into_iter().map(|(name, addresses)| (name, addresses.into())).collect()
 }
 
 #[cfg(test)]
@@ -144,16 +147,23 @@ mod tests {
         folder
     }
 
-    #[test]
-    fn hosts_are_read_in_any_case_with_all_their_addresses() {
-        let hosts =
-            parse_hosts(b"# none\n127.0.0.1\tlocalhost Box # not-this\n::1 localhost\nnonsense x\n10.0.0.1\n\xff\n");
-        assert_eq!(hosts.len(), 2);
-        assert_eq!(
-            hosts[&name("localhost.")].as_ref(),
-            ["127.0.0.1", "::1"].map(|address| address.parse::<IpAddr>().unwrap())
-        );
-        assert!(hosts.contains_key(&name("box.")));
+    #[tokio::test]
+    async fn hosts_are_read_in_any_case_with_all_their_addresses() {
+        let text = b"# none\n127.0.0.1\tlocalhost Box # not-this\n::1 localhost\nnonsense x\n10.0.0.1\n\xff\n\
+            10.0.0.2 my_service\n10.0.0.3 my_service\r\n";
+        let texts = Texts { resolv_conf: Err("none".to_owned()), hosts: Some(text.to_vec()) };
+        let current = Current::of(&texts, Duration::from_secs(1)).unwrap();
+        for (host, addresses) in [
+            ("localhost.", &["127.0.0.1", "::1"][..]),
+            ("box.", &["127.0.0.1"]),
+            ("my_service.", &["10.0.0.2", "10.0.0.3"]),
+        ] {
+            let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(current.of_hosts(&name(host)).as_deref(), Some(&addresses[..]), "{host}");
+        }
+        for host in ["x.", "not-this.", "none."] {
+            assert_eq!(current.of_hosts(&name(host)), None, "{host}");
+        }
     }
 
     #[test]
@@ -200,7 +210,7 @@ mod tests {
         let system = System::of(folder.join("resolv.conf"), hosts.clone(), Duration::from_secs(1)).unwrap();
         fs::write(&hosts, "192.0.2.2 a.example\n").unwrap();
         let now = Instant::now();
-        let address = |at| system.current(at).hosts[&name("a.example.")][0].to_string();
+        let address = |at| system.current(at).of_hosts(&name("a.example.")).unwrap()[0].to_string();
         assert_eq!(address(now), "192.0.2.1");
         assert_eq!(address(now + INTERVAL * 2), "192.0.2.2");
         fs::remove_dir_all(folder).unwrap();

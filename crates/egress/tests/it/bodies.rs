@@ -122,3 +122,42 @@ async fn an_early_answer_counts_and_the_request_that_nobody_reads_is_given_up() 
     assert_eq!((answer.class, answer.status), (Status, Some(413)), "{:?}", answer.error);
     assert!(timeout(SHORT * 5, held.recv()).await.is_ok(), "the connection still holds the body");
 }
+
+#[tokio::test]
+async fn an_early_answer_counts_though_the_connection_is_reset_after_it() {
+    let authority = Authority::new();
+    for (line, class, status) in [("413 Too Large", Status, 413), ("200 OK", Success, 200)] {
+        for length in [1 << 16, 1 << 20, 16 << 20] {
+            let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+                // Closing with unread bytes resets the connection.
+                peer.send(format!("HTTP/1.1 {line}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")).await;
+            })
+            .await;
+            let egress = egress(&authority, LONG);
+            for _ in 0..10 {
+                let request = egress::Post { body: vec![b'x'; length].into(), ..post(&receiver.url()) };
+                let answer = egress.post(request).await;
+                assert_eq!((answer.class, answer.status), (class, Some(status)), "{length}: {:?}", answer.error);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_with_the_connection_counts_without_the_alert_of_tls() {
+    let authority = Authority::new();
+    for head in ["HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+            peer.request().await;
+            peer.send(head).await;
+            peer.send("hello").await;
+        })
+        .await;
+        let egress = egress(&authority, LONG);
+        for _ in 0..2 {
+            let answer = egress.post(post(&receiver.url())).await;
+            assert_eq!((answer.class, answer.error, answer.head.as_slice()), (Success, None, &b"hello"[..]));
+        }
+        assert_eq!(receiver.accepted(), 2);
+    }
+}

@@ -76,6 +76,25 @@ async fn of_a_mixed_answer_only_the_public_part_is_connected_to() {
 }
 
 #[tokio::test]
+async fn names_that_are_no_host_names_but_are_in_use_are_called() {
+    let names = ["my_hooks.example", "_hooks.a--b.example", "1.2.example", "x"];
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
+    let (receiver, calls) = receiver(&authority, &names).await;
+    let egress = Client::new(only_public(&authority, &name_server));
+    for name in names {
+        let answer = egress.post(crate::post(&format!("https://{name}:{}/", receiver.address.port()))).await;
+        assert_eq!((answer.class, answer.error), (Success, None), "{name}");
+    }
+    assert_eq!(all(calls).len(), names.len());
+    // No certificate can hold these.
+    for name in ["hooks-.example", "-hooks.example"] {
+        let answer = egress.post(crate::post(&format!("https://{name}/"))).await;
+        assert_eq!(answer.error, Some(format!("\"{name}\" is not a valid host name")));
+    }
+}
+
+#[tokio::test]
 async fn a_name_that_leads_elsewhere_the_second_time_is_vetted_the_second_time() {
     let authority = Authority::new();
     for (name, lasts, refused_from) in [("forgotten.example", 0, 1), ("remembered.example", 1, 2)] {

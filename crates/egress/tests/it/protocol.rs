@@ -105,6 +105,56 @@ async fn an_answer_s_header_may_have_far_more_than_a_hundred_lines() {
 }
 
 #[tokio::test]
+async fn a_header_in_an_old_or_broken_way_hides_no_status() {
+    let authority = Authority::new();
+    let length = "Content-Length: 5\r\n";
+    for head in [
+        format!("HTTP/1.1 200 OK\r\nX-Folded: one\r\n two\r\n\tthree\r\n{length}\r\n"),
+        format!("HTTP/1.1 200 OK\r\nX-Space : a\r\n{length}\r\n"),
+        format!("HTTP/1.1 200 OK\r\nno colon\r\n: no name\r\n{length}\r\n"),
+        format!("HTTP/1.1 200 OK\r\nX-Bell: \u{7}\r\n{length}\r\n"),
+        format!("\r\n\r\nHTTP/1.1 200 OK\r\n{length}\r\n"),
+        format!("HTTP/1.1 200\r\n{length}\r\n"),
+        "HTTP/1.1 200 OK\nContent-Length: 5\n\n".to_owned(),
+        format!("HTTP/1.1 200 OK\r\n{length}{length}\r\n"),
+        format!("HTTP/1.1 200 S\u{e3}o Paulo\r\n{length}\r\n"),
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n".to_owned(),
+        "HTTP/1.0 200 OK\r\n\r\n".to_owned(),
+    ] {
+        let text = format!("{head}hello");
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
+            let text = text.clone();
+            async move {
+                peer.request().await;
+                peer.send(text).await;
+            }
+        })
+        .await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.head.as_slice()), (Success, &b"hello"[..]), "{head:?}: {:?}", answer.error);
+    }
+}
+
+#[tokio::test]
+async fn a_chunked_answer_with_a_length_as_well_is_read_by_its_chunks() {
+    let authority = Authority::new();
+    for (first, second) in [("Content-Length: 3\r\n", ""), ("", "Content-Length: 300\r\n")] {
+        let head = format!("HTTP/1.1 200 OK\r\n{first}Transfer-Encoding: chunked\r\n{second}\r\n");
+        let receiver = Receiver::answering(authority.acceptor(&LOCAL), format!("{head}5\r\nhello\r\n0\r\n\r\n")).await;
+        let egress = egress(&authority, LONG);
+        for _ in 0..2 {
+            let answer = egress.post(post(&receiver.url())).await;
+            assert_eq!(
+                (answer.class, answer.head.as_slice()),
+                (Success, &b"hello"[..]),
+                "{head:?}: {:?}",
+                answer.error
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn interim_answers_without_end_time_out() {
     let authority = Authority::new();
     let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {

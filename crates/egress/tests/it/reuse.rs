@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use domain::OutcomeClass::{Protocol, Status, Success, Timeout};
 use egress::EgressConfig;
-use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify};
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify, time};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -188,6 +188,33 @@ async fn a_post_that_is_repeated_after_a_408_has_one_deadline() {
 }
 
 #[tokio::test]
+async fn what_comes_after_an_answer_answers_no_other_post() {
+    let authority = Authority::new();
+    let late = "HTTP/1.1 500 Late\r\nContent-Length: 0\r\n\r\n";
+    for surplus in [
+        format!("HTTP/1.1 204 No Content\r\n\r\nnull{late}"),
+        format!("HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nnull{late}"),
+        format!("HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{late}"),
+        format!("{OK} and more{late}"),
+        format!("{OK}\r\n{late}"),
+        format!("{OK}{late}"),
+    ] {
+        let text = surplus.clone();
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
+            let text = text.clone();
+            async move { while peer.request().await.is_some() && peer.send(&text).await {} }
+        })
+        .await;
+        let egress = egress(&authority, LONG);
+        for _ in 0..20 {
+            let answer = egress.post(post(&receiver.url())).await;
+            assert_eq!((answer.class, answer.error), (Success, None), "{surplus:?}");
+        }
+        assert_eq!((receiver.received().len(), receiver.accepted()), (20, 20), "{surplus:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_reused_connection_that_breaks_in_an_answer_is_a_failure() {
     let authority = Authority::new();
     let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
@@ -238,7 +265,7 @@ async fn no_more_unused_connections_to_all_hosts_are_kept_than_configured() {
     let hosts: Vec<_> = (1..=40).map(|host| format!("127.0.0.{host}")).collect();
     let names: Vec<_> = hosts.iter().map(String::as_str).collect();
     let receiver = Receiver::answering(authority.acceptor(&names), OK).await;
-    let idle_timeout = Duration::from_secs(600);
+    let idle_timeout = Duration::from_secs(120);
     let egress = Client::new(EgressConfig { idle_timeout, max_idle: 10, ..config(&authority, LONG) });
     for host in &hosts {
         let answer = egress.post(post(&format!("https://{host}:{}/", receiver.address.port()))).await;
@@ -249,6 +276,25 @@ async fn no_more_unused_connections_to_all_hosts_are_kept_than_configured() {
     let first = format!("https://{}:{}/", hosts[0], receiver.address.port());
     assert_eq!(egress.post(post(&first)).await.class, Success);
     assert_eq!(receiver.accepted(), 40, "those that are kept are used");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_used_all_the_time_is_replaced_within_five_minutes() {
+    let authority = Authority::new();
+    let receiver = Receiver::answering(authority.acceptor(&LOCAL), OK).await;
+    for idle_timeout in [Duration::from_secs(60), Duration::from_secs(3600)] {
+        let (egress, before) =
+            (Client::new(EgressConfig { idle_timeout, ..config(&authority, LONG) }), receiver.accepted());
+        let mut opened = Vec::new();
+        for _ in 0..=7 {
+            assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+            opened.push(receiver.accepted() - before);
+            time::pause();
+            time::advance(Duration::from_secs(50)).await;
+            time::resume();
+        }
+        assert_eq!((opened[2], opened[6]), (1, 2), "{opened:?}");
+    }
 }
 
 #[tokio::test]

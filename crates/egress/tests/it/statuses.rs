@@ -28,6 +28,7 @@ async fn the_status_decides() {
         ("200 OK\r\nRetry-After: 120", Success, 200, None),
         ("500 Oops", Status, 500, Some("the receiver answered 500 Internal Server Error")),
         ("599 Oops", Status, 599, Some("the receiver answered 599")),
+        ("999 Request denied", Status, 999, Some("the receiver answered 999")),
     ] {
         let text = format!("HTTP/1.1 {line}\r\nContent-Length: 5\r\n\r\nhello");
         let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
