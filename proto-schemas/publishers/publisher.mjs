@@ -23,6 +23,9 @@ const SILENCE = 10_000;
 /** The event would be refused. The message says why. */
 export class Invalid extends Error {}
 
+/** No queue takes the event at the moment. */
+export class Returned extends Error {}
+
 /** Reads an event and validates it against the schema. */
 export function check(text) {
   let event;
@@ -35,9 +38,17 @@ export function check(text) {
   throw new Invalid(validate.errors.map((fault) => `${fault.instancePath || "/"}: ${fault.message}`).join("; "));
 }
 
-/** Stores an event in the caller's transaction: it is published if that commits, and only then. */
+/**
+ * Stores an event in the caller's transaction: it is published if that commits, and only then. An event that is stored
+ * already stays as it is. Another event with its id is refused.
+ */
 export async function store(client, text) {
-  await client.query("INSERT INTO outbox (event_id, event) VALUES ($1, $2)", [check(text).event_id, text]);
+  const id = check(text).event_id;
+  const made = await client.query(
+    "INSERT INTO outbox (event_id, event) VALUES ($1, $2) ON CONFLICT (event_id) DO NOTHING", [id, text]);
+  if (made.rowCount) return;
+  const same = await client.query("SELECT FROM outbox WHERE event_id = $1 AND event = $2", [id, text]);
+  if (!same.rowCount) throw new Invalid(`event_id: another event has ${id}`);
 }
 
 /** What the promise resolves to, or an error if the server is silent for too long. */
@@ -92,7 +103,7 @@ export class Publisher {
     });
     await soon(confirmed).finally(() => this.#waiting.delete(refuse));
     // Mandatory: an event that no queue takes comes back before its confirm. It is an error, not lost.
-    if (this.#returned.delete(event.event_id)) throw new Error(`no queue takes ${event.event_type}`);
+    if (this.#returned.delete(event.event_id)) throw new Returned(`no queue takes ${event.event_type}`);
   }
 
   /** Closes the connection, in order if the broker answers. */
@@ -108,6 +119,7 @@ export async function relaySome(client, publisher) {
   // Another relay skips the rows that this one has locked.
   const { rows } = await client.query(
     "SELECT position, event FROM outbox WHERE published_at IS NULL AND fault IS NULL " +
+      "AND (returned_at IS NULL OR returned_at < now() - interval '1 minute') " +
       "ORDER BY position LIMIT $1 FOR UPDATE SKIP LOCKED", [BATCH]);
   const results = await Promise.allSettled(rows.map((row) => publisher.publish(row.event)));
   const done = rows.filter((_, nth) => results[nth].status === "fulfilled").map((row) => row.position);
@@ -116,10 +128,13 @@ export async function relaySome(client, publisher) {
     if (reason instanceof Invalid) {
       console.error("event at", rows[nth].position, "can never be published:", reason.message);
       await client.query("UPDATE outbox SET fault = $1 WHERE position = $2", [reason.message, rows[nth].position]);
+    } else if (reason instanceof Returned) {
+      console.error("event at", rows[nth].position, "came back:", reason.message);
+      await client.query("UPDATE outbox SET returned_at = now() WHERE position = $1", [rows[nth].position]);
     }
   }
   await client.query("COMMIT");
-  const failed = results.find(({ reason }) => reason && !(reason instanceof Invalid));
+  const failed = results.find(({ reason }) => reason && !(reason instanceof Invalid || reason instanceof Returned));
   if (failed) throw failed.reason;
   return rows.length;
 }

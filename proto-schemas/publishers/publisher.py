@@ -57,9 +57,16 @@ def check(text: str) -> dict:
 
 
 def store(cursor: psycopg.Cursor, text: str) -> None:
-    """Stores an event in the caller's transaction: it is published if that commits, and only then."""
-    event = check(text)
-    cursor.execute("INSERT INTO outbox (event_id, event) VALUES (%s, %s)", (event["event_id"], text))
+    """Stores an event in the caller's transaction: it is published if that commits, and only then.
+
+    An event that is stored already stays as it is. Another event with its id is refused.
+    """
+    event = (check(text)["event_id"], text)
+    cursor.execute("INSERT INTO outbox (event_id, event) VALUES (%s, %s) ON CONFLICT (event_id) DO NOTHING", event)
+    if cursor.rowcount == 0:
+        cursor.execute("SELECT FROM outbox WHERE event_id = %s AND event = %s", event)
+        if cursor.rowcount == 0:
+            raise Invalid(f"event_id: another event has {event[0]}")
 
 
 class Publisher:
@@ -100,6 +107,7 @@ def relay_some(database: psycopg.Connection, publisher: Publisher) -> int:
         # Another relay skips the rows that this one has locked.
         cursor.execute(
             "SELECT position, event FROM outbox WHERE published_at IS NULL AND fault IS NULL "
+            "AND (returned_at IS NULL OR returned_at < now() - interval '1 minute') "
             "ORDER BY position LIMIT %s FOR UPDATE SKIP LOCKED",
             (BATCH,),
         )
@@ -112,6 +120,9 @@ def relay_some(database: psycopg.Connection, publisher: Publisher) -> int:
                 except Invalid as error:
                     print("event at", position, "can never be published:", error, file=sys.stderr)
                     cursor.execute("UPDATE outbox SET fault = %s WHERE position = %s", (str(error), position))
+                except pika.exceptions.UnroutableError:
+                    print("event at", position, "came back: no queue takes it", file=sys.stderr)
+                    cursor.execute("UPDATE outbox SET returned_at = now() WHERE position = %s", (position,))
         except AWAY as error:
             failure = error  # what was confirmed before it is marked all the same
         cursor.execute("UPDATE outbox SET published_at = now() WHERE position = ANY(%s)", (done,))

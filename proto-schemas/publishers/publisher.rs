@@ -3,7 +3,7 @@
 //! Call [`Outbox::store`] with the transaction of the business change. [`Outbox::relay`] runs beside your service, once or
 //! several times.
 
-use std::{error::Error, time::Duration};
+use std::{collections::HashSet, error::Error, time::Duration};
 
 use jsonschema::Validator;
 use lapin::{
@@ -42,17 +42,23 @@ pub fn validator(schema: &Value) -> Result<Validator, BoxError> {
 }
 
 impl Outbox {
-    /// Stores an event in the caller's transaction: it is published if that commits, and only then. An event that is there
-    /// already stays as it is.
+    /// Stores an event in the caller's transaction: it is published if that commits, and only then. An event that is
+    /// stored already stays as it is.
     ///
     /// # Errors
-    /// The event would be refused, or the database's.
+    /// The event would be refused, another event has its id, or the database's.
     pub async fn store(&self, transaction: &Transaction<'_>, event: &str) -> Result<(), BoxError> {
         let (id, _) = self.check(event)?;
         let store =
             "INSERT INTO outbox (event_id, event) VALUES ($1::text::uuid, $2) ON CONFLICT (event_id) DO NOTHING";
-        transaction.execute(store, &[&id, &event]).await?;
-        Ok(())
+        if transaction.execute(store, &[&id, &event]).await? == 1 {
+            return Ok(());
+        }
+        let same = "SELECT FROM outbox WHERE event_id = $1::text::uuid AND event = $2";
+        match transaction.query_opt(same, &[&id, &event]).await? {
+            Some(_) => Ok(()),
+            None => Err(format!("event_id: another event has {id}").into()),
+        }
     }
 
     /// Relays for as long as it is polled. It survives whatever happens to either server.
@@ -87,13 +93,17 @@ impl Outbox {
         let transaction = client.transaction().await?;
         // Another relay skips the rows that this one has locked.
         let waiting = "SELECT position, event FROM outbox WHERE published_at IS NULL AND fault IS NULL \
+                       AND (returned_at IS NULL OR returned_at < now() - interval '1 minute') \
                        ORDER BY position LIMIT $1 FOR UPDATE SKIP LOCKED";
         let rows = transaction.query(waiting, &[&BATCH]).await?;
         let mut confirms = Vec::with_capacity(rows.len());
         for row in &rows {
             let (position, event): (i64, &str) = (row.get(0), row.get(1));
             match self.check(event) {
-                Ok((id, event_type)) => confirms.push((position, self.publish(channel, event, id, &event_type).await?)),
+                Ok((id, event_type)) => {
+                    let confirm = self.publish(channel, event, &id, &event_type).await?;
+                    confirms.push((position, id, confirm));
+                }
                 Err(fault) => {
                     let note = "UPDATE outbox SET fault = $1 WHERE position = $2";
                     transaction.execute(note, &[&fault.to_string(), &position]).await?;
@@ -101,23 +111,30 @@ impl Outbox {
             }
         }
         // All are on their way before the first confirm is awaited.
-        let (mut done, mut came_back, mut failed) = (Vec::with_capacity(confirms.len()), false, None);
-        for (position, confirm) in confirms {
+        let (mut confirmed, mut returned, mut failed) = (Vec::with_capacity(confirms.len()), HashSet::new(), None);
+        for (position, id, confirm) in confirms {
             match confirm.await {
-                Ok(Confirmation::Ack(returned)) => {
-                    came_back |= returned.is_some();
-                    done.push(position);
+                Ok(answer) => {
+                    let is_ack = answer.is_ack();
+                    // Mandatory: an event that no queue takes comes back. lapin may give it to another one's answer.
+                    if let Confirmation::Ack(Some(back)) | Confirmation::Nack(Some(back)) = answer {
+                        returned.extend(back.delivery.properties.message_id().as_ref().map(ToString::to_string));
+                    }
+                    if is_ack {
+                        confirmed.push((position, id));
+                    } else {
+                        failed = Some("the broker refused the event".into());
+                    }
                 }
-                Ok(_) => failed = Some("the broker refused the event".into()),
                 Err(error) => failed = Some(error.into()),
             }
         }
-        // Mandatory: an event that no queue takes comes back. lapin may give it to another one's confirm, so none is marked.
-        if came_back {
-            done.clear();
-            failed = Some("no queue takes an event".into());
+        let (back, done): (Vec<_>, Vec<_>) = confirmed.into_iter().partition(|(_, id)| returned.contains(id));
+        for (column, events) in [("returned_at", back), ("published_at", done)] {
+            let positions: Vec<i64> = events.into_iter().map(|(position, _)| position).collect();
+            let mark = format!("UPDATE outbox SET {column} = now() WHERE position = ANY($1)");
+            transaction.execute(&mark, &[&positions]).await?;
         }
-        transaction.execute("UPDATE outbox SET published_at = now() WHERE position = ANY($1)", &[&done]).await?;
         transaction.commit().await?;
         failed.map_or(Ok(rows.len()), Err)
     }
@@ -126,7 +143,7 @@ impl Outbox {
         &self,
         channel: &Channel,
         event: &str,
-        id: String,
+        id: &str,
         event_type: &str,
     ) -> lapin::Result<lapin::PublisherConfirm> {
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };

@@ -75,6 +75,7 @@ impl App {
     /// [`StartError`], which names the setting.
     pub async fn build(settings: &Settings) -> Result<Self, StartError> {
         let keys = connections::secret_keys(settings)?;
+        settings.console.log_in()?;
         let Shares { requests, sessions, background } = Shares::of(settings);
         let background = connections::ledger_with(settings, PROCESS, background)?;
         let ledger = connections::part_of_ledger(&background, requests, ONE_REQUEST)?;
@@ -115,7 +116,7 @@ impl App {
             ledger: running.ledger.clone(),
             metrics: metrics.clone(),
             recover_per_second: settings.api.recover_per_second,
-            keep: settings.retention.keep,
+            bodies: settings.retention.kept().bodies,
         };
         let (brakes, brake) = watch::channel(None);
         running.essential.spawn("brakes", brakes::watch(running.ledger.clone(), brakes, shutdown.clone()));

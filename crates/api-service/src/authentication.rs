@@ -1,7 +1,7 @@
 //! Authentication: who is calling (specification, section 5.1), from which site, how often.
 
 pub(crate) mod cookie;
-mod cross_site;
+pub(crate) mod cross_site;
 mod introspection;
 mod rate_limit;
 mod turns;
@@ -20,6 +20,7 @@ use ledger::{Actor, Ledger, Session, SessionHash};
 use moka::{policy::EvictionPolicy, sync::Cache};
 use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd};
 use time::OffsetDateTime;
+use url::Url;
 
 use self::{
     introspection::Introspection,
@@ -48,6 +49,7 @@ pub(crate) struct Authentication {
     /// Confirmed sessions. Their tokens are taken before they are looked up again.
     known: Cache<SessionHash, Known>,
     rate_limit: Option<RateLimit>,
+    public_url: Option<Url>,
 }
 
 /// A session that was confirmed before.
@@ -94,13 +96,14 @@ impl Authentication {
             }
             SessionBackEnd::Introspection => Sessions::Introspection(Box::new(Introspection::new(settings)?)),
         };
-        Ok(Self { sessions, known: known(), rate_limit: RateLimit::new(&settings.api) })
+        let (rate_limit, public_url) = (RateLimit::new(&settings.api), settings.console.public_url.clone());
+        Ok(Self { sessions, known: known(), rate_limit, public_url })
     }
 
     /// Knows these sessions and limits no rate.
     #[cfg(test)]
     pub(crate) fn knowing(sessions: [(&'static str, Session); 2]) -> Self {
-        Self { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit: None }
+        Self { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit: None, public_url: None }
     }
 
     /// The session of an id, whatever its role.
@@ -131,7 +134,7 @@ impl Authentication {
         ids.peek().ok_or(ApiError::NotLoggedIn)?;
         // Another site's page must not spend tokens.
         if !request.method().is_safe() {
-            cross_site::check(request.headers())?;
+            self.refuse_cross_site(request)?;
         }
         let mut refusal = ApiError::NotLoggedIn;
         for id in ids {
@@ -144,6 +147,11 @@ impl Authentication {
             }
         }
         Err(refusal)
+    }
+
+    /// Refuses a write that another site's page makes.
+    pub(crate) fn refuse_cross_site(&self, request: &HttpRequest) -> Result<(), ApiError> {
+        cross_site::check(request.headers(), self.public_url.as_ref())
     }
 
     /// Finds a session, which costs a token of its tenant, or its own if it is no administrator's. If the session is
@@ -213,11 +221,6 @@ impl Sessions {
 /// Returns every session id of a request's cookies. None of them need be known.
 pub(crate) fn session_ids(request: &HttpRequest) -> impl Iterator<Item = &str> {
     cookie::session_ids(request.headers())
-}
-
-/// Refuses a write that another site's page makes.
-pub(crate) fn refuse_cross_site(request: &HttpRequest) -> Result<(), ApiError> {
-    cross_site::check(request.headers())
 }
 
 /// Lets only administrators pass, within the rate limit, and no cross-site write.

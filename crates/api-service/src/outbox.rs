@@ -63,7 +63,7 @@ impl Outbox {
     /// # Errors
     /// As [`Outbox::publish`].
     pub(crate) async fn publish_woken(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        self.publish_messages(batch, self.names.jobs_woken(batch.jobs(), |job| batch.handed_out(job)).collect()).await
+        self.publish_messages(batch, self.names.jobs_woken(batch.jobs(), |job| batch.handed_out(job))).await
     }
 
     async fn publish_messages(

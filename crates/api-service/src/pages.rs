@@ -34,6 +34,7 @@ pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
         .wrap(from_fn(refresh::without_what_is_known))
         .wrap(from_fn(log_in::administrators_only))
         .service(at("/").route(get().to(views::webhooks)))
+        .service(at("/deleted/").route(get().to(views::deleted)))
         .service(at("/find/").route(get().to(views::find)))
         .service(at("/logout/").route(post().to(log_in::log_out)))
         .service(at("/register/").route(get().to(views::register)).route(post().to(actions::register)))

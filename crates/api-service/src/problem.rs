@@ -14,6 +14,7 @@
 //! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
 //! | a tenant with ten times as many deleted webhooks | 409 | `too_many_deleted_webhooks` |
 //! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
+//! | a resend or a recovery of deliveries whose bodies have expired | 409 | `body_expired` |
 //! | a resend of a delivery with 1,000 attempts | 409 | `too_many_attempts` |
 //! | a resend or a recovery while what waits is being cancelled | 409 | `cancelling` |
 //! | a recovery while another one of the webhook is running | 409 | `recovering` |
@@ -62,10 +63,12 @@ pub(crate) enum ApiError {
         "the session's user is not an administrator, and only administrators may manage webhooks: ask an administrator of your organization"
     )]
     NotAnAdmin,
+    /// Holds a header's name, its value, and what it should be.
     #[error(
-        "the header {0} says that another site's page sent this request: send it from a page of this service, or without a browser"
+        "the header {0} is {1:?} and not {2}, as if another site's page had sent this request: send it from a page of \
+         this service, or without a browser"
     )]
-    CrossSite(&'static str),
+    CrossSite(&'static str, String, String),
     #[error(
         "this path or id does not exist, belongs to another tenant, or expired with the retention period: check the URL"
     )]
@@ -95,6 +98,10 @@ pub(crate) enum ApiError {
         "the delivery is older than the retention period, and cannot be sent again: publish the event again, with another event_id"
     )]
     TooOld,
+    #[error(
+        "the body has expired, and cannot be sent again: publish the event again, with another event_id and a new timestamp"
+    )]
+    BodyExpired,
     #[error("the delivery has had 1,000 attempts, the maximum: publish the event again, with another event_id")]
     TooOften,
     #[error(
@@ -161,7 +168,7 @@ impl ApiError {
         match self {
             Self::NotLoggedIn => (StatusCode::UNAUTHORIZED, "not_logged_in"),
             Self::NotAnAdmin => (StatusCode::FORBIDDEN, "not_an_admin"),
-            Self::CrossSite(_) => (StatusCode::FORBIDDEN, "cross_site"),
+            Self::CrossSite(..) => (StatusCode::FORBIDDEN, "cross_site"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             Self::UnknownEvent => (StatusCode::NOT_FOUND, "unknown_event"),
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
@@ -171,6 +178,7 @@ impl ApiError {
             Self::StaleForm => (StatusCode::FORBIDDEN, "stale_form"),
             Self::RegisteredBefore => (StatusCode::CONFLICT, "registered_before"),
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
+            Self::BodyExpired => (StatusCode::CONFLICT, "body_expired"),
             Self::TooOften => (StatusCode::CONFLICT, "too_many_attempts"),
             Self::Cancelling => (StatusCode::CONFLICT, "cancelling"),
             Self::Recovering(_) => (StatusCode::CONFLICT, "recovering"),
@@ -247,6 +255,8 @@ impl From<LedgerError> for ApiError {
             | LedgerError::Timeout(_) => Self::Unavailable(error),
             LedgerError::Url(_)
             | LedgerError::TlsOption(_)
+            | LedgerError::TlsTwice { .. }
+            | LedgerError::TlsFile(_)
             | LedgerError::TwoPasswords
             | LedgerError::Query(_)
             | LedgerError::Row { .. }

@@ -87,7 +87,11 @@ impl Drop for StoppedOnDrop {
 
 #[cfg(test)]
 mod tests {
-    use tokio::{io::AsyncWriteExt, net::TcpSocket, time::sleep};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpSocket,
+        time::sleep,
+    };
 
     use super::*;
     use crate::routes;
@@ -115,6 +119,44 @@ mod tests {
         timeout(Duration::from_secs(30), ended).await.expect("the connection is held for ever");
         drop(handle);
         running.await.unwrap().unwrap();
+    }
+
+    /// Proxies keep connections open, and send a request's body after its head.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_that_nobody_reads_is_no_request_and_does_not_hold_up_the_next_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        let deadline = Duration::from_secs(1);
+        let served = tokio::spawn(async move { serve(listener, routes::tests::routes(), &stop, deadline).await });
+        let inner = "GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
+        let last = "GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        for body in [inner.to_owned(), inner.repeat(2000)] {
+            for is_answered_first in [true, false] {
+                let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+                let head = format!(
+                    "POST /api/v1/webhooks HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+                     Content-Length: {}\r\n\r\n",
+                    body.len()
+                );
+                client.write_all(head.as_bytes()).await.unwrap();
+                let mut answers = Vec::new();
+                if is_answered_first {
+                    client.read_buf(&mut answers).await.unwrap();
+                }
+                // The server may close the connection instead.
+                let _ = client.write_all(format!("{body}{last}").as_bytes()).await;
+                let rest = timeout(Duration::from_secs(10), client.read_to_end(&mut answers)).await;
+                let answers = String::from_utf8_lossy(&answers).into_owned();
+                let statuses: Vec<_> = answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+                let case = format!("{} bytes, {is_answered_first}: {statuses:?}", body.len());
+                assert!(rest.is_ok(), "the next request waits for ever: {case}");
+                assert!(matches!(statuses[..], ["401"] | ["401", "404"]), "{case}");
+            }
+        }
+        shutdown.cancel();
+        served.await.unwrap().unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread")]

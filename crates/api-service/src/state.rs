@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::Destinations;
-use ledger::{Ledger, Most, SecretKeys};
+use ledger::{Kept, Ledger, Most, SecretKeys};
 use service_kit::Settings;
 use tokio::sync::watch;
 
@@ -20,7 +20,7 @@ pub(crate) struct State {
     /// How many webhooks a tenant may have.
     pub(crate) most: Most,
     /// How long history is kept.
-    pub(crate) keep: Duration,
+    pub(crate) kept: Kept,
     /// How long an attempt may take.
     pub(crate) attempt_timeout: Duration,
     pub(crate) docs: Docs,
@@ -53,7 +53,7 @@ impl State {
             rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
             body_limit: limits.request_body_bytes,
             most: quota::of(limits),
-            keep: settings.retention.keep,
+            kept: settings.retention.kept(),
             attempt_timeout: settings.egress.timeout,
             docs: Docs::new(limits),
             console: settings.console.clone(),
@@ -63,6 +63,6 @@ impl State {
 
     /// How long history is kept, in days.
     pub(crate) const fn kept_days(&self) -> u64 {
-        self.keep.as_secs() / 86_400
+        self.kept.log.as_secs() / 86_400
     }
 }

@@ -1,7 +1,7 @@
 //! The log of a webhook's deliveries, with its health and charts.
 
 use domain::{DeliveryState, EventType};
-use ledger::Delivery;
+use ledger::{Delivery, Kept};
 use maud::{Markup, html};
 
 use crate::{
@@ -30,6 +30,8 @@ pub struct Deliveries {
     pub query: LogQuery,
     /// This page of the log.
     pub deliveries: Vec<Delivery>,
+    /// The times for which deliveries and bodies are kept.
+    pub kept: Kept,
     /// The cursor of the next page.
     pub next: Option<String>,
 }
@@ -125,6 +127,7 @@ impl Deliveries {
                 td {
                     a href=(Paths::delivery(self.webhook.id(), delivery.id)) { code { (delivery.event_type) } }
                     @if delivery.is_test { " " span.tag { "test" } }
+                    @if !self.kept.has_body(delivery, frame.now) { " " span.tag { "body expired" } }
                 }
                 td { (relative(delivery.occurred_at, frame.now)) " " span.exact { (moment(delivery.occurred_at, frame.now)) } }
                 td.number { (attempts(delivery.attempts)) }

@@ -7,7 +7,6 @@ use maud::{Markup, html};
 use crate::{
     Frame, Paths, WebhookFrame,
     deliveries::{badge, class},
-    health::in_short,
     layout::{self, button, copy},
     text::{beginning, shortened, shown},
     times::{clock, due, full, milliseconds, relative},
@@ -31,8 +30,8 @@ pub struct DeliveryPage {
     pub webhook: WebhookFrame,
     /// The delivery.
     pub delivery: Delivery,
-    /// What every attempt sends.
-    pub body: String,
+    /// The body that every attempt sends, unless it has expired.
+    pub body: Option<String>,
     /// Its attempts, oldest first.
     pub attempts: Vec<Attempt>,
 }
@@ -50,7 +49,7 @@ impl DeliveryPage {
                 }
                 div.actions #resend data-live="" { @if self.can_resend() { (self.resend(frame)) } }
             }
-            div.banner.(class(delivery.state)) #outlook data-live="" { p { (badge(delivery.state)) " " (outlook(delivery, frame)) } }
+            div.banner.(class(delivery.state)) #outlook data-live="" { p { (badge(delivery.state)) " " (outlook(delivery, self.body.is_some(), frame)) } }
             (self.timeline(frame))
             (self.ids())
             (self.request())
@@ -59,7 +58,7 @@ impl DeliveryPage {
     }
 
     const fn can_resend(&self) -> bool {
-        matches!(self.webhook, WebhookFrame::Live(_))
+        matches!(self.webhook, WebhookFrame::Live(_)) && self.body.is_some()
     }
 
     fn resend(&self, frame: &Frame) -> Markup {
@@ -108,7 +107,7 @@ impl DeliveryPage {
     }
 
     fn attempted(&self, attempt: &Attempt) -> Markup {
-        let is_good = attempt.outcome == "success";
+        let is_good = attempt.outcome.is_success();
         let (answer, _) = shown(&String::from_utf8_lossy(&attempt.answer_head), ANSWER);
         let last = self.attempts.last();
         let is_last = last.is_some_and(|last| last.attempt == attempt.attempt);
@@ -121,7 +120,7 @@ impl DeliveryPage {
                     strong {
                         "Attempt " (attempt.attempt) ": "
                         @match (attempt.status, &attempt.error) {
-                            (_, Some(error)) => (shortened(in_short(error))),
+                            (_, Some(error)) => (shortened(error)),
                             (Some(status), None) => (status),
                             (None, None) => (attempt.outcome),
                         }
@@ -137,15 +136,16 @@ impl DeliveryPage {
 
     fn request(&self) -> Markup {
         let id = self.delivery.id;
-        let (raw, is_cut) = shown(&self.body, SHOWN);
         let url = self.attempts.last().map(|attempt| shown(&attempt.url, URL).0);
         html! {
             section #request data-live="" {
                 div.title {
                     h2 { "The request" }
                     div.actions {
-                        button type="button" data-copy="curl" hidden { "Copy as curl" }
-                        a.button href=(Paths::body(self.webhook.id(), id)) download={ (id) ".json" } { "Download the body" }
+                        @if self.body.is_some() {
+                            button type="button" data-copy="curl" hidden { "Copy as curl" }
+                            a.button href=(Paths::body(self.webhook.id(), id)) download={ (id) ".json" } { "Download the body" }
+                        }
                     }
                 }
                 pre.http tabindex="0" {
@@ -153,23 +153,26 @@ impl DeliveryPage {
                     @for (name, value) in self.headers() { b { (name) } ": " (value) "\n" }
                 }
                 p.note { "Each attempt has its own signature: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept." }
-                @if is_cut { p.note { "The body has " (self.body.len()) " bytes; this is its beginning." } }
-                @if let Some(json) = self.pretty().filter(|_| !is_cut) {
-                    pre #body tabindex="0" { (json) }
-                    details { summary { "As it was sent" } pre.raw tabindex="0" { (raw) } }
-                } @else {
-                    pre.raw tabindex="0" { (raw) }
+                @match &self.body {
+                    Some(body) => (self.sent(body)),
+                    None => p.note { "The body has expired: it is no longer kept, so the delivery cannot be sent again." },
                 }
-                details { summary { "As a curl command, without a signature" } pre #curl tabindex="0" { (visible(&self.curl())) } }
             }
         }
     }
 
-    /// The whole body with a line for each member, unless that is long or nested deep.
-    fn pretty(&self) -> Option<String> {
-        let json = indented(Some(&*self.body).filter(|body| body.len() <= SHOWN)?)?;
-        let (json, is_cut) = shown(&json, PRETTY);
-        (!is_cut).then_some(json)
+    fn sent(&self, body: &str) -> Markup {
+        let (raw, is_cut) = shown(body, SHOWN);
+        html! {
+            @if is_cut { p.note { "The body has " (body.len()) " bytes; this is its beginning." } }
+            @if let Some(json) = pretty(body).filter(|_| !is_cut) {
+                pre #body tabindex="0" { (json) }
+                details { summary { "As it was sent" } pre.raw tabindex="0" { (raw) } }
+            } @else {
+                pre.raw tabindex="0" { (raw) }
+            }
+            details { summary { "As a curl command, without a signature" } pre #curl tabindex="0" { (visible(&self.curl(body))) } }
+        }
     }
 
     fn headers(&self) -> [(&'static str, String); 3] {
@@ -180,18 +183,25 @@ impl DeliveryPage {
         ]
     }
 
-    fn curl(&self) -> String {
+    fn curl(&self, body: &str) -> String {
         let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
         let url = self.attempts.last().map_or("https://…", |attempt| &attempt.url);
         let headers: String =
             self.headers().iter().map(|(name, value)| format!(" \\\n  -H '{name}: {value}'")).collect();
         // What is long, or would not be copied as it is, comes from the file that was downloaded.
-        let is_short = !beginning(&self.body, SHORT).1 && visible(&self.body) == self.body;
-        let body = if is_short { self.body.clone() } else { format!("@{}.json", self.delivery.id) };
+        let is_short = !beginning(body, SHORT).1 && visible(body) == body;
+        let body = if is_short { body.to_owned() } else { format!("@{}.json", self.delivery.id) };
         // Without it, curl would take braces and brackets in the URL for a list of several.
         let globs = if url.contains(['{', '}', '[', ']']) { " --globoff" } else { "" };
         format!("curl{globs} {}{headers} \\\n  --data-binary {}", quoted(url), quoted(&body))
     }
+}
+
+/// The whole body with a line for each member, unless that is long or nested deep.
+fn pretty(body: &str) -> Option<String> {
+    let json = indented(Some(body).filter(|body| body.len() <= SHOWN)?)?;
+    let (json, is_cut) = shown(&json, PRETTY);
+    (!is_cut).then_some(json)
 }
 
 fn step(title: &Markup, about: &Markup) -> Markup {
@@ -206,7 +216,7 @@ fn took(attempt: &Attempt) -> String {
 }
 
 /// What this delivery's state means.
-fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
+fn outlook(delivery: &Delivery, has_body: bool, frame: &Frame) -> Markup {
     html! {
         @match delivery.state {
             DeliveryState::Succeeded => "The receiver accepted the delivery.",
@@ -217,8 +227,10 @@ fn outlook(delivery: &Delivery, frame: &Frame) -> Markup {
                 @if let Some(at) = delivery.next_attempt_at { ", " (due(at, frame.now)) }
                 "."
             }
+            DeliveryState::Dropped if !has_body => "Every attempt failed, and the delivery was dropped. Its body has expired.",
+            DeliveryState::Skipped if !has_body => "The webhook was paused when the event arrived, so nothing was sent. The body has expired.",
             DeliveryState::Dropped => "Every attempt failed, and the delivery was dropped. Fix the receiver, then send the delivery again.",
-            DeliveryState::Cancelled => "The delivery was cancelled before it succeeded: an administrator cancelled the waiting deliveries, or deleted the webhook.",
+            DeliveryState::Cancelled => "The delivery was cancelled before it succeeded: an administrator cancelled the waiting deliveries or deleted the webhook, or the webhook was paused for too long.",
             DeliveryState::Skipped => "The webhook was paused when the event arrived, so nothing was sent. You can send the delivery now.",
         }
     }
@@ -240,7 +252,7 @@ mod tests {
             signed_at: NOW,
             started_at: NOW,
             elapsed: Duration::from_secs(1),
-            outcome: "status".to_owned(),
+            outcome: domain::OutcomeClass::Status,
             status: Some(500),
             answer_head: answer.to_vec(),
             error: Some("the receiver answered 500 Internal Server Error".to_owned()),
@@ -261,7 +273,7 @@ mod tests {
             next_attempt_at: None,
         };
         let webhook = WebhookFrame::Live(Box::new(webhook()));
-        DeliveryPage { webhook, delivery, body: body.to_owned(), attempts }
+        DeliveryPage { webhook, delivery, body: Some(body.to_owned()), attempts }
     }
 
     fn rendered(page: &DeliveryPage) -> String {
@@ -288,7 +300,8 @@ mod tests {
         }
         let page = rendered(&page("{\"a\": 1}", (1..=200).map(|number| attempt(number, b"")).collect()));
         assert!(
-            page.contains("188 earlier attempts are left out") && page.contains("Attempt 200: <bdi>500 Internal"),
+            page.contains("188 earlier attempts are left out")
+                && page.contains("Attempt 200: <bdi>the receiver answered 500 Internal"),
             "{page}"
         );
     }
@@ -306,15 +319,27 @@ mod tests {
     fn a_command_sends_what_was_sent_and_runs_nothing_else() {
         let mut one = page("{\"a\":\"'; rm -rf / #$(id)`id`\"}", vec![attempt(1, b"")]);
         one.attempts[0].url = "https://example.com/in?a='$(id)'".to_owned();
-        let command = one.curl();
+        let command = one.curl("{\"a\":\"'; rm -rf / #$(id)`id`\"}");
         assert!(command.starts_with(r"curl 'https://example.com/in?a='\''$(id)'\''' \"), "{command}");
         assert!(command.ends_with(r#"--data-binary '{"a":"'\''; rm -rf / #$(id)`id`"}'"#), "{command}");
         // curl would send a request for each of these.
         one.attempts[0].url = "https://example.com/in?a={1,2}&b[0]=1".to_owned();
-        assert!(one.curl().starts_with("curl --globoff 'https://example.com/in?a={1,2}&b[0]=1'"), "{}", one.curl());
+        let command = one.curl("{}");
+        assert!(command.starts_with("curl --globoff 'https://example.com/in?a={1,2}&b[0]=1'"), "{command}");
         // A page cannot show these as they are, so they would not be copied as they are.
-        one.body = "{\"a\":\"\u{202e}\"}".to_owned();
         let file = "--data-binary '@0192f0c1-0000-8000-8000-0000000000ab.json'";
-        assert!(one.curl().ends_with(file), "{}", one.curl());
+        let command = one.curl("{\"a\":\"\u{202e}\"}");
+        assert!(command.ends_with(file), "{command}");
+    }
+
+    #[test]
+    fn a_delivery_without_a_body_says_so_and_offers_no_resend() {
+        let mut one = page("{}", vec![attempt(1, b"")]);
+        let with = rendered(&one);
+        assert!(with.contains("Send again") && with.contains("Download the body"), "{with}");
+        one.body = None;
+        let without = rendered(&one);
+        assert!(!without.contains("Send again") && !without.contains("Download the body"), "{without}");
+        assert!(without.contains("The body has expired") && !without.contains("id=\"curl\""), "{without}");
     }
 }

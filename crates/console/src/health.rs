@@ -106,7 +106,7 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
     match (Health::of(webhook), webhook.last_success_at) {
         (Health::Dropping | Health::Failing, _) => {
             let since = webhook.failing_since.map(|since| length((now - since).max(Duration::SECOND)));
-            let why = webhook.last_failure.as_ref().map(|(_, message)| in_short(message));
+            let why = webhook.last_failure.as_ref().map(|(_, message)| message);
             html! {
                 strong { "Failing" @if let Some(since) = since { " for " (since) } }
                 @if let Some(why) = why { ": " (shortened(why)) "." } @else { "." }
@@ -151,11 +151,6 @@ fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
         }
         "."
     })
-}
-
-/// A failure message without the words that go without saying.
-pub(crate) fn in_short(message: &str) -> &str {
-    message.strip_prefix("the receiver answered ").unwrap_or(message)
 }
 
 #[cfg(test)]
@@ -224,7 +219,7 @@ pub(crate) mod tests {
             (webhook(), "All well, last success 12 s ago."),
             (
                 failing(),
-                "Failing for 3 h: 503 Service Unavailable. 41 dropped, 2 to be retried, next attempt at 14:05 UTC.",
+                "Failing for 3 h: the receiver answered 503 Service Unavailable. 41 dropped, 2 to be retried, next attempt at 14:05 UTC.",
             ),
             (gaps, "Works again, last success 12 s ago. 1 dropped and 2 skipped can be recovered."),
             (paused, "Paused: nothing is sent."),

@@ -1,7 +1,7 @@
 //! Who changed what, and what administrators were told.
 
 use domain::{Notice, WebhookId};
-use ledger::HistoryEntry;
+use ledger::{Action, HistoryEntry};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -56,7 +56,8 @@ impl History {
     }
 }
 
-fn older(name: &str, next: Option<&str>) -> Markup {
+/// The link to a list's next page, whose cursor the parameter `name` takes.
+pub(crate) fn older(name: &str, next: Option<&str>) -> Markup {
     html! { @if let Some(next) = next { nav.pager { a.button href={ "?" (name) "=" (in_query(next)) } { "Older" } } } }
 }
 
@@ -69,6 +70,7 @@ fn told(notice: &Notice, frame: &Frame) -> Markup {
 fn kind(notice_type: &str) -> (&'static str, &str) {
     match notice_type {
         "webhook.failing" => ("warn", "failing"),
+        "webhook.expiring" => ("warn", "expiring"),
         "webhook.dropping" => ("bad", "dropping"),
         "webhook.recovered" => ("good", "recovered"),
         other => ("idle", other.strip_prefix("webhook.").unwrap_or(other)),
@@ -85,20 +87,19 @@ fn acted(entry: &HistoryEntry, webhook: WebhookId, frame: &Frame) -> Markup {
 }
 
 /// An action as the verb of a sentence.
-fn action(entry: &HistoryEntry) -> &str {
-    match entry.action.as_str() {
-        "changed" if is_only_switch(&entry.details) => match entry.details["is_active"]["to"].as_bool() {
+fn action(entry: &HistoryEntry) -> &'static str {
+    match entry.action {
+        Action::Changed if is_only_switch(&entry.details) => match entry.details["is_active"]["to"].as_bool() {
             Some(false) => "paused the webhook",
             _ => "activated the webhook",
         },
-        "created" => "registered the webhook",
-        "changed" => "changed the webhook",
-        "deleted" => "deleted the webhook",
-        "tested" => "sent a test",
-        "resent" => "sent a delivery again",
-        "recovered" => "began a recovery",
-        "cancelled" => "cancelled waiting deliveries",
-        other => other,
+        Action::Created => "registered the webhook",
+        Action::Changed => "changed the webhook",
+        Action::Deleted => "deleted the webhook",
+        Action::Tested => "sent a test",
+        Action::Resent => "sent a delivery again",
+        Action::Recovered => "began a recovery",
+        Action::Cancelled => "cancelled waiting deliveries",
     }
 }
 

@@ -156,6 +156,8 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
         div.toasts role="status" {
             p.stale #stale hidden { "The connection to the service is lost. This page is from " span {} ". The console reconnects automatically." }
             p.stale #ended hidden { "Your session has ended. " a href="" { "Log in again" } }
+            p.stale #gone hidden { "This page can no longer be shown. " a href="" { "Load it again to see why" } }
+            p.stale #unused hidden { "Nobody has used this page for 30 minutes. It is from " span {} ". Press a key to refresh it." }
         }
     };
     document(title, &body)

@@ -2,6 +2,7 @@
 
 mod assets;
 mod chart;
+mod deleted;
 mod deliveries;
 mod delivery;
 mod fares;
@@ -25,6 +26,7 @@ mod webhooks;
 
 pub use assets::{ICON, SCRIPT, STYLE, is_of_this_version};
 pub use chart::Bar;
+pub use deleted::Deleted;
 pub use deliveries::Deliveries;
 pub use delivery::DeliveryPage;
 pub use fares::Fares;

@@ -13,6 +13,9 @@ impl Paths {
     /// The log-in.
     pub const LOG_IN: &str = "/console/login/";
 
+    /// The deleted webhooks.
+    pub const DELETED: &str = "/console/deleted/";
+
     /// One webhook.
     #[must_use]
     pub fn webhook(id: WebhookId) -> String {

@@ -101,7 +101,7 @@ impl RecoverForm {
         html! {
             div.result #counted role="status" {
                 @if shown == 0 {
-                    p { strong { "None found." } " No delivery of this kind and time can be recovered." }
+                    p { strong { "None found." } " No delivery of this kind and time, whose body is still kept, can be recovered." }
                 } @else {
                     p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } ": " (self.asked()) "." }
                     @if !self.webhook.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }
@@ -157,7 +157,7 @@ impl Progress {
                 dl.facts {
                     div { dt { "Events from" } dd { (full(recovery.since)) } }
                     @if let Some(until) = recovery.until { div { dt { "Until" } dd { (full(until)) } } }
-                    div { dt { "What was" } dd { (recovery.states.join(" or ")) } }
+                    div { dt { "What was" } dd { (recovery.states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(" or ")) } }
                     div { dt { "Begun" } dd { (full(recovery.created_at)) } }
                 }
                 @if recovery.finished_at.is_none() { p.note { "You may leave this page: the recovery continues." } }

@@ -1,13 +1,14 @@
 //! What the pages of one webhook share: its name, its health and its tabs.
 
 use domain::WebhookId;
-use ledger::Webhook;
+use ledger::{DeletedWebhook, Webhook};
 use maud::{Markup, html};
 
 use crate::{
     Done, Frame, Health, Paths, health,
     layout::{self, Crumb, button, copy, token},
     text::foreign,
+    times::{full, relative},
 };
 
 /// A page of a webhook.
@@ -51,7 +52,9 @@ pub enum WebhookFrame {
     /// It exists.
     Live(Box<Webhook>),
     /// It was deleted, and its log is still there.
-    Deleted(WebhookId),
+    Deleted(DeletedWebhook),
+    /// It was deleted, and only its history is still there.
+    Expired(DeletedWebhook),
 }
 
 impl WebhookFrame {
@@ -60,7 +63,7 @@ impl WebhookFrame {
     pub fn id(&self) -> WebhookId {
         match self {
             Self::Live(webhook) => webhook.id,
-            Self::Deleted(id) => *id,
+            Self::Deleted(webhook) | Self::Expired(webhook) => webhook.id,
         }
     }
 
@@ -68,7 +71,7 @@ impl WebhookFrame {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Live(webhook) => &webhook.name,
-            Self::Deleted(_) => "Deleted webhook",
+            Self::Deleted(webhook) | Self::Expired(webhook) => name_of(webhook),
         }
     }
 
@@ -92,17 +95,38 @@ impl WebhookFrame {
     }
 
     fn tabs(&self) -> impl Iterator<Item = Tab> {
-        let is_live = matches!(self, Self::Live(_));
-        Tab::ALL.into_iter().filter(move |tab| is_live || matches!(tab, Tab::Deliveries | Tab::History))
+        let has = move |tab: &Tab| match self {
+            Self::Live(_) => true,
+            Self::Deleted(_) => matches!(tab, Tab::Deliveries | Tab::History),
+            Self::Expired(_) => *tab == Tab::History,
+        };
+        Tab::ALL.into_iter().filter(has)
     }
 
     fn head(&self, frame: &Frame) -> Markup {
         match self {
             Self::Live(webhook) => live(webhook, frame),
-            Self::Deleted(_) => html! {
-                div.title { h1 { "Deleted webhook" } }
-                p.banner.idle { "Nothing more is sent. Its log and its history can be read until they expire." }
-            },
+            Self::Deleted(webhook) => gone(webhook, frame, "Its log and its history can be read until they expire."),
+            Self::Expired(webhook) => {
+                gone(webhook, frame, "Its log has expired. Its history can be read until it expires.")
+            }
+        }
+    }
+}
+
+/// The name of a deleted webhook for people.
+pub(crate) const fn name_of(webhook: &DeletedWebhook) -> &str {
+    if webhook.name.is_empty() { "Deleted webhook" } else { webhook.name.as_str() }
+}
+
+fn gone(webhook: &DeletedWebhook, frame: &Frame, left: &str) -> Markup {
+    html! {
+        div.title { div { h1 { (foreign(name_of(webhook))) } p.url { (foreign(&webhook.url)) } } }
+        div.banner.idle #health data-live="" {
+            p {
+                "Deleted by " (foreign(&webhook.user)) " " (relative(webhook.deleted_at, frame.now))
+                span.exact { (full(webhook.deleted_at)) } ". Nothing more is sent. " (left)
+            }
         }
     }
 }

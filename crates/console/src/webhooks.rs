@@ -40,7 +40,10 @@ impl Webhooks {
     #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let total: u64 = self.by_health.iter().map(|(_, count)| count).sum();
-        let content = if total == 0 { empty() } else { self.list(frame, total) };
+        let content = html! {
+            @if total == 0 { (empty()) } @else { (self.list(frame, total)) }
+            p.note { a href=(Paths::DELETED) { "Deleted webhooks" } }
+        };
         layout::page(frame, "Webhooks", &[], &content)
     }
 

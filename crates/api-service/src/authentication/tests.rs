@@ -29,7 +29,7 @@ fn authentication() -> Authentication {
     ];
     let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
     let rate_limit = RateLimit::new(&Settings::from_sources(None, env).unwrap().api);
-    Authentication { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit }
+    Authentication { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit, public_url: None }
 }
 
 /// Makes this process know a session that has ended since.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::{DeliveryId, WebhookId};
 use ledger::{Attempt, Delivery, DeliveryFilter, DeliveryPage, OwnWebhook, Page, Resend};
+use time::OffsetDateTime;
 
 use crate::{caller::Caller, problem::ApiError};
 
@@ -13,7 +14,8 @@ const BUDGET: Duration = Duration::from_millis(30);
 /// One delivery, with its body and every attempt.
 pub(crate) struct Detail {
     pub(crate) delivery: Delivery,
-    pub(crate) body: Vec<u8>,
+    /// `None` if it has expired.
+    pub(crate) body: Option<Vec<u8>>,
     pub(crate) attempts: Vec<Attempt>,
 }
 
@@ -30,12 +32,14 @@ pub(crate) async fn list(
 /// One delivery.
 pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> Result<Detail, ApiError> {
     let mut delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
-    let body = caller.ledger.body_find(caller.admin.tenant, &delivery).await?.ok_or(ApiError::NotFound)?;
+    let body = caller.ledger.body_find(caller.admin.tenant, &delivery).await?;
     let attempts = caller.ledger.attempt_list(id).await?;
     // An attempt that was recorded between the two reads has changed the delivery.
     if attempts.last().is_some_and(|last| last.attempt > delivery.attempts) {
         delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     }
+    // One that has expired may be dropped at any moment.
+    let body = body.filter(|_| caller.kept.has_body(&delivery, OffsetDateTime::now_utc()));
     Ok(Detail { delivery, body, attempts })
 }
 
@@ -47,12 +51,13 @@ pub(crate) async fn webhook_of(caller: &Caller, id: DeliveryId) -> Result<Option
 /// Sends a delivery again, with the same id and body: the outbox relay publishes its job. The call is idempotent while
 /// the delivery waits for the first attempt of a run: two requests make one run. If the webhook is paused, the job is
 /// held. A delivery whose day ended `retention.keep` ago or earlier is rejected: retention may drop that day at any
-/// moment.
+/// moment. So is one whose body has expired.
 pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
-    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.keep).await;
+    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept).await;
     let delivery = match resent.map_err(ApiError::of_change)? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),
+        Resend::BodyExpired => return Err(ApiError::BodyExpired),
         Resend::TooOften => return Err(ApiError::TooOften),
         Resend::Cancelling => return Err(ApiError::Cancelling),
         Resend::Accepted(delivery) => delivery,

@@ -7,7 +7,7 @@ use crate::{caller::Caller, problem::ApiError};
 
 /// The tenant's events of this id. Another tenant's are unknown.
 pub(crate) async fn find(caller: &Caller, id: EventId) -> Result<FoundEvents, ApiError> {
-    let found = caller.ledger.event_find(caller.admin.tenant, id, caller.keep).await?;
+    let found = caller.ledger.event_find(caller.admin.tenant, id, caller.kept.log).await?;
     if found.events.is_empty() { Err(ApiError::UnknownEvent) } else { Ok(found) }
 }
 

@@ -16,10 +16,15 @@ pub(crate) enum Beginning {
 
 /// Begins a recovery, or finds the one that is running.
 pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Beginning, ApiError> {
-    let made = caller.ledger.recovery_create(&caller.admin, webhook, wanted).await.map_err(ApiError::of_change)?;
+    let made = caller
+        .ledger
+        .recovery_create(&caller.admin, webhook, wanted, caller.kept)
+        .await
+        .map_err(ApiError::of_change)?;
     let recovery = match made {
         Recover::NotFound => return Err(ApiError::NotFound),
         Recover::Cancelling => return Err(ApiError::Cancelling),
+        Recover::BodiesExpired => return Err(ApiError::BodyExpired),
         Recover::Running(recovery) => return Ok(Beginning::Running(recovery)),
         Recover::Begun(recovery) => recovery,
     };
@@ -34,7 +39,7 @@ pub(crate) async fn count(
     webhook: WebhookId,
     wanted: &NewRecovery,
 ) -> Result<RecoverableCount, ApiError> {
-    let counted = caller.ledger.recoverable_count(caller.admin.tenant, webhook, wanted, caller.keep).await?;
+    let counted = caller.ledger.recoverable_count(caller.admin.tenant, webhook, wanted, caller.kept.bodies).await?;
     counted.ok_or(ApiError::NotFound)
 }
 

@@ -15,8 +15,8 @@ use crate::{
 /// What attempts came to.
 pub(crate) struct Counts {
     pub(crate) attempts: u64,
-    /// Attempts by the name of their outcome class, in the order of the classes.
-    pub(crate) outcomes: Vec<(String, u64)>,
+    /// Attempts by their outcome class, in the order of the classes.
+    pub(crate) outcomes: Vec<(OutcomeClass, u64)>,
     /// Deliveries that succeeded, and that were dropped.
     pub(crate) succeeded: u64,
     pub(crate) dropped: u64,
@@ -64,15 +64,13 @@ impl Counts {
     /// No duration is shown as longer than `timeout`.
     pub(crate) fn of(tallies: &[Tally], timeout: Duration) -> Self {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
-        let mut outcomes: Vec<(String, u64)> =
-            OutcomeClass::ALL.into_iter().map(|class| (class.as_str().to_owned(), 0)).collect();
+        let mut outcomes = OutcomeClass::ALL.map(|class| (class, 0)).to_vec();
         let (mut attempts, mut dropped, mut durations) = (0, 0, Durations::default());
         for tally in tallies {
             attempts += number(tally.attempts);
             dropped += number(tally.dropped);
-            match outcomes.iter_mut().find(|(name, _)| *name == tally.outcome) {
-                Some((_, count)) => *count += number(tally.attempts),
-                None => outcomes.push((tally.outcome.clone(), number(tally.attempts))),
+            if let Some((_, count)) = outcomes.iter_mut().find(|(class, _)| *class == tally.outcome) {
+                *count += number(tally.attempts);
             }
             durations.add(u8::try_from(tally.bucket).unwrap_or(u8::MAX), number(tally.attempts));
         }
@@ -88,12 +86,13 @@ impl Counts {
 
     /// The attempts of a class.
     pub(crate) fn outcome(&self, class: OutcomeClass) -> u64 {
-        self.outcomes.iter().find(|(name, _)| name == class.as_str()).map_or(0, |(_, count)| *count)
+        self.outcomes.iter().find(|(of, _)| *of == class).map_or(0, |(_, count)| *count)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use domain::OutcomeClass::{Dns, Protocol, Status, Success, Timeout};
     use ledger::StatsStep;
     use time::macros::datetime;
 
@@ -101,17 +100,16 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    fn tally(outcome: &str, bucket: i16, attempts: i64, dropped: i64) -> Tally {
-        Tally { step: datetime!(2026-03-01 09:00 UTC), outcome: outcome.to_owned(), bucket, attempts, dropped }
+    fn tally(outcome: OutcomeClass, bucket: i16, attempts: i64, dropped: i64) -> Tally {
+        Tally { step: datetime!(2026-03-01 09:00 UTC), outcome, bucket, attempts, dropped }
     }
 
     #[test]
     fn tallies_add_up_and_every_class_is_there() {
-        let tallies = [tally("success", 3, 90, 0), tally("timeout", 14, 10, 2), tally("of_a_later_version", 99, 1, 0)];
+        let tallies = [tally(Success, 3, 90, 0), tally(Timeout, 14, 10, 2), tally(Protocol, 99, 1, 0)];
         let counts = Counts::of(&tallies, TIMEOUT);
         assert_eq!((counts.attempts, counts.succeeded, counts.dropped), (101, 90, 2));
-        assert_eq!((counts.outcome(OutcomeClass::Timeout), counts.outcome(OutcomeClass::Dns)), (10, 0));
-        assert_eq!(counts.outcomes.last(), Some(&("of_a_later_version".to_owned(), 1)));
+        assert_eq!((counts.outcome(Timeout), counts.outcome(Dns), counts.outcome(Protocol)), (10, 0, 1));
         let (p50, p95) = (counts.p50.unwrap(), counts.p95.unwrap());
         assert!((4..8).contains(&p50) && p95 == 10_000, "{p50} {p95}");
     }
@@ -125,8 +123,8 @@ mod tests {
     #[test]
     fn each_tally_counts_in_its_step() {
         let (from, until) = (datetime!(2026-03-01 08:00 UTC), datetime!(2026-03-01 11:00 UTC));
-        let ten = |attempts| Tally { step: datetime!(2026-03-01 10:00 UTC), ..tally("success", 3, attempts, 0) };
-        let tallies = [tally("success", 3, 5, 0), tally("status", 3, 1, 0), ten(7)];
+        let ten = |attempts| Tally { step: datetime!(2026-03-01 10:00 UTC), ..tally(Success, 3, attempts, 0) };
+        let tallies = [tally(Success, 3, 5, 0), tally(Status, 3, 1, 0), ten(7)];
         let steps = by_step(&tallies, steps(&Span { from, until, step: StatsStep::Hour }), TIMEOUT);
         assert_eq!(steps.iter().map(|(_, counts)| counts.attempts).collect::<Vec<_>>(), [0, 6, 7]);
     }

@@ -1,8 +1,9 @@
 //! Registering, listing, changing and deleting webhooks.
 
 use domain::WebhookId;
-use ledger::{NewWebhook, OwnWebhook, Page, Webhook, WebhookChange};
+use ledger::{DeletedWebhook, NewWebhook, OwnWebhook, Page, Webhook, WebhookChange};
 use signing::SigningSecret;
+use uuid::Uuid;
 
 use crate::{caller::Caller, problem::ApiError, request::Registration};
 
@@ -46,6 +47,16 @@ pub(crate) async fn find(caller: &Caller, id: WebhookId) -> Result<Webhook, ApiE
 /// The tenant's webhook, deleted or not.
 pub(crate) async fn known(caller: &Caller, id: WebhookId) -> Result<OwnWebhook, ApiError> {
     caller.ledger.webhook_known(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
+}
+
+/// The tenant's deleted webhooks, the latest first. They are there for longer than their logs.
+pub(crate) async fn all_deleted(caller: &Caller, page: Page<Uuid>) -> Result<Vec<DeletedWebhook>, ApiError> {
+    Ok(caller.ledger.deleted_webhooks(caller.admin.tenant, page).await?)
+}
+
+/// One of the tenant's deleted webhooks.
+pub(crate) async fn deleted(caller: &Caller, id: WebhookId) -> Result<DeletedWebhook, ApiError> {
+    caller.ledger.webhook_deleted(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
 }
 
 /// Changes the given fields. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.

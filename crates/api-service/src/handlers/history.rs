@@ -22,7 +22,7 @@ struct HistoryView {
     #[serde(with = "time_text")]
     created_at: OffsetDateTime,
     user: String,
-    action: String,
+    action: &'static str,
     details: Value,
 }
 
@@ -54,6 +54,6 @@ const FIRST: Page<Uuid> = Page { after: None, limit: 1 };
 impl HistoryView {
     fn of(entry: HistoryEntry) -> Self {
         let HistoryEntry { id, user, action, details, created_at } = entry;
-        Self { id, created_at, user, action, details }
+        Self { id, created_at, user, action: action.as_str(), details }
     }
 }

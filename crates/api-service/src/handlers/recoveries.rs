@@ -29,13 +29,13 @@ impl FromBody for RecoveryRequest {
 
 /// A recovery and its progress.
 #[derive(Serialize)]
-struct RecoveryView<'a> {
+struct RecoveryView {
     id: Uuid,
     #[serde(with = "time_text")]
     since: OffsetDateTime,
     #[serde(with = "time_text::option")]
     until: Option<OffsetDateTime>,
-    states: &'a [String],
+    states: Vec<&'static str>,
     state: &'static str,
     /// How many deliveries have begun a fresh run.
     resent: i32,
@@ -75,13 +75,13 @@ pub(crate) async fn read(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<
     Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
 }
 
-impl<'a> RecoveryView<'a> {
-    fn of(recovery: &'a Recovery) -> Self {
+impl RecoveryView {
+    fn of(recovery: &Recovery) -> Self {
         Self {
             id: recovery.id,
             since: recovery.since,
             until: recovery.until,
-            states: &recovery.states,
+            states: recovery.states.iter().map(|state| state.as_str()).collect(),
             state: if recovery.finished_at.is_some() { "done" } else { "running" },
             resent: recovery.resent,
             created_at: recovery.created_at,

@@ -75,7 +75,7 @@ pub(crate) async fn read(
 
 impl CountsView {
     fn of(Counts { attempts, outcomes, succeeded, dropped, p50, p95 }: Counts) -> Self {
-        let outcomes = outcomes.into_iter().map(|(name, count)| (name, count.into())).collect();
+        let outcomes = outcomes.into_iter().map(|(class, count)| (class.as_str().to_owned(), count.into())).collect();
         Self { attempts, outcomes, succeeded, dropped, duration_ms: Percentiles { p50, p95 } }
     }
 }

@@ -133,7 +133,7 @@ fn deliveries() -> Vec<Call> {
             id: "readDelivery",
             path: "/webhooks/{id}/deliveries/{delivery_id}/",
             summary: "Read a delivery",
-            description: "With the exact body that is sent, and every attempt: when, how long, what came back, or why nothing did.",
+            description: "With the exact body that is sent, for as long as it is kept, and every attempt: when, how long, what came back, or why nothing did.",
             links: vec![("readEvent", json!({"event_id": "$response.body#/event_id"}))],
             success: answer(200, "The delivery.", "DeliveryDetail", examples::detail()),
             ..call(Method::GET, Tag::Deliveries)
@@ -142,9 +142,11 @@ fn deliveries() -> Vec<Call> {
             id: "resendDelivery",
             path: "/webhooks/{id}/deliveries/{delivery_id}/resend/",
             summary: "Send a delivery again",
-            description: "In whatever state it is, unless it is older than what is kept or has had 1,000 attempts: with the same id and the same body, in a fresh run of the schedule. Two concurrent requests make one run. While the webhook is paused, the delivery is held. The answer comes before the first attempt: read the delivery to see its outcome. If the message broker is unavailable, the delivery waits, and is sent when the broker is available again. The call is refused while waiting deliveries of the webhook are being cancelled.",
+            description: "In whatever state it is, unless it or its body is older than what is kept, or it has had 1,000 attempts: with the same id and the same body, in a fresh run of the schedule. Two concurrent requests make one run. While the webhook is paused, the delivery is held. The answer comes before the first attempt: read the delivery to see its outcome. If the message broker is unavailable, the delivery waits, and is sent when the broker is available again. The call is refused while waiting deliveries of the webhook are being cancelled.",
             body: Some(Body { need: Need::Optional, schema: "Nothing", examples: vec![("nothing", json!({}))] }),
-            refusals: vec![|_| ApiError::TooOld, |_| ApiError::TooOften, |_| ApiError::Cancelling],
+            refusals: vec![|_| ApiError::TooOld, |_| ApiError::BodyExpired, |_| ApiError::TooOften, |_| {
+                ApiError::Cancelling
+            }],
             success: answer(202, "The delivery is queued.", "Delivery", examples::accepted())
                 .at("The delivery's path."),
             ..call(Method::POST, Tag::Deliveries)
@@ -153,7 +155,7 @@ fn deliveries() -> Vec<Call> {
             id: "readEvent",
             path: "/events/{event_id}/",
             summary: "Read what became of an event",
-            description: "For each webhook of the tenant: its delivery, or why there is none. An event is told from others by its type and millisecond too, so one id may stand for several, of which the newest ten are shown; of an id that very many events have, the newest of some. An event that no webhook wanted when it came is not kept.",
+            description: "For each webhook of the tenant: its delivery, or why there is none. An event is told from others by its type and millisecond too, so one id may stand for several, of which the newest ten are shown; of an id that very many events have, the newest of some. An event that no webhook wanted when it came is not kept, and others are kept as long as their bodies.",
             refusals: vec![|_| ApiError::UnknownEvent],
             success: answer(200, "The events of this id, newest first.", "EventList", examples::events()),
             ..call(Method::GET, Tag::Deliveries)
@@ -168,7 +170,7 @@ fn recovery() -> Vec<Call> {
             id: "recoverDeliveries",
             path: "/webhooks/{id}/recover/",
             summary: "Recover dropped or skipped deliveries",
-            description: "Sends again every delivery of the webhook that is in one of `states`, of events that fired in a span of time and are not older than what is kept: with the same id and the same body, in a fresh run of the schedule. Deliveries made after the request are left out. It continues in the background, at a measured pace, and survives restarts. While one runs, another one is refused (409 `recovering`), and `Location` leads to the one that runs. The call is refused while waiting deliveries of the webhook are being cancelled.",
+            description: "Sends again every delivery of the webhook that is in one of `states`, of events that fired in a span of time and whose bodies are kept: with the same id and the same body, in a fresh run of the schedule. Deliveries made after the request are left out. It continues in the background, at a measured pace, and survives restarts. While one runs, another one is refused (409 `recovering`), and `Location` leads to the one that runs. If all that it would send has no body any more, the call is refused (409 `body_expired`). The call is refused while waiting deliveries of the webhook are being cancelled.",
             body: Some(Body {
                 need: Need::Required,
                 schema: "NewRecovery",
@@ -182,7 +184,7 @@ fn recovery() -> Vec<Call> {
                     ("count", json!({"since": "2026-03-01T00:00:00Z", "count_only": true})),
                 ],
             }),
-            refusals: vec![|_| ApiError::Cancelling, recovering],
+            refusals: vec![|_| ApiError::BodyExpired, |_| ApiError::Cancelling, recovering],
             links: vec![("readRecovery", progress)],
             success: answer(202, "The recovery is under way.", "Recovery", examples::recovery())
                 .at("The recovery's path."),

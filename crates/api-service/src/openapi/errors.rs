@@ -12,6 +12,7 @@ use super::{
     examples,
 };
 use crate::{
+    authentication::cross_site,
     problem::{self, ApiError},
     request::{LONGEST_QUERY, PATIENCE},
     violation::Violation,
@@ -75,7 +76,7 @@ fn of(call: &Call, limits: &Limits) -> Vec<ApiError> {
     ];
     if call.method != Method::GET {
         errors.push(ApiError::Unconfirmed(LedgerError::Timeout(Duration::ZERO)));
-        errors.push(ApiError::CrossSite("Sec-Fetch-Site"));
+        errors.push(cross_site::of_another_site("cross-site"));
     }
     if call.path.contains('{') {
         errors.push(ApiError::NotFound);
@@ -143,7 +144,7 @@ const fn when(error: &ApiError) -> &'static str {
     match error {
         ApiError::NotLoggedIn => "the cookie `sessionid` is missing, unknown or expired",
         ApiError::NotAnAdmin => "the session is not an administrator's",
-        ApiError::CrossSite(_) => "a browser sent this from another site's page",
+        ApiError::CrossSite(..) => "a browser sent this from another site's page",
         ApiError::NotFound => "the id does not exist, belongs to another tenant, or expired with the retention period",
         ApiError::UnknownEvent => "the tenant has no event with this id; `detail` lists the possible reasons",
         ApiError::MethodNotAllowed(_) => "the path does not support the method; `Allow` lists those that it supports",
@@ -155,6 +156,7 @@ const fn when(error: &ApiError) -> &'static str {
         ApiError::RegisteredBefore => "this form of the console has already registered a webhook",
         ApiError::StaleForm => "this form of the console belongs to another session, or to none",
         ApiError::TooOld => "the delivery is older than the retention period",
+        ApiError::BodyExpired => "the body has expired: a resend or a recovery has nothing to send",
         ApiError::TooOften => "the delivery has had 1,000 attempts",
         ApiError::Cancelling => {
             "the webhook's waiting deliveries are being cancelled; wait until `is_cancelling` is false"

@@ -47,7 +47,7 @@ pub(super) fn delivery() -> Value {
         "id": DELIVERY, "webhook_id": WEBHOOK, "event_id": EVENT, "event_type": EVENT_TYPE, "is_test": false,
         "state": "retrying", "attempts": 1, "created_at": "2026-03-01T09:30:00.131842Z",
         "occurred_at": "2026-03-01T09:30:00.123000Z", "first_failed_at": "2026-03-01T09:30:00.489012Z",
-        "next_attempt_at": "2026-03-01T09:31:00.489012Z",
+        "next_attempt_at": "2026-03-01T09:31:00.489012Z", "is_body_expired": false,
     })
 }
 

@@ -221,14 +221,14 @@ fn history_entry() -> Members {
         ("created_at", time("When.")),
         ("user", text("Who, as the business application names its users.")),
         ("action", json!({"type": "string", "enum": actions, "description": "What they did."})),
-        ("details", free("What was registered, changed (each member `from` and `to`) or asked for.")),
+        ("details", free("What was registered, changed (each member `from` and `to`), deleted or asked for.")),
     ]
 }
 
 fn delivery_state() -> Value {
     let states = DeliveryState::ALL.map(DeliveryState::as_str);
     json!({"type": "string", "enum": states,
-           "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted, or an administrator cancelled waiting deliveries. `skipped`: the webhook was paused when the event came."})
+           "description": "`pending`: no attempt of this run yet. `retrying`: failed, another attempt is due. `succeeded`: the receiver answered 2xx. `dropped`: every attempt of the schedule failed. `cancelled`: the webhook was deleted, or paused for too long, or an administrator cancelled waiting deliveries. `skipped`: the webhook was paused when the event came."})
 }
 
 fn delivery() -> Members {
@@ -247,6 +247,7 @@ fn delivery() -> Members {
             "next_attempt_at",
             nullable_time("When the next attempt is due, or null. While the webhook is paused, none is made."),
         ),
+        ("is_body_expired", boolean("Whether its body is no longer kept: then it cannot be sent again.")),
     ]
 }
 
@@ -259,7 +260,7 @@ fn sent_request() -> Members {
     vec![
         ("method", json!({"type": "string", "const": "POST"})),
         ("headers", headers),
-        ("body", text("The exact text that is signed and sent.")),
+        ("body", nullable("The exact text that is signed and sent, or null if it is no longer kept.")),
     ]
 }
 

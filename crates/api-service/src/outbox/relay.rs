@@ -31,8 +31,8 @@ pub(crate) struct Relay {
     pub(crate) metrics: Metrics,
     /// Deliveries per second that are published of one webhook, held ones and those of a recovery.
     pub(crate) recover_per_second: u16,
-    /// How long history is kept. Older deliveries are not sent again.
-    pub(crate) keep: Duration,
+    /// The time for which bodies are kept. Older deliveries are not sent again.
+    pub(crate) bodies: Duration,
 }
 
 impl Relay {
@@ -115,7 +115,7 @@ impl Relay {
             Work::Wake | Work::Recover if !self.outbox.is_open() => Ok(None),
             Work::Wake if self.outbox.is_crowded().await => Ok(None),
             Work::Wake => self.ledger.jobs_wake(most).await,
-            Work::Recover => self.ledger.recovery_step(most, pause, self.keep).await,
+            Work::Recover => self.ledger.recovery_step(most, pause, self.bodies).await,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use actix_web::{HttpResponse, http::StatusCode};
 use console::{Done, Fault, Frame, Paths, Registered, Settings, WebhookForm};
 use domain::{DeliveryId, EventType, WebhookId, visible};
-use ledger::{Actor, NewRecovery, Recovery, WebhookChange};
+use ledger::{Actor, NewRecovery, Recoverable, Recovery, WebhookChange};
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
@@ -220,9 +220,9 @@ pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked,
 
 /// Whether a recovery is the one that was asked for. Another one may have been running.
 fn is_of(recovery: &Recovery, wanted: &NewRecovery) -> bool {
-    let states: HashSet<&str> = wanted.states.iter().map(|state| state.as_str()).collect();
+    let states = |states: &[Recoverable]| states.iter().copied().collect::<HashSet<_>>();
     (recovery.since, recovery.until) == (wanted.since, wanted.until)
-        && recovery.states.iter().map(String::as_str).collect::<HashSet<_>>() == states
+        && states(&recovery.states) == states(&wanted.states)
 }
 
 /// Sends a browser on, to a page that says what was done.

@@ -10,29 +10,35 @@ use console::Paths;
 use domain::WebhookId;
 
 use super::see_other;
-use crate::{caller::Caller, calls::webhooks, problem::ApiError};
+use crate::{authentication::is_refresh, caller::Caller, calls::webhooks, problem::ApiError};
 
-/// Leads to the webhook's page, which says that it is deleted, instead of a page that says that nothing is here.
+/// Leads to the webhook's page, which says that it is deleted, instead of a page that says that nothing is here. A
+/// refresh is answered 404: a redirect would not show its reason.
 pub(super) async fn leads_to_its_page(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    let is_refresh = is_refresh(request.request());
     let answered = next.call(request).await?.map_into_boxed_body();
-    match of_deleted(&answered).await {
-        Some(id) => Ok(answered.into_response(see_other(&Paths::webhook(id)))),
+    match of_deleted(&answered).await.filter(|_| !is_refresh) {
+        Some(page) => Ok(answered.into_response(see_other(&page))),
         None => Ok(answered),
     }
 }
 
-/// The deleted webhook of the tenant of which something was asked that is not there.
-async fn of_deleted(answered: &ServiceResponse) -> Option<WebhookId> {
+/// The page of the tenant's deleted webhook of which something was asked that is not there. It is that of its history
+/// once its log has expired.
+async fn of_deleted(answered: &ServiceResponse) -> Option<String> {
     let error = answered.response().error()?;
     if !matches!(error.as_error::<ApiError>(), Some(ApiError::NotFound)) {
         return None;
     }
     let id: WebhookId = answered.request().match_info().get("id")?.parse().ok()?;
     let caller = Caller::from_request(answered.request(), &mut Payload::None).into_inner().ok()?;
-    let is_known = webhooks::known(&caller, id).await.is_ok();
-    let is_gone = matches!(webhooks::find(&caller, id).await, Err(ApiError::NotFound));
-    (is_known && is_gone).then_some(id)
+    webhooks::deleted(&caller, id).await.ok()?;
+    match webhooks::known(&caller, id).await {
+        Ok(_) => Some(Paths::webhook(id)),
+        Err(ApiError::NotFound) => Some(Paths::of_webhook(id, "history")),
+        Err(_) => None,
+    }
 }

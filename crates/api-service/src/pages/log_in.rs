@@ -15,14 +15,14 @@ use actix_web::{
 use console::{Login, Paths};
 use ledger::{NewSession, Session, SessionHash};
 use time::{Duration, OffsetDateTime};
-use url::{Url, form_urlencoded};
+use url::form_urlencoded;
 
 use super::{
     form::{Fields, Form},
     html, see_other,
 };
 use crate::{
-    authentication::{self, ADMIN, Authentication, cookie, refuse_cross_site, session_ids},
+    authentication::{self, ADMIN, Authentication, cookie, is_refresh, session_ids},
     problem::{Answer, ApiError},
     request::LONGEST_QUERY,
     state::State,
@@ -35,7 +35,8 @@ const LONGEST_PATH: usize = LONGEST_QUERY + 256;
 /// How long a session lasts that a code began.
 const LASTS: Duration = Duration::hours(12);
 
-/// Lets only administrators pass. Who has no session is sent to the log-in, unless a form would be lost by it.
+/// Lets only administrators pass. Unauthenticated requests are redirected to the log-in, except those of a form, which
+/// would be lost, and of a refresh, to which a redirect would not show its reason.
 pub(super) async fn administrators_only(
     authentication: Data<Authentication>,
     state: Data<State>,
@@ -43,9 +44,9 @@ pub(super) async fn administrators_only(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let refuse = |request: ServiceRequest, error| match error {
-        ApiError::NotLoggedIn if request.method().is_safe() => {
+        ApiError::NotLoggedIn if request.method().is_safe() && !is_refresh(request.request()) => {
             let path = request.uri().path_and_query().map_or(Paths::HOME, |path| path.as_str());
-            let address = log_in_at(&state, request.request(), path);
+            let address = log_in_at(&state, path);
             request.into_response(see_other(&address))
         }
         error => request.error_response(error),
@@ -54,24 +55,15 @@ pub(super) async fn administrators_only(
 }
 
 /// Where to log in, with the way back.
-fn log_in_at(state: &State, request: &HttpRequest, path: &str) -> String {
+fn log_in_at(state: &State, path: &str) -> String {
     let path = if path.len() > LONGEST_PATH { Paths::HOME } else { path };
-    let Some(login) = &state.console.login_url else {
+    let Ok(Some((login, public))) = state.console.log_in() else {
         let next: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
         return format!("{}?next={next}", Paths::LOG_IN);
     };
     let mut login = login.clone();
-    login
-        .query_pairs_mut()
-        .append_pair("next", &format!("{}{path}", origin(state.console.public_url.as_ref(), request)));
+    login.query_pairs_mut().append_pair("next", &format!("{}{path}", public.origin().ascii_serialization()));
     login.into()
-}
-
-fn origin(public: Option<&Url>, request: &HttpRequest) -> String {
-    match public {
-        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-        None => format!("http://{}", request.connection_info().host()),
-    }
 }
 
 /// A page of the console, or its first one: whoever wrote the address of the log-in leads nobody elsewhere.
@@ -85,7 +77,7 @@ fn page_of_console(next: &str) -> &str {
 /// The page that takes a session's id, or a code.
 pub(super) async fn page(state: Data<State>, request: HttpRequest) -> HttpResponse {
     if state.console.login_url.is_some() {
-        return see_other(&log_in_at(&state, &request, Paths::HOME));
+        return see_other(&log_in_at(&state, Paths::HOME));
     }
     let query = form_urlencoded::parse(request.query_string().as_bytes());
     let first = |wanted| query.clone().find(|(name, _)| name == wanted).map(|(_, value)| value);
@@ -100,7 +92,7 @@ pub(super) async fn log_in(
     request: HttpRequest,
     fields: Fields,
 ) -> Answer {
-    refuse_cross_site(&request)?;
+    authentication.refuse_cross_site(&request)?;
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
     }

@@ -12,8 +12,8 @@ use actix_web::{
     },
 };
 use console::{
-    Bar, Deliveries, DeliveryPage, Fares, Fault, Find, Found, Health, History, Listed, LogQuery, Paths, Progress,
-    Range, RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
+    Bar, Deleted, Deliveries, DeliveryPage, Fares, Fault, Find, Found, Health, History, Listed, LogQuery, Paths,
+    Progress, Range, RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
 };
 use domain::{DeliveryId, WebhookId};
 use ledger::{DeliveryFilter, NewRecovery, OwnWebhook, Page, Recoverable, Webhook};
@@ -95,12 +95,21 @@ pub(super) async fn register(_: Caller, asked: Asked) -> Answer {
     Ok(html(StatusCode::OK, WebhookForm::default().registration(&asked.frame, Uuid::now_v7())))
 }
 
-/// The webhook, and whether it was deleted.
+/// The deleted webhooks, the latest first.
+pub(super) async fn deleted(caller: Caller, asked: Asked) -> Answer {
+    let cursors = Cursors::of(Paths::DELETED);
+    let page = Page { after: cursors.read(&asked.first("cursor")), limit: Deleted::LISTED + 1 };
+    let found = webhook_calls::all_deleted(&caller, page).await?;
+    let (webhooks, next) = cut(found, Deleted::LISTED, cursors, |webhook| webhook.entry);
+    Ok(html(StatusCode::OK, Deleted { webhooks, next }.render(&asked.frame)))
+}
+
+/// The webhook, which may be deleted. Its log is there.
 async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook, WebhookFrame), ApiError> {
     let own = webhook_calls::known(caller, id).await?;
     match webhook_calls::find(caller, id).await {
         Ok(webhook) => Ok((own, WebhookFrame::Live(Box::new(webhook)))),
-        Err(ApiError::NotFound) => Ok((own, WebhookFrame::Deleted(id))),
+        Err(ApiError::NotFound) => Ok((own, WebhookFrame::Deleted(webhook_calls::deleted(caller, id).await?))),
         Err(error) => Err(error),
     }
 }
@@ -111,7 +120,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
     let range = Range::read(&asked.first("range")).unwrap_or_default();
     let fares = match &webhook {
         WebhookFrame::Live(_) => Some(fares::of(&caller, own, range, asked.frame.now).await?),
-        WebhookFrame::Deleted(_) => None::<Fares>,
+        WebhookFrame::Deleted(_) | WebhookFrame::Expired(_) => None::<Fares>,
     };
     let mut query = LogQuery {
         state: asked.first("state"),
@@ -132,7 +141,10 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
             (Vec::new(), None)
         }
     };
-    Ok(html(StatusCode::OK, Deliveries { webhook, fares, query, deliveries, next }.render(&asked.frame)))
+    Ok(html(
+        StatusCode::OK,
+        Deliveries { webhook, fares, query, deliveries, kept: caller.kept, next }.render(&asked.frame),
+    ))
 }
 
 /// Reads the log's filter as the API does.
@@ -172,7 +184,7 @@ pub(super) async fn delivery(
 ) -> Answer {
     let (own, webhook) = framed(&caller, webhook).await?;
     let found = calls::deliveries::find(&caller, own, id).await?;
-    let body = String::from_utf8_lossy(&found.body).into_owned();
+    let body = found.body.map(|body| String::from_utf8_lossy(&body).into_owned());
     let page = DeliveryPage { webhook, delivery: found.delivery, body, attempts: found.attempts };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
@@ -184,7 +196,7 @@ pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<
     Ok(HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "application/json"))
         .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{id}.json\"")))
-        .body(found.body))
+        .body(found.body.ok_or(ApiError::NotFound)?))
 }
 
 /// A webhook's settings.
@@ -200,9 +212,13 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
-/// Who did what, and what was told.
+/// The history of a webhook, and its notices. The history of a deleted webhook is there for longer than the rest.
 pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
-    let (own, webhook) = framed(&caller, id).await?;
+    let (own, webhook) = match framed(&caller, id).await {
+        Ok((own, webhook)) => (Some(own), webhook),
+        Err(ApiError::NotFound) => (None, WebhookFrame::Expired(webhook_calls::deleted(&caller, id).await?)),
+        Err(error) => return Err(error),
+    };
     let lists = ["cursor", "notices"].map(|name| {
         let cursors = Cursors::of(&format!("{}history/?{name}", Paths::webhook(id)));
         (Page { after: cursors.read(&asked.first(name)), limit: ENTRIES + 1 }, cursors)
@@ -210,7 +226,10 @@ pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked)
     let [(page, cursors), (notices_page, notices_cursors)] = lists;
     let entries = calls::history::history(&caller, id, page).await?;
     let (entries, next) = cut(entries, ENTRIES, cursors, |entry| entry.id);
-    let notices = calls::history::notices(&caller, own, notices_page).await?;
+    let notices = match own {
+        Some(own) => calls::history::notices(&caller, own, notices_page).await?,
+        None => Vec::new(),
+    };
     let (notices, next_notices) = cut(notices, ENTRIES, notices_cursors, |notice| notice.notice_id);
     let view = History { webhook, entries, next, told: Told { notices, next: next_notices } };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
@@ -264,7 +283,7 @@ pub(super) async fn recover_page(
 pub(super) async fn recovery(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>, asked: Asked) -> Answer {
     let (own, frame) = framed(&caller, webhook).await?;
     let recovery = recoveries::find(&caller, own, id).await?;
-    let states = recovery.states.iter().filter_map(|name| name.parse().ok()).collect();
+    let states = recovery.states.clone();
     // What it has passed, or what came after it was asked for, may be dropped again and is none of its work.
     let since = DeliveryId::from(recovery.reached).occurred_at().max(recovery.since);
     let until = recovery.until.map_or(recovery.created_at, |until| until.min(recovery.created_at));
@@ -299,6 +318,11 @@ async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, Found>, Api
     }
     match webhook_calls::known(caller, id.into()).await {
         Ok(_) => return Ok(Ok(Paths::webhook(id.into()))),
+        Err(ApiError::NotFound) => {}
+        Err(error) => return Err(error),
+    }
+    match webhook_calls::deleted(caller, id.into()).await {
+        Ok(webhook) => return Ok(Ok(Paths::of_webhook(webhook.id, "history"))),
         Err(ApiError::NotFound) => {}
         Err(error) => return Err(error),
     }

@@ -39,6 +39,7 @@ pub(crate) fn routes() -> Routes {
     let config = LedgerConfig {
         url: "postgres://nobody@127.0.0.1:1/none".into(),
         password_file: None,
+        tls: Default::default(),
         max_connections: 1,
         patience: ledger::PATIENCE,
         application_name: "api-service tests",
@@ -52,7 +53,7 @@ pub(crate) fn routes() -> Routes {
         rules: Rules { name_chars: 255, url_chars: 2048, destinations: Destinations::default() },
         body_limit: 200,
         most: quota::of(&limits()),
-        keep: std::time::Duration::from_secs(30 * 86_400),
+        kept: settings().retention.kept(),
         attempt_timeout: std::time::Duration::from_secs(10),
         docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
         console: settings().console,
@@ -209,6 +210,14 @@ async fn other_methods_are_answered_with_those_that_are_possible() {
             assert_eq!(answer.header("allow"), allowed);
         }
     }
+}
+
+#[actix_web::test]
+async fn a_page_without_a_session_leads_to_the_log_in_and_its_refresh_does_not() {
+    let page = ask(Method::GET, "/console/", &[], "").await;
+    assert_eq!((page.status, page.header("location")), (303, "/console/login/?next=%2Fconsole%2F"));
+    let refresh = ask(Method::GET, "/console/", &[("x-refresh", "1")], "").await;
+    assert_eq!((refresh.status, refresh.header("location")), (401, ""));
 }
 
 #[actix_web::test]

@@ -2,6 +2,8 @@
 
 const EVERY = 5000;
 const LONGEST_WAIT = 60000;
+// A page that nobody uses for so long is not refreshed: each request would keep the session alive.
+const UNUSED = 30 * 60000;
 
 // Times in the browser's zone.
 const formats = {
@@ -68,10 +70,16 @@ function prepareCopies(root) {
 async function load(address, options) {
   const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options });
   if (answer.status === 304) return { isUnchanged: true };
-  // Somebody who is no longer logged in is sent to another page.
-  if (answer.type === "opaqueredirect") return { isLoggedOut: true };
+  // The service redirects no refresh. A proxy that checks sessions may.
+  if (answer.type === "opaqueredirect") throw Object.assign(new Error(), { status: 401 });
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  if (!answer.ok) throw new Error(page.getElementById("problem")?.textContent ?? "");
+  if (!answer.ok) {
+    const own = page.getElementById("problem");
+    const problem = new Error(own?.textContent ?? "");
+    // Not a number if a proxy answers with a date.
+    const pause = 1000 * answer.headers.get("retry-after") || 0;
+    throw Object.assign(problem, { status: answer.status, isOwn: own !== null, pause });
+  }
   return { page, address: answer.url, tag: answer.headers.get("etag") };
 }
 
@@ -89,7 +97,10 @@ function refresh(page) {
   let isWhole = true;
   for (const old of document.querySelectorAll("[data-live][id]")) {
     const fresh = page.getElementById(old.id);
-    if (!fresh) continue;
+    if (!fresh) {
+      announce();
+      continue;
+    }
     localize(fresh);
     prepareCopies(fresh);
     if (old.tagName !== fresh.tagName) announce();
@@ -124,32 +135,49 @@ function announce() {
 }
 
 let loaded = new Date();
+let used = Date.now();
 let wait = EVERY;
 let known = {};
 
+for (const sign of ["keydown", "pointerdown", "wheel"]) {
+  addEventListener(sign, () => { used = Date.now(); }, { passive: true });
+}
+
+// Shows why the page is not refreshed, or that it is.
+function say(reason) {
+  for (const toast of document.querySelectorAll(".toasts > [id]")) {
+    toast.hidden = toast.id !== reason;
+    const time = toast.querySelector("span");
+    if (time) time.textContent = formats.full.format(loaded);
+  }
+}
+
 async function follow() {
-  if (!document.hidden && document.querySelector("[data-live]")) {
+  const isUnused = Date.now() - used > UNUSED;
+  if (isUnused && document.querySelector("[data-live]")) say("unused");
+  if (!isUnused && !document.hidden && document.querySelector("[data-live]")) {
     try {
       const source = document.querySelector("[data-live-from]");
       const address = source?.dataset.liveFrom ?? location.href.split("#")[0];
       const headers = { "x-refresh": "1" };
       if (known.tag && known.address === address) headers["if-none-match"] = known.tag;
-      const { page, isLoggedOut, isUnchanged, tag } = await load(address, { redirect: "manual", headers });
-      document.getElementById("stale").hidden = true;
-      document.getElementById("ended").hidden = !isLoggedOut;
-      if (isLoggedOut) return;
+      const { page, isUnchanged, tag } = await load(address, { redirect: "manual", headers });
       if (!isUnchanged) {
         known = refresh(page) ? { address, tag } : {};
       }
       loaded = new Date();
       wait = EVERY;
-    } catch {
-      const stale = document.getElementById("stale");
-      if (stale) {
-        stale.querySelector("span").textContent = formats.full.format(loaded);
-        stale.hidden = false;
+      say(null);
+    } catch ({ status, isOwn, pause }) {
+      if (status === 401) return say("ended");
+      // A proxy may answer so for a moment.
+      if (isOwn && (status === 403 || status === 404)) return say("gone");
+      if (status === 429) {
+        wait = Math.min(Math.max(pause, EVERY), LONGEST_WAIT);
+      } else {
+        say("stale");
+        wait = Math.min(wait * 2, LONGEST_WAIT);
       }
-      wait = Math.min(wait * 2, LONGEST_WAIT);
     }
   }
   setTimeout(follow, wait);

@@ -24,6 +24,8 @@ pub(super) struct DeliveryView {
     first_failed_at: Option<OffsetDateTime>,
     #[serde(with = "time_text::option")]
     next_attempt_at: Option<OffsetDateTime>,
+    /// Then the delivery cannot be sent again.
+    is_body_expired: bool,
 }
 
 /// One delivery with everything about it except the secret.
@@ -43,7 +45,7 @@ struct AttemptView<'a> {
     #[serde(with = "time_text")]
     started_at: OffsetDateTime,
     duration_ms: u64,
-    outcome: &'a str,
+    outcome: &'static str,
     status: Option<u16>,
     error: Option<&'a str>,
     /// The first bytes of the answer. Bytes that are not UTF-8 are replaced.
@@ -53,7 +55,7 @@ struct AttemptView<'a> {
 }
 
 impl DeliveryView {
-    pub(super) fn of(webhook_id: WebhookId, delivery: &Delivery) -> Self {
+    pub(super) fn of(webhook_id: WebhookId, delivery: &Delivery, is_body_expired: bool) -> Self {
         Self {
             id: delivery.id,
             webhook_id,
@@ -66,20 +68,21 @@ impl DeliveryView {
             occurred_at: delivery.occurred_at,
             first_failed_at: delivery.first_failed_at,
             next_attempt_at: delivery.next_attempt_at,
+            is_body_expired,
         }
     }
 }
 
 impl<'a> DetailView<'a> {
-    pub(super) fn of(webhook: WebhookId, delivery: &Delivery, body: &[u8], attempts: &'a [Attempt]) -> Self {
+    pub(super) fn of(webhook: WebhookId, delivery: &Delivery, body: Option<&[u8]>, attempts: &'a [Attempt]) -> Self {
         let headers = json!({
             "Content-Type": "application/json",
             "X-Service-Webhook-Id": delivery.id,
             "X-Service-Event": delivery.event_type,
         });
         Self {
-            delivery: DeliveryView::of(webhook, delivery),
-            request: json!({"method": "POST", "headers": headers, "body": String::from_utf8_lossy(body)}),
+            delivery: DeliveryView::of(webhook, delivery, body.is_none()),
+            request: json!({"method": "POST", "headers": headers, "body": body.map(String::from_utf8_lossy)}),
             attempt_log: attempts.iter().map(AttemptView::of).collect(),
         }
     }
@@ -92,7 +95,7 @@ impl<'a> AttemptView<'a> {
             url: &attempt.url,
             started_at: attempt.started_at,
             duration_ms: u64::try_from(attempt.elapsed.as_millis()).unwrap_or(u64::MAX),
-            outcome: &attempt.outcome,
+            outcome: attempt.outcome.as_str(),
             status: attempt.status,
             error: attempt.error.as_deref(),
             response_body: String::from_utf8_lossy(&attempt.answer_head),
