@@ -71,6 +71,7 @@ async fn migrate(url: &str) {
     let config = LedgerConfig {
         url: url.to_owned(),
         password_file: None,
+        tls: Default::default(),
         max_connections: 1,
         application_name: "template of tests",
         patience: ledger::PATIENCE,

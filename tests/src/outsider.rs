@@ -95,7 +95,14 @@ impl Outsider {
         for (name, value) in headers {
             table.insert((*name).into(), value.clone());
         }
-        let properties = persistent().with_headers(table);
+        self.publish_described(routing_key, body, persistent().with_headers(table)).await;
+    }
+
+    /// Publishes any message with these properties to the event exchange.
+    ///
+    /// # Panics
+    /// When the broker does not confirm it.
+    pub async fn publish_described(&self, routing_key: &str, body: &[u8], properties: BasicProperties) {
         let confirm = self.send_with(&self.exchange, routing_key, body, properties).await.expect("the channel is open");
         assert_eq!(confirm.await.expect("a confirm comes"), Confirmation::Ack(None));
     }

@@ -128,6 +128,16 @@ impl Process {
         self.signal("TERM");
     }
 
+    /// Returns true once SIGTERM stops the process in order. Before that, the signal kills the process.
+    #[must_use]
+    pub fn handles_sigterm(&self) -> bool {
+        const SIGTERM: u32 = 15;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+        caught.is_some_and(|signals| signals & (1 << (SIGTERM - 1)) != 0)
+    }
+
     /// Sends SIGSTOP: the process keeps its connections and does nothing.
     ///
     /// # Panics

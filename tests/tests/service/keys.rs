@@ -96,10 +96,8 @@ async fn a_key_is_retired_while_the_services_run() {
 
         let (code, out, err) = webhookctl(&system, "ba", &["keys", "reseal"]).await;
         assert_eq!((code, err.as_str()), (0, ""), "{out}");
-        assert!(
-            out.starts_with("resealed 452 secret(s) with the key \"key-b\"\nthe key \"key-a\" seals nothing"),
-            "{out}"
-        );
+        assert!(out.starts_with("resealed 452 secret(s) with the key \"key-b\"\n"), "{out}");
+        assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
         let (_, out, _) = webhookctl(&system, "ba", &["keys", "list"]).await;
         assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![0, 0], vec![452, 1]));
         assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
@@ -130,11 +128,12 @@ async fn what_does_not_open_stays_is_told_and_exits_with_1() {
             out.contains(&format!("webhook {moved}: the sealed secret does not open with the key \"key-a\"")),
             "{out}"
         );
-        assert!(out.contains("the key \"key-a\" still seals 1 secret(s)"), "{out}");
-        assert!(out.contains("the key \"key-x\" seals 1 secret(s) and is not configured"), "{out}");
         assert_eq!(err, "webhookctl: 2 secret(s) are not sealed by the key \"key-b\"\n");
-        let (_, out, _) = webhookctl(&system, "ba", &["keys", "list"]).await;
-        assert!(out.lines().any(|line| line.starts_with("key-x") && line.contains("NOT CONFIGURED")), "{out}");
+        let (_, list, _) = webhookctl(&system, "ba", &["keys", "list"]).await;
+        assert!(out.ends_with(&list), "{out}{list}");
+        for (key, state) in [("key-a", "WRONG DIGITS"), ("key-x", "NOT CONFIGURED")] {
+            assert!(list.lines().any(|line| line.starts_with(key) && line.contains(state)), "{list}");
+        }
     })
     .await;
 }

@@ -6,6 +6,7 @@ mod brake;
 mod catalogue;
 mod clocks;
 mod contracts;
+mod defaults;
 mod delivery;
 mod egress;
 mod health;

@@ -11,7 +11,11 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use jsonschema::Validator;
-use lapin::message::BasicGetMessage;
+use lapin::{
+    BasicProperties,
+    message::BasicGetMessage,
+    types::{AMQPValue, FieldTable},
+};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
@@ -305,6 +309,56 @@ fn assert_parked(message: &BasicGetMessage, reason: &str, detail: &str) {
     let age = OffsetDateTime::now_utc() - OffsetDateTime::parse(&headers["x-rejected-at"], &Rfc3339).unwrap();
     assert!((Duration::ZERO..Duration::minutes(5)).contains(&age), "{age}");
     assert_eq!(*message.properties.delivery_mode(), Some(2), "it survives a restart of the broker");
+}
+
+/// Properties by which the broker judges or routes a message, or counts its deliveries. The broker refuses a message with
+/// the id of another user than the one that publishes it.
+fn properties_for_the_broker(user: &str) -> BasicProperties {
+    let mut headers = FieldTable::default();
+    headers.insert("CC".into(), AMQPValue::FieldArray(vec![AMQPValue::LongString("quote.closed".into())].into()));
+    headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(i64::MAX));
+    headers.insert("x-handed-out".into(), AMQPValue::LongString("4294967295".into()));
+    headers.insert("x-bulk".into(), AMQPValue::LongString("1".into()));
+    BasicProperties::default()
+        .with_delivery_mode(1)
+        .with_priority(9)
+        .with_user_id(user.into())
+        .with_reply_to("nobody".into())
+        .with_correlation_id("theirs".into())
+        .with_expiration("3600000".into())
+        .with_headers(headers)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn properties_of_a_published_message_are_not_passed_on() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, broker, names) = (Uuid::new_v4(), &system.upstream, &system.names);
+        system.start(Service::Api).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let settings = system.settings();
+        let url: url::Url = settings.broker.url.expose().split(',').next().unwrap().parse().unwrap();
+        let properties = properties_for_the_broker(url.username());
+        let event = Event::now(EventType::QuoteClosed, tenant);
+        system.start(Service::Ingest).await;
+        broker.publish_described("quote.accepted", b"no event", properties.clone()).await;
+        // Copies of a message to one queue are one.
+        broker.publish_described("quote.closed", &event.to_message(), properties).await;
+        let job = take_all(broker, &names.main(), 1).await.remove(0);
+        let parked = take_all(broker, &names.rejected(), 1).await.remove(0);
+        assert_parked(&parked, MALFORMED, "");
+        assert!(headers(&job).is_empty(), "{:?}", job.properties);
+        for message in [&job, &parked] {
+            let said = &message.properties;
+            let values = (said.user_id(), said.priority(), said.reply_to(), said.correlation_id(), said.expiration());
+            assert_eq!(values, (&None, &None, &None, &None, &None));
+            assert_eq!(*said.delivery_mode(), Some(2), "it survives a restart of the broker");
+        }
+        broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
+        system.start(Service::Dispatcher).await;
+        receiver.wait_for(1, SOON).await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -155,7 +155,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "cause" => ["broker_lost", "overdue"].contains(&value),
         "task" => ["cancel", "wake", "recover"].contains(&value),
         "result" => {
-            let quiet = ["adopted", "done", "behind", "doubtful", "failed"];
+            let quiet = ["adopted", "done", "doubtful", "failed"];
             quiet.contains(&value) || ["acted", "rebuilt", "lost_again"].contains(&value)
         }
         "type" => value.parse::<domain::NoticeType>().is_ok(),

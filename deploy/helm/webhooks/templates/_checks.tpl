@@ -59,6 +59,9 @@
   "broker.url" "set broker.existingSecret, and broker.url if the Secret holds user and password alone"
   "database.password_file" "write $(DATABASE_USERNAME)@ in database.url, and the Secret's passwordKey becomes the file"
   "broker.password_file" "write $(BROKER_USERNAME)@ in broker.url, and the Secret's passwordKey becomes the file"
+  "database.ca_file" "set database.tls"
+  "database.client_certificate" "set database.tls"
+  "database.client_key" "set database.tls"
   "broker.ca_file" "set broker.tls"
   "broker.client_certificate" "set broker.tls"
   "broker.client_key" "set broker.tls"
@@ -91,14 +94,21 @@
 {{- if kindIs "invalid" $value -}}
 {{- fail (printf "%s has no value: leave it out for its default" $path) -}}
 {{- end -}}
-{{- if and $where (has $name (list "broker.prefix" "broker.events_exchange" "retry.schedule" "retention.keep" "limits.event_data_bytes")) -}}
+{{- if and $where (has $name (list "broker.prefix" "broker.events_exchange" "retry.schedule" "retention.keep" "retention.bodies" "limits.event_data_bytes")) -}}
 {{- fail (printf "%s: all processes need the same one; set it in settings" $path) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq (dig "api" "sessions" "database" (mergeOverwrite (deepCopy .Values.settings) (deepCopy .Values.apiService.settings))) "introspection") .Values.networkPolicy.enabled (not .Values.networkPolicy.introspection.to) -}}
+{{- $api := mergeOverwrite (deepCopy .Values.settings) (deepCopy .Values.apiService.settings) -}}
+{{- if and (eq (dig "api" "sessions" "database" $api) "introspection") .Values.networkPolicy.enabled (not .Values.networkPolicy.introspection.to) -}}
 {{- fail "networkPolicy.introspection.to is empty: api-service asks the business application who is logged in; name its pods or addresses" -}}
+{{- end -}}
+{{- $from := .Values.settingsFrom.console | default dict -}}
+{{- $login := or (dig "console" "login_url" "" $api) (hasKey $from "login_url") -}}
+{{- $public := or (dig "console" "public_url" "" $api) (hasKey $from "public_url") (include "webhooks.publicUrl" .) -}}
+{{- if and $login (not $public) -}}
+{{- fail "console.login_url is set, and console.public_url is not: set it in settings, or enable ingress or httpRoute" -}}
 {{- end -}}
 {{- end }}
 

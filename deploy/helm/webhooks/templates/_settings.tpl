@@ -82,14 +82,16 @@
   valueFrom:
     secretKeyRef: {name: {{ .root.Values.sealingKeys.existingSecret | quote }}, key: {{ .root.Values.sealingKeys.key | quote }}}
 {{- end }}
-{{- with .root.Values.broker.tls }}
+{{- range $name := list "database" "broker" }}
+{{- with (index $.root.Values $name).tls }}
 {{- if .existingSecret }}
 {{- if .caKey }}
-- {name: WEBHOOKS__BROKER__CA_FILE, value: /etc/webhooks/broker/ca.crt}
+- {name: WEBHOOKS__{{ upper $name }}__CA_FILE, value: /etc/webhooks/{{ $name }}/ca.crt}
 {{- end }}
 {{- if .certificateKey }}
-- {name: WEBHOOKS__BROKER__CLIENT_CERTIFICATE, value: /etc/webhooks/broker/tls.crt}
-- {name: WEBHOOKS__BROKER__CLIENT_KEY, value: /etc/webhooks/broker/tls.key}
+- {name: WEBHOOKS__{{ upper $name }}__CLIENT_CERTIFICATE, value: /etc/webhooks/{{ $name }}/tls.crt}
+- {name: WEBHOOKS__{{ upper $name }}__CLIENT_KEY, value: /etc/webhooks/{{ $name }}/tls.key}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

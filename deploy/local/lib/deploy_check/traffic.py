@@ -83,25 +83,35 @@ def blocks(policy):
                 yield peer["ipBlock"], rule
 
 
+def behind_nat64(network):
+    """The IPv6 addresses by which a NAT64 gateway reaches an IPv4 network; another network itself."""
+    if network.version == 6:
+        return network
+    base = int(ipaddress.ip_address("64:ff9b::"))
+    return ipaddress.ip_network((base + int(network.network_address), 96 + network.prefixlen))
+
+
 @rule
 def dispatchers_alone_reach_the_internet(manifests):
     v4, v6 = project.refused_networks()
-    own = manifests.value("networkPolicy.receivers.except", [])
+    behind = {behind_nat64(network) for network in v4}
+    own = list(map(ipaddress.ip_network, manifests.value("networkPolicy.receivers.except", [])))
+    own += [behind_nat64(network) for network in own]
     for policy in manifests.of("NetworkPolicy"):
         for rule in policy["spec"].get("egress", []):
             if not rule.get("to") or not rule.get("ports"):
                 yield f"{name_of(policy)}: a rule allows every address or every port"
         wide = {block["cidr"]: block.get("except", []) for block, _ in blocks(policy)}
         if policy["metadata"]["labels"]["app.kubernetes.io/component"] != "dispatcher":
-            if {"0.0.0.0/0", "::/0", "2000::/3"} & wide.keys():
+            if {"0.0.0.0/0", "::/0", "2000::/3", "64:ff9b::/96"} & wide.keys():
                 yield f"{name_of(policy)}: it has no business in the internet"
             continue
-        for cidr, refused in (("0.0.0.0/0", v4), ("2000::/3", v6)):
+        for cidr, refused in (("0.0.0.0/0", v4), ("2000::/3", v6), ("64:ff9b::/96", behind)):
             excepted = {ipaddress.ip_network(network) for network in wide.get(cidr, [])}
             open_to = [network for network in refused if not any(network.subnet_of(other) for other in excepted)]
             if cidr not in wide or open_to:
                 yield f"{name_of(policy)}: {cidr} lacks exceptions: {sorted(map(str, open_to))}"
-            for network in map(ipaddress.ip_network, own):
+            for network in own:
                 whole = ipaddress.ip_network(cidr)
                 if network.version == whole.version and network.subnet_of(whole) and network not in excepted:
                     yield f"{name_of(policy)}: networkPolicy.receivers.except lacks {network}"

@@ -46,7 +46,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries, and the one crate that may name each.
-const OWNERS: [(&str, &str); 18] = [
+const OWNERS: [(&str, &str); 19] = [
     ("diesel", "ledger"),
     ("diesel-async", "ledger"),
     ("diesel_migrations", "ledger"),
@@ -58,6 +58,7 @@ const OWNERS: [(&str, &str); 18] = [
     ("maud", "console"),
     ("hickory-resolver", "egress"),
     ("hyper-rustls", "egress"),
+    ("opentelemetry-proto", "traces"),
     ("prost", "traces"),
     ("rustls", "tls"),
     ("rustls-pki-types", "tls"),

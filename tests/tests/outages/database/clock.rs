@@ -32,6 +32,7 @@ async fn the_databases_time_is_known_from_the_first_reading_on_and_while_the_dat
         let config = LedgerConfig {
             url: redirected(&system.database_url, reserved.address()),
             password_file: None,
+            tls: Default::default(),
             max_connections: 1,
             patience: ledger::PATIENCE,
             application_name: "tests",

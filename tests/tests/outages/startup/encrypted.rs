@@ -30,10 +30,22 @@ fn with_causes(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-fn ledger(url: &str) -> Result<Ledger, String> {
+/// The settings of a service: the URL of the database or of the broker, and files of TLS for it.
+fn settings(section: &str, url: &str, files: &[(&str, String)]) -> Settings {
+    let mut variables = std::collections::HashMap::from([
+        ("WEBHOOKS__DATABASE__URL".to_owned(), "postgres://localhost/none".to_owned()),
+        ("WEBHOOKS__BROKER__URL".to_owned(), "amqp://localhost".to_owned()),
+    ]);
+    let given = [("URL", url.to_owned())].into_iter().chain(files.iter().cloned());
+    variables.extend(given.map(|(name, value)| (format!("WEBHOOKS__{section}__{name}"), value)));
+    Settings::from_sources(None, variables).unwrap()
+}
+
+fn ledger(url: &str, files: &[(&str, String)]) -> Result<Ledger, String> {
     let config = LedgerConfig {
         url: url.to_owned(),
         password_file: None,
+        tls: settings("DATABASE", url, files).database.tls_files().unwrap(),
         max_connections: 1,
         application_name: "encrypted",
         patience: Duration::from_secs(10),
@@ -42,7 +54,23 @@ fn ledger(url: &str) -> Result<Ledger, String> {
 }
 
 async fn reaches_database(url: &str) -> Result<(), String> {
-    ledger(url)?.clock().await.map(drop).map_err(|error| with_causes(&error))
+    reaches_database_with(url, &[]).await
+}
+
+async fn reaches_database_with(url: &str, files: &[(&str, String)]) -> Result<(), String> {
+    ledger(url, files)?.clock().await.map(drop).map_err(|error| with_causes(&error))
+}
+
+/// The settings of a client with this name.
+fn client(pair: &TlsServers, name: &str) -> [(&'static str, String); 2] {
+    [("CLIENT_CERTIFICATE", pair.file(&format!("{name}.pem"))), ("CLIENT_KEY", pair.file(&format!("{name}.key")))]
+}
+
+/// Makes the certificate of a client whom nobody knows.
+fn make_stranger(pair: &TlsServers) {
+    let (certificate, key) = TestCa::new().issue(&["client"], Validity::Valid);
+    pair.client_file("strange.pem", &certificate);
+    pair.client_file("strange.key", &key);
 }
 
 /// Asserts that a client certificate is refused. The server judges it after the handshake (TLS 1.3), and closes: its reset may
@@ -55,17 +83,11 @@ fn assert_refused_or_reset(what: &str, outcome: Result<(), String>, words: &[&st
 
 /// Connects as a service does, with these settings of TLS.
 async fn reaches_broker(url: &str, files: &[(&str, String)]) -> Result<(), String> {
-    let mut variables = std::collections::HashMap::from([
-        ("WEBHOOKS__DATABASE__URL".to_owned(), "postgres://localhost/none".to_owned()),
-        ("WEBHOOKS__BROKER__URL".to_owned(), url.to_owned()),
-    ]);
-    variables.extend(files.iter().map(|(name, file)| (format!("WEBHOOKS__BROKER__{name}"), file.clone())));
-    let settings = Settings::from_sources(None, variables).unwrap();
     let names = Names::new("encrypted", "encrypted.business");
     let config = BrokerConfig {
         uri: url.to_owned(),
         password_file: None,
-        tls: settings.broker.tls_files().unwrap(),
+        tls: settings("BROKER", url, files).broker.tls_files().unwrap(),
         names: names.clone(),
         gaps: Vec::new(),
         confirm_timeout: SOON,
@@ -91,7 +113,7 @@ async fn the_database_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     let good = pair.options("authority.pem", "client");
     let url = |hosts: &[&str], options: &str| pair.database(plain, hosts, options);
 
-    let kept = ledger(&url(&["localhost"], &good)).unwrap();
+    let kept = ledger(&url(&["localhost"], &good), &[]).unwrap();
     kept.clock().await.unwrap();
     let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
          WHERE application_name = 'encrypted'";
@@ -116,9 +138,7 @@ async fn the_database_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     let nameless = format!("sslmode=require&sslrootcert={}", pair.file("authority.pem"));
     let wanted = ["connection requires a valid client certificate"];
     assert_refused("no certificate", reaches_database(&url(&["localhost"], &nameless)).await, &wanted);
-    let (certificate, key) = stranger.issue(&["client"], Validity::Valid);
-    pair.client_file("strange.pem", &certificate);
-    pair.client_file("strange.key", &key);
+    make_stranger(&pair);
     let strange = pair.options("authority.pem", "strange");
     let refused = ["the server refuses our client certificate", "UnknownCA"];
     assert_refused("a stranger's", reaches_database(&url(&["localhost"], &strange)).await, &refused);
@@ -130,6 +150,39 @@ async fn the_database_is_reached_over_tls_as_its_certificate_and_ours_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_tls_in_the_settings_of_the_database_count_as_those_of_its_url() {
+    let pair = TlsServers::borrow().await;
+    let plain = &pair.servers.servers().database_url;
+    let [localhost, insisting] = ["", "sslmode=verify-full"].map(|mode| pair.database(plain, &["localhost"], mode));
+    let authority = ("CA_FILE", pair.file("authority.pem"));
+    let [certificate, key] = client(&pair, "client");
+    let good = [authority.clone(), certificate.clone(), key.clone()];
+    let kept = ledger(&localhost, &good).unwrap();
+    kept.clock().await.unwrap();
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+         WHERE application_name = 'encrypted'";
+    assert!(sql(plain, encrypted).await[0].get::<_, bool>(0), "the connection is encrypted");
+    reaches_database_with(&insisting, &good).await.unwrap();
+    let both = pair.database(plain, &["127.0.0.1", "localhost"], "");
+    reaches_database_with(&both, &good).await.expect("the files are for all hosts");
+
+    let name = ["TLS with the database failed", "not for the name 127.0.0.1"];
+    let wrong = pair.database(plain, &["127.0.0.1"], "");
+    assert_refused("a wrong name", reaches_database_with(&wrong, &good).await, &name);
+    let unknown = ["TLS with the database failed", "signed by an unknown authority"];
+    let public = reaches_database_with(&localhost, &[certificate, key]).await;
+    assert_refused("Mozilla's authorities", public, &unknown);
+    let wanted = ["connection requires a valid client certificate"];
+    let nameless = reaches_database_with(&localhost, std::slice::from_ref(&authority)).await;
+    assert_refused("no certificate", nameless, &wanted);
+    make_stranger(&pair);
+    let [certificate, key] = client(&pair, "strange");
+    let strange = reaches_database_with(&localhost, &[authority, certificate, key]).await;
+    let refused = ["the server refuses our client certificate", "UnknownCA"];
+    assert_refused_or_reset("a stranger's", strange, &refused);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_of_ours_that_is_replaced_counts_from_the_next_connection_on() {
     let pair = TlsServers::borrow().await;
     let plain = &pair.servers.servers().database_url;
@@ -137,10 +190,10 @@ async fn a_file_of_ours_that_is_replaced_counts_from_the_next_connection_on() {
     pair.client_file("moving.pem", &certificate);
     let moving = pair.client_file("moving.key", &key);
     let url = pair.database(plain, &["localhost"], &pair.options("authority.pem", "moving"));
-    let ledger = ledger(&url).unwrap();
+    let ledger = ledger(&url, &[]).unwrap();
     fs::remove_file(&moving).unwrap();
     let said = with_causes(&ledger.clock().await.unwrap_err());
-    assert!(said.contains(&format!("sslkey: {moving} cannot be read")), "{said}");
+    assert!(said.contains(&format!("{moving} cannot be read")), "{said}");
     pair.client_file("moving.key", &key);
     ledger.clock().await.unwrap();
 }
@@ -168,10 +221,7 @@ async fn a_database_that_does_not_speak_tls_is_not_spoken_to_without() {
 async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     let pair = TlsServers::borrow().await;
     let authority = ("CA_FILE", pair.file("authority.pem"));
-    let client = |name: &str| {
-        [("CLIENT_CERTIFICATE", pair.file(&format!("{name}.pem"))), ("CLIENT_KEY", pair.file(&format!("{name}.key")))]
-    };
-    let [certificate, key] = client("client");
+    let [certificate, key] = client(&pair, "client");
     let good = [authority.clone(), certificate.clone(), key.clone()];
     let localhost = pair.broker("localhost");
     reaches_broker(&localhost, &good).await.unwrap();
@@ -184,11 +234,8 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     assert_refused("Mozilla's authorities", reaches_broker(&localhost, &[certificate, key]).await, &unknown);
     let wanted = ["the server wants a client certificate, and got none"];
     assert_refused_or_reset("none", reaches_broker(&localhost, std::slice::from_ref(&authority)).await, &wanted);
-    let stranger = TestCa::new();
-    let (certificate, key) = stranger.issue(&["client"], Validity::Valid);
-    pair.client_file("strange.pem", &certificate);
-    pair.client_file("strange.key", &key);
-    let [certificate, key] = client("strange");
+    make_stranger(&pair);
+    let [certificate, key] = client(&pair, "strange");
     let strange = [authority, certificate, key];
     let refused = ["the server refuses our client certificate", "UnknownCA"];
     assert_refused_or_reset("a stranger's", reaches_broker(&localhost, &strange).await, &refused);
@@ -206,14 +253,16 @@ async fn a_broker_that_is_silent_in_the_handshake_leaves_no_threads_behind() {
     System::prepared(Options::default(), async |system| {
         // Accepted by the system, and by nobody else.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("amqps://{}", silent.local_addr().unwrap());
-        let mut variables = system.variables.clone();
-        // Each gets a tenth of the time.
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), vec![address; 10].join(","));
-        let process = Process::spawn("dispatcher", &variables);
-        logs(&process, 20, &["WARN", "this node of the broker cannot be used"]).await;
-        let threads = process.threads("lapin");
-        assert!(threads <= 10, "{threads} threads");
+        for scheme in ["amqps", "amqp"] {
+            let address = format!("{scheme}://{}", silent.local_addr().unwrap());
+            let mut variables = system.variables.clone();
+            // Each gets a tenth of the time.
+            variables.insert("WEBHOOKS__BROKER__URL".to_owned(), vec![address; 10].join(","));
+            let process = Process::spawn("dispatcher", &variables);
+            logs(&process, 20, &["WARN", "this node of the broker cannot be used"]).await;
+            let threads = process.threads("lapin");
+            assert!(threads <= 10, "{scheme}: {threads} threads");
+        }
     })
     .await;
 }
@@ -224,15 +273,13 @@ async fn services_whose_servers_certificates_have_expired_say_so_and_deliver_onc
     let options = Options { servers: Some(pair.servers.servers().clone()), ..Options::default() };
     System::prepared(options, async |system| {
         let mut variables = with_api_address(&system).await;
-        let good = pair.options("authority.pem", "client");
-        for (name, value) in [
-            ("DATABASE__URL", pair.database(&system.database_url, &["localhost"], &good)),
-            ("BROKER__URL", pair.broker("localhost")),
-            ("BROKER__CA_FILE", pair.file("authority.pem")),
-            ("BROKER__CLIENT_CERTIFICATE", pair.file("client.pem")),
-            ("BROKER__CLIENT_KEY", pair.file("client.key")),
+        for (section, url) in [
+            ("DATABASE", pair.database(&system.database_url, &["localhost"], "")),
+            ("BROKER", pair.broker("localhost")),
         ] {
-            variables.insert(format!("WEBHOOKS__{name}"), value);
+            let files = [("CA_FILE", pair.file("authority.pem"))].into_iter().chain(client(&pair, "client"));
+            let given = files.chain([("URL", url)]);
+            variables.extend(given.map(|(name, value)| (format!("WEBHOOKS__{section}__{name}"), value)));
         }
         pair.show(Validity::Expired).await;
         let processes = ALL.map(|name| Process::spawn(name, &variables));

@@ -169,6 +169,8 @@ async fn a_file_of_tls_that_cannot_be_used_is_named_with_its_setting() {
             variables.insert("WEBHOOKS__BROKER__CA_FILE".to_owned(), file.to_owned());
             let said = refusal(process, variables).await;
             assert_says(&said, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", file, words]);
+            let said = refusal_of(process, "WEBHOOKS__DATABASE__CA_FILE", file).await;
+            assert_says(&said, &["database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", file, words]);
         }
     }
 }
@@ -209,8 +211,34 @@ async fn what_is_asked_of_tls_and_not_possible_is_refused_with_what_is() {
     }
     let said = refusal_of("dispatcher", "WEBHOOKS__BROKER__CA_FILE", "/a.pem").await;
     assert_says(&said, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", "amqps://"]);
-    let said = refusal_of("dispatcher", "WEBHOOKS__BROKER__CLIENT_CERTIFICATE", "/a.pem").await;
-    assert_says(&said, &["broker.client_key (WEBHOOKS__BROKER__CLIENT_KEY)", "not set"]);
+    for (section, variable) in [("broker", "BROKER"), ("database", "DATABASE")] {
+        let [certificate, key] = ["CERTIFICATE", "KEY"].map(|name| format!("WEBHOOKS__{variable}__CLIENT_{name}"));
+        let said = refusal_of("dispatcher", &certificate, "/a.pem").await;
+        assert_says(&said, &[&format!("{section}.client_key ({key})"), "not set"]);
+        let said = refusal_of("dispatcher", &key, "/a.pem").await;
+        assert_says(&said, &[&format!("{section}.client_certificate ({certificate})"), "not set"]);
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_tls_and_an_option_of_the_databases_url_that_contradict_each_other_are_both_named() {
+    for process in ALL {
+        for (options, option) in [
+            ("sslmode=disable", "sslmode=disable"),
+            ("sslmode=prefer", "sslmode=prefer"),
+            ("sslmode=verify-full&sslrootcert=/b.pem", "sslrootcert"),
+            ("sslcert=/b.pem&sslkey=/b.key", "sslcert"),
+        ] {
+            let mut variables = good();
+            let url = format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?{options}");
+            variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
+            variables.insert("WEBHOOKS__DATABASE__CA_FILE".to_owned(), "/a.pem".to_owned());
+            let said = refusal(process, variables).await;
+            let words = format!("database.url says {option}: remove it from there");
+            assert_says(&said, &[process, "database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", &words]);
+            assert!(!said.contains("horse"), "{said}");
+        }
+    }
 }
 
 #[tokio::test]

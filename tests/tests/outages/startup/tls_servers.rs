@@ -94,11 +94,12 @@ impl TlsServers {
         format!("sslmode=verify-full&sslrootcert={authority}&sslcert={certificate}&sslkey={key}")
     }
 
-    /// The URL of a database, with these hosts and options.
+    /// The URL of a database, with these hosts and options, if any.
     pub(crate) fn database(&self, url: &str, hosts: &[&str], options: &str) -> String {
         let (address, port) = (target(url).to_string(), target(url).port());
         let hosts: Vec<_> = hosts.iter().map(|host| format!("{host}:{port}")).collect();
-        format!("{}?{options}", url.replace(&address, &hosts.join(",")))
+        let mark = if options.is_empty() { "" } else { "?" };
+        format!("{}{mark}{options}", url.replace(&address, &hosts.join(",")))
     }
 
     /// The URL of the broker by TLS.

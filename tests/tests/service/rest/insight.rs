@@ -310,6 +310,7 @@ async fn who_did_what_is_in_the_history_and_told_and_outlives_the_webhook() {
         let url = json!({"from": receiver.url("/a"), "to": receiver.url("/b")});
         assert_eq!(changed, &json!({"url": url, "is_active": {"from": true, "to": false}}));
         assert_eq!(history[2]["details"]["delivery_id"], id);
+        assert_eq!(history[0]["details"], json!({"name": "A test", "url": receiver.url("/b")}));
         let text = serde_json::to_string(&history).unwrap();
         assert!(!text.contains(&webhook.secret["whsec_".len()..]), "never the secret");
         let expected = ["webhook.activated", "webhook.changed", "webhook.created", "webhook.deleted", "webhook.paused"];

@@ -172,13 +172,28 @@ async fn whoever_registers_and_deletes_in_a_loop_comes_to_an_end() {
             let id = api.create(url, &["quote.closed"]).await.id;
             assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
         }
+        // None of them had a delivery.
+        let id = api.create(url, &["quote.closed"]).await.id;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
+        system.sql("UPDATE webhooks SET deleted_at = now() - interval '1 hour'").await;
+        let id = api.create(url, &["quote.closed"]).await.id;
+        assert_eq!(system.count("SELECT count(*) FROM webhooks").await, 1, "the others are gone");
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
+        for _ in 1..10 {
+            let id = api.create(url, &["quote.closed"]).await.id;
+            assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
+        }
+        let id = "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '8' \
+                  || substr(md5(id::text), 1, 3) || '8' || substr(md5(id::text), 4, 15))::uuid";
+        let delivery = "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state)";
+        let of_each =
+            format!("{delivery} SELECT {id}, id, gen_random_uuid(), 'quote.closed', 'succeeded' FROM webhooks");
+        system.sql(&of_each).await;
         let refused = api.post("/api/v1/webhooks/", &registration).await;
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_deleted_webhooks")));
         other.create(url, &["quote.closed"]).await;
         // As retention does.
-        system
-            .sql("DELETE FROM webhooks WHERE id = (SELECT id FROM webhooks WHERE deleted_at IS NOT NULL LIMIT 1)")
-            .await;
+        system.sql("DELETE FROM deliveries WHERE id = (SELECT id FROM deliveries LIMIT 1)").await;
         api.create(url, &["quote.closed"]).await;
         let refused = api.post("/api/v1/webhooks/", &registration).await;
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_webhooks")));

@@ -60,7 +60,7 @@ async fn every_problem_document_is_as_its_snapshot_says() {
 
 async fn of_callers(system: &System, api: &Api) -> Problems {
     let clerk = system.session(Uuid::new_v4(), "sales", Duration::from_secs(60)).await;
-    let elsewhere = [JSON, ("origin", "https://elsewhere.example")];
+    let elsewhere = [JSON, ("sec-fetch-site", "cross-site")];
     vec![
         ("not_logged_in", system.anonymous().await.get(LIST).await),
         ("not_an_admin", clerk.get(LIST).await),
@@ -119,6 +119,12 @@ async fn of_states(system: &System) -> Problems {
     full.create(URL, QUOTES).await;
     for _ in 0..10 {
         let webhook = deleting.create(URL, QUOTES).await.id;
+        // Those without a delivery do not count.
+        let id = "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '8' \
+                  || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid";
+        let delivery = "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state)";
+        let values = format!("SELECT {id}, '{webhook}', gen_random_uuid(), 'quote.closed', 'succeeded'");
+        system.sql(&format!("{delivery} {values}")).await;
         assert_eq!(deleting.delete(&format!("{LIST}{webhook}/")).await.status, 204);
     }
     let webhook = format!("{LIST}{}/", paused.create(URL, QUOTES).await.id);
@@ -166,10 +172,14 @@ async fn of_another_api(system: &System) -> Problems {
     let delivery = api.newest_in(&webhook, "pending").await;
     system.stop(Service::Ingest).await;
     let resend = format!("{LIST}{webhook}/deliveries/{}/resend/", delivery["id"].as_str().unwrap());
-    system.sql("UPDATE deliveries SET attempts = 1000").await;
+    system.sql("UPDATE deliveries SET attempts = 1000, state = 'dropped'").await;
     let too_often = api.ask(&resend).await;
     system.stop(Service::Api).await;
     let mut variables = system.variables.clone();
+    variables.insert("WEBHOOKS__RETENTION__BODIES".to_owned(), "2days".to_owned());
+    system.start_with(Service::Api, Settings::from_sources(None, variables.clone()).unwrap()).await;
+    let body_expired = system.admin(tenant).await.ask(&resend).await;
+    system.stop(Service::Api).await;
     for (name, value) in
         [("RETENTION__KEEP", "30days"), ("API__RATE_LIMIT_PER_MINUTE", "1"), ("API__RATE_LIMIT_BURST", "1")]
     {
@@ -182,6 +192,7 @@ async fn of_another_api(system: &System) -> Problems {
     system.sql("ALTER TABLE webhooks RENAME COLUMN name TO title").await;
     vec![
         ("too_old", too_old),
+        ("body_expired", body_expired),
         ("too_many_attempts", too_often),
         ("too_many_requests", without_wait(too_many)),
         ("internal_error", second.get(LIST).await),

@@ -117,7 +117,7 @@ async fn a_revoked_session_is_not_logged_in_from_then_on() {
         }
         let nothing = session(&system, &["revoke", "-"], "\n");
         assert_eq!(nothing.status.code(), Some(2));
-        assert_eq!(text(&nothing.stderr), "webhookctl: standard input holds no session id\n");
+        assert_eq!(text(&nothing.stderr), "webhookctl: the session id is empty\n");
     })
     .await;
 }

@@ -122,6 +122,48 @@ async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_page(
         }
         let shown = admin.get(&page).await;
         assert!(shown.status == 200 && shown.text.contains("Nothing more is sent."), "{}", shown.text);
+        assert!(
+            shown.text.contains("https://localhost/") && shown.text.contains("<h1><bdi>A test</bdi></h1>"),
+            "{}",
+            shown.text
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_webhook_is_found_again_even_after_its_log_has_expired() {
+    with_api(async |system, admin| {
+        let webhook = admin.create("https://localhost/", &["quote.closed"]).await.id;
+        let page = format!("/console/webhooks/{webhook}/");
+        assert!(!admin.get("/console/deleted/").await.text.contains(&page));
+        admin.delete(&format!("/api/v1/webhooks/{webhook}/")).await;
+        let is_listed = async |admin: &Api| {
+            let list = admin.get("/console/deleted/").await;
+            assert_eq!(list.status, 200, "{}", list.text);
+            list.text.contains(&page) && list.text.contains("A test") && list.text.contains("https://localhost/")
+        };
+        assert!(is_listed(&admin).await);
+        assert!(!is_listed(&system.admin(Uuid::new_v4()).await).await, "tenants are walls");
+        let is_kept = async || admin.get(&page).await.status == 200;
+        assert!(is_kept().await);
+        // As retention does with its row.
+        system.sql(&format!("DELETE FROM webhooks WHERE id = '{webhook}'")).await;
+        assert!(is_listed(&admin).await);
+        let history = format!("{page}history/");
+        for path in [&page, &format!("{page}settings/"), &format!("/console/find/?id={webhook}")] {
+            let answer = admin.get(path).await;
+            assert_eq!((answer.status, answer.header("location")), (303, Some(&*history)), "{path}");
+        }
+        let shown = admin.get(&history).await;
+        assert!(shown.status == 200 && shown.text.contains("deleted the webhook"), "{}", shown.text);
+        assert!(
+            shown.text.contains("<h1><bdi>A test</bdi></h1>") && !shown.text.contains(">Deliveries</a>"),
+            "{}",
+            shown.text
+        );
+        let other = system.admin(Uuid::new_v4()).await;
+        assert_eq!(other.get(&history).await.status, 404);
     })
     .await;
 }

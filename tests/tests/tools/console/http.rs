@@ -202,6 +202,25 @@ async fn a_form_needs_the_sessions_token_and_comes_from_the_console() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refresh_tells_a_deletion_from_a_log_out() {
+    System::shared(async |system| {
+        let admin = system.admin(Uuid::new_v4()).await;
+        let webhook = admin.create("https://localhost/", &["quote.closed"]).await.id;
+        let page = format!("/console/webhooks/{webhook}/settings/");
+        let refresh = async || admin.send("GET", &page, &[("x-refresh", "1")], "").await.status;
+        assert_eq!(refresh().await, 200);
+        admin.delete(&format!("/api/v1/webhooks/{webhook}/")).await;
+        assert_eq!(refresh().await, 404);
+        let loaded = admin.get(&page).await;
+        assert_eq!((loaded.status, loaded.header("location")), (303, Some(&*format!("/console/webhooks/{webhook}/"))));
+        let out = format!("DELETE FROM admin_sessions WHERE id_sha256 = sha256('{}')", admin.session.as_ref().unwrap());
+        system.sql(&out).await;
+        assert_eq!((refresh().await, admin.get(&page).await.status), (401, 303));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_form_registers_once_and_shows_the_secret_once() {
     System::shared(async |system| {
         let (tenant, another) = (Uuid::new_v4(), Uuid::new_v4());

@@ -7,6 +7,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     system::{Service, System},
     tools::Tool,
+    wait::{SOON, eventually},
 };
 use serde_json::json;
 use tokio::{
@@ -39,7 +40,8 @@ async fn a_search_after_the_sessions_end_leads_to_the_log_in_of_another_origin()
         return;
     }
     let login = business_application().await;
-    System::prepared(console(&[("CONSOLE__LOGIN_URL", &login)]), async |system| {
+    let settings = [("CONSOLE__LOGIN_URL", &*login), ("CONSOLE__PUBLIC_URL", "http://hooks.example.com")];
+    System::prepared(console(&settings), async |system| {
         system.start(Service::Api).await;
         let admin = system.admin(Uuid::new_v4()).await;
         admin.create("https://localhost/", &["quote.closed"]).await;
@@ -89,6 +91,46 @@ async fn a_test_in_place_says_why_it_was_refused() {
         browser.press("Send a test").await;
         browser.shows("Your session has ended, and nothing was changed.").await;
         browser.element("#secret").await;
+        browser.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_page_says_why_it_is_no_longer_refreshed() {
+    if !Tool::Chromium.is_used() {
+        return;
+    }
+    System::shared(async |system| {
+        let tenant = Uuid::new_v4();
+        let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
+        let (first, second) = (
+            api.create("https://localhost/", &["quote.closed"]).await.id,
+            api.create("https://localhost/", &["quote.closed"]).await.id,
+        );
+        // It is deleted by a colleague.
+        browser.open(&format!("/console/webhooks/{first}/settings/")).await;
+        api.delete(&format!("/api/v1/webhooks/{first}/")).await;
+        browser.shows("This page can no longer be shown.").await;
+        browser.press("Load it again to see why").await;
+        browser.shows("Nothing more is sent.").await;
+        browser.open(&format!("/console/webhooks/{second}/")).await;
+        // Nobody uses it, then somebody does.
+        let later = "const now = Date.now; Date.now = () => now() + 31 * 60000;";
+        browser.page.execute(later, Vec::new()).await.unwrap();
+        browser.shows("Nobody has used this page for 30 minutes.").await;
+        browser.key(" ").await;
+        eventually("the page is refreshed again", SOON, async || {
+            (!browser.text().await.contains("Nobody has used this page")).then_some(())
+        })
+        .await;
+        api.delete(&format!("/api/v1/webhooks/{second}/")).await;
+        browser.shows("Nothing more is sent.").await;
+        // The user is no administrator any more.
+        api.create("https://localhost/", &["quote.closed"]).await;
+        browser.open("/console/").await;
+        system.sql(&format!("UPDATE admin_sessions SET role = 'sales' WHERE tenant_id = '{tenant}'")).await;
+        browser.shows("This page can no longer be shown.").await;
         browser.close().await;
     })
     .await;

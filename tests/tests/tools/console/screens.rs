@@ -121,7 +121,7 @@ impl Journey<'_> {
         })
         .await;
         browser.press("quote.closed").await;
-        browser.shows("Attempt 3: 503 Service Unavailable").await;
+        browser.shows("Attempt 3: the receiver answered 503 Service Unavailable").await;
         browser.click("summary").await;
         browser.shows("<b>upgrading</b>").await;
         let path = browser.path().await;

@@ -1,5 +1,5 @@
-//! Two days of 1,000,000 deliveries become too old. One delivery of the first waits, so the others are deleted one by
-//! one. None of the second waits, so it is dropped as a whole.
+//! Two days of 1,000,000 deliveries become too old. One delivery of the first waits, so it is copied and
+//! replaces the day. None of the second waits, so it is dropped as a whole.
 
 use std::time::Instant;
 
@@ -19,12 +19,12 @@ const INGEST: &str = "event-ingest";
 /// Shortens the retention, as an operator would: an ingest with other settings replaces the one that runs. It looks at
 /// all days when it begins to lead. The time until then counts.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
-    let mut figures = cleaned(volume).await;
+    let mut figures = replaced(volume).await;
     figures.extend(dropped(volume).await);
     figures
 }
 
-async fn cleaned(volume: &Volume<'_>) -> Vec<Figure> {
+async fn replaced(volume: &Volume<'_>) -> Vec<Figure> {
     let environment = volume.environment;
     let (from, to) = bounds(day(volume, STAYING_DAY));
     let finished = format!("id >= '{}' AND id < '{}' AND state = 'succeeded'", id(from), id(to));
@@ -37,13 +37,13 @@ async fn cleaned(volume: &Volume<'_>) -> Vec<Figure> {
     let left = format!("SELECT (SELECT count(*) FROM ({deliveries}) AS d) + (SELECT count(*) FROM ({events}) AS e)");
     let done = async || {
         let left_of_samples = samples.part_in(environment, "deliveries", "id", "true").await;
-        // Events are deleted after the deliveries. The waiting delivery and its event stay.
+        // Events go after the deliveries. The waiting delivery and its event stay.
         if left_of_samples > 0.0 {
             return 1.0 - left_of_samples;
         }
         if environment.count(&left).await > 2 { 0.99 } else { 1.0 }
     };
-    shortened(volume, "retention_cleaning", "34days", done).await
+    shortened(volume, "retention_replacement", "34days", done).await
 }
 
 async fn dropped(volume: &Volume<'_>) -> Vec<Figure> {
