@@ -28,9 +28,9 @@ use crate::{
 /// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
 /// together, so that it need not wait for more itself.
 const LINGER: Duration = Duration::from_millis(3);
-/// The maximum of events that ingest holds, while they are small. With 1 MiB each, they fit into the memory of a
-/// process.
-const PREFETCH: u16 = 96;
+/// The maximum of events that ingest holds, while they are small. With 256 KiB each, they take 128 MiB. With 96,
+/// a fifth fewer events pass in a second.
+const PREFETCH: u16 = 512;
 /// Bytes of bodies in one batch. Memory holds each batch that is under way, a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 const PROCESS: &str = "event-ingest";
