@@ -10,6 +10,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use serde_json::json;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 use crate::console::http::{hidden, post, with_console};
@@ -353,8 +354,10 @@ async fn the_progress_of_a_recovery_counts_what_it_has_still_to_look_at() {
                  VALUES ('{id}', '{webhook}', '2026-01-01T00:00:00Z', '{{skipped}}', '{second}', 5, 'infinity')"
             ))
             .await;
-        // What came after it was asked for is none of its work either.
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        // What came after it was asked for is none of its work either. It fires in another millisecond, which its id tells.
+        let later = (OffsetDateTime::now_utc() + Duration::from_secs(1)).format(&Rfc3339).unwrap();
+        let event = Event { timestamp: later, ..Event::now(EventType::QuoteClosed, tenant) };
+        system.upstream.publish(&[event]).await;
         eventually("it is skipped", SOON, || async { system.sql(&skipped(4)).await.pop() }).await;
         let page = admin.get(&format!("/console/webhooks/{webhook}/recoveries/{id}/")).await.text;
         let told = between(&page, r#"<p class="banner idle">"#, "</p>");
