@@ -173,6 +173,15 @@ impl Api {
         .await
     }
 
+    /// Waits until the recovery at a path is done. Returns it.
+    pub async fn recovered(&self, path: &str) -> Value {
+        eventually("the recovery is done", SOON, || async {
+            let recovery = self.get(path).await.json();
+            (recovery["state"] == "done").then_some(recovery)
+        })
+        .await
+    }
+
     /// Registers a webhook.
     ///
     /// # Panics

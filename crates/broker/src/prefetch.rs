@@ -1,7 +1,7 @@
 //! The prefetch of a consumer, which is its backpressure: how many messages it may have, fewer when they are large.
 
-/// The number of messages that may be unacknowledged. RabbitMQ has no limit in bytes. So there may be few
-/// while their sizes are unknown, and more while the last ones were small.
+/// The number of messages that may be unacknowledged. RabbitMQ has no limit in bytes. So there may be few while their
+/// sizes are unknown, and more while the last ones were small.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetch {
     few: u16,

@@ -51,10 +51,11 @@ impl Reconciler<'_> {
         }
         self.search_on(leader, Scope::Lately, &mut pass).await?;
         let is_time = self.search.older_began.is_none_or(|began| now - began >= NET);
-        if self.search.older.is_some() || (is_time && lost.is_some()) {
-            if self.search.older.is_none() {
-                self.search.older_began = Some(now);
-            }
+        if self.search.older.is_none() && is_time && lost.is_some() {
+            self.search.older = Some(before_all(Uuid::nil()));
+            self.search.older_began = Some(now);
+        }
+        if self.search.older.is_some() {
             self.search_on(leader, Scope::Older, &mut pass).await?;
         }
         Ok(pass.jobs)
@@ -63,8 +64,8 @@ impl Reconciler<'_> {
     /// Continues a search, chunk after chunk, until the end of its round or of its half of the rows that are left.
     async fn search_on(&mut self, leader: &mut Leader, scope: Scope, pass: &mut Pass) -> Result<(), Trouble> {
         let border = DeliveryId::bound_at(pass.now - LATELY);
-        let lost = pass.lost.unwrap_or(pass.now) - self.grace;
-        let [first_new, last_new] = [lost - self.grace, lost].map(DeliveryId::bound_at);
+        let until = pass.lost.unwrap_or(pass.now) - self.grace;
+        let [first_new, last_new] = [until - self.grace, until].map(DeliveryId::bound_at);
         let (stream, first, end, reserve) = match scope {
             Scope::Due => (Stream::Due, Uuid::nil(), Uuid::max(), pass.pace.half()),
             Scope::New => (Stream::Untried, first_new, last_new, pass.pace.half()),

@@ -58,14 +58,7 @@ async fn a_body_that_breaks_is_cut_short_and_the_status_counts() {
     let authority = Authority::new();
     for broken in ["Content-Length: 100\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nno length\r\n"] {
         let text = format!("HTTP/1.1 200 OK\r\n{broken}");
-        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
-            let text = text.clone();
-            async move {
-                peer.request().await;
-                peer.send(text).await;
-            }
-        })
-        .await;
+        let receiver = Receiver::closing(authority.acceptor(&LOCAL), text).await;
         let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
         assert_eq!((answer.class, answer.error, answer.head.as_slice()), (Success, None, &b"abc"[..]), "{broken}");
     }

@@ -6,15 +6,6 @@ use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver}
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 
-/// A receiver that reads the request, sends the text and closes.
-async fn closing(authority: &Authority, text: &'static [u8]) -> Receiver {
-    Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
-        peer.request().await;
-        peer.send(text).await;
-    })
-    .await
-}
-
 #[tokio::test]
 async fn what_is_not_an_http_answer_is_a_protocol_failure() {
     let authority = Authority::new();
@@ -26,7 +17,7 @@ async fn what_is_not_an_http_answer_is_a_protocol_failure() {
         (b"HTTP/1.1 200 O", "the receiver closed the connection before it had answered"),
         (b"", "the receiver closed the connection before it had answered"),
     ] {
-        let receiver = closing(&authority, text).await;
+        let receiver = Receiver::closing(authority.acceptor(&LOCAL), text).await;
         let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
         let error = answer.error.unwrap();
         assert_eq!((answer.class, answer.status), (Protocol, None), "{error}");
@@ -121,15 +112,7 @@ async fn a_header_in_an_old_or_broken_way_hides_no_status() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n".to_owned(),
         "HTTP/1.0 200 OK\r\n\r\n".to_owned(),
     ] {
-        let text = format!("{head}hello");
-        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
-            let text = text.clone();
-            async move {
-                peer.request().await;
-                peer.send(text).await;
-            }
-        })
-        .await;
+        let receiver = Receiver::closing(authority.acceptor(&LOCAL), format!("{head}hello")).await;
         let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
         assert_eq!((answer.class, answer.head.as_slice()), (Success, &b"hello"[..]), "{head:?}: {:?}", answer.error);
     }

@@ -84,6 +84,19 @@ impl Receiver {
         receiver
     }
 
+    /// Reads a request, sends the same bytes to each connection and closes it.
+    pub(crate) async fn closing(acceptor: TlsAcceptor, answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::tls(acceptor, move |mut peer| {
+            let answer = answer.clone();
+            async move {
+                peer.request().await;
+                peer.send(&answer).await;
+            }
+        })
+        .await
+    }
+
     /// Answers every request with the same bytes, and keeps the connection open.
     pub(crate) async fn answering(acceptor: TlsAcceptor, answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();

@@ -21,14 +21,6 @@ fn ago(time: Duration) -> Value {
     json!({"since": moment.format(&Rfc3339).expect("it can be written")})
 }
 
-async fn done(api: &Api, location: &str) -> Value {
-    eventually("the recovery is done", SOON, || async {
-        let recovery = api.get(location).await.json();
-        (recovery["state"] == "done").then_some(recovery)
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() {
     System::prepared(Options::default(), async |system| {
@@ -75,7 +67,7 @@ async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
         assert_eq!(answer.status, 202, "{}", answer.text);
         let begun = answer.json();
         assert_eq!(answer.header("location"), Some(&*format!("{path}{}/", begun["id"].as_str().unwrap())));
-        let recovery = done(&api, answer.header("location").unwrap()).await;
+        let recovery = api.recovered(answer.header("location").unwrap()).await;
         assert_eq!(recovery["resent"], 20);
         assert!(recovery["finished_at"].as_str() >= recovery["created_at"].as_str());
         receiver.wait_for(20, SOON).await;
@@ -93,7 +85,7 @@ async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
 
         let again = api.post(&path, &json!({"since": since})).await.json();
         assert_ne!(again["id"], begun["id"], "a finished one is not begun anew");
-        assert_eq!(done(&api, &format!("{path}{}/", again["id"].as_str().unwrap())).await["resent"], 0);
+        assert_eq!(api.recovered(&format!("{path}{}/", again["id"].as_str().unwrap())).await["resent"], 0);
         assert_eq!(receiver.received().len(), 20);
     })
     .await;
@@ -135,7 +127,7 @@ async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends()
             assert_eq!(count(wanted).await, resent);
             let begun = api.post(&path, wanted).await;
             assert_eq!(begun.json()["states"], wanted["states"]);
-            let recovery = done(&api, begun.header("location").unwrap()).await;
+            let recovery = api.recovered(begun.header("location").unwrap()).await;
             let ends = (&recovery["since"], &recovery["until"], &recovery["resent"]);
             assert_eq!(ends, (since, &wanted["until"], &json!(resent)), "{wanted}");
             assert_eq!(count(wanted).await, 0);
@@ -213,7 +205,7 @@ async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
         }
         let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
         assert_eq!(api.post(&path, &count).await.status, 200, "a count is possible meanwhile");
-        assert_eq!(done(&api, location).await["states"], json!(["dropped"]));
+        assert_eq!(api.recovered(location).await["states"], json!(["dropped"]));
         assert_eq!(
             system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await,
             1,
@@ -280,12 +272,12 @@ async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
         let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
                    WHERE NOT granted AND datname = current_database()";
         system.sql(cut).await;
-        assert_eq!(done(&api, second.header("location").unwrap()).await["resent"], 200);
+        assert_eq!(api.recovered(second.header("location").unwrap()).await["resent"], 200);
         assert_eq!(api.get(first.header("location").unwrap()).await.json()["state"], "running");
         drop(hold);
         // As if the lease of the failed step had ended.
         system.sql("UPDATE recoveries SET leased_until = now()").await;
-        assert_eq!(done(&api, first.header("location").unwrap()).await["resent"], 5);
+        assert_eq!(api.recovered(first.header("location").unwrap()).await["resent"], 5);
     })
     .await;
 }
@@ -319,7 +311,7 @@ async fn a_recovery_survives_the_kill_of_its_process() {
         let api = Api { address: system.anonymous().await.address, ..api };
         // As if the dead process's lease had ended.
         system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-        assert_eq!(done(&api, location).await["resent"], 300);
+        assert_eq!(api.recovered(location).await["resent"], 300);
         let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";
         eventually("all are recorded", SOON, || async { (system.count(all_sent).await == 300).then_some(()) }).await;
         eventually("every job is published", SOON, || async {

@@ -308,11 +308,7 @@ async fn a_delivery_with_a_thousand_attempts_is_not_sent_again_nor_recovered() {
         let answer = api.post(&recover, &json!({"since": since})).await;
         assert_eq!(answer.status, 202, "{}", answer.text);
         receiver.wait_for(1, SOON).await;
-        eventually("the recovery ends", SOON, || async {
-            let recovery = api.get(answer.header("location").unwrap()).await.json();
-            (recovery["state"] == "done").then_some(())
-        })
-        .await;
+        api.recovered(answer.header("location").unwrap()).await;
         assert_eq!(receiver.received().len(), 1, "only the one with fewer");
     })
     .await;

@@ -7,7 +7,6 @@ use end_to_end::{
     history,
     receiver::{Receiver, always},
     system::System,
-    wait::{SOON, eventually},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -82,11 +81,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
              || coalesce((SELECT string_agg(to_jsonb(h)::text, '' ORDER BY h.webhook_id) FROM webhook_health h WHERE {both}), '') \
              FROM webhooks w WHERE id = '{webhook}'"
         );
-        eventually("the recovery is done", SOON, || async {
-            let answer = owner.get(&format!("/api/v1/webhooks/{webhook}/recover/{recovery}/")).await;
-            (answer.json()["state"] == "done").then_some(())
-        })
-        .await;
+        owner.recovered(&format!("/api/v1/webhooks/{webhook}/recover/{recovery}/")).await;
         owner.newest_in(&webhook, "succeeded").await;
         // One that waits: a cancellation would change it. No job comes for it.
         history::made(&system, tenant, &webhook, 1, "'pending'").await;

@@ -80,12 +80,7 @@ async fn a_recovery_passes_over_deliveries_without_bodies_and_is_refused_if_ther
         assert_eq!(api.post(&path, &all(true)).await.json()["count"], 2);
         let begun = api.post(&path, &all(false)).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
-        let location = begun.header("location").unwrap().to_owned();
-        let done = eventually("the recovery is done", SOON, || async {
-            let recovery = api.get(&location).await.json();
-            (recovery["state"] == "done").then_some(recovery)
-        })
-        .await;
+        let done = api.recovered(begun.header("location").unwrap()).await;
         assert_eq!(done["resent"], 1);
         assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'dropped'").await, 4);
     })

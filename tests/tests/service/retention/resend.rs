@@ -53,12 +53,7 @@ async fn a_recovery_passes_over_the_days_that_are_not_kept() {
         let path = format!("/api/v1/webhooks/{}/recover/", subscribed.webhook);
         let begun = api.post(&path, &json!({"since": "2020-01-01T00:00:00Z"})).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
-        let location = begun.header("location").unwrap().to_owned();
-        let done = eventually("the recovery is done", SOON, || async {
-            let recovery = api.get(&location).await.json();
-            (recovery["state"] == "done").then_some(recovery)
-        })
-        .await;
+        let done = api.recovered(begun.header("location").unwrap()).await;
         assert_eq!(done["resent"], 2);
         assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'dropped'").await, 3);
     })
