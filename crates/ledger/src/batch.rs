@@ -4,10 +4,12 @@ use std::{error::Error, io::Write};
 
 use bytes::{Bytes, BytesMut};
 use diesel::{
+    QueryResult,
     pg::Pg,
     serialize::{self, IsNull, Output, ToSql},
     sql_types::Binary,
 };
+use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use tokio_postgres::types::{self as postgres, Type};
 
 /// Bytes for a column, not copied until they are written to the wire.
@@ -33,18 +35,25 @@ impl postgres::ToSql for Blob {
     postgres::to_sql_checked!();
 }
 
+/// From here on, the transaction plans its statements with their values, so that they lock the partitions of these days
+/// only.
+pub(crate) async fn plan_with_values(conn: &mut AsyncPgConnection) -> QueryResult<()> {
+    conn.batch_execute("SET LOCAL plan_cache_mode = force_custom_plan").await
+}
+
 /// Defines a statement over one or more batches, each given as arrays of columns. Its text is `WITH`, the batches, and
 /// `$sql`, which begins with a comma if it adds to the `WITH`. A batch is a CTE: `name { … }` with a row for each place
-/// in the arrays, `name as arrays { … }` with one row, which holds the arrays. The statement has a static query id, so
-/// each connection prepares it once.
+/// in the arrays, `name as arrays { … }` with one row, which holds the arrays. Each connection prepares it once; with
+/// `of week` after the type of its rows, once for each week, whose bounds are the CTE `week`.
 macro_rules! batch_statement {
     (
-        $name:ident -> $output:ty;
+        $name:ident -> $output:ty $(, of $week:ident)?;
         $($batch:ident $(as $form:ident)? { $($column:ident: $rust:ty => $sql_type:ty),+ $(,)? })+;
         $sql:expr
     ) => {
-        #[derive(Default, diesel::query_builder::QueryId)]
+        #[derive(Default)]
         pub(crate) struct $name {
+            $(pub(crate) $week: $crate::upkeep::partitions::Week,)?
             $($(pub(crate) $column: Vec<$rust>,)+)+
         }
 
@@ -58,6 +67,11 @@ macro_rules! batch_statement {
                 mut out: diesel::query_builder::AstPass<'_, 'b, diesel::pg::Pg>,
             ) -> diesel::QueryResult<()> {
                 let mut before = "WITH ";
+                $(
+                    out.push_sql(before);
+                    out.push_sql(&self.$week.bounds(stringify!($week)));
+                    before = ", ";
+                )?
                 $(
                     out.push_sql(before);
                     out.push_sql(concat!(stringify!($batch), "(", $crate::batch::columns!($($column),+), ") AS "));
@@ -75,6 +89,13 @@ macro_rules! batch_statement {
                 out.push_sql($sql);
                 Ok(())
             }
+        }
+
+        /// The statement is cached by its text.
+        impl diesel::query_builder::QueryId for $name {
+            type QueryId = ();
+
+            const HAS_STATIC_QUERY_ID: bool = false;
         }
 
         impl $crate::row_fault::Batches for $name {

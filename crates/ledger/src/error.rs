@@ -120,16 +120,26 @@ impl LedgerError {
     /// Whether the connection is unusable. Otherwise only the call failed.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Unavailable(_)
-                | Self::PasswordFile(_)
-                | Self::Tls(_)
-                | Self::ReadOnly
-                | Self::SharedSession
-                | Self::Lost
-                | Self::Timeout(_)
-        )
+            | Self::PasswordFile(_)
+            | Self::Tls(_)
+            | Self::ReadOnly
+            | Self::SharedSession
+            | Self::Lost
+            | Self::Timeout(_) => true,
+            Self::Url(_)
+            | Self::TlsOption(_)
+            | Self::TlsTwice { .. }
+            | Self::TlsFile(_)
+            | Self::TwoPasswords
+            | Self::Query(_)
+            | Self::Row { .. }
+            | Self::Migration(_)
+            | Self::OtherBaseline
+            | Self::Randomness
+            | Self::Unreadable { .. } => false,
+        }
     }
 
     /// Returns true if the call may have taken effect, or still may: nothing came back before its time was over, or before

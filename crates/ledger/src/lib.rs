@@ -23,7 +23,7 @@ mod upkeep;
 
 pub use address::LedgerConfig;
 pub use admin::{
-    brakes::{Brake, Well},
+    brakes::Brake,
     cancellations::Cancellation,
     deletions::DeletedWebhook,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},

@@ -122,9 +122,8 @@ diesel::table! {
 }
 
 diesel::table! {
-    webhook_tasks (webhook_id, task) {
+    webhook_tasks (webhook_id) {
         webhook_id -> Uuid,
-        task -> Text,
         cursor -> Uuid,
         leased_until -> Timestamptz,
         until -> Nullable<Timestamptz>,

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod lead;
 mod metrics;
 mod pace;
 mod rebuild;

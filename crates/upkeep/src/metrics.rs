@@ -1,6 +1,6 @@
 //! The names of upkeep's metrics.
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -20,13 +20,13 @@ pub struct Metrics {
     leader: Gauge,
     passes: ByLabel,
     jobs: ByLabel,
-    oldest_overdue: Gauge<f64, AtomicU64>,
-    partitions_ahead: Gauge,
-    days_behind: Gauge,
-    transaction_age: Gauge,
-    days: Counter,
-    copied: Counter,
-    ended: Counter,
+    pub(crate) oldest_overdue: Gauge<f64, AtomicU64>,
+    pub(crate) partitions_ahead: Gauge,
+    pub(crate) days_behind: Gauge,
+    pub(crate) transaction_age: Gauge,
+    pub(crate) days: Counter,
+    pub(crate) copied: Counter,
+    pub(crate) ended: Counter,
 }
 
 /// Shows that this process leads, until it is dropped.
@@ -43,48 +43,52 @@ impl Metrics {
                 drop(counters.get_or_create(&[(label, *value)]));
             }
         }
-        let Self {
-            leader,
-            passes,
-            jobs,
-            oldest_overdue,
-            partitions_ahead,
-            days_behind,
-            transaction_age,
-            days,
-            copied,
-            ended,
-        } = metrics.clone();
-        registry.register("webhooks_maintenance_leader", "Whether this process looks after the ledger", leader);
-        registry.register("webhooks_reconcile_passes", "Comparisons of the ledger with the queues, by result", passes);
-        registry.register("webhooks_reconcile_jobs", "Jobs enqueued again from the ledger, by cause", jobs);
+        registry.register(
+            "webhooks_maintenance_leader",
+            "Whether this process looks after the ledger",
+            metrics.leader.clone(),
+        );
+        registry.register(
+            "webhooks_reconcile_passes",
+            "Comparisons of the ledger with the queues, by result",
+            metrics.passes.clone(),
+        );
+        registry.register(
+            "webhooks_reconcile_jobs",
+            "Jobs enqueued again from the ledger, by cause",
+            metrics.jobs.clone(),
+        );
         registry.register(
             "webhooks_reconcile_oldest_overdue_seconds",
             "How long the most overdue delivery that is not held, parked or in the outbox has been due",
-            oldest_overdue,
+            metrics.oldest_overdue.clone(),
         );
         registry.register(
             "webhooks_partitions_ahead_days",
             "Days after today that have their partitions",
-            partitions_ahead,
+            metrics.partitions_ahead.clone(),
         );
         registry.register(
             "webhooks_retention_behind_days",
             "Days older than the retention whose logs are not removed yet",
-            days_behind,
+            metrics.days_behind.clone(),
         );
         registry.register(
             "webhooks_database_transaction_age",
             "Transactions since the oldest unfrozen transaction id of the database server",
-            transaction_age,
+            metrics.transaction_age.clone(),
         );
-        registry.register("webhooks_retention_days", "Days whose partitions were dropped", days);
+        registry.register("webhooks_retention_days", "Days whose partitions were dropped", metrics.days.clone());
         registry.register(
             "webhooks_retention_copied",
             "Deliveries and events that were kept when their day was dropped",
-            copied,
+            metrics.copied.clone(),
         );
-        registry.register("webhooks_retention_ended", "Deliveries cancelled after they were held for too long", ended);
+        registry.register(
+            "webhooks_retention_ended",
+            "Deliveries cancelled after they were held for too long",
+            metrics.ended.clone(),
+        );
         metrics
     }
 
@@ -99,34 +103,6 @@ impl Metrics {
 
     pub(crate) fn enqueued(&self, cause: &'static str, jobs: usize) {
         self.jobs.get_or_create(&[("cause", cause)]).inc_by(u64::try_from(jobs).unwrap_or_default());
-    }
-
-    pub(crate) fn oldest_overdue(&self, age: Duration) {
-        self.oldest_overdue.set(age.as_secs_f64());
-    }
-
-    pub(crate) fn partitions_ahead(&self, days: u32) {
-        self.partitions_ahead.set(days.into());
-    }
-
-    pub(crate) fn days_behind(&self, days: usize) {
-        self.days_behind.set(i64::try_from(days).unwrap_or(i64::MAX));
-    }
-
-    pub(crate) fn transaction_age(&self, transactions: i32) {
-        self.transaction_age.set(transactions.into());
-    }
-
-    pub(crate) fn day_dropped(&self) {
-        self.days.inc();
-    }
-
-    pub(crate) fn ended(&self, deliveries: u32) {
-        self.ended.inc_by(deliveries.into());
-    }
-
-    pub(crate) fn copied(&self, rows: u32) {
-        self.copied.inc_by(rows.into());
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use broker::{Backoff, Outgoing, Presence, PublishError, Publisher};
+use broker::{Backoff, BrokerError, Outgoing, Presence, PublishError, Publisher};
 use ledger::{Generation, Leader, Place, RebuildCursor, Stream, Waiting};
 use time::OffsetDateTime;
 use tokio::time::timeout;
@@ -48,7 +48,7 @@ impl Reconciler<'_> {
         tracing::warn!(?cursor, "the broker lost its disk: the jobs of all deliveries that wait come back");
         let stop = CancellationToken::new();
         let _close = stop.clone().drop_guard();
-        let mut rebuild = Rebuild { since, publisher: self.broker.publisher(stop), jobs: 0, held: 0 };
+        let mut rebuild = Rebuild { since, publisher: self.upkeep.broker.publisher(stop), jobs: 0, held: 0 };
         while cursor.due().is_some() || cursor.untried().is_some() {
             for (stream, after) in [cursor.due(), cursor.untried()].into_iter().flatten() {
                 let last = self.enqueue_chunk(leader, &mut rebuild, stream, after).await?;
@@ -58,7 +58,7 @@ impl Reconciler<'_> {
         }
         let Rebuild { jobs, held, .. } = rebuild;
         let planned = leader.generation().await?.rebuilding.unwrap_or_default();
-        match self.broker.presence(&self.broker.names().generation(planned)).await? {
+        match self.upkeep.broker.presence(&self.upkeep.broker.names().generation(planned)).await? {
             Presence::Exists => {}
             Presence::Unknown => return Ok("doubtful"),
             Presence::Gone => {
@@ -100,9 +100,9 @@ impl Reconciler<'_> {
         known: Generation,
     ) -> Result<Option<(OffsetDateTime, RebuildCursor)>, Trouble> {
         let id = known.rebuilding.unwrap_or_else(Uuid::new_v4);
-        let queue = self.broker.names().generation(id);
+        let queue = self.upkeep.broker.names().generation(id);
         if let Some(since) = known.rebuild_began_at {
-            match self.broker.presence(&queue).await? {
+            match self.upkeep.broker.presence(&queue).await? {
                 Presence::Exists => return Ok(Some((since, known.rebuild))),
                 Presence::Unknown => return Ok(None),
                 Presence::Gone => {}
@@ -110,7 +110,7 @@ impl Reconciler<'_> {
         }
         // From here on, the cursors of an earlier rebuild do not count.
         leader.rebuild_plan(id).await?;
-        self.broker.sentinel_declare(&queue).await?;
+        self.upkeep.broker.sentinel_declare(&queue).await?;
         // The database's time, after the queue is declared: jobs of what commits later are published to this
         // generation.
         let since = leader.now().await?;
@@ -142,10 +142,10 @@ impl Reconciler<'_> {
         publisher: &Publisher,
         waiting: &[Waiting],
     ) -> Result<Vec<Waiting>, Trouble> {
-        let (names, mut refused) = (self.broker.names(), Vec::new());
+        let (names, mut refused) = (self.upkeep.broker.names(), Vec::new());
         for some in waiting.chunks(MESSAGES) {
             let now = leader.now().await?;
-            let later = |one: &Waiting| names.job_at(one.job, one.due, now, self.schedule);
+            let later = |one: &Waiting| names.job_at(one.job, one.due, now, &self.upkeep.schedule);
             let (due_now, due_later): (Vec<_>, Vec<_>) = some.iter().copied().partition(|one| one.due <= now);
             let delayed = due_later.chunks(1).map(|one| (later(&one[0]), one));
             let (messages, own): (Vec<Outgoing>, Vec<_>) =
@@ -156,11 +156,11 @@ impl Reconciler<'_> {
                     tracing::warn!(error = &error as &dyn std::error::Error, "enqueueing jobs failed; trying again");
                     error.places
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(BrokerError::from(error).into()),
             };
             let left: Vec<_> =
                 left.into_iter().filter_map(|place| own.get(place)).copied().flatten().copied().collect();
-            self.metrics.enqueued("broker_lost", some.len() - left.len());
+            self.upkeep.metrics.enqueued("broker_lost", some.len() - left.len());
             refused.extend(left);
         }
         Ok(refused)

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use broker::{Broker, BrokerError, Presence, Unconfirmed};
-use domain::RetrySchedule;
+use broker::{BrokerError, Presence};
 use ledger::{Generation, Leader, LedgerError};
 use time::OffsetDateTime;
 
-use crate::{metrics::Metrics, search::Search, working_time::WorkingTime};
+use crate::{search::Search, upkeep::Upkeep, working_time::WorkingTime};
 
 /// With more ready messages in the bulk lane, no job is enqueued again there.
 const FULL: u32 = 10_000;
@@ -16,11 +15,7 @@ const PAUSE: u32 = 5;
 
 /// What a leader remembers from one pass to the next. A new leader begins with nothing.
 pub(crate) struct Reconciler<'a> {
-    pub(crate) broker: &'a Broker,
-    pub(crate) schedule: &'a RetrySchedule,
-    pub(crate) metrics: &'a Metrics,
-    pub(crate) interval: Duration,
-    pub(crate) grace: Duration,
+    pub(crate) upkeep: &'a Upkeep,
     working_time: WorkingTime,
     pub(crate) search: Search,
     is_doubtful: bool,
@@ -33,8 +28,6 @@ pub(crate) enum Trouble {
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Broker(#[from] BrokerError),
-    #[error(transparent)]
-    Publish(#[from] Unconfirmed),
 }
 
 /// Whether the broker still has what was on its disk.
@@ -49,14 +42,8 @@ enum BrokerData {
 }
 
 impl<'a> Reconciler<'a> {
-    pub(crate) fn new(
-        broker: &'a Broker,
-        schedule: &'a RetrySchedule,
-        (interval, grace): (Duration, Duration),
-        metrics: &'a Metrics,
-    ) -> Self {
-        let (working_time, search) = (WorkingTime::default(), Search::default());
-        Self { broker, schedule, metrics, interval, grace, working_time, search, is_doubtful: false }
+    pub(crate) fn new(upkeep: &'a Upkeep) -> Self {
+        Self { upkeep, working_time: WorkingTime::default(), search: Search::default(), is_doubtful: false }
     }
 
     /// Begins the time that counts for lost jobs anew. While the broker is unavailable, dispatchers receive no jobs.
@@ -91,7 +78,7 @@ impl<'a> Reconciler<'a> {
             return Ok(BrokerData::Lost);
         }
         let was_doubtful = std::mem::take(&mut self.is_doubtful);
-        Ok(match self.broker.presence(&self.broker.names().generation(id)).await? {
+        Ok(match self.upkeep.broker.presence(&self.upkeep.broker.names().generation(id)).await? {
             Presence::Exists => BrokerData::Kept,
             Presence::Gone if was_doubtful => BrokerData::Lost,
             Presence::Gone => {
@@ -108,10 +95,10 @@ impl<'a> Reconciler<'a> {
     async fn find_lost(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
         let now = leader.now().await?;
         let has_room = self.look(now).await?;
-        let lost = self.working_time.lost_before(now, self.grace).filter(|_| has_room);
+        let lost = self.working_time.lost_before(now, self.upkeep.grace).filter(|_| has_room);
         let jobs = self.search(leader, now, lost).await?;
-        let overdue = self.search.oldest_due().map(|due| Duration::try_from(now - due).unwrap_or_default());
-        self.metrics.oldest_overdue(overdue.unwrap_or_default());
+        let overdue = self.search.oldest_due().map(|due| (now - due).as_seconds_f64().max(0.0));
+        self.upkeep.metrics.oldest_overdue.set(overdue.unwrap_or_default());
         if jobs > 0 {
             tracing::warn!(jobs, "overdue deliveries had lost their jobs: they are enqueued again");
             return Ok("acted");
@@ -122,12 +109,13 @@ impl<'a> Reconciler<'a> {
     /// Looks at the queues of all lanes: do dispatchers receive jobs from each? Returns whether the bulk lane has room
     /// for jobs that are enqueued again.
     async fn look(&mut self, now: OffsetDateTime) -> Result<bool, Trouble> {
-        let names = self.broker.names();
-        let (main, bulk) = (self.broker.lane(&names.main()).await?, self.broker.lane(&names.bulk()).await?);
-        let slow = self.broker.lane(&names.slow()).await?;
+        let (broker, names) = (&self.upkeep.broker, self.upkeep.broker.names());
+        let (main, bulk) = (broker.lane(&names.main()).await?, broker.lane(&names.bulk()).await?);
+        let slow = broker.lane(&names.slow()).await?;
+        let [main, bulk, slow] = [main, bulk, slow].map(Option::unwrap_or_default);
         // A queue whose leader is silent for a moment shows no consumer either. The time begins anew if that lasts.
         if [main, bulk, slow].iter().all(|lane| lane.consumers > 0) {
-            self.working_time.note(now, main.ready, self.interval.max(Duration::from_secs(1)) * PAUSE);
+            self.working_time.note(now, main.ready, self.upkeep.interval.max(Duration::from_secs(1)) * PAUSE);
         }
         Ok(bulk.ready <= FULL)
     }

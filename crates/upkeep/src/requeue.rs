@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use broker::{Outgoing, Publisher};
+use broker::{BrokerError, Outgoing, Publisher};
 use domain::{DeliveryId, Job};
 use ledger::{Leader, Place, Stream, Waiting, WaitingChunk};
 use time::OffsetDateTime;
@@ -42,7 +42,7 @@ impl Reconciler<'_> {
         now: OffsetDateTime,
         lost: Option<OffsetDateTime>,
     ) -> Result<usize, Trouble> {
-        let pace = Pace::new(self.interval, Instant::now());
+        let pace = Pace::new(self.upkeep.interval, Instant::now());
         let mut pass = Pass { pace, now, lost, publisher: None, jobs: 0 };
         self.search_on(leader, Scope::Due, &mut pass).await?;
         self.look_at_oldest_untried(leader, &mut pass).await?;
@@ -64,8 +64,8 @@ impl Reconciler<'_> {
     /// Continues a search, chunk after chunk, until the end of its round or of its half of the rows that are left.
     async fn search_on(&mut self, leader: &mut Leader, scope: Scope, pass: &mut Pass) -> Result<(), Trouble> {
         let border = DeliveryId::bound_at(pass.now - LATELY);
-        let until = pass.lost.unwrap_or(pass.now) - self.grace;
-        let [first_new, last_new] = [until - self.grace, until].map(DeliveryId::bound_at);
+        let until = pass.lost.unwrap_or(pass.now) - self.upkeep.grace;
+        let [first_new, last_new] = [until - self.upkeep.grace, until].map(DeliveryId::bound_at);
         let (stream, first, end, reserve) = match scope {
             Scope::Due => (Stream::Due, Uuid::nil(), Uuid::max(), pass.pace.half()),
             Scope::New => (Stream::Untried, first_new, last_new, pass.pace.half()),
@@ -89,7 +89,7 @@ impl Reconciler<'_> {
     /// those of a grace ago: there the backlog of dispatchers that have stopped begins.
     async fn look_at_oldest_untried(&mut self, leader: &mut Leader, pass: &mut Pass) -> Result<(), Trouble> {
         let known = self.search.oldest_untried.map(|oldest| Uuid::from_u128(oldest.id.as_u128().saturating_sub(1)));
-        let after = known.unwrap_or_else(|| DeliveryId::bound_at(pass.now - self.grace));
+        let after = known.unwrap_or_else(|| DeliveryId::bound_at(pass.now - self.upkeep.grace));
         self.search.oldest_untried = self.chunk(leader, Stream::Untried, before_all(after), pass).await?.oldest;
         Ok(())
     }
@@ -117,18 +117,18 @@ impl Reconciler<'_> {
         }
         let (publisher, _) = pass.publisher.get_or_insert_with(|| {
             let stop = CancellationToken::new();
-            (self.broker.publisher(stop.clone()), stop.drop_guard())
+            (self.upkeep.broker.publisher(stop.clone()), stop.drop_guard())
         });
         let (messages, own): (Vec<Outgoing>, Vec<_>) =
-            self.broker.names().jobs_in_bulk(lost, |waiting| waiting.job).into_iter().unzip();
+            self.upkeep.broker.names().jobs_in_bulk(lost, |waiting| waiting.job).into_iter().unzip();
         let published = publisher.publish(&messages).await;
         let left = published.as_ref().map_or_else(|error| error.places.as_slice(), |()| &[]);
         let own = own.into_iter().enumerate().filter(|(place, _)| left.binary_search(place).is_err());
         let there: Vec<Job> = own.flat_map(|(_, own)| own).map(|waiting| waiting.job).collect();
         leader.requeued_remember(&there).await?;
         self.search.copies = self.search.copies.saturating_sub(u32::try_from(there.len()).unwrap_or(u32::MAX));
-        self.metrics.enqueued("overdue", there.len());
-        Ok(published?)
+        self.upkeep.metrics.enqueued("overdue", there.len());
+        Ok(published.map_err(BrokerError::from)?)
     }
 }
 

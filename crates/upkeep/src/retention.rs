@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use ledger::{Day, Kept, Leader, Ledger, LedgerError, Part, Removal};
+use ledger::{Day, Leader, LedgerError, Part, Removal};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    metrics::Metrics,
     pace::{Pace, pause},
+    upkeep::Upkeep,
 };
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
@@ -22,19 +22,14 @@ const APART: time::Duration = time::Duration::MINUTE;
 
 /// What remains of an hour's work. It is done in steps, none of which takes long.
 pub(crate) struct Retention<'a> {
-    ledger: &'a Ledger,
-    interval: Duration,
-    kept: Kept,
-    held: Duration,
-    metrics: &'a Metrics,
+    upkeep: &'a Upkeep,
     next: Instant,
+    looked_at: Instant,
     rest: Vec<Work>,
     /// Removals whose last step failed, most often as somebody read the day.
     failed: Vec<Removal>,
     /// Removals of the last [`AT_MOST_EACH`].
     replaced: Vec<(Day, Part, Instant)>,
-    /// Days older than the retention whose logs are not removed yet.
-    behind: usize,
     /// The end of the history that is deleted: the time at the beginning of the hour's work, less `kept.log`.
     before: OffsetDateTime,
     is_stopped: bool,
@@ -49,23 +44,14 @@ enum Work {
 }
 
 impl<'a> Retention<'a> {
-    pub(crate) fn new(
-        ledger: &'a Ledger,
-        interval: Duration,
-        (kept, held): (Kept, Duration),
-        metrics: &'a Metrics,
-    ) -> Self {
+    pub(crate) fn new(upkeep: &'a Upkeep) -> Self {
         Self {
-            ledger,
-            interval,
-            kept,
-            held,
-            metrics,
+            upkeep,
             next: Instant::now(),
+            looked_at: Instant::now(),
             rest: Vec::new(),
             failed: Vec::new(),
             replaced: Vec::new(),
-            behind: 0,
             before: OffsetDateTime::UNIX_EPOCH,
             is_stopped: false,
         }
@@ -84,11 +70,14 @@ impl<'a> Retention<'a> {
                 self.begin(leader, now, old).await?;
             }
             self.next = Instant::now() + if made { EVERY } else { AGAIN };
+        } else if self.looked_at.elapsed() >= EVERY {
+            // The removal of many days may take longer than the partitions ahead last.
+            self.look(leader, now.unwrap_or(database)).await?;
         }
         if now.is_none() {
             return Ok(());
         }
-        let mut pace = Pace::new(self.interval, Instant::now());
+        let mut pace = Pace::new(self.upkeep.interval, Instant::now());
         while pace.goes_on(0, Instant::now())
             && let Some(work) = self.rest.pop()
         {
@@ -128,9 +117,9 @@ impl<'a> Retention<'a> {
 
     /// Returns how many rows it has looked at, as each kind of work does.
     async fn end_held(&mut self, leader: &mut Leader, after: (Uuid, Uuid)) -> Result<u32, LedgerError> {
-        let ended = leader.held_end(after, self.before, self.held).await;
+        let ended = leader.held_end(after, self.before, self.upkeep.held).await;
         let Some(ended) = tolerate("looking for deliveries that were held for too long", ended)? else { return Ok(0) };
-        self.metrics.ended(ended.ended);
+        self.upkeep.metrics.ended.inc_by(ended.ended.into());
         self.rest.extend(ended.next.map(Work::Held));
         Ok(ended.looked)
     }
@@ -150,13 +139,12 @@ impl<'a> Retention<'a> {
             self.replaced.push((removal.day(), removal.part(), Instant::now()));
         }
         if done.is_dropped && is_log {
-            self.metrics.day_dropped();
+            self.upkeep.metrics.days.inc();
         }
         if done.rest.is_none() && is_log {
-            self.behind = self.behind.saturating_sub(1);
-            self.metrics.days_behind(self.behind);
+            self.upkeep.metrics.days_behind.dec();
         }
-        self.metrics.copied(done.copied);
+        self.upkeep.metrics.copied.inc_by(done.copied.into());
         self.rest.extend(done.rest.map(Work::Removal));
         Ok(done.looked)
     }
@@ -181,39 +169,46 @@ impl<'a> Retention<'a> {
     /// partitions were made, and the days that are too old.
     async fn look(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<(bool, Vec<Day>), LedgerError> {
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
-        self.metrics.partitions_ahead(leader.partitions_ahead(now.date()).await?);
-        let old = leader.days_old(now, self.kept.log).await?;
-        self.behind = old.len();
-        self.metrics.days_behind(self.behind);
+        let metrics = &self.upkeep.metrics;
+        metrics.partitions_ahead.set(leader.partitions_ahead(now.date()).await?.into());
+        let old = leader.days_old(now, self.upkeep.kept.log).await?;
+        self.replaced.retain(|(_, _, at)| at.elapsed() < AT_MOST_EACH);
+        let behind = old.iter().filter(|day| !self.is_replaced(**day, Part::Log)).count();
+        metrics.days_behind.set(i64::try_from(behind).unwrap_or(i64::MAX));
         if let Some(age) = tolerate("reading the age of transaction ids", leader.transaction_age().await)? {
-            self.metrics.transaction_age(age);
+            metrics.transaction_age.set(age.into());
         }
+        self.looked_at = Instant::now();
         Ok((made, old))
+    }
+
+    /// Returns true if this leader has copied a day's waiting deliveries in the last [`AT_MOST_EACH`].
+    fn is_replaced(&self, day: Day, part: Part) -> bool {
+        self.replaced.iter().any(|(other, of, _)| *other == day && *of == part)
     }
 
     /// Notes what to remove, and deletes expired sessions.
     async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime, old: Vec<Day>) -> Result<(), LedgerError> {
-        self.before = now - self.kept.log;
-        let bodiless = leader.days_old(now, self.kept.bodies).await?;
+        self.before = now - self.upkeep.kept.log;
+        let bodiless = leader.days_old(now, self.upkeep.kept.bodies).await?;
         let failed = std::mem::take(&mut self.failed);
-        self.replaced.retain(|(_, _, at)| at.elapsed() < AT_MOST_EACH);
-        let begun = |day: Day, part| {
-            !failed.iter().any(|one| one.day() == day && one.part() == part)
-                && !self.replaced.iter().any(|(other, of, _)| *other == day && *of == part)
-        };
-        let removals = bodiless.into_iter().rev().flat_map(|day| {
-            // A day's log comes first: if nothing waits, the bodies go with it.
-            let log = old.contains(&day).then_some(Part::Log);
-            [Some(Part::Bodies), log].into_iter().flatten().map(move |part| (day, part))
+        let under_way: Vec<_> = failed.iter().map(Removal::day).collect();
+        tolerate("cleaning up after another leader", leader.remains_clear(&under_way).await)?;
+        let is_due = |(day, part): &(Day, Part)| !under_way.contains(day) && !self.is_replaced(*day, *part);
+        let removals = bodiless.into_iter().rev().map(|day| {
+            let part = if old.contains(&day) { Part::Log } else { Part::Bodies };
+            (day, part)
         });
-        let removals = removals.filter(|(day, part)| begun(*day, *part));
-        let removals: Vec<_> = removals.map(|(day, part)| Work::Removal(Removal::of(day, part))).collect();
+        let removals = removals.filter(is_due).map(|(day, part)| Work::Removal(Removal::of(day, part)));
+        let removals: Vec<_> = removals.collect();
         // `rest` is a stack: the last entry is done first.
         self.rest.extend([Work::Leftovers, Work::Stats]);
         self.rest.extend(removals);
         self.rest.extend(failed.into_iter().map(Work::Removal));
         self.rest.push(Work::Held((Uuid::nil(), Uuid::nil())));
-        if let Some(sessions @ 1..) = tolerate("deleting expired sessions", self.ledger.sessions_purge(now).await)? {
+        if let Some(sessions @ 1..) =
+            tolerate("deleting expired sessions", self.upkeep.ledger.sessions_purge(now).await)?
+        {
             tracing::info!(sessions, "expired sessions were deleted");
         }
         Ok(())

@@ -1,22 +1,12 @@
-//! The leader: who it is, and what it does again and again.
+//! The parts that the leader is given.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
 use broker::Broker;
 use domain::RetrySchedule;
-use ledger::{FailingThresholds, Kept, Leader, Ledger, LedgerError};
-use tokio::time::{MissedTickBehavior, interval, sleep};
-use tokio_util::sync::CancellationToken;
+use ledger::{FailingThresholds, Kept, Ledger};
 
-use crate::{
-    metrics::Metrics,
-    reconciler::{Reconciler, Trouble},
-    retention::{Retention, tolerate},
-};
-
-/// The longest pause between two tries to take the leader's lock. Once it is free, the ledger is without a leader for
-/// no longer. The server closes a connection that asks too rarely.
-const ASK: Duration = Duration::from_secs(5);
+use crate::metrics::Metrics;
 
 /// What upkeep needs.
 pub struct Upkeep {
@@ -38,75 +28,4 @@ pub struct Upkeep {
     pub failing: FailingThresholds,
     /// Where it shows what it does.
     pub metrics: Metrics,
-}
-
-impl Upkeep {
-    /// Leads whenever no other process does, until the stop. The stop drops what is under way, and the lock with it.
-    pub async fn run(self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.stand_again_and_again()).await;
-    }
-
-    /// A leader that failed asks no sooner than the others: it is not always the server that is ill.
-    async fn stand_again_and_again(&self) {
-        loop {
-            if let Err(error) = self.stand().await {
-                tracing::warn!(error = &error as &dyn Error, "the connection for maintenance failed; trying again");
-            }
-            sleep(self.interval.min(ASK)).await;
-        }
-    }
-
-    /// Waits until this process may lead, then leads until the connection fails.
-    async fn stand(&self) -> Result<(), LedgerError> {
-        let mut candidate = self.ledger.candidate().await?;
-        loop {
-            candidate = match candidate.lead().await? {
-                Ok(leader) => {
-                    let lost = leader.lost();
-                    return tokio::select! {
-                        ended = self.lead(leader) => ended,
-                        () = lost => Err(LedgerError::Lost),
-                    };
-                }
-                Err(again) => again,
-            };
-            sleep(self.interval.min(ASK)).await;
-        }
-    }
-
-    async fn lead(&self, mut leader: Leader) -> Result<(), LedgerError> {
-        let _leading = self.metrics.lead();
-        tracing::info!("this process looks after the ledger now");
-        let mut reconciler = Reconciler::new(&self.broker, &self.schedule, (self.interval, self.grace), &self.metrics);
-        let mut retention = Retention::new(&self.ledger, self.interval, (self.kept, self.held), &self.metrics);
-        let mut times = interval(self.interval);
-        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            times.tick().await;
-            match reconciler.pass(&mut leader).await {
-                Ok(result) => self.metrics.passed(result),
-                Err(Trouble::Ledger(error)) if error.is_unavailable() => return Err(error),
-                Err(trouble) => {
-                    reconciler.forget();
-                    self.metrics.passed("failed");
-                    let error = &trouble as &dyn Error;
-                    tracing::warn!(error, "comparing the ledger with the queues failed; trying again");
-                }
-            }
-            self.tell_failing(&mut leader).await?;
-            retention.step(&mut leader).await?;
-        }
-    }
-
-    /// Adds the notices about webhooks that have been failing for long.
-    ///
-    /// # Errors
-    /// When the database is away. Other failures are logged and tried again.
-    async fn tell_failing(&self, leader: &mut Leader) -> Result<(), LedgerError> {
-        let told = tolerate("looking for failing webhooks", leader.failing_tell(&self.failing).await)?;
-        if let Some(webhooks @ 1..) = told {
-            tracing::info!(webhooks, "webhooks have been failing for long: their administrators are told");
-        }
-        Ok(())
-    }
 }

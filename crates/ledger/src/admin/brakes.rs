@@ -3,7 +3,7 @@
 use diesel::{
     QueryableByName,
     pg::data_types::PgInterval,
-    sql_types::{Array, Integer, Interval, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, Integer, Interval, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use domain::{TenantId, WebhookId};
@@ -37,15 +37,6 @@ impl Brake {
     }
 }
 
-/// Which receivers count as well.
-#[derive(Clone, Copy, Debug)]
-pub struct Well {
-    /// The last success is at most this long ago.
-    pub within: time::Duration,
-    /// Those that have failed since then may have begun to fail at this time or later. `None`: none may be failing.
-    pub failing_from: Option<OffsetDateTime>,
-}
-
 /// A dispatcher that has not renewed its brake for so long is gone.
 const LIVE: time::Duration = time::Duration::MINUTE;
 const ALL: &str = "SELECT holder, reason, since FROM brakes \
@@ -57,7 +48,8 @@ const SET: &str = "INSERT INTO brakes AS b (holder, reason) VALUES ($1, $2) \
 const RELEASE: &str = "DELETE FROM brakes WHERE holder = $1 OR (holder <> 'operator' AND renewed_at < now() - interval '1 hour') \
      RETURNING holder, reason, since";
 const WELL: &str = "SELECT webhook_id FROM webhook_health \
-     WHERE webhook_id = ANY ($1) AND last_success_at > now() - $2 AND (failing_since IS NULL OR failing_since >= $3)";
+     WHERE webhook_id = ANY ($1) AND last_success_at > now() - interval '1 day' \
+     AND (failing_since IS NULL OR failing_since >= $2)";
 /// The next tenants after $1 with active webhooks, each with the URLs of a few hosts, by chance. The index of a tenant's webhooks
 /// finds the tenants.
 const CANDIDATES: &str = "WITH RECURSIVE tenants AS ( \
@@ -143,16 +135,17 @@ impl Ledger {
         Ok(released.iter().any(|brake| brake.holder == holder))
     }
 
-    /// Those of the webhooks whose receivers are well.
+    /// Those of the webhooks whose receivers succeeded within the last day, and were not failing before this time.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn receivers_well(&self, webhooks: &[WebhookId], well: Well) -> Result<Vec<WebhookId>, LedgerError> {
+    pub async fn receivers_well(
+        &self,
+        webhooks: &[WebhookId],
+        failing_from: OffsetDateTime,
+    ) -> Result<Vec<WebhookId>, LedgerError> {
         let webhooks: Vec<Uuid> = webhooks.iter().map(|id| id.as_uuid()).collect();
-        let query = diesel::sql_query(WELL)
-            .bind::<Array<SqlUuid>, _>(webhooks)
-            .bind::<Interval, _>(interval(well.within))
-            .bind::<Nullable<Timestamptz>, _>(well.failing_from);
+        let query = diesel::sql_query(WELL).bind::<Array<SqlUuid>, _>(webhooks).bind::<Timestamptz, _>(failing_from);
         let rows: Vec<Webhook> = self.run("receivers_well", async |conn| Ok(query.load(conn).await?)).await?;
         Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
     }

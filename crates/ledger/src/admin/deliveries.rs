@@ -2,10 +2,13 @@
 
 mod log;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
+use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, TenantId};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -14,6 +17,7 @@ use self::log::{LogStep, Source};
 use crate::{
     admin::webhooks::{Existence, OwnWebhook, Page},
     error::LedgerError,
+    hot::bodies::with_bodies,
     names::StoredOutcome,
     pool::Ledger,
     tables::{attempts, deliveries, events},
@@ -208,6 +212,21 @@ impl Ledger {
         let found: Option<Uuid> = self.run("delivery_webhook", async |conn| query.first(conn).await.optional()).await?;
         let Some(webhook) = found else { return Ok(None) };
         self.webhook_known(tenant, webhook.into()).await
+    }
+
+    /// Finds those of the deliveries whose bodies the ledger has: the others cannot be sent again.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn bodies_find(&self, deliveries: &[Delivery]) -> Result<BTreeSet<DeliveryId>, LedgerError> {
+        let ids: Vec<Uuid> = deliveries.iter().map(|delivery| delivery.id.as_uuid()).collect();
+        if ids.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let found = self
+            .run("bodies_find", async |conn| conn.transaction(async |conn| with_bodies(conn, &ids).await).await)
+            .await?;
+        Ok(found.into_iter().map(DeliveryId::from).collect())
     }
 
     /// The exact body of a tenant's delivery.

@@ -21,7 +21,7 @@ LEFT JOIN LATERAL (
         WHERE delivery_id = l.delivery_id AND attempt = d.attempts AND delivery_id > $1 AND delivery_id < $2 OFFSET 0
     ) AS a ON true
     WHERE l.state = 'dropped' AND w.deleted_at IS NULL AND ($4 IS NULL OR w.tenant_id = $4) AND d.attempts < $5
-        AND NOT EXISTS (SELECT FROM webhook_tasks WHERE webhook_id = l.webhook_id AND task = 'cancel' OFFSET 0)
+        AND NOT EXISTS (SELECT FROM webhook_tasks WHERE webhook_id = l.webhook_id OFFSET 0)
     OFFSET 0
 ) AS found ON true
 ORDER BY l.delivery_id

@@ -1,4 +1,4 @@
-//! What administrators did to a webhook: kept with it, and for 90 days after its deletion.
+//! The acts of administrators on a webhook: kept with its row, and for 90 days after its deletion.
 
 use diesel::{
     deserialize::{self, FromSql, FromSqlRow},

@@ -216,7 +216,7 @@ async fn lock_open(conn: &mut AsyncPgConnection, dropped: &[Dropped]) -> QueryRe
         .load(conn)
         .await?;
     let cancelling: Vec<Uuid> = webhook_tasks::table
-        .filter(webhook_tasks::webhook_id.eq_any(&there).and(webhook_tasks::task.eq("cancel")))
+        .filter(webhook_tasks::webhook_id.eq_any(&there))
         .select(webhook_tasks::webhook_id)
         .load(conn)
         .await?;

@@ -7,7 +7,7 @@ use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     prelude::*,
-    sql_types::{Double, Int4, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Double, Int4, Timestamptz, Uuid as SqlUuid},
     upsert::excluded,
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
@@ -71,33 +71,34 @@ impl OutboxBatch {
 }
 
 batch_statement! {
-    LeaseOutbox -> (SqlUuid, Timestamptz, Nullable<SmallInt>);
+    LeaseOutbox -> (SqlUuid, Timestamptz);
     lease { seconds: f64 => Double, most: i32 => Int4 };
     include_str!("lease_outbox.sql")
 }
 
 impl Ledger {
     /// Leases up to `most` entries that nobody leases to the caller, for [`LEASE`]. Makes their deliveries due now: the
-    /// entries may be old, and lost-job detection must not take their jobs for lost.
+    /// entries may be old, and lost-job detection must not take their jobs for lost. A delivery that is gone or waits no
+    /// longer has no job: its entry is only deleted.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
         let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
-        let rows = self
+        let (leased, waiting) = self
             .run("outbox_lease", async |conn| {
                 conn.transaction(async |conn| {
-                    let rows: Vec<(Uuid, OffsetDateTime, Option<i16>)> = statement.load(conn).await?;
-                    let ids: Vec<Uuid> = rows.iter().map(|(id, ..)| *id).collect();
-                    due_now(conn, &ids).await?;
-                    diesel::QueryResult::Ok(rows)
+                    let leased: Vec<(Uuid, OffsetDateTime)> = statement.load(conn).await?;
+                    let ids: Vec<Uuid> = leased.iter().map(|(id, _)| *id).collect();
+                    let waiting = if ids.is_empty() { Vec::new() } else { due_now(conn, &ids).await? };
+                    diesel::QueryResult::Ok((leased, waiting))
                 })
                 .await
             })
             .await?;
-        let Some(until) = rows.as_slice().first().map(|(_, until, _)| *until) else { return Ok(OutboxBatch::EMPTY) };
-        let ids = rows.iter().map(|(id, ..)| *id).collect();
-        let jobs = rows.iter().filter_map(|(id, _, attempts)| Some(next_job(*id, (*attempts)?))).collect();
+        let Some(until) = leased.as_slice().first().map(|(_, until)| *until) else { return Ok(OutboxBatch::EMPTY) };
+        let ids = leased.iter().map(|(id, _)| *id).collect();
+        let jobs = waiting.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
         Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
     }
 

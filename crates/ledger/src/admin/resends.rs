@@ -36,14 +36,6 @@ pub struct Kept {
     pub bodies: Duration,
 }
 
-impl Kept {
-    /// Returns true if a delivery could be sent again at `now`, by the age of its body. A waiting delivery keeps its body.
-    #[must_use]
-    pub fn has_body(&self, delivery: &Delivery, now: OffsetDateTime) -> bool {
-        delivery.state.is_waiting() || delivery.id.as_uuid() >= first_kept_at(now, self.bodies)
-    }
-}
-
 /// The result of a request to send a delivery again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resend {
@@ -51,7 +43,7 @@ pub enum Resend {
     NotFound,
     /// Its day has been over for longer than history is kept, and may be dropped at any moment.
     TooOld,
-    /// Its body is gone, or may be dropped at any moment.
+    /// Its body is gone.
     BodyExpired,
     /// It has had too many attempts.
     TooOften,
@@ -62,8 +54,8 @@ pub enum Resend {
 }
 
 impl Ledger {
-    /// Begins a fresh run of the schedule for a delivery, and adds its job to the outbox, unless the delivery or its body
-    /// is older than is `kept` by the database's clock. Two concurrent requests begin one run.
+    /// Begins a fresh run of the schedule for a delivery, and adds its job to the outbox, unless the delivery is older than
+    /// `keep` by the database's clock. Two concurrent requests begin one run.
     ///
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.
@@ -72,7 +64,7 @@ impl Ledger {
         actor: &Actor,
         webhook: WebhookId,
         id: DeliveryId,
-        kept: Kept,
+        keep: Duration,
     ) -> Result<Resend, LedgerError> {
         let key = id.as_uuid();
         let delivery =
@@ -86,14 +78,10 @@ impl Ledger {
                     let before = delivery().select((deliveries::state, deliveries::attempts)).for_update();
                     let before: Option<(String, i16)> = before.first(conn).await.optional()?;
                     let Some((state, attempts)) = before else { return Ok(Err(Resend::NotFound)) };
-                    if key < first_kept(conn, kept.log).await? {
+                    if key < first_kept(conn, keep).await? {
                         return Ok(Err(Resend::TooOld));
                     }
-                    // A waiting delivery keeps its body.
-                    let is_waiting = state.parse().is_ok_and(DeliveryState::is_waiting);
-                    let is_young = key >= first_kept(conn, kept.bodies).await?;
-                    let has_body = is_waiting || is_young && with_bodies(conn, &[key]).await?.contains(&key);
-                    if !has_body {
+                    if with_bodies(conn, &[key]).await?.is_empty() {
                         return Ok(Err(Resend::BodyExpired));
                     }
                     if attempts >= MOST_ATTEMPTS {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{BigInt, Bool, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{BigInt, Bool, Double, Nullable, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{TenantId, WebhookId};
@@ -27,9 +27,6 @@ pub(crate) const AFTER_FAILURE: &str = "interval '5 seconds'";
 /// A step waits for a lock for less time than a readiness check waits for its connection, and than a request waits for the
 /// step.
 pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '400ms'";
-
-/// The task's name in the table.
-const CANCEL: &str = "cancel";
 
 /// A step that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,12 +77,12 @@ const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NU
      FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
 pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
 // A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
-const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, task, until) VALUES ($1, 'cancel', $2) \
-     ON CONFLICT (webhook_id, task) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
+const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, until) VALUES ($1, $2) \
+     ON CONFLICT (webhook_id) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
        until = excluded.until, leased_until = excluded.leased_until";
-const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $3, leased_until = now() + $4 * interval '1 second' \
-     WHERE webhook_id = $1 AND task = $2";
-const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks WHERE task = 'cancel') AS cancel, \
+const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $2, leased_until = now() + $3 * interval '1 second' \
+     WHERE webhook_id = $1";
+const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks) AS cancel, \
             (SELECT count(*) FROM held_webhooks) AS wake, \
             (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
 
@@ -103,18 +100,17 @@ impl Ledger {
     ) -> Result<Option<Step>, LedgerError> {
         let lease = diesel::sql_query(format!(
             "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
-               SELECT webhook_id, task FROM webhook_tasks WHERE task = $1 AND leased_until <= now() \
-                 AND ($2 IS NULL OR webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $2)) \
+               SELECT webhook_id FROM webhook_tasks WHERE leased_until <= now() \
+                 AND ($1 IS NULL OR webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) \
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
-             ) AS next WHERE t.webhook_id = next.webhook_id AND t.task = next.task RETURNING t.webhook_id"
+             ) AS next WHERE t.webhook_id = next.webhook_id RETURNING t.webhook_id"
         ))
-        .bind::<Text, _>(CANCEL)
         .bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
         let leased: Option<Leased> =
             self.run("cancellation_step", async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(Leased { webhook_id }) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
-        let row = webhook_tasks::table.find((webhook_id, CANCEL)).select((webhook_tasks::cursor, webhook_tasks::until));
+        let row = webhook_tasks::table.find(webhook_id).select((webhook_tasks::cursor, webhook_tasks::until));
         let lock = row.for_update().skip_locked();
         let step = self.run("cancellation_step", async |conn| {
             conn.transaction(async |conn| {
@@ -124,12 +120,11 @@ impl Ledger {
                 let (step, next) = cancel_some(conn, webhook_id, (cursor, until)).await?;
                 match next {
                     Some(cursor) => {
-                        let go_on = diesel::sql_query(GO_ON).bind::<SqlUuid, _>(webhook_id);
-                        let go_on = go_on.bind::<Text, _>(CANCEL).bind::<SqlUuid, _>(cursor);
+                        let go_on = diesel::sql_query(GO_ON).bind::<SqlUuid, _>(webhook_id).bind::<SqlUuid, _>(cursor);
                         go_on.bind::<Double, _>(pause.as_secs_f64()).execute(conn).await?;
                     }
                     None => {
-                        diesel::delete(webhook_tasks::table.find((webhook_id, CANCEL))).execute(conn).await?;
+                        diesel::delete(webhook_tasks::table.find(webhook_id)).execute(conn).await?;
                     }
                 }
                 Ok(step)
@@ -138,10 +133,10 @@ impl Ledger {
         });
         let soon = diesel::sql_query(format!(
             "UPDATE webhook_tasks AS t SET leased_until = now() + {AFTER_FAILURE} FROM ( \
-               SELECT webhook_id, task FROM webhook_tasks WHERE webhook_id = $1 AND task = $2 FOR UPDATE SKIP LOCKED \
-             ) AS free WHERE t.webhook_id = free.webhook_id AND t.task = free.task"
+               SELECT webhook_id FROM webhook_tasks WHERE webhook_id = $1 FOR UPDATE SKIP LOCKED \
+             ) AS free WHERE t.webhook_id = free.webhook_id"
         ));
-        let soon = soon.bind::<SqlUuid, _>(webhook_id).bind::<Text, _>(CANCEL);
+        let soon = soon.bind::<SqlUuid, _>(webhook_id);
         self.step_taken(step.await, async |conn| soon.execute(conn).await).await
     }
 
@@ -175,8 +170,7 @@ impl Ledger {
 /// Whether deliveries of this webhook are being cancelled: because it is deleted, or because that was asked for.
 #[diesel::dsl::auto_type(no_type_alias)]
 pub(crate) fn cancelling(webhook: Uuid) -> _ {
-    let task: &'static str = CANCEL;
-    webhook_tasks::table.filter(webhook_tasks::webhook_id.eq(webhook)).filter(webhook_tasks::task.eq(task))
+    webhook_tasks::table.filter(webhook_tasks::webhook_id.eq(webhook))
 }
 
 /// The same, for a caller that has locked the webhook: nobody asks for a cancellation meanwhile, but one may end.

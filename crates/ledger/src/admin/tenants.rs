@@ -51,7 +51,7 @@ const CONDITION: &str = "SELECT \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NULL) AS registered, \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS deleted, \
        (SELECT count(*) FROM webhook_tasks \
-        WHERE task = 'cancel' AND webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
+        WHERE webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
        (SELECT count(*) FROM notices WHERE tenant_id = $1 AND leased_until IS NOT NULL) AS unpublished, \
        (SELECT extract(epoch FROM max(deleted_at) + $2 * interval '1 second' - now())::float8 FROM webhooks \
         WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS settles_in";

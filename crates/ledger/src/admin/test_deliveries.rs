@@ -67,8 +67,9 @@ async fn create(
             Some(Active::No) => return Ok(Err(TestDelivery::Paused)),
             Some(Active::Yes) => {}
         }
-        insert_event(conn, event).await?;
+        // In the order in which the removal of a day locks its tables.
         let row = insert_delivery(conn, delivery, webhook, event).await?;
+        insert_event(conn, event).await?;
         add_to_outbox(conn, delivery.as_uuid()).await?;
         let details = json!({"delivery_id": delivery, "event_type": event.event_type});
         add_history(conn, actor, webhook, Action::Tested, details).await?;

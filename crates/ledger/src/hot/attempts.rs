@@ -6,13 +6,13 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
-use diesel_async::RunQueryDsl;
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{Answer, DeliveryId, DeliveryState, DurationBucket, Progress, Traceparent, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    batch::batch_statement,
+    batch::{batch_statement, plan_with_values},
     error::LedgerError,
     hot::look_up::{ProgressRow, read_progress, read_state},
     pool::Ledger,
@@ -71,7 +71,7 @@ batch_statement! {
 
 batch_statement! {
     FindRecorded -> (SqlUuid, (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>), Bool);
-    made {
+    made as arrays {
         delivery_id: Uuid => SqlUuid, attempt: i16 => SmallInt,
         started_at: OffsetDateTime => Timestamptz, duration_us: i64 => BigInt,
     };
@@ -162,7 +162,15 @@ impl Ledger {
     async fn deliveries_known(&self, made: &[&Attempted]) -> Result<HashSet<Uuid>, LedgerError> {
         let ids: Vec<_> = made.iter().map(|attempted| attempted.id.as_uuid()).collect();
         let known = deliveries::table.filter(deliveries::id.eq_any(ids)).select(deliveries::id);
-        let known: Vec<Uuid> = self.run("deliveries_known", async |conn| known.load(conn).await).await?;
+        let known: Vec<Uuid> = self
+            .run("deliveries_known", async |conn| {
+                conn.transaction(async |conn| {
+                    plan_with_values(conn).await?;
+                    known.load(conn).await
+                })
+                .await
+            })
+            .await?;
         Ok(known.into_iter().collect())
     }
 
@@ -175,7 +183,14 @@ impl Ledger {
             statement.started_at.push(attempted.answer.started_at);
             statement.duration_us.push(microseconds(attempted.answer.elapsed));
         }
-        let rows = self.run("records_find", async |conn| (&statement).load(conn).await).await;
+        let find = async |conn: &mut AsyncPgConnection| {
+            conn.transaction(async |conn| {
+                plan_with_values(conn).await?;
+                (&statement).load(conn).await
+            })
+            .await
+        };
+        let rows = self.run("records_find", find).await;
         let rows: Vec<Found> = self.judged(&statement, rows).await?;
         let read = |(id, progress, is_latest): Found| {
             let progress = read_progress(progress).map_err(unreadable)?;

@@ -11,14 +11,15 @@ batch_statement! {
     ParkJobs -> (SqlUuid,);
     parked { delivery: Uuid => SqlUuid, reason: String => Text };
     "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
-      ON CONFLICT (delivery_id) DO UPDATE SET tries = 0, marked_at = now(), parked_as = excluded.parked_as \
+      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = excluded.parked_as \
       RETURNING delivery_id"
 }
 
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 impl Ledger {
-    /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there.
+    /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there. Its
+    /// tries stay: it comes again if its process dies before that, and must not crash as many again.
     ///
     /// # Errors
     /// When the database does not answer.

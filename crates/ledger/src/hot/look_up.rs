@@ -7,7 +7,9 @@ use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, Tracepare
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret};
+use crate::{
+    batch::batch_statement, error::LedgerError, pool::Ledger, secrets::SealedSecret, upkeep::partitions::Week,
+};
 
 /// A delivery with all that an attempt needs, as the ledger has it.
 #[derive(Clone, Debug)]
@@ -78,7 +80,7 @@ batch_statement! {
         (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
         (Timestamptz, Text, BigInt, Nullable<Binary>, Nullable<Text>),
         (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
-    );
+    ), of week;
     jobs as arrays { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
     concat!(include_str!("load_deliveries.sql"), include_str!("from_jobs.sql"))
 }
@@ -101,16 +103,18 @@ impl Ledger {
     pub async fn deliveries_load(&self, ids: &[DeliveryId]) -> Result<Vec<Option<LoadedDelivery>>, LedgerError> {
         let mut sorted: Vec<_> = ids.iter().copied().enumerate().collect();
         sorted.sort_unstable_by_key(|(_, id)| *id);
-        let delivery_id = sorted.iter().map(|(_, id)| id.as_uuid()).collect();
-        let occurred_at = sorted.iter().map(|(_, id)| id.occurred_at()).collect();
-        let statement = LoadDeliveries { delivery_id, occurred_at };
-        let rows = self.run("deliveries_load", async |conn| (&statement).load(conn).await).await;
-        let rows: Vec<LoadedRow> = self.judged(&statement, rows).await?;
         let mut loaded = vec![None; ids.len()];
-        for row in rows {
-            let number = usize::try_from(row.0 - 1).ok();
-            let Some((place, id)) = number.and_then(|number| sorted.get(number)) else { continue };
-            loaded[*place] = Some(read_delivery(*id, row).map_err(|column| LedgerError::Unreadable { column })?);
+        for of_week in sorted.chunk_by(|(_, one), (_, next)| Week::of(*one) == Week::of(*next)) {
+            let delivery_id = of_week.iter().map(|(_, id)| id.as_uuid()).collect();
+            let occurred_at = of_week.iter().map(|(_, id)| id.occurred_at()).collect();
+            let statement = LoadDeliveries { week: Week::of(of_week[0].1), delivery_id, occurred_at };
+            let rows = self.run("deliveries_load", async |conn| (&statement).load(conn).await).await;
+            let rows: Vec<LoadedRow> = self.judged(&statement, rows).await?;
+            for row in rows {
+                let number = usize::try_from(row.0 - 1).ok();
+                let Some((place, id)) = number.and_then(|number| of_week.get(number)) else { continue };
+                loaded[*place] = Some(read_delivery(*id, row).map_err(|column| LedgerError::Unreadable { column })?);
+            }
         }
         Ok(loaded)
     }

@@ -6,7 +6,7 @@ use domain::{DeliveryId, DeliveryState};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{clock::sql::now, error::LedgerError, pool::Ledger, tables::deliveries};
+use crate::{batch::plan_with_values, clock::sql::now, error::LedgerError, pool::Ledger, tables::deliveries};
 
 /// The states of deliveries that wait.
 fn waiting() -> impl Iterator<Item = &'static str> {
@@ -43,7 +43,14 @@ impl Ledger {
         let is_waiting = made.and(deliveries::state.eq_any(waiting()));
         let postpone = diesel::update(deliveries::table.find(delivery.as_uuid()).filter(is_waiting))
             .set(deliveries::next_attempt_at.eq(until));
-        self.run("delivery_postpone", async |conn| Ok(postpone.execute(conn).await? > 0)).await
+        self.run("delivery_postpone", async |conn| {
+            conn.transaction(async |conn| {
+                plan_with_values(conn).await?;
+                Ok(postpone.execute(conn).await? > 0)
+            })
+            .await
+        })
+        .await
     }
 
     /// Cancels those of the deliveries that still wait.
@@ -60,7 +67,9 @@ impl Ledger {
 }
 
 /// Locks the waiting ones of the deliveries in the order of ids, as recording attempts does, so that neither deadlocks.
+/// The rest of the transaction is planned with its values.
 async fn lock_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<Vec<(Uuid, i16)>> {
+    plan_with_values(conn).await?;
     deliveries::table
         .filter(is_one_of(ids).and(deliveries::state.eq_any(waiting())))
         .order(deliveries::id)

@@ -60,12 +60,21 @@ pub struct ServerCondition {
     /// The maximum of connections, without those that are reserved for others.
     #[diesel(sql_type = Int4)]
     pub max_connections: i32,
+    /// This user, as SQL names it. `None` for a superuser, for whom no limit holds.
+    #[diesel(sql_type = Nullable<Text>)]
+    pub role: Option<String>,
     /// The maximum of connections of this user. Negative: there is no limit.
     #[diesel(sql_type = Int4)]
     pub role_limit: i32,
     /// The maximum of connections to this database. Negative: there is no limit.
     #[diesel(sql_type = Int4)]
     pub database_limit: i32,
+    /// `max_locks_per_transaction`: the server has room for this many locks of each of [`Self::lock_holders`].
+    #[diesel(sql_type = Int4)]
+    pub max_locks: i32,
+    /// Connections and prepared transactions that may hold locks.
+    #[diesel(sql_type = Int4)]
+    pub lock_holders: i32,
     /// The database of this server with the oldest transaction ids.
     #[diesel(sql_type = Text)]
     pub oldest_database: String,
@@ -75,6 +84,9 @@ pub struct ServerCondition {
     /// The table of this database with the oldest transaction ids.
     #[diesel(sql_type = Nullable<Text>)]
     pub oldest_table: Option<String>,
+    /// The age of that table's ids, in transactions.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    pub table_age: Option<i64>,
     /// The age from which autovacuum freezes a table, in transactions.
     #[diesel(sql_type = BigInt)]
     pub freeze_max_age: i64,
@@ -98,6 +110,9 @@ pub struct ConnectionsSeen {
     /// How many there are.
     #[diesel(sql_type = BigInt)]
     pub connections: i64,
+    /// The connections whose commits wait for a synchronous standby. Calls that timed out leave such connections.
+    #[diesel(sql_type = BigInt)]
+    pub committing: i64,
     /// When the oldest began.
     #[diesel(sql_type = Timestamptz)]
     pub since: OffsetDateTime,

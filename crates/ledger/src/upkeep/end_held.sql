@@ -1,7 +1,7 @@
 -- Reads the next held jobs after ($1, $2). Deletes those that were held for too long, and returns their deliveries:
 --
 -- - of a paused webhook those held by a pause for $4 seconds, a week after a notice at the earliest. The notice is added here, once
---   for each pause and each change during it.
+--   for each pause and each change during it: also for deliveries that are held later.
 -- - of an active webhook those held as its receiver is slow since before $3, if the webhook is active since then.
 --
 -- The share lock makes an activation wait; the jobs of a webhook that is being changed stay. A job that is published at

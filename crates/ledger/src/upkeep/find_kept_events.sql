@@ -1,5 +1,5 @@
--- Reads the next events of a day after ($1, $2, $3, $4). `kept.key` are those to which a delivery refers that waits for a
--- webhook that is not deleted. Deliveries are read once for each millisecond, however many events fired in it.
+-- Reads the next events of a day after ($1, $2, $3, $4), and counts those to which a delivery refers that waits for a webhook
+-- that is not deleted. Deliveries are read once for each millisecond, however many events fired in it.
 WITH chunk AS MATERIALIZED (
     SELECT
         occurred_at, id, tenant_id, event_type,
@@ -21,15 +21,10 @@ WITH chunk AS MATERIALIZED (
     ) AS d
     CROSS JOIN LATERAL (SELECT FROM webhooks WHERE id = d.webhook_id AND deleted_at IS NULL LIMIT 1) AS w
 )
-, kept AS MATERIALIZED (
-    SELECT occurred_at, id, tenant_id, event_type FROM chunk
-    WHERE (id, event_type) IN (SELECT event_id, event_type FROM waiting)
-)
-, copied AS ({copy})
 SELECT
     last.occurred_at, last.id, last.tenant_id, last.event_type,
     (SELECT count(*) FROM chunk) AS looked,
-    (SELECT count(*) FROM kept) AS kept
+    (SELECT count(*) FROM chunk WHERE (id, event_type) IN (SELECT event_id, event_type FROM waiting)) AS kept
 FROM (SELECT 1) AS one
 LEFT JOIN (
     SELECT * FROM chunk ORDER BY occurred_at DESC, id DESC, tenant_id DESC, event_type DESC LIMIT 1

@@ -58,14 +58,13 @@ const WALKS: [Walk; 12] = [
         is_leftover: "t.deleted_at < now() - interval '1 hour' \
              AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
     },
-    // A day's drop fires no trigger. Waiting deliveries are kept, unless their webhook is deleted.
+    // A day's drop fires no trigger.
     Walk {
         table: "unsuccessful_deliveries",
         key: &["delivery_id"],
         chunk: CHUNK,
         range: Range::OldDays,
-        is_leftover: "(t.state NOT IN ('pending', 'retrying') \
-             OR NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id AND w.deleted_at IS NULL))",
+        is_leftover: NO_DELIVERY,
     },
     Walk {
         table: "held_jobs",
@@ -116,8 +115,8 @@ const WALKS: [Walk; 12] = [
         range: Range::All,
         is_leftover: "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL",
     },
-    // What is 90 days old goes: of a webhook, what is not among its newest 1,000 entries; of a deleted one, all of it 90
-    // days after the deletion, which is its last entry. One look-up finds either: the range over both columns leaves the
+    // What is 90 days old goes: of a webhook, what is not among its newest 1,000 entries; of one whose row is gone, all of it
+    // 90 days after the deletion, which is its last entry. One look-up finds either: the range over both columns leaves the
     // planner no other index.
     Walk {
         table: "history",
@@ -125,7 +124,7 @@ const WALKS: [Walk; 12] = [
         chunk: FEW,
         range: Range::All,
         is_leftover: "t.created_at < now() - interval '90 days' AND CASE \
-             WHEN EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id AND w.deleted_at IS NULL) THEN EXISTS ( \
+             WHEN EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id) THEN EXISTS ( \
                  SELECT FROM history AS h \
                  WHERE (h.webhook_id, h.id) > (t.webhook_id, t.id) \
                      AND (h.webhook_id, h.id) <= (t.webhook_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \

@@ -75,8 +75,7 @@ impl Day {
         (bound(self.start()), bound(self.end()))
     }
 
-    /// Its partitions, in the reverse order of inserts: when only some of a day's partitions exist, the first insert
-    /// fails.
+    /// Its partitions.
     pub(crate) fn partitions(self) -> [Partition; 3] {
         let (first, beyond) = self.ids();
         let ids = (format!("'{first}'::uuid"), format!("'{beyond}'::uuid"));
@@ -91,6 +90,33 @@ impl Day {
     }
 }
 
+/// A week: the days of one plan. PostgreSQL locks every partition of a plan at each execution, even those that the
+/// parameters exclude, and plans anew when one of them is vacuumed, analyzed or dropped. A statement whose text names
+/// its week costs the same however many days are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Week(i64);
+
+impl Week {
+    const SECONDS: i64 = 7 * SECONDS;
+
+    /// The week of a delivery's event.
+    pub(crate) fn of(delivery: DeliveryId) -> Self {
+        Self(delivery.occurred_at().unix_timestamp().div_euclid(Self::SECONDS))
+    }
+
+    /// A CTE of one row: the bounds of its deliveries' ids and of its events' times, each with the end excluded.
+    pub(crate) fn bounds(self, name: &str) -> String {
+        let (start, end) = (self.0 * Self::SECONDS, (self.0 + 1) * Self::SECONDS);
+        let id = |second: i64| DeliveryId::bound_at_millis(u64::try_from(second).unwrap_or_default() * 1000);
+        format!(
+            "{name}(first_id, end_id, first_at, end_at) AS NOT MATERIALIZED ( \
+               SELECT '{}'::uuid, '{}'::uuid, to_timestamp({start}), to_timestamp({end}))\n",
+            id(start),
+            id(end)
+        )
+    }
+}
+
 /// A partition of a day.
 pub(crate) struct Partition {
     pub(crate) name: String,
@@ -99,7 +125,8 @@ pub(crate) struct Partition {
     bounds: (String, String),
 }
 
-/// Rows that are only inserted, and found by key, need neither vacuum nor statistics until their day is dropped.
+/// Rows that are only inserted, and found by key, need neither vacuum nor statistics until their day is dropped or
+/// frozen: a vacuum before would write every page once more (deploy/production.md, Old transaction ids).
 macro_rules! only_added {
     () => {
         "autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647"

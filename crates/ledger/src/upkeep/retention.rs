@@ -1,14 +1,14 @@
 //! Retention: drops days that are too old, and locks nothing for long.
 //!
-//! Waiting deliveries are never lost. The partitions of a day with waiting deliveries are replaced by tables that hold only
-//! these. While rows are copied into the tables, a trigger repeats each change of the day there. So a replacement takes as
-//! long as a drop, however many deliveries wait.
+//! Waiting deliveries are never lost. The partitions of a day are replaced by tables that hold only these, or dropped if
+//! these tables are empty. While rows are copied into the tables, a trigger repeats each change of the day there, so a
+//! delivery that begins to wait meanwhile is kept as well.
 
 use std::time::Duration;
 
 use diesel::{
     QueryableByName,
-    sql_types::{Array, BigInt, Double, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Bool, Double, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use time::OffsetDateTime;
@@ -20,24 +20,31 @@ use crate::{
     hot::waiting::cancel_waiting,
     upkeep::{
         leader::Leader,
-        partitions::{Day, Partition, named},
+        partitions::{Day, Name, Partition, named},
     },
 };
 
-/// Rows that one statement looks at, and may copy: about a tenth of a second.
+/// Rows that one statement looks at: about a tenth of a second.
 const CHUNK: i64 = Removal::ROWS as i64;
+/// Waiting deliveries that one statement copies, with their attempts and events: 128 MiB of the largest bodies.
+const COPIED: i64 = 500;
 /// Events that one statement looks at: it reads all of their deliveries, and an event may have very many.
 const EVENTS: i64 = 500;
 /// A day is kept this much longer: whoever found it young enough has stored or resent a delivery of it by then.
 const MARGIN: Duration = Duration::from_secs(60 * 60);
 
-/// While a drop waits for a reader, everybody else waits behind it, once for each table. So it waits only briefly.
-const DROP_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
+/// While a drop waits for a reader, everybody else waits behind it, once for each table. So it waits only briefly. The
+/// server soon frees what a leader has locked that vanishes.
+const TIMEOUTS: &str = "SET LOCAL lock_timeout = '100ms'; SET LOCAL idle_in_transaction_session_timeout = '1s'";
+
+/// Has everybody else wait until a day is replaced. The order is that of the pipeline: while others wait for the first
+/// table, they hold none of the others. Where another order has somebody wait for the first table while this waits for
+/// him, this fails, and is tried again.
+const LOCK: &str = "LOCK TABLE ONLY deliveries, ONLY events, ONLY attempts IN ACCESS EXCLUSIVE MODE";
+/// The trigger of a day that is being copied.
+const TRIGGER: &str = "repeat_in_kept";
 
 /// The removal of a day's log or bodies, except those of waiting deliveries, and its next step.
-///
-/// No waiting delivery is added meanwhile: the day's events are too old to be stored, and its deliveries too old to be sent
-/// again.
 #[derive(Clone, Debug)]
 pub struct Removal {
     day: Day,
@@ -48,7 +55,7 @@ pub struct Removal {
 /// A part of a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Deliveries and attempts; events as well, if no delivery waits.
+    /// Deliveries, attempts and events.
     Log,
     /// Events, with their bodies.
     Bodies,
@@ -56,14 +63,13 @@ pub enum Part {
 
 #[derive(Clone, Debug)]
 enum Stage {
-    Count { after: Key, rows: i64, kept: i64 },
-    Prepare { kept: i64 },
-    Copy { after: Key },
+    Look { after: Key },
+    Prepare,
+    Copy { after: Uuid },
     Replace,
-    Drop,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Key {
     Delivery(Uuid),
     Event((OffsetDateTime, Uuid, Uuid, String)),
@@ -76,13 +82,13 @@ pub struct Removed {
     pub rest: Option<Removal>,
     /// Rows that were looked at.
     pub looked: u32,
-    /// Rows that were copied.
+    /// Deliveries that were copied, or whose events were.
     pub copied: u32,
     /// True if the step dropped the old partitions.
     pub is_dropped: bool,
 }
 
-/// Rows that were found by a step, and those of them that have to be kept.
+/// Rows that were looked at, and those of them that have to be kept.
 struct Found {
     next: Option<Key>,
     looked: i64,
@@ -107,7 +113,7 @@ impl Removal {
     /// Begins at the first row of a day.
     #[must_use]
     pub const fn of(day: Day, part: Part) -> Self {
-        Self { day, part, stage: Stage::Count { after: Key::first(part), rows: 0, kept: 0 } }
+        Self { day, part, stage: Stage::Look { after: Key::first(part) } }
     }
 
     /// The day.
@@ -130,15 +136,9 @@ impl Removal {
     fn partitions(&self) -> Vec<Partition> {
         let [attempts, deliveries, events] = self.day.partitions();
         match self.part {
-            Part::Log => vec![attempts, deliveries],
+            Part::Log => vec![attempts, deliveries, events],
             Part::Bodies => vec![events],
         }
-    }
-
-    /// The partition whose changes are repeated.
-    fn watched(&self) -> String {
-        let table = if self.part == Part::Log { "deliveries" } else { "events" };
-        format!("{table}_{}", self.day.suffix())
     }
 }
 
@@ -154,21 +154,22 @@ impl Key {
 /// Before every event.
 const ANCIENT: OffsetDateTime = time::macros::datetime!(-4000-01-01 00:00 UTC);
 
-/// The stage after all rows were counted. A day without a delivery that waits is dropped. Another one is copied, unless
-/// nothing of it goes.
-const fn after_count(part: Part, rows: i64, kept: i64) -> Option<Stage> {
-    match (part, rows, kept) {
-        (Part::Log, _, 0) => Some(Stage::Drop),
-        (_, 0, _) => None,
-        _ if kept == rows => None,
-        _ => Some(Stage::Prepare { kept }),
+impl Found {
+    /// The next stage: a day is copied once a row is found that goes, and stays if there is none. A day without any row
+    /// needs no partitions.
+    fn stage_after(self, part: Part, after: &Key) -> Option<Stage> {
+        let is_empty = part == Part::Log && self.looked == 0 && *after == Key::first(part);
+        if self.kept < self.looked || is_empty {
+            return Some(Stage::Prepare);
+        }
+        self.next.map(|after| Stage::Look { after })
     }
 }
 
 #[derive(QueryableByName)]
 struct DeliveriesChunk {
     #[diesel(sql_type = Nullable<SqlUuid>)]
-    cursor: Option<Uuid>,
+    next: Option<Uuid>,
     #[diesel(sql_type = BigInt)]
     looked: i64,
     #[diesel(sql_type = Array<SqlUuid>)]
@@ -236,61 +237,70 @@ impl Leader {
     /// When the database does not answer, or somebody has locked the day or a row. Nothing has happened then, and the step
     /// can be taken again.
     pub async fn removal_step(&mut self, removal: &Removal) -> Result<Removed, LedgerError> {
-        let done = |stage| Removed { rest: stage, looked: 0, copied: 0, is_dropped: false };
+        let done = |stage: Option<Stage>| Removed {
+            rest: stage.and_then(|stage| removal.at(stage)),
+            looked: 0,
+            copied: 0,
+            is_dropped: false,
+        };
         let count = |rows: i64| u32::try_from(rows).unwrap_or(u32::MAX);
-        match &removal.stage {
-            Stage::Count { after, rows, kept } => {
-                let Some(found) =
-                    self.run("removal_step", async |conn| removal.find(conn, after, Purpose::Count).await).await?
-                else {
-                    return Ok(done(None));
-                };
-                let (rows, kept) = (rows + found.looked, kept + found.kept);
-                let stage = match found.next {
-                    Some(after) => Some(Stage::Count { after, rows, kept }),
-                    None => after_count(removal.part, rows, kept),
-                };
-                Ok(Removed { looked: count(found.looked), ..done(stage.and_then(|stage| removal.at(stage))) })
-            }
-            // The day was dropped meanwhile.
-            Stage::Prepare { .. } | Stage::Replace
-                if self.run("removal_step", async |conn| named(conn, &removal.watched()).await).await?.is_empty() =>
-            {
-                Ok(done(None))
-            }
-            Stage::Prepare { kept } => {
-                self.change_tables(&removal.prepare()).await?;
-                let copy = Stage::Copy { after: Key::first(removal.part) };
-                Ok(done(removal.at(if *kept == 0 { Stage::Replace } else { copy })))
-            }
-            Stage::Copy { after } => {
-                let copy = async |conn: &mut AsyncPgConnection| {
-                    conn.transaction(async |conn| removal.find(conn, after, Purpose::Copy).await).await
-                };
-                let Some(Found { next, looked, kept }) = self.run("removal_step", copy).await? else {
-                    return Ok(done(None));
-                };
-                let stage = next.map_or(Stage::Replace, |after| Stage::Copy { after });
-                Ok(Removed { looked: count(looked), copied: count(kept), ..done(removal.at(stage)) })
-            }
-            Stage::Replace => {
-                self.change_tables(&removal.replace()).await?;
-                Ok(Removed { is_dropped: true, ..done(None) })
-            }
-            Stage::Drop => {
-                self.change_tables(&removal.drop_all()).await?;
-                Ok(Removed { is_dropped: true, ..done(None) })
-            }
-        }
-    }
-
-    async fn change_tables(&mut self, statements: &str) -> Result<(), LedgerError> {
-        self.run("change_tables", async |conn| {
+        self.run("removal_step", async |conn| {
             conn.transaction(async |conn| {
-                conn.batch_execute(DROP_TIMEOUT).await?;
-                conn.batch_execute(statements).await
+                if !have_tables(conn, &removal.day.partitions(), "").await? {
+                    return Ok(done(None));
+                }
+                // Somebody has dropped the copy: it begins anew.
+                let is_prepared = matches!(removal.stage, Stage::Copy { .. } | Stage::Replace);
+                if is_prepared && !have_tables(conn, &removal.partitions(), "_kept").await? {
+                    return Ok(done(Some(Stage::Prepare)));
+                }
+                match &removal.stage {
+                    Stage::Look { after } => {
+                        let found = removal.look(conn, after).await?;
+                        let looked = count(found.looked);
+                        Ok(Removed { looked, ..done(found.stage_after(removal.part, after)) })
+                    }
+                    Stage::Prepare => {
+                        conn.batch_execute(TIMEOUTS).await?;
+                        conn.batch_execute(&removal.prepare()).await?;
+                        Ok(done(Some(Stage::Copy { after: Uuid::nil() })))
+                    }
+                    Stage::Copy { after } => {
+                        let chunk = removal.copy(conn, *after).await?;
+                        let next = chunk.next.map_or(Stage::Replace, |after| Stage::Copy { after });
+                        let (looked, copied) =
+                            (count(chunk.looked), u32::try_from(chunk.kept.len()).unwrap_or(u32::MAX));
+                        Ok(Removed { looked, copied, ..done(Some(next)) })
+                    }
+                    Stage::Replace => {
+                        removal.replace(conn).await?;
+                        Ok(Removed { is_dropped: true, ..done(None) })
+                    }
+                }
             })
             .await
+        })
+        .await
+    }
+
+    /// Deletes what other leaders have left of removals: triggers and tables. The days `under_way` keep theirs.
+    ///
+    /// # Errors
+    /// When the database does not answer, or somebody has locked such a day. It can be called again.
+    pub async fn remains_clear(&mut self, under_way: &[Day]) -> Result<(), LedgerError> {
+        let tables =
+            r"SELECT relname::text AS name FROM pg_class WHERE relkind = 'r' AND relname LIKE 'events\_%\_kept'";
+        self.run("remains_clear", async |conn| {
+            let tables: Vec<Name> = diesel::sql_query(tables).load(conn).await?;
+            let days = tables.iter().filter_map(|table| Day::of_partition(table.name.strip_suffix("_kept")?));
+            for day in days.filter(|day| !under_way.contains(day)) {
+                conn.transaction(async |conn| {
+                    conn.batch_execute(TIMEOUTS).await?;
+                    conn.batch_execute(&clear(day)).await
+                })
+                .await?;
+            }
+            Ok(())
         })
         .await
     }
@@ -328,110 +338,125 @@ impl Leader {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    Count,
-    Copy,
-}
-
 impl Removal {
-    /// Looks at the next rows, and copies those that have to be kept, if that is wanted. `None` if there is no partition.
-    async fn find(
-        &self,
-        conn: &mut AsyncPgConnection,
-        after: &Key,
-        purpose: Purpose,
-    ) -> diesel::QueryResult<Option<Found>> {
-        for name in [self.watched(), format!("deliveries_{}", self.day.suffix())] {
-            if named(conn, &name).await?.is_empty() {
-                return Ok(None);
+    /// Looks at the next rows: deliveries, or events.
+    async fn look(&self, conn: &mut AsyncPgConnection, after: &Key) -> diesel::QueryResult<Found> {
+        let (at, id, tenant, event_type) = match after {
+            Key::Delivery(after) => {
+                let chunk = self.find_deliveries(conn, *after, CHUNK, "").await?;
+                let kept = i64::try_from(chunk.kept.len()).unwrap_or(i64::MAX);
+                return Ok(Found { next: chunk.next.map(Key::Delivery), looked: chunk.looked, kept });
             }
-        }
-        match after {
-            Key::Delivery(after) => self.find_deliveries(conn, *after, purpose).await.map(Some),
-            Key::Event((at, id, tenant, event_type)) => {
-                let copy = match purpose {
-                    Purpose::Count => String::from("SELECT"),
-                    Purpose::Copy => format!(
-                        "INSERT INTO events_{day}_kept \
-                         SELECT e.* FROM kept CROSS JOIN LATERAL ( \
-                           SELECT * FROM events_{day} AS e WHERE e.occurred_at = kept.occurred_at AND e.id = kept.id \
-                             AND e.tenant_id = kept.tenant_id AND e.event_type = kept.event_type LIMIT 1 \
-                         ) AS e ON CONFLICT DO NOTHING",
-                        day = self.day.suffix()
-                    ),
-                };
-                let find =
-                    format!(include_str!("find_kept_events.sql"), day = self.day.suffix(), rows = EVENTS, copy = copy);
-                let find = diesel::sql_query(find)
-                    .bind::<Timestamptz, _>(at)
-                    .bind::<SqlUuid, _>(id)
-                    .bind::<SqlUuid, _>(tenant)
-                    .bind::<Text, _>(event_type);
-                let chunk: EventsChunk = find.get_result(conn).await?;
-                let key = chunk.occurred_at.zip(chunk.id).zip(chunk.tenant_id).zip(chunk.event_type);
-                let key = key.map(|(((at, id), tenant), event_type)| Key::Event((at, id, tenant, event_type)));
-                let next = key.filter(|_| chunk.looked == EVENTS);
-                Ok(Some(Found { next, looked: chunk.looked, kept: chunk.kept }))
-            }
-        }
+            Key::Event(key) => key,
+        };
+        let find = format!(include_str!("find_kept_events.sql"), day = self.day.suffix(), rows = EVENTS);
+        let find = diesel::sql_query(find)
+            .bind::<Timestamptz, _>(at)
+            .bind::<SqlUuid, _>(id)
+            .bind::<SqlUuid, _>(tenant)
+            .bind::<Text, _>(event_type);
+        let chunk: EventsChunk = find.get_result(conn).await?;
+        let key = chunk.occurred_at.zip(chunk.id).zip(chunk.tenant_id).zip(chunk.event_type);
+        let key = key.map(|(((at, id), tenant), event_type)| Key::Event((at, id, tenant, event_type)));
+        Ok(Found { next: key.filter(|_| chunk.looked == EVENTS), looked: chunk.looked, kept: chunk.kept })
     }
 
-    /// Deliveries are locked by one statement and copied by others, which see all that was recorded before: an attempt is
-    /// recorded with a change of its delivery.
+    /// Copies the waiting ones of the next deliveries. They are locked by one statement and copied by another one, which
+    /// sees all that was recorded before: an attempt is recorded with a change of its delivery.
+    async fn copy(&self, conn: &mut AsyncPgConnection, after: Uuid) -> diesel::QueryResult<DeliveriesChunk> {
+        let chunk = self.find_deliveries(conn, after, COPIED, "FOR UPDATE").await?;
+        if !chunk.kept.is_empty() {
+            let copy = diesel::sql_query("SELECT copy_kept($1, $2)").bind::<Text, _>(self.day.suffix());
+            copy.bind::<Array<SqlUuid>, _>(&chunk.kept).execute(conn).await?;
+        }
+        Ok(chunk)
+    }
+
     async fn find_deliveries(
         &self,
         conn: &mut AsyncPgConnection,
         after: Uuid,
-        purpose: Purpose,
-    ) -> diesel::QueryResult<Found> {
-        let day = self.day.suffix();
-        let lock = if purpose == Purpose::Copy { "FOR UPDATE" } else { "" };
-        let find = format!(include_str!("find_kept_deliveries.sql"), day = day, rows = CHUNK, lock = lock);
-        let chunk: DeliveriesChunk = diesel::sql_query(find).bind::<SqlUuid, _>(after).get_result(conn).await?;
-        if purpose == Purpose::Copy && !chunk.kept.is_empty() {
-            for (table, key) in [("deliveries", "id"), ("attempts", "delivery_id")] {
-                let copy = diesel::sql_query(format!(
-                    "INSERT INTO {table}_{day}_kept SELECT * FROM {table}_{day} WHERE {key} = ANY ($1) \
-                     ON CONFLICT DO NOTHING"
-                ));
-                copy.bind::<Array<SqlUuid>, _>(&chunk.kept).execute(conn).await?;
-            }
-        }
-        let next = chunk.cursor.filter(|_| chunk.looked == CHUNK).map(Key::Delivery);
-        Ok(Found { next, looked: chunk.looked, kept: i64::try_from(chunk.kept.len()).unwrap_or(i64::MAX) })
+        most: i64,
+        lock: &str,
+    ) -> diesel::QueryResult<DeliveriesChunk> {
+        let find = format!(
+            include_str!("find_kept_deliveries.sql"),
+            day = self.day.suffix(),
+            rows = CHUNK,
+            most = most,
+            lock = lock
+        );
+        diesel::sql_query(find).bind::<SqlUuid, _>(after).get_result(conn).await
     }
 
     /// Makes empty tables for what is kept, in place of those that a leader has left behind, and the trigger that repeats
     /// changes there. The trigger waits for changes that are under way, so the copy sees them.
     fn prepare(&self) -> String {
-        let watched = self.watched();
-        let trigger = format!(
-            "CREATE OR REPLACE TRIGGER repeat_in_kept AFTER INSERT OR UPDATE OR DELETE ON {watched} FOR EACH ROW \
-             EXECUTE FUNCTION repeat_in_kept()"
-        );
-        let tables = self.partitions().into_iter().map(|partition| {
-            let name = format!("{}_kept", partition.name);
-            format!("; DROP TABLE IF EXISTS {name}; {}", partition.create(&name))
-        });
-        trigger + &tables.collect::<String>()
+        let tables =
+            self.partitions().into_iter().map(|partition| partition.create(&format!("{}_kept", partition.name)));
+        format!(
+            "{clear}; {tables}; CREATE TRIGGER {TRIGGER} AFTER INSERT OR UPDATE OR DELETE ON deliveries_{day} \
+             FOR EACH ROW EXECUTE FUNCTION repeat_in_kept()",
+            clear = clear(self.day),
+            tables = tables.collect::<Vec<_>>().join("; "),
+            day = self.day.suffix(),
+        )
     }
 
-    /// Replaces the partitions.
-    fn replace(&self) -> String {
+    /// Replaces the partitions, or drops all of the day if nothing of its log is kept: without a log, nobody needs the events.
+    async fn replace(&self, conn: &mut AsyncPgConnection) -> diesel::QueryResult<()> {
+        let [attempts, deliveries, events] = self.day.partitions().map(|partition| partition.name);
+        let kept = self.partitions().into_iter().map(|partition| format!("{}_kept", partition.name));
+        let names = [deliveries, events, attempts].into_iter().chain(kept).collect::<Vec<_>>().join(", ");
+        // A dump or a vacuum that holds this day is found before everybody has to wait. These locks are freed again, as
+        // somebody who holds a table may wait for them. After `LOCK`, only a vacuum can have come in between.
+        let lock = format!("LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE");
+        let locks = format!("{TIMEOUTS}; SAVEPOINT probe; {lock}; ROLLBACK TO probe; {LOCK}; {lock} NOWAIT");
+        conn.batch_execute(&locks).await?;
+        let is_kept = match self.part {
+            Part::Log => {
+                let is_kept = format!("EXISTS (SELECT FROM deliveries_{}_kept)", self.day.suffix());
+                diesel::select(diesel::dsl::sql::<Bool>(&is_kept)).get_result(conn).await?
+            }
+            Part::Bodies => true,
+        };
+        let statements = if is_kept { self.attach() } else { self.drop_all() };
+        conn.batch_execute(&statements).await
+    }
+
+    fn attach(&self) -> String {
         let replace = self.partitions().into_iter().map(|partition| {
             let name = &partition.name;
-            format!("DROP TABLE {name}; ALTER TABLE {name}_kept RENAME TO {name}; {}; ", partition.attach())
+            format!("; DROP TABLE {name}; ALTER TABLE {name}_kept RENAME TO {name}; {}", partition.attach())
         });
-        replace.collect()
+        format!("DROP TRIGGER {TRIGGER} ON deliveries_{}", self.day.suffix()) + &replace.collect::<String>()
     }
 
-    /// Drops all of the day, and tables that a leader has left behind. Without a log, nobody needs the events.
     fn drop_all(&self) -> String {
         let names = self.day.partitions();
         let names = names.iter().map(|Partition { name, .. }| format!("{name}, {name}_kept"));
-        format!("DROP TABLE IF EXISTS {}", names.collect::<Vec<_>>().join(", "))
+        format!("DROP TABLE {}", names.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// Looks whether there is a table of each partition's name with this end.
+async fn have_tables(conn: &mut AsyncPgConnection, of: &[Partition], end: &str) -> diesel::QueryResult<bool> {
+    for Partition { name, .. } in of {
+        if named(conn, &format!("{name}{end}")).await?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Drops the trigger and the tables of a removal.
+fn clear(day: Day) -> String {
+    let tables = day.partitions().map(|Partition { name, .. }| format!("{name}_kept"));
+    format!(
+        "DROP TRIGGER IF EXISTS {TRIGGER} ON deliveries_{}; DROP TABLE IF EXISTS {}",
+        day.suffix(),
+        tables.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -439,24 +464,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_copied_if_anything_of_it_goes_and_dropped_if_nothing_waits() {
-        let stage = |part, rows, kept| match after_count(part, rows, kept) {
-            Some(Stage::Drop) => "drop",
-            Some(Stage::Prepare { .. }) => "copy",
-            None => "stay",
-            other => panic!("{other:?}"),
-        };
-        for (rows, kept, of_log, of_bodies) in [
-            (0, 0, "drop", "stay"),
-            (1_000_000, 0, "drop", "copy"),
-            (1_000_000, 100, "copy", "copy"),
-            (10, 9, "copy", "copy"),
-            (1_000_000, 900_000, "copy", "copy"),
-            (1_000_000, 999_999, "copy", "copy"),
-            (1, 1, "stay", "stay"),
+    fn a_day_is_copied_if_anything_of_it_goes_or_nothing_is_there() {
+        let later = Key::Delivery(Uuid::max());
+        for (part, after, looked, kept, expected) in [
+            (Part::Log, None, 0, 0, "copy"),
+            (Part::Log, Some(&later), 0, 0, "stay"),
+            (Part::Log, None, 5_000, 4_999, "copy"),
+            (Part::Log, None, 10, 0, "copy"),
+            (Part::Log, None, 5_000, 5_000, "look"),
+            (Part::Log, None, 1, 1, "stay"),
+            (Part::Bodies, None, 0, 0, "stay"),
+            (Part::Bodies, None, 10, 9, "copy"),
+            (Part::Bodies, None, 1, 1, "stay"),
         ] {
-            assert_eq!(stage(Part::Log, rows, kept), of_log, "{kept} of {rows}");
-            assert_eq!(stage(Part::Bodies, rows, kept), of_bodies, "{kept} of {rows}");
+            let next = (looked == CHUNK).then(|| later.clone());
+            let first = Key::first(part);
+            let stage = match (Found { next, looked, kept }).stage_after(part, after.unwrap_or(&first)) {
+                Some(Stage::Prepare) => "copy",
+                Some(Stage::Look { .. }) => "look",
+                None => "stay",
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(stage, expected, "{kept} of {looked} for {part:?}");
         }
     }
 }

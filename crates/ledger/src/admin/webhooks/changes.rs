@@ -55,7 +55,8 @@ pub(crate) const END_RECOVERIES: &str =
     "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 
 impl Ledger {
-    /// Changes one of the tenant's webhooks. When it becomes active, [`Ledger::jobs_wake`] publishes its held jobs.
+    /// Changes one of the tenant's webhooks, unless it has all of the values already. When it becomes active,
+    /// [`Ledger::jobs_wake`] publishes its held jobs.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -66,9 +67,6 @@ impl Ledger {
         change: &WebhookChange,
     ) -> Result<Option<Webhook>, LedgerError> {
         let tenant = actor.tenant;
-        if *change == WebhookChange::default() {
-            return self.webhook_find(tenant, id).await;
-        }
         let found = self
             .run("webhook_change", async |conn| {
                 conn.transaction(async |conn| {
@@ -76,9 +74,12 @@ impl Ledger {
                     let before = one.select(Before::as_select()).for_no_key_update();
                     let before: Option<Before> = before.first(conn).await.optional()?;
                     let Some(before) = before else { return Ok(None) };
-                    let update = diesel::update(one).set((change.row(), webhooks::updated_at.eq(diesel::dsl::now)));
-                    update.execute(conn).await?;
-                    change.tell(conn, actor, id, &before).await?;
+                    let changed = change.changed(&before);
+                    if !changed.is_empty() {
+                        let update = diesel::update(one).set((change.row(), webhooks::updated_at.eq(diesel::dsl::now)));
+                        update.execute(conn).await?;
+                        tell(conn, actor, id, changed, &before).await?;
+                    }
                     if change.is_active == Some(true) && !before.is_active {
                         wake_all(conn, id.as_uuid()).await?;
                     }
@@ -125,14 +126,8 @@ impl WebhookChange {
         }
     }
 
-    /// Adds what has really changed to the history, and the notices of it.
-    async fn tell(
-        &self,
-        conn: &mut AsyncPgConnection,
-        actor: &Actor,
-        id: WebhookId,
-        before: &Before,
-    ) -> QueryResult<()> {
+    /// The members that really change, each with its values before and after.
+    fn changed(&self, before: &Before) -> Vec<(&'static str, Value)> {
         let events = self.events.as_ref().map(|events| json!(names(events)));
         let after = [
             ("name", json!(before.name), self.name.as_ref().map(|name| json!(name))),
@@ -144,20 +139,27 @@ impl WebhookChange {
             let to = to.filter(|to| *to != from)?;
             Some((name, json!({"from": from, "to": to})))
         });
-        let changed: Vec<_> = changed.collect();
-        if changed.is_empty() {
-            return Ok(());
-        }
-        let mut members: Vec<_> = changed.iter().map(|(name, _)| *name).collect();
-        let details = changed.into_iter().map(|(name, change)| (name.to_owned(), change)).collect();
-        add_history(conn, actor, id, Action::Changed, Value::Object(details)).await?;
-        if members.pop_if(|last| *last == "is_active").is_some() {
-            let activity = if before.is_active { NoticeType::Paused } else { NoticeType::Activated };
-            add_notice(conn, actor, id, activity, &[]).await?;
-        }
-        match members.is_empty() {
-            true => Ok(()),
-            false => add_notice(conn, actor, id, NoticeType::Changed, &members).await,
-        }
+        changed.collect()
+    }
+}
+
+/// Adds what has changed to the history, and the notices of it.
+async fn tell(
+    conn: &mut AsyncPgConnection,
+    actor: &Actor,
+    id: WebhookId,
+    changed: Vec<(&'static str, Value)>,
+    before: &Before,
+) -> QueryResult<()> {
+    let mut members: Vec<_> = changed.iter().map(|(name, _)| *name).collect();
+    let details = changed.into_iter().map(|(name, change)| (name.to_owned(), change)).collect();
+    add_history(conn, actor, id, Action::Changed, Value::Object(details)).await?;
+    if members.pop_if(|last| *last == "is_active").is_some() {
+        let activity = if before.is_active { NoticeType::Paused } else { NoticeType::Activated };
+        add_notice(conn, actor, id, activity, &[]).await?;
+    }
+    match members.is_empty() {
+        true => Ok(()),
+        false => add_notice(conn, actor, id, NoticeType::Changed, &members).await,
     }
 }

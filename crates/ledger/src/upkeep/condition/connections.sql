@@ -7,7 +7,8 @@ WITH leader AS MATERIALIZED (
         AND l.classid::bigint = ($1::bigint >> 32) AND l.objid::bigint = ($1::bigint & 4294967295)
 )
 SELECT
-    application_name AS name, host(client_addr) AS address, count(*) AS connections, min(backend_start) AS since,
+    application_name AS name, host(client_addr) AS address, count(*) AS connections,
+    count(*) FILTER (WHERE wait_event = 'SyncRep' AND state_change < now() - interval '20 s') AS committing, min(backend_start) AS since,
     bool_or(pid IN (SELECT pid FROM leader)) AS leads
 FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()

@@ -6,20 +6,18 @@ SELECT
     current_setting('synchronous_standby_names') AS synchronous_names,
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean AS is_durable,
-    standby.*, client.*, frozen.*,
-    -- Parameters and limits that a superuser passes by.
+    standby.*, client.*, frozen.*, own.*,
+    -- Parameters and limits that do not hold for a superuser.
+    CASE WHEN NOT role.rolsuper THEN quote_ident(role.rolname) END AS role,
     current_setting('max_connections')::integer - CASE WHEN role.rolsuper THEN 0 ELSE
         current_setting('superuser_reserved_connections')::integer
         + coalesce(current_setting('reserved_connections', true)::integer, 0) -- since PostgreSQL 16
     END AS max_connections,
     CASE WHEN role.rolsuper THEN -1 ELSE role.rolconnlimit END AS role_limit,
     CASE WHEN role.rolsuper THEN -1 ELSE db.datconnlimit END AS database_limit,
+    current_setting('max_locks_per_transaction')::integer AS max_locks,
+    current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer AS lock_holders,
     current_setting('autovacuum_freeze_max_age')::bigint AS freeze_max_age,
-    (
-        SELECT coalesce((SELECT m.oid FROM pg_class AS m WHERE m.reltoastrelid = c.oid), c.oid)::regclass::text
-        FROM pg_class AS c WHERE c.relkind IN ('r', 'm', 't')
-        ORDER BY age(c.relfrozenxid) DESC LIMIT 1
-    ) AS oldest_table,
     pg_database_size(current_database()) AS bytes
 FROM (
     SELECT count(*) AS standbys, count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
@@ -40,6 +38,13 @@ CROSS JOIN (
     SELECT datname::text AS oldest_database, age(datfrozenxid)::bigint AS ids_age
     FROM pg_database ORDER BY age(datfrozenxid) DESC LIMIT 1
 ) AS frozen
+LEFT JOIN (
+    SELECT
+        coalesce((SELECT m.oid FROM pg_class AS m WHERE m.reltoastrelid = c.oid), c.oid)::regclass::text AS oldest_table,
+        age(c.relfrozenxid)::bigint AS table_age
+    FROM pg_class AS c WHERE c.relkind IN ('r', 'm', 't')
+    ORDER BY age(c.relfrozenxid) DESC LIMIT 1
+) AS own ON true
 CROSS JOIN pg_roles AS role
 CROSS JOIN pg_database AS db
 WHERE role.rolname = session_user AND db.datname = current_database()

@@ -10,7 +10,7 @@ CROSS JOIN (
 ) AS notices
 CROSS JOIN (
     SELECT count(*) AS tasks, count(*) FILTER (WHERE leased_until < now() - interval '5 minutes') AS late
-    FROM (SELECT leased_until FROM webhook_tasks ORDER BY webhook_id, task LIMIT $1) AS t
+    FROM (SELECT leased_until FROM webhook_tasks ORDER BY webhook_id LIMIT $1) AS t
 ) AS tasks
 CROSS JOIN (
     SELECT count(*) AS tasks,

@@ -6,7 +6,7 @@
 
 -- Registered webhooks. Administrators' requests write them (api-service), and `webhookctl keys reseal` the secret.
 -- Read for each event (event-ingest), each attempt (dispatcher) and each page. A deleted webhook keeps its row, so
--- that its log can be read, until retention deletes its last delivery; for an hour, if it never had one.
+-- that its log can be read, until retention deletes its last delivery; for an hour or two, if it never had one.
 CREATE TABLE webhooks (
     id            uuid PRIMARY KEY,
     tenant_id     uuid NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE webhooks (
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
 -- Those whose deliveries an event may have.
 CREATE INDEX webhooks_ever_by_tenant ON webhooks (tenant_id, id);
--- A registration counts them. Those without deliveries do not count.
+-- A registration counts them.
 CREATE INDEX webhooks_deleted_by_tenant ON webhooks (tenant_id) WHERE deleted_at IS NOT NULL;
 
 -- Events that at least one webhook wants, each once, with the exact body. event-ingest writes them, and an
@@ -250,12 +250,10 @@ CREATE INDEX recoveries_by_webhook ON recoveries (webhook_id);
 -- and `webhookctl tenant stop` take its steps, however often the process that does it dies. `until` is null if the
 -- webhook is deleted; else only what was made until then is cancelled.
 CREATE TABLE webhook_tasks (
-    webhook_id   uuid NOT NULL,
-    task         text NOT NULL CHECK (task = 'cancel'),
+    webhook_id   uuid PRIMARY KEY,
     cursor       uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     leased_until timestamptz NOT NULL DEFAULT now(),
-    until        timestamptz,
-    PRIMARY KEY (webhook_id, task)
+    until        timestamptz
 );
 
 -- A UUID of version 7 (RFC 9562): ids made later sort later. `notices` and `history` have such ids.
@@ -287,8 +285,8 @@ CREATE INDEX notices_by_tenant ON notices (tenant_id);
 CREATE INDEX notices_unpublished ON notices (leased_until) WHERE leased_until IS NOT NULL;
 
 -- Changes by administrators and operators. Written by the transaction of the change (api-service, webhookctl), shown
--- by api-services. Retention deletes those of a deleted webhook 90 days after it, and those of another one that are 90
--- days old and not among its newest 1,000.
+-- by api-services. Retention deletes those that are 90 days old and not among the webhook's newest 1,000, and, once the
+-- webhook's row is gone, all of them 90 days after its deletion.
 CREATE TABLE history (
     id         uuid PRIMARY KEY DEFAULT ordered_id(),
     tenant_id  uuid NOT NULL,
@@ -331,6 +329,11 @@ CREATE FUNCTION derived_id(moment uuid, name bytea) RETURNS uuid LANGUAGE sql IM
 RETURN encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
     overlay(uuid_send(moment) PLACING substring(sha256(name) FOR 10) FROM 7),
     55, 1), 54, 0), 53, 0), 52, 0), 71, 1), 70, 0), 'hex')::uuid;
+
+-- The moment in a delivery's id, in milliseconds: the time of its event.
+CREATE FUNCTION moment_of(delivery uuid) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+RETURN 'epoch'::timestamptz
+    + ('x' || left(replace(delivery::text, '-', ''), 12))::bit(48)::bigint * interval '1 millisecond';
 
 -- A delivery that is gone must not be created by recording an attempt at it. The statement of dispatchers that
 -- records casts to this type whether it knows each delivery, so that it fails by the name of the constraint.
@@ -410,28 +413,47 @@ CREATE TRIGGER health_updated AFTER UPDATE ON webhook_health FOR EACH ROW
     )
     EXECUTE FUNCTION add_health_notices();
 
--- Repeats changes of an old day's rows in the tables that are about to replace the day's partitions. Retention adds a
--- trigger that calls it to `deliveries_<day>` or `events_<day>` when it begins to copy waiting deliveries into
--- `deliveries_<day>_kept` and so on. An attempt is recorded with a change of its delivery, so attempts need no trigger.
+-- Copies deliveries of a day, their attempts and their events, into the tables that are about to replace the day's
+-- partitions. Retention makes these tables: where it removes bodies alone, only that of the events.
+CREATE FUNCTION copy_kept(day text, ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF to_regclass(format('deliveries_%s_kept', day)) IS NOT NULL THEN
+        EXECUTE format(
+            'INSERT INTO deliveries_%1$s_kept SELECT * FROM deliveries_%1$s WHERE id = ANY ($1) ON CONFLICT DO NOTHING', day
+        ) USING ids;
+        EXECUTE format(
+            'INSERT INTO attempts_%1$s_kept SELECT * FROM attempts_%1$s WHERE delivery_id = ANY ($1) '
+            'ON CONFLICT DO NOTHING', day
+        ) USING ids;
+    END IF;
+    EXECUTE format(
+        'INSERT INTO events_%1$s_kept SELECT e.* FROM deliveries_%1$s AS d '
+        'CROSS JOIN LATERAL (SELECT tenant_id FROM webhooks WHERE id = d.webhook_id LIMIT 1) AS w '
+        'CROSS JOIN LATERAL (SELECT * FROM events_%1$s AS e WHERE e.occurred_at = moment_of(d.id) AND e.id = d.event_id '
+        'AND e.tenant_id = w.tenant_id AND e.event_type = d.event_type LIMIT 1) AS e '
+        'WHERE d.id = ANY ($1) ON CONFLICT DO NOTHING', day
+    ) USING ids;
+END
+$$;
+
+-- Repeats changes of an old day's deliveries in those tables. Retention adds a trigger that calls it to `deliveries_<day>`
+-- before it copies waiting deliveries. An attempt is recorded with a change of its delivery, and an event is deleted with
+-- its deliveries, so attempts and events need no trigger.
 CREATE FUNCTION repeat_in_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     day text := right(TG_TABLE_NAME, 8);
 BEGIN
-    IF starts_with(TG_TABLE_NAME, 'events') THEN
-        EXECUTE format(
-            'DELETE FROM events_%s_kept WHERE occurred_at = $1 AND id = $2 AND tenant_id = $3 AND event_type = $4', day
-        ) USING OLD.occurred_at, OLD.id, OLD.tenant_id, OLD.event_type;
-        IF TG_OP <> 'DELETE' THEN
-            EXECUTE format('INSERT INTO events_%s_kept SELECT ($1).*', day) USING NEW;
-        END IF;
-        RETURN NULL;
+    IF TG_OP <> 'INSERT' AND to_regclass(format('deliveries_%s_kept', day)) IS NOT NULL THEN
+        EXECUTE format('DELETE FROM deliveries_%s_kept WHERE id = $1', day) USING OLD.id;
+        EXECUTE format('DELETE FROM attempts_%s_kept WHERE delivery_id = $1', day) USING OLD.id;
     END IF;
-    EXECUTE format('DELETE FROM deliveries_%s_kept WHERE id = $1', day) USING OLD.id;
-    EXECUTE format('DELETE FROM attempts_%s_kept WHERE delivery_id = $1', day) USING OLD.id;
-    IF TG_OP <> 'DELETE' AND NEW.state IN ('pending', 'retrying') THEN
-        EXECUTE format('INSERT INTO deliveries_%1$s_kept SELECT * FROM deliveries_%1$s WHERE id = $1', day) USING NEW.id;
-        EXECUTE format('INSERT INTO attempts_%1$s_kept SELECT * FROM attempts_%1$s WHERE delivery_id = $1', day)
-            USING NEW.id;
+    IF TG_OP = 'DELETE' THEN
+        EXECUTE format(
+            'DELETE FROM events_%s_kept WHERE occurred_at = moment_of($1) AND id = $2 AND event_type = $3 '
+            'AND tenant_id = (SELECT tenant_id FROM webhooks WHERE id = $4)', day
+        ) USING OLD.id, OLD.event_id, OLD.event_type, OLD.webhook_id;
+    ELSIF NEW.state IN ('pending', 'retrying') THEN
+        PERFORM copy_kept(day, ARRAY[NEW.id]);
     END IF;
     RETURN NULL;
 END
