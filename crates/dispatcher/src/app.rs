@@ -12,12 +12,12 @@ use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, co
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    brake::{self, Braked},
+    brake::Braked,
     depths,
     intake::Intake,
-    lane::{LaneKind, Slots},
+    lane::{LaneKind, prefetch},
     metrics::Metrics,
-    pipeline::Pipeline,
+    pipeline,
 };
 
 const PROCESS: &str = "dispatcher";
@@ -62,34 +62,27 @@ impl App {
         let metrics = Metrics::register(&mut registry);
         let attachments = LaneKind::ALL.map(|_| Attachment::default());
         let consumers = attachments.clone();
-        let (switch, braked) = brake::switch();
+        let braked = Braked::default();
         let waits = braked.clone();
         let readiness = Readiness::new().check("consumer", move || {
             ready(if waits.is_on() { Ok(()) } else { consumers.iter().try_for_each(Attachment::check) })
         });
         let running = foundation.start(registry, readiness, &shutdown).await?;
-        let slots = Slots {
-            main: settings.dispatcher.max_in_flight,
-            slow: settings.dispatcher.slow_in_flight,
-            webhook_share: settings.dispatcher.webhook_share,
-            tenant_share: settings.dispatcher.tenant_share,
-        };
-        let Pipeline { intake, recorder, attempts, holder, holds, tasks, shared } =
-            Pipeline::new(&running, &settings, egress, keys, slots, (switch, canary), &metrics);
+        let (intake, ending) = pipeline::start(&running, &settings, egress, keys, (braked.clone(), canary), &metrics);
+        let (tasks, shared) = (intake.tasks.clone(), Arc::clone(&intake.line.shared));
         let braking = running.essential.spawn("brake", Arc::clone(&intake.line.brake).run(shutdown.clone()));
         let gaps = settings.retry.schedule.gaps();
         let showing = depths::show(running.broker.clone(), gaps, metrics, shutdown.clone());
         let depths = running.essential.spawn("queue depths", showing);
         let most = usize::from(settings.dispatcher.batch);
-        let recording = running.essential.spawn("recorder", recorder.run(attempts, most));
-        let holding = running.essential.spawn("holder", holder.run(holds));
         let work = async {
             shutdown.run_until_cancelled(running.database.known()).await;
             let (intake_of, running) = (&intake, &running);
+            let prefetch = Prefetch::of(prefetch(&settings.dispatcher));
             let lanes = LaneKind::ALL.into_iter().zip(attachments).map(|(kind, attachment)| {
                 let subscribe = move || {
                     let queue = kind.queue(running.broker.names());
-                    running.broker.subscribe(queue, Prefetch::of(slots.prefetch(kind)), attachment.clone())
+                    running.broker.subscribe(queue, prefetch, attachment.clone())
                 };
                 consume(kind, subscribe, intake_of, &braked, most, &shutdown)
             });
@@ -99,7 +92,7 @@ impl App {
             tasks.close();
             let drained = async {
                 tasks.wait().await;
-                tokio::join!(recording, holding)
+                join_all(ending).await
             };
             tokio::pin!(drained);
             if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {
@@ -126,7 +119,7 @@ async fn consume(
 ) -> Vec<Closing> {
     let limit = BatchLimit { messages: most, bytes: usize::MAX, linger: Duration::ZERO };
     let mut closings: Vec<Closing> = Vec::new();
-    while let Some(times) = shutdown.run_until_cancelled(braked.off()).await {
+    while let Some(set_again) = shutdown.run_until_cancelled(braked.off()).await {
         let mut subscription = subscribe();
         let working = async {
             loop {
@@ -137,7 +130,7 @@ async fn consume(
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
-            () = braked.again(times) => {}
+            () = set_again => {}
             () = working => {}
         }
         closings.retain(|closing| !closing.is_done());

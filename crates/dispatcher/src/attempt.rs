@@ -12,11 +12,7 @@ use signing::{
 };
 use time::OffsetDateTime;
 
-use crate::{
-    fault,
-    shared::Shared,
-    spans::{Of, Spans},
-};
+use crate::{fault, shared::Shared, spans::Spans};
 
 /// Makes attempts.
 pub(crate) struct Sender {
@@ -56,7 +52,7 @@ impl Sender {
                     headers.push((STANDARD_TIMESTAMP_HEADER, t.to_string()));
                     headers.push((STANDARD_SIGNATURE_HEADER, standard.clone()));
                 }
-                self.egress.post_judged(Post { url, headers, body }).await
+                self.egress.post(Post { url, headers, body }).await
             }
             Err(refused) => (refusal(format!("the URL {refused}"), now), None),
         };
@@ -88,8 +84,7 @@ impl Sender {
             answer,
             traceparent,
         };
-        let of = Of { event_type, tenant: destination.tenant, attempt: job.attempt, began };
-        self.spans.export(&of, &attempted);
+        self.spans.export(event_type, destination.tenant, job.attempt, began, &attempted);
         (attempted, own_fault)
     }
 }

@@ -2,14 +2,14 @@
 //! process accepts no jobs. They stay on their queues, and nobody's schedule is used up for a fault of ours.
 
 mod failures;
+mod probes;
 mod witnesses;
 
-use std::{collections::HashMap, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
-use domain::{Destinations, TenantId, WebhookId, WebhookUrl};
-use egress::{Egress, OwnFault};
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
-use ledger::{Ledger, LedgerError, Well};
+use domain::{TenantId, WebhookId};
+use egress::OwnFault;
+use ledger::{Ledger, LedgerError};
 use moka::sync::Cache;
 use parking_lot::Mutex;
 use service_kit::DatabaseWatch;
@@ -22,63 +22,49 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub(crate) use probes::Probes;
+
 use crate::{
-    brake::{failures::Failures, witnesses::Witnesses},
+    brake::{failures::Failures, probes::host, witnesses::Witnesses},
     metrics::Brakes,
     reason::Reason,
 };
 
 /// Receivers tolerate a timestamp that is five minutes off (specification 5.2).
 const CLOCKS: time::Duration = time::Duration::minutes(4);
-/// The interval at which orders are read and clocks compared.
+/// The interval at which orders are read, clocks and failures looked at, and an own brake is renewed in the ledger.
 const TICK: Duration = Duration::from_secs(2);
-/// The interval at which a dispatcher that is braked says so in the ledger.
-const RENEWED_EVERY: Duration = Duration::from_secs(10);
-/// The pause between two probes, at first and at most, and after failures that proved harmless.
-const PROBED_EVERY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
-const AFTER_HARMLESS: Duration = Duration::from_secs(30);
-/// The tenants of one probe, a few receivers of each, and how many probes fail before the brake is set.
-const PROBED: u16 = 50;
-const PROBES: u32 = 5;
+/// The pause between two probes while the brake is on.
+const PROBED_EVERY: Duration = Duration::from_secs(10);
+/// The pause after failures of too few receivers that were well.
+const AFTER_TOO_FEW: Duration = Duration::from_secs(5);
 /// A receiver that began to fail so long before the last answer was not failing before the outage: kept connections may answer
 /// for a while.
-const GRADUAL: time::Duration = time::Duration::minutes(15);
-/// The time for which no jobs are accepted, at least, once no descriptor is left: at first, and when that happens again soon.
+const GRADUAL: Duration = Duration::from_secs(15 * 60);
+/// The time for which no jobs are accepted, at least, once no descriptor is left: at first, and when that happens again
+/// soon.
 const WITHOUT_SOCKETS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
-/// A dispatcher that died braked is remembered for this time.
+/// A dispatcher that died braked is remembered for this time, by those that start.
 const LATELY: time::Duration = time::Duration::hours(1);
-/// The clocks agree again once they differ by less than the limit, by this much.
-const CLEARLY: time::Duration = time::Duration::seconds(10);
 /// The maximum of times in a row that a delivery's attempt is not charged.
 const UNCHARGED: u32 = 3;
 
 /// The brake's state. Clones share it.
-#[derive(Clone)]
-pub(crate) struct Braked(watch::Receiver<State>);
-
-/// Sets the brake and releases it.
-pub(crate) struct Switch(watch::Sender<State>);
-
-/// The brake's state and its switch, for who asks before there is a [`Brake`].
-pub(crate) fn switch() -> (Switch, Braked) {
-    let (sender, state) = watch::channel(State::default());
-    (Switch(sender), Braked(state))
-}
+#[derive(Clone, Default)]
+pub(crate) struct Braked(watch::Sender<State>);
 
 #[derive(Clone, Copy, Default)]
 struct State {
     /// By the places of [`Reason`].
     reasons: [bool; 4],
-    /// The number of times that the brake was set.
-    times: u64,
-    /// True once the operator's orders are known.
+    /// True once it is known that jobs may be accepted.
     is_known: bool,
     /// When the brake was last released.
     released_at: Option<OffsetDateTime>,
 }
 
 impl State {
-    fn is_on(self) -> bool {
+    fn is_on(&self) -> bool {
         self.reasons.contains(&true)
     }
 }
@@ -89,76 +75,51 @@ impl Braked {
         self.0.borrow().is_on()
     }
 
-    /// Waits until the brake is on, or was since it had been set this many times. So whoever looks late misses nothing.
-    pub(crate) async fn again(&self, times: u64) {
-        self.wait_for(|state| state.is_on() || state.times != times).await;
-    }
-
-    /// Waits until the brake is known to be off. Returns how often it was set.
-    pub(crate) async fn off(&self) -> u64 {
-        self.wait_for(|state| state.is_known && !state.is_on()).await.times
-    }
-
-    async fn wait_for(&self, is_so: impl FnMut(&State) -> bool) -> State {
-        let mut state = self.0.clone();
-        let found = state.wait_for(is_so).await.ok().map(|state| *state);
-        match found {
-            Some(state) => state,
-            // At the end of the process nothing sets it any more.
-            None => std::future::pending().await,
-        }
+    /// Waits until the brake is known to be off. What this returns waits until the brake is set, and misses nothing: the
+    /// brake may have been set and released before somebody waits.
+    pub(crate) async fn off(&self) -> impl Future<Output = ()> + use<> {
+        let mut state = self.0.subscribe();
+        let _ = state.wait_for(|state| state.is_known && !state.is_on()).await;
+        async move { drop(state.changed().await) }
     }
 }
 
-/// Sets the brake.
+/// Sets the brake and releases it.
 pub(crate) struct Brake {
+    state: Braked,
     ledger: Ledger,
-    egress: Egress,
-    destinations: Destinations,
-    canary: Option<WebhookUrl>,
     database: DatabaseWatch,
-    state: watch::Sender<State>,
     shown: Brakes,
+    probes: Probes,
     failures: Mutex<Failures>,
     witnesses: Witnesses,
-    /// True for receivers that were well lately, as the ledger said some seconds ago.
+    /// True for receivers that were well, as the ledger said some seconds ago.
     well: Cache<WebhookId, bool>,
-    /// True while other dispatchers reach nobody. `None` before the first look.
-    others: watch::Sender<Option<bool>>,
     /// Its name in the ledger.
     holder: String,
-    started: Instant,
-}
-
-/// The parts of a brake that others make.
-pub(crate) struct Parts {
-    pub(crate) ledger: Ledger,
-    pub(crate) egress: Egress,
-    pub(crate) destinations: Destinations,
-    pub(crate) canary: Option<WebhookUrl>,
-    pub(crate) database: DatabaseWatch,
-    pub(crate) switch: Switch,
-    pub(crate) shown: Brakes,
+    /// True if another dispatcher reaches nobody, or at the first look, if one died so lately. `None` before that look.
+    others: watch::Sender<Option<bool>>,
 }
 
 impl Brake {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { ledger, egress, destinations, canary, database, switch: Switch(state), shown } = parts;
-        let well = Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(30)).build();
+    pub(crate) fn new(
+        state: Braked,
+        ledger: Ledger,
+        database: DatabaseWatch,
+        shown: Brakes,
+        probes: Probes,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            ledger,
-            egress,
-            destinations,
-            canary,
-            database,
             state,
+            ledger,
+            database,
             shown,
-            failures: Mutex::default(),
+            probes,
+            failures: Mutex::new(Failures::new(Instant::now())),
             witnesses: Witnesses::default(),
-            well,
-            others: watch::Sender::default(),
+            well: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(30)).build(),
             holder: Uuid::new_v4().to_string(),
-            started: Instant::now(),
+            others: watch::Sender::default(),
         })
     }
 
@@ -167,18 +128,16 @@ impl Brake {
         if self.clock_is_off() {
             self.set(Reason::Clock, true);
         }
-        self.state.borrow().is_on()
+        self.state.is_on()
     }
 
     /// Returns whether a job that was due then waited for the brake.
     pub(crate) fn delayed(&self, due: OffsetDateTime) -> bool {
-        self.state.borrow().released_at.is_some_and(|released_at| due < released_at)
+        self.state.0.borrow().released_at.is_some_and(|released_at| due < released_at)
     }
 
     fn clock_is_off(&self) -> bool {
-        let is_on = self.state.borrow().reasons[Reason::Clock as usize];
-        let most = if is_on { CLOCKS - CLEARLY } else { CLOCKS };
-        self.database.offset().is_some_and(|offset| offset.abs() > most)
+        self.database.offset().is_some_and(|offset| offset.abs() > CLOCKS)
     }
 
     /// A receiver answered an attempt.
@@ -191,39 +150,32 @@ impl Brake {
         self.failures.lock().failed(webhook, tenant, host(url), Instant::now());
     }
 
-    /// Returns the fault if an attempt that failed so may be uncharged. `before`: how often the job was delivered before,
-    /// which counts its uncharged attempts.
+    /// Returns whether an attempt that failed so is not charged: no socket is left, or the failure meets receivers of several
+    /// tenants that were well. `before`: how often the job was delivered before, which counts its uncharged attempts.
     ///
     /// # Errors
     /// When the ledger does not say whether the receiver was well.
-    pub(crate) async fn may_be_uncharged(
+    pub(crate) async fn is_uncharged(
         &self,
         fault: OwnFault,
         webhook: WebhookId,
+        tenant: TenantId,
         before: u32,
-    ) -> Result<Option<OwnFault>, LedgerError> {
+    ) -> Result<bool, LedgerError> {
         // A look-up takes a descriptor, too, and does not say that it had none.
         let takes_socket = matches!(fault, OwnFault::NoPort | OwnFault::NoNameServer);
-        let fault = if takes_socket && !has_sockets().await { OwnFault::NoSocket } else { fault };
-        if fault == OwnFault::NoSocket {
+        if fault == OwnFault::NoSocket || (takes_socket && !has_sockets().await) {
             self.set(Reason::NoSocket, true);
+            return Ok(before < UNCHARGED);
         }
-        let may_be = before < UNCHARGED && (fault == OwnFault::NoSocket || self.was_well(webhook).await?);
-        Ok(may_be.then_some(fault))
+        Ok(before < UNCHARGED && self.was_well(webhook).await? && self.witnesses.are_several(fault, tenant).await)
     }
 
-    /// Returns whether such a failure is most likely ours: it meets several tenants.
-    pub(crate) async fn is_ours(&self, fault: OwnFault, tenant: TenantId) -> bool {
-        fault == OwnFault::NoSocket || self.witnesses.are_several(fault, tenant).await
-    }
-
-    /// Returns whether a receiver succeeded within the hour and was not failing.
     async fn was_well(&self, webhook: WebhookId) -> Result<bool, LedgerError> {
         if let Some(was_well) = self.well.get(&webhook) {
             return Ok(was_well);
         }
-        let well = Well { within: time::Duration::hours(1), failing_from: None };
-        let was_well = !self.ledger.receivers_well(&[webhook], well).await?.is_empty();
+        let was_well = !self.well(&[webhook]).await?.is_empty();
         self.well.insert(webhook, was_well);
         Ok(was_well)
     }
@@ -236,55 +188,61 @@ impl Brake {
         let _ = timeout(TICK, self.ledger.brake_release(Some(&self.holder))).await;
     }
 
+    /// Those of the webhooks whose receivers were well before the last answer to an attempt.
+    async fn well(&self, webhooks: &[WebhookId]) -> Result<Vec<WebhookId>, LedgerError> {
+        let failing_from = self.database.now() - self.failures.lock().last_answer().elapsed() - GRADUAL;
+        self.ledger.receivers_well(webhooks, failing_from).await
+    }
+
+    /// Sets the brake when neither attempts nor probes reach a receiver, until a probe reaches one.
     async fn watch_receivers(&self) {
-        let mut next = Next::default();
-        self.others.subscribe().wait_for(Option::is_some).await.ok();
+        let _ = self.others.subscribe().wait_for(Option::is_some).await;
         // Others have braked: this process need not find out anew, at the cost of its jobs.
-        let mut is_ours = self.others_are_braked() && !self.gets_through(&mut next).await;
-        if is_ours {
-            self.set(Reason::NoAnswer, true);
-        }
-        self.state.send_if_modified(|state| !std::mem::replace(&mut state.is_known, true));
+        let (mut may_be_ours, mut next) = (self.others_are_braked(), None);
         loop {
-            if is_ours {
-                self.brake_until_one_answers(&mut next).await;
+            if may_be_ours {
+                let asked_at = Instant::now();
+                let mut reached = self.probes.probe_often(&mut next).await;
+                // An attempt may have been answered meanwhile.
+                if reached == Some(false) && self.failures.lock().last_answer() < asked_at {
+                    self.set(Reason::NoAnswer, true);
+                    while reached != Some(true) {
+                        sleep(PROBED_EVERY).await;
+                        reached = self.probes.probe(&mut next).await;
+                    }
+                    self.set(Reason::NoAnswer, false);
+                }
+                if reached == Some(true) {
+                    self.failures.lock().probed(Instant::now());
+                }
             }
+            self.state.0.send_if_modified(|state| !std::mem::replace(&mut state.is_known, true));
             sleep(TICK).await;
-            is_ours =
-                self.may_be_ours().await && self.nothing_gets_through(&mut next).await && self.may_be_ours().await;
+            may_be_ours = self.may_be_ours().await;
         }
     }
 
-    /// Sets the brake until a probe gets through, or the answer of an attempt comes that had begun before.
-    async fn brake_until_one_answers(&self, next: &mut Next) {
-        let (began, mut pause) = (Instant::now(), PROBED_EVERY.0);
-        self.set(Reason::NoAnswer, true);
-        loop {
-            sleep(pause).await;
-            pause = (pause * 2).min(PROBED_EVERY.1);
-            let has_answered = self.failures.lock().last_answer().is_some_and(|at| at > began);
-            if has_answered || self.gets_through(next).await {
-                break;
-            }
-        }
-        self.failures.lock().clear();
-        self.set(Reason::NoAnswer, false);
+    fn others_are_braked(&self) -> bool {
+        self.others.borrow().unwrap_or(false)
     }
 
     /// Returns whether the failures of receivers that were well are such that none may be reachable.
     async fn may_be_ours(&self) -> bool {
-        let (failed, last_answer) = {
-            let mut failures = self.failures.lock();
-            let has_no_answer = failures.last_answer().is_none_or(|at| at.elapsed() >= failures::AT_LEAST);
-            if has_no_answer && self.others_are_braked() && failures.are_there() {
+        let failed = {
+            let (failures, now) = (self.failures.lock(), Instant::now());
+            if !failures.are_without_answer(now) {
+                return false;
+            }
+            if self.others_are_braked() {
                 return true;
             }
-            let Some(failed) = failures.suspicious(Instant::now()) else { return false };
-            (failed, failures.last_answer())
+            let failed = failures.webhooks();
+            if !failures.are_enough(&failed, now) {
+                return false;
+            }
+            failed
         };
-        let failing_from = self.database.now() - last_answer.unwrap_or(self.started).elapsed() - GRADUAL;
-        let well = Well { within: time::Duration::days(1), failing_from: Some(failing_from) };
-        let are_enough = match self.ledger.receivers_well(&failed, well).await {
+        let are_enough = match self.well(&failed).await {
             Ok(well) => self.failures.lock().are_enough(&well, Instant::now()),
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "no look at the receivers that fail");
@@ -292,78 +250,17 @@ impl Brake {
             }
         };
         if !are_enough {
-            sleep(PROBED_EVERY.0).await;
+            sleep(AFTER_TOO_FEW).await;
         }
         are_enough
     }
 
-    /// Returns whether several probes, each of other tenants as long as there are others, reach nobody.
-    async fn nothing_gets_through(&self, next: &mut Next) -> bool {
-        let mut rounds = u32::from(next.is_none());
-        for _ in 0..PROBES {
-            if self.gets_through(next).await {
-                sleep(AFTER_HARMLESS).await;
-                return false;
-            }
-            if next.is_none() && std::mem::replace(&mut rounds, 1) > 0 {
-                break;
-            }
-        }
-        true
-    }
-
-    /// Returns whether any receiver of the next tenants can be reached, or the canary answers. Makes no attempt. Where
-    /// nobody can be asked, nothing is wrong.
-    async fn gets_through(&self, next: &mut Next) -> bool {
-        let reached = match self.candidates(next).await {
-            Ok(urls) => self.reaches_any(&urls).await,
-            Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "no receivers to probe");
-                // Nothing can be attempted either.
-                !self.state.borrow().is_on()
-            }
-        };
-        self.shown.probed(reached);
-        reached
-    }
-
-    /// The receivers of the next tenants. After the last tenant comes the first.
-    async fn candidates(&self, next: &mut Next) -> Result<Vec<String>, LedgerError> {
-        let (mut urls, mut last) = self.ledger.receivers_to_probe(*next, PROBED).await?;
-        if urls.is_empty() && next.is_some() {
-            (urls, last) = self.ledger.receivers_to_probe(None, PROBED).await?;
-        }
-        *next = last;
-        Ok(urls)
-    }
-
-    async fn reaches_any(&self, urls: &[String]) -> bool {
-        let of_hosts: HashMap<&str, &String> = urls.iter().map(|url| (host(url), url)).collect();
-        let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.destinations).ok());
-        let receivers: Vec<WebhookUrl> = parsed.collect();
-        let canary = self.canary.iter().map(|canary| self.egress.answers(canary).boxed());
-        let mut probes: FuturesUnordered<_> =
-            receivers.iter().map(|url| self.egress.reaches(url).boxed()).chain(canary).collect();
-        if probes.is_empty() {
-            return true;
-        }
-        while let Some(reached) = probes.next().await {
-            if reached {
-                return true;
-            }
-        }
-        false
-    }
-
-    fn others_are_braked(&self) -> bool {
-        self.others.borrow().unwrap_or(false)
-    }
-
+    /// Reads the brakes of others, compares the clocks, and renews an own brake in the ledger.
     async fn watch_orders(&self) {
         let holder = self.holder.as_str();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut renewed_at, mut was_told): (Option<Instant>, bool) = (None, false);
+        let (mut is_in_ledger, mut was_told) = (false, false);
         loop {
             ticks.tick().await;
             self.set(Reason::Clock, self.clock_is_off());
@@ -385,17 +282,14 @@ impl Brake {
                 // The last order counts.
                 Err(_) => {}
             }
-            let reasons = self.state.borrow().reasons;
-            let own = Reason::OWN.into_iter().find(|reason| reasons[*reason as usize]);
-            let done = match (own, renewed_at) {
-                (Some(reason), before) if before.is_none_or(|at| at.elapsed() >= RENEWED_EVERY) => {
-                    self.ledger.brake_renew(holder, reason.into()).await.map(|()| Some(Instant::now()))
-                }
-                (None, Some(_)) => self.ledger.brake_release(Some(holder)).await.map(|_| None),
-                _ => continue,
+            let reasons = self.state.0.borrow().reasons;
+            let done = match Reason::OWN.into_iter().find(|reason| reasons[*reason as usize]) {
+                Some(reason) => self.ledger.brake_renew(holder, reason.into()).await.map(|()| true),
+                None if is_in_ledger => self.ledger.brake_release(Some(holder)).await.map(|_| false),
+                None => continue,
             };
             match done {
-                Ok(at) => renewed_at = at,
+                Ok(is_there) => is_in_ledger = is_there,
                 Err(error) => {
                     tracing::debug!(error = &error as &dyn std::error::Error, "the brake is not in the ledger");
                 }
@@ -404,7 +298,7 @@ impl Brake {
     }
 
     async fn watch_sockets(&self) {
-        let (mut state, mut pause, mut released_at) = (self.state.subscribe(), WITHOUT_SOCKETS.0, Instant::now());
+        let (mut state, mut pause, mut released_at) = (self.state.0.subscribe(), WITHOUT_SOCKETS.0, Instant::now());
         loop {
             let _ = state.wait_for(|state| state.reasons[Reason::NoSocket as usize]).await;
             // To take jobs and return them again and again would count as deliveries of each.
@@ -420,13 +314,11 @@ impl Brake {
 
     fn set(&self, reason: Reason, is_on: bool) {
         let place = reason as usize;
-        let changed = self.state.send_if_modified(|state| {
+        let changed = self.state.0.send_if_modified(|state| {
             let (was_on, changed) = (state.is_on(), state.reasons[place] != is_on);
             state.reasons[place] = is_on;
-            match (was_on, state.is_on()) {
-                (false, true) => state.times += 1,
-                (true, false) => state.released_at = Some(self.database.now()),
-                _ => {}
+            if was_on && !state.is_on() {
+                state.released_at = Some(self.database.now());
             }
             // In the order of the changes.
             if changed {
@@ -455,49 +347,28 @@ impl Brake {
     }
 }
 
-/// The tenant after which the next probe begins. `None`: it begins with the first one.
-type Next = Option<TenantId>;
-
 /// Returns whether a descriptor and a local port can be had.
 async fn has_sockets() -> bool {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.is_ok()
 }
 
-/// The host and port of a URL.
-fn host(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?', '#']).next().unwrap_or(rest)
-}
-
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use strum::IntoEnumIterator;
 
     use super::*;
 
-    #[test]
-    fn a_host_has_its_port_and_nothing_behind_it() {
-        for url in [
-            "https://a.example:8443/x",
-            "https://a.example:8443?x",
-            "https://a.example:8443#x",
-            "https://a.example:8443",
-        ] {
-            assert_eq!(host(url), "a.example:8443");
-        }
-    }
-
     #[tokio::test]
     async fn who_looks_late_sees_that_the_brake_was_on() {
-        let (Switch(sender), braked) = switch();
-        sender.send_modify(|state| state.is_known = true);
-        let times = braked.off().await;
-        sender.send_modify(|state| (state.reasons[0], state.times) = (true, state.times + 1));
+        let braked = Braked::default();
+        braked.0.send_modify(|state| state.is_known = true);
+        let set_again = braked.off().await;
+        braked.0.send_modify(|state| state.reasons[0] = true);
         assert!(braked.is_on());
-        sender.send_modify(|state| state.reasons[0] = false);
-        assert!(!braked.is_on());
-        braked.again(times).await;
-        assert_ne!(braked.off().await, times);
+        braked.0.send_modify(|state| state.reasons[0] = false);
+        set_again.await;
+        assert!(braked.off().await.now_or_never().is_none());
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! How a job's way through this process ends.
 
-use domain::{JobError, WebhookId};
+use domain::JobError;
 use time::OffsetDateTime;
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{abandoned::Abandoned, lane::Refused};
+use crate::refusal::Hold;
 
 /// The end of a job: what is published before its message is acknowledged (`Settler::message_of`).
 pub(crate) enum End {
@@ -38,13 +37,15 @@ impl End {
     }
 }
 
+/// The shutdown's deadline has passed. What was under way stays unacknowledged, and is redelivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abandoned;
+
 /// Why a job goes no further on its way.
 pub(crate) enum Stop {
     End(End),
     /// The ledger has to hold the job until its webhook accepts it.
     Hold(Hold),
-    /// It is looked up and judged once more.
-    JudgeAgain,
     /// This process accepts no jobs, or the shutdown's deadline has passed: its messages go back to their queue.
     GiveBack,
 }
@@ -55,26 +56,16 @@ impl From<End> for Stop {
     }
 }
 
+impl From<Hold> for Stop {
+    fn from(hold: Hold) -> Self {
+        Self::Hold(hold)
+    }
+}
+
 impl From<Abandoned> for Stop {
     fn from(_: Abandoned) -> Self {
         Self::GiveBack
     }
-}
-
-/// The webhook that a job is held for, and the reason.
-#[derive(Clone, Copy)]
-pub(crate) struct Hold {
-    pub(crate) webhook: WebhookId,
-    pub(crate) why: WhyHeld,
-}
-
-/// Why a job is held.
-#[derive(Clone, Copy)]
-pub(crate) enum WhyHeld {
-    /// Its webhook is paused.
-    Paused,
-    /// It was refused admission.
-    Refused(Refused),
 }
 
 /// Why a job is not attempted, or not now.
@@ -107,7 +98,8 @@ pub(crate) enum NotAttempted {
 }
 
 /// Why a message is parked: the reason of a dead letter.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum DeadReason {
     /// The message holds no job.
     NoJob(JobError),
@@ -127,22 +119,15 @@ pub(crate) enum DeadReason {
         handed_out_before: u32,
         /// How often its process died after it was begun.
         deaths: u16,
-        /// Its turn to begin. The next suspect, which may end this process, begins once this one is parked.
-        _turn: Option<OwnedSemaphorePermit>,
     },
 }
 
 impl DeadReason {
     /// Its name in metrics and in the dead letter.
-    pub(crate) const fn as_str(&self) -> &'static str {
+    pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::NoJob(error) => error.reason(),
-            Self::Unreadable(_) => "unreadable",
-            Self::Unrecorded(_) => "unrecorded",
-            Self::Unheld(_) => "unheld",
-            Self::UnknownDelivery => "unknown_delivery",
-            Self::Panicked => "panicked",
-            Self::Poison { .. } => "poison",
+            other => other.into(),
         }
     }
 
@@ -156,7 +141,7 @@ impl DeadReason {
                 "the ledger has no such delivery: it may have lost it, as in a failover".to_owned()
             }
             Self::Panicked => "its task panicked: the dispatcher's log says where".to_owned(),
-            Self::Poison { handed_out_before, deaths, .. } => format!(
+            Self::Poison { handed_out_before, deaths } => format!(
                 "handed out {handed_out_before} times before; its dispatcher died {deaths} times after it was begun"
             ),
         }

@@ -10,22 +10,17 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{DeadReason, End, Hold, WhyHeld},
+    end::{DeadReason, End},
     in_flight::UnderWay,
-    lane::{LaneKind, Refused},
+    lane::LaneKind,
+    refusal::Hold,
     settle::Settler,
-    shared::Shared,
 };
 
 /// The maximum of jobs that one statement holds.
 const MOST: usize = 128;
 /// The pause after a statement: each costs a disk write, for which others wait, and nobody waits for a job to be held.
 const PACE: Duration = Duration::from_millis(100);
-
-pub(crate) struct Holder {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) settler: Arc<Settler>,
-}
 
 /// A job to be held.
 pub(crate) struct Holding {
@@ -38,70 +33,65 @@ pub(crate) struct Holding {
 
 impl Holding {
     fn held(&self) -> Held {
-        let Self { job, hold: Hold { webhook, why }, .. } = self;
-        let waking = match why {
-            WhyHeld::Paused => None,
-            WhyHeld::Refused(Refused { waking, .. }) => Some(*waking),
-        };
+        let Self { job, hold, .. } = self;
         Held {
-            webhook: *webhook,
+            webhook: hold.webhook,
             delivery: job.job().delivery,
             handed_out: job.handed_out_before(),
             is_again: job.receipt().lane == LaneKind::Slow,
-            waking,
+            waking: hold.waking,
         }
     }
 }
 
-impl Holder {
-    /// Holds jobs until all senders are gone. Returns when the messages of all are acknowledged, or this was abandoned.
-    pub(crate) async fn run(self, mut holds: mpsc::Receiver<Holding>) {
-        let settling = TaskTracker::new();
-        let mut batch = Vec::new();
-        while holds.recv_many(&mut batch, MOST).await > 0 {
-            // What comes later is not held with its job.
-            let duplicates: Vec<_> = batch.iter().map(|Holding { job, .. }| job.duplicates()).collect();
-            let jobs: Vec<Held> = batch.iter().map(Holding::held).collect();
-            let ledger = &self.shared.ledger;
-            let holding = self.shared.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part));
-            let Ok(held) = holding.await else { break };
-            let mut parts = Vec::with_capacity(batch.len());
-            for (((holding, to_hold), duplicates), is_held) in batch.drain(..).zip(jobs).zip(duplicates).zip(held) {
-                let Holding { job, hold, judge_again } = holding;
-                let again = match is_held {
-                    Some(true) => {
-                        self.shared.metrics.held(hold.why);
-                        let (acks, next) = job.end(duplicates);
-                        parts.extend(acks.into_iter().map(|ack| (ack, None)));
-                        next
-                    }
-                    Some(false) => Some(job),
-                    None => {
-                        let (shared, settler) = (Arc::clone(&self.shared), Arc::clone(&self.settler));
-                        settling.spawn(hold_alone(shared, settler, to_hold, Holding { job, hold, judge_again }));
-                        continue;
-                    }
-                };
-                if let Some(job) = again {
-                    let _ = judge_again.send(job);
+/// Holds jobs until all senders are gone. Returns when the messages of all are acknowledged, or this was abandoned.
+pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding>) {
+    let settling = TaskTracker::new();
+    let mut batch = Vec::new();
+    while holds.recv_many(&mut batch, MOST).await > 0 {
+        // What comes later is not held with its job.
+        let duplicates: Vec<_> = batch.iter().map(|Holding { job, .. }| job.duplicates()).collect();
+        let jobs: Vec<Held> = batch.iter().map(Holding::held).collect();
+        let ledger = &settler.shared.ledger;
+        let holding = settler.shared.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part));
+        let Ok(held) = holding.await else { break };
+        let mut parts = Vec::with_capacity(batch.len());
+        for (((holding, to_hold), duplicates), is_held) in batch.drain(..).zip(jobs).zip(duplicates).zip(held) {
+            let Holding { job, hold, judge_again } = holding;
+            let again = match is_held {
+                Some(true) => {
+                    settler.shared.metrics.held(hold.refusal);
+                    let (acks, next) = job.end(duplicates);
+                    parts.extend(acks.into_iter().map(|ack| (ack, None)));
+                    next
                 }
-            }
-            let (settler, shared) = (Arc::clone(&self.settler), Arc::clone(&self.shared));
-            settling.spawn(async move {
-                let _watched = shared.essential.watch("holding");
-                settler.publish_then_ack(parts).await;
-            });
-            if holds.len() < MOST {
-                sleep(PACE).await;
+                Some(false) => Some(job),
+                None => {
+                    let holding = Holding { job, hold, judge_again };
+                    settling.spawn(hold_alone(Arc::clone(&settler), to_hold, holding));
+                    continue;
+                }
+            };
+            if let Some(job) = again {
+                let _ = judge_again.send(job);
             }
         }
-        settling.close();
-        settling.wait().await;
+        let settler = Arc::clone(&settler);
+        settling.spawn(async move {
+            let _watched = settler.shared.essential.watch("holding");
+            settler.publish_then_ack(parts, None).await;
+        });
+        if holds.len() < MOST {
+            sleep(PACE).await;
+        }
     }
+    settling.close();
+    settling.wait().await;
 }
 
 /// Tries once more to hold a job whose row seems to be at fault. It is judged again then, or parked.
-async fn hold_alone(shared: Arc<Shared>, settler: Arc<Settler>, held: Held, holding: Holding) {
+async fn hold_alone(settler: Arc<Settler>, held: Held, holding: Holding) {
+    let shared = &settler.shared;
     let _watched = shared.essential.watch("holding");
     let Holding { job, judge_again, .. } = holding;
     match shared.alone("holding a job", || shared.ledger.jobs_hold(std::slice::from_ref(&held))).await {

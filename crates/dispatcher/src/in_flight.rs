@@ -8,6 +8,7 @@ use std::{
 
 use domain::{Job, Redelivered};
 use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
@@ -50,11 +51,11 @@ impl Message {
 /// Which jobs are under way in all lanes, with the duplicates of their messages that came meanwhile.
 pub(crate) struct InFlight {
     duplicates: Mutex<HashMap<Job, VecDeque<Message>>>,
-    gauge: ByLane,
+    gauge: ByLane<Gauge>,
 }
 
 impl InFlight {
-    pub(crate) fn new(gauge: ByLane) -> Arc<Self> {
+    pub(crate) fn new(gauge: ByLane<Gauge>) -> Arc<Self> {
         Arc::new(Self { duplicates: Mutex::default(), gauge })
     }
 
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    fn in_flight() -> (Arc<InFlight>, ByLane) {
+    fn in_flight() -> (Arc<InFlight>, ByLane<Gauge>) {
         let gauge = Metrics::register(&mut Registry::default()).in_flight;
         (InFlight::new(gauge.clone()), gauge)
     }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use broker::{Acker, Outgoing, Received};
 use domain::Job;
-use service_kit::publishing::Publication;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{
@@ -15,18 +15,16 @@ use tracing::{
 use crate::{
     end::{DeadReason, NotAttempted},
     in_flight::{Message, Receipt, UnderWay},
-    lane::{LaneKind, Lanes},
+    lane::LaneKind,
     line::Line,
     look_up::Found,
-    shared::Shared,
-    shared_ack::{Origin, SharedAck},
+    metrics::size,
+    shared_ack::{FollowUp, Origin, SharedAck},
     suspects,
 };
 
 /// Takes the jobs of all lanes. Each job runs in a task of its own.
 pub(crate) struct Intake {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) lanes: Arc<Lanes>,
     pub(crate) line: Arc<Line>,
     pub(crate) tasks: TaskTracker,
     /// How many deliveries are read at once, at most.
@@ -38,23 +36,24 @@ impl Intake {
     pub(crate) async fn take(&self, kind: LaneKind, batch: Vec<Received>) {
         let mut waiting = self.open(kind, batch);
         while !waiting.is_empty() {
-            let places = self.lanes.places(kind, waiting.len().min(self.most)).await;
+            let places = self.line.lanes.places(kind, waiting.len().min(self.most)).await;
             let mut begun = Vec::with_capacity(places.len());
             for ((job, ack, receipt), place) in waiting.drain(..places.len()).zip(places) {
                 // Skips a job whose connection is lost: the broker redelivers its message.
                 if !ack.is_usable() {
                     continue;
                 }
-                match self.shared.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
+                match self.line.shared.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
                     Some(job) => begun.push(job),
-                    None => self.shared.metrics.not_attempted(NotAttempted::Duplicate),
+                    None => self.line.shared.metrics.not_attempted(NotAttempted::Duplicate),
                 }
             }
             if begun.is_empty() {
                 continue;
             }
             let ids: Vec<_> = begun.iter().map(|job| job.job().delivery).collect();
-            let Ok((found, read_at)) = self.line.look_up.all(&ids).await else { return };
+            self.line.shared.metrics.read_batch.observe(size(ids.len()));
+            let Ok((found, read_at)) = self.line.shared.look_up(&ids).await else { return };
             for (job, found) in begun.into_iter().zip(found) {
                 self.start(job, found, read_at);
             }
@@ -79,14 +78,14 @@ impl Intake {
         for Received { body, acker, handed_out_before, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
-                let there = Outgoing { queue: self.shared.names.bulk(), body, ..Outgoing::default() };
+                let there = Outgoing { queue: self.line.shared.names.bulk(), body, ..Outgoing::default() };
                 to_bulk.push((acker, origin, vec![there.carrying(handed_out_before)]));
                 continue;
             }
             match Job::parse(&body) {
                 Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(handed_out_before) => {
                     let alone = |job| {
-                        Outgoing { queue: lane.queue(&self.shared.names), ..self.shared.names.job(job) }
+                        Outgoing { queue: lane.queue(&self.line.shared.names), ..self.line.shared.names.job(job) }
                             .carrying(handed_out_before)
                     };
                     replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
@@ -99,40 +98,31 @@ impl Intake {
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead-letter queue");
                     let dead = DeadReason::NoJob(error);
-                    self.shared.metrics.not_attempted(dead.as_str());
+                    self.line.shared.metrics.not_attempted(dead.as_str());
                     replaced.push((acker, origin, vec![self.line.settler.dead_letter(body, &dead)]));
                 }
             }
         }
-        self.replace(replaced, |_| {});
-        let moved = self.shared.metrics.moved_to_bulk.clone();
-        self.replace(to_bulk, move |messages| {
-            moved.inc_by(messages);
-        });
+        self.replace(replaced, None);
+        self.replace(to_bulk, Some(self.line.shared.metrics.moved_to_bulk.clone()));
         opened
     }
 
     /// Publishes other messages in place of each, then acknowledges it. If its connection is lost, publishes nothing:
-    /// the broker redelivers it. Runs in a task of its own, as a queue may refuse. `count` gets the number of messages
-    /// that were replaced.
-    fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>, count: impl FnOnce(u64) + Send + 'static) {
+    /// the broker redelivers it. Runs in a task of its own, as a queue may refuse. `count` counts those that are replaced.
+    fn replace(&self, replaced: Vec<(Acker, Origin, Vec<Outgoing>)>, count: Option<Counter>) {
         if replaced.is_empty() {
             return;
         }
-        let settler = Arc::clone(&self.line.settler);
-        let publications = replaced.into_iter().flat_map(|(acker, origin, others)| {
-            let source = Arc::new(acker);
-            let publication =
-                move |other| Publication { sources: vec![Arc::clone(&source)], content: origin.marked(other) };
-            others.into_iter().map(publication)
+        let parts = replaced.into_iter().flat_map(|(acker, origin, others)| {
+            let parts = SharedAck::of(acker, origin, others.len());
+            parts.into_iter().zip(others.into_iter().map(move |other| Some(FollowUp::Message(origin.marked(other)))))
         });
-        let publications: Vec<_> = publications.collect();
-        let watched = self.shared.essential.watch("settling");
+        let parts: Vec<_> = parts.collect();
+        let (settler, watched) = (Arc::clone(&self.line.settler), self.line.shared.essential.watch("settling"));
         self.tasks.spawn(async move {
             let _watched = watched;
-            if let Some(messages) = settler.replace(publications).await {
-                count(u64::try_from(messages).unwrap_or_default());
-            }
+            settler.publish_then_ack(parts, count.as_ref()).await;
         });
     }
 }

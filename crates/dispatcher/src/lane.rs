@@ -2,8 +2,10 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
+use broker::Names;
 use domain::TenantId;
 use ledger::Waking;
+use service_kit::settings::Dispatcher;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
@@ -11,21 +13,32 @@ use tokio::{
 
 use crate::{
     pace::{Pace, Paces, Timed},
-    room::{Lack, Owner, Part, Room},
+    refusal::{Hold, Refusal},
+    room::{Owner, Part, Room},
     shares::{Share, Shares, part},
 };
 
-mod kind;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum LaneKind {
+    /// For jobs that need no other lane. Retries come back over it.
+    Main,
+    /// For jobs in great numbers: of a tenant that floods, or published again in bulk.
+    Bulk,
+    /// For jobs that were held.
+    Slow,
+}
 
-pub(crate) use kind::{LaneKind, Refusal};
+impl LaneKind {
+    pub(crate) const ALL: [Self; 3] = [Self::Main, Self::Bulk, Self::Slow];
 
-/// The maximum of attempts at a time, and the fractions of one webhook and one tenant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slots {
-    pub(crate) main: u16,
-    pub(crate) slow: u16,
-    pub(crate) webhook_share: f64,
-    pub(crate) tenant_share: f64,
+    pub(crate) fn queue(self, names: &Names) -> String {
+        match self {
+            Self::Main => names.main(),
+            Self::Bulk => names.bulk(),
+            Self::Slow => names.slow(),
+        }
+    }
 }
 
 /// The maximum time that a job waits for admission. It is held then, so that others get its place.
@@ -51,31 +64,18 @@ const OF_SILENT: u32 = 4;
 /// jobs, after a second.
 const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
 const OF_LATE_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(3) };
-const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
-
-/// How many of the main lane's places the bulk lane's jobs may hold. The rest is always there for others.
-pub(crate) const fn bulk_places(all: u16) -> u16 {
-    all - all / 4
-}
+pub(crate) const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
 
 /// The number of long places.
 const fn long_places(main: u16) -> u16 {
-    main / 2
+    main.div_ceil(2)
 }
 
-impl Slots {
-    /// The maximum of unacknowledged messages of a lane: those that wait for admission, and attempts in long places and
-    /// in the slow lane.
-    pub(crate) const fn prefetch(self, kind: LaneKind) -> u16 {
-        let elsewhere = long_places(self.main).saturating_add(self.slow);
-        match kind {
-            LaneKind::Main => self.main.saturating_add(elsewhere),
-            // A message may be held by one job that hangs. With fewer messages than places, those of one tenant
-            // could be all.
-            LaneKind::Bulk => bulk_places(self.main).saturating_add(elsewhere),
-            LaneKind::Slow => self.slow.saturating_add(elsewhere),
-        }
-    }
+/// The maximum of unacknowledged messages of a lane: those that wait for admission, and attempts in long places and in the
+/// slow lane.
+pub(crate) fn prefetch(settings: &Dispatcher) -> u16 {
+    let Dispatcher { max_in_flight: main, slow_in_flight: slow, .. } = *settings;
+    main.saturating_add(long_places(main)).saturating_add(slow)
 }
 
 /// The slots, places and memory of all lanes, with the memory of slow webhooks.
@@ -137,41 +137,34 @@ pub(crate) struct Admission {
     body: Option<Part>,
 }
 
-/// Why a job is held, and how it is published again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused {
-    pub(crate) refusal: Refusal,
-    pub(crate) waking: Waking,
-}
-
 impl Lanes {
-    pub(crate) fn new(slots: Slots) -> Self {
+    pub(crate) fn new(settings: &Dispatcher) -> Self {
         let of = |whole: u16, share| part(whole.into(), share);
-        let half = (slots.slow / 2).max(1);
+        let half = (settings.slow_in_flight / 2).max(1);
         let places = |places: u16| Arc::new(Semaphore::new(places.into()));
-        let bodies = |kib| Room::new(kib, part(kib, slots.webhook_share), part(kib, slots.tenant_share));
-        let long = long_places(slots.main);
+        let room = |whole: u16, webhook, tenant, full| Room::new(whole.into(), webhook, tenant, full);
+        let bodies =
+            |kib, full| Room::new(kib, part(kib, settings.webhook_share), part(kib, settings.tenant_share), full);
+        let (main, long) = (settings.max_in_flight, long_places(settings.max_in_flight));
+        let slow = Refusal::Slow;
         Self {
-            places: places(slots.main),
-            bulk_places: places(bulk_places(slots.main)),
-            slow_places: places(slots.slow),
+            places: places(main),
+            // The rest is always there for others.
+            bulk_places: places(main - main / 4),
+            slow_places: places(settings.slow_in_flight),
             main: Lane {
-                slots: Room::new(
-                    slots.main.into(),
-                    of(slots.main, slots.webhook_share),
-                    of(slots.main, slots.tenant_share),
-                ),
-                body_kib: bodies(MAIN_KIB),
+                slots: room(main, of(main, settings.webhook_share), of(main, settings.tenant_share), Refusal::Slots),
+                body_kib: bodies(MAIN_KIB, Refusal::Bodies),
             },
             silent: Lane {
-                slots: Room::new(half.into(), OF_SILENT.min(of(half, 0.5)), of(half, slots.tenant_share)),
-                body_kib: bodies(SILENT_KIB),
+                slots: room(half, OF_SILENT.min(of(half, 0.5)), of(half, settings.tenant_share), slow),
+                body_kib: bodies(SILENT_KIB, slow),
             },
             late: Lane {
-                slots: Room::new(half.into(), of(half, 0.5), of(half, 0.5)),
-                body_kib: Room::new(LATE_KIB, LATE_KIB / 2, LATE_KIB / 2),
+                slots: room(half, of(half, 0.5), of(half, 0.5), slow),
+                body_kib: Room::new(LATE_KIB, LATE_KIB / 2, LATE_KIB / 2, slow),
             },
-            long: Room::new(long.into(), of(long, 1.0 / 32.0), of(long, 0.125)),
+            long: room(long, of(long, 1.0 / 32.0), of(long, 0.125), slow),
             starting: Shares::new(MOST_STARTING),
             paces: Paces::new(),
         }
@@ -214,75 +207,43 @@ impl Lanes {
         owner: Owner,
         by: LaneKind,
         long_body: Option<usize>,
-    ) -> Result<Admission, Refused> {
+    ) -> Result<Admission, Hold> {
         let pace = self.paces.of(owner.webhook);
-        let (lane, is_main) = match pace {
-            Pace::Late => (&self.late, false),
-            Pace::Silent => (&self.silent, false),
-            Pace::Unknown if self.long.is_scarce() => (&self.silent, false),
-            Pace::Unknown | Pace::Trusted => (&self.main, true),
+        let (lane, is_main, waking) = match pace {
+            Pace::Late => (&self.late, false, OF_LATE_ONES),
+            Pace::Silent => (&self.silent, false, OF_SILENT_ONES),
+            // Many others of which as little is known came while few long places were left.
+            Pace::Unknown if self.long.is_scarce() => (&self.silent, false, OF_LATE_ONES),
+            Pace::Unknown | Pace::Trusted => (&self.main, true, OF_OTHERS),
         };
         let deadline = Instant::now() + PATIENCE;
-        let slot = match is_main {
-            true => match lane.slots.try_acquire(owner, 1) {
-                Ok(slot) => Ok(slot),
-                // A job that waits holds a place, and others need it.
-                Err(lack) if self.places_are_scarce(by) => Err(lack.refusal(Refusal::Places)),
-                Err(_) => lane.slots.wait(owner, 1, deadline, Refusal::Slots).await,
-            },
+        let is_for_others = match pace {
+            _ if is_main => false,
             // The rest is for webhooks of which nothing is known.
-            false if pace == Pace::Silent && lane.slots.is_nearly_full() => Err(Refusal::Slow),
-            false if lane.slots.is_for_others(owner) => Err(Refusal::Slow),
+            Pace::Silent if lane.slots.is_nearly_full() => true,
+            _ if lane.slots.is_for_others(owner) => true,
             // Otherwise new jobs would take each slot, and older ones would stay held.
-            false if by != LaneKind::Slow && pace != Pace::Unknown && lane.slots.is_for_held(owner) => {
-                Err(Refusal::Slow)
-            }
-            false => lane.slots.try_acquire(owner, 1).map_err(|_| Refusal::Slow),
+            _ => pace != Pace::Unknown && by != LaneKind::Slow && lane.slots.is_for_held(owner),
         };
-        // Many others of which as little is known came while few long places were left.
-        let waking = if pace == Pace::Unknown && !is_main { OF_LATE_ONES } else { waking(pace) };
-        let refused = |refusal| Refused { refusal, waking };
+        let slot = if is_for_others { Err(Refusal::Slow) } else { lane.slots.try_acquire(owner, 1) };
+        let slot = match slot {
+            Err(_) if !is_main => Err(Refusal::Slow),
+            // A job that waits holds a place, and others need it.
+            Err(Refusal::Slots) if self.places_are_scarce(by) => Err(Refusal::Places),
+            Err(lack) if self.places_are_scarce(by) => Err(lack),
+            Err(_) => lane.slots.acquire(owner, 1, deadline).await,
+            slot => slot,
+        };
+        let refused = |refusal| Hold { webhook: owner.webhook, refusal, waking: Some(waking) };
         let slot = slot.map_err(refused)?;
         let body = match long_body {
             Some(bytes) => {
-                let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(lane.body_kib.whole());
-                let whole = if is_main { Refusal::Bodies } else { Refusal::Slow };
-                Some(lane.body_kib.wait(owner, kib, deadline, whole).await.map_err(refused)?)
+                let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+                Some(lane.body_kib.acquire(owner, kib, deadline).await.map_err(refused)?)
             }
             None => None,
         };
         Ok(Admission { lanes: Arc::clone(self), owner, starting: None, slot, is_main, body })
-    }
-}
-
-/// The rule by which held jobs of a webhook are published again.
-pub(crate) const fn waking(pace: Pace) -> Waking {
-    match pace {
-        Pace::Silent => OF_SILENT_ONES,
-        Pace::Late => OF_LATE_ONES,
-        Pace::Unknown | Pace::Trusted => OF_OTHERS,
-    }
-}
-
-impl Room {
-    /// Waits for a part until a deadline.
-    async fn wait(&self, owner: Owner, amount: u32, until: Instant, whole: Refusal) -> Result<Part, Refusal> {
-        let mut lack = Lack::Webhook;
-        match timeout_at(until, self.acquire(owner, amount, &mut lack)).await {
-            Ok(part) => Ok(part),
-            Err(_) => Err(lack.refusal(whole)),
-        }
-    }
-}
-
-impl Lack {
-    /// The refusal for this lack. `whole`: the one for a lack of the whole.
-    const fn refusal(self, whole: Refusal) -> Refusal {
-        match self {
-            Self::Webhook => Refusal::Webhook,
-            Self::Tenant => Refusal::Tenant,
-            Self::Whole => whole,
-        }
     }
 }
 
@@ -297,10 +258,14 @@ impl Admission {
         self.body.take()
     }
 
-    /// Waits until the attempt may start, for as long as that takes, and begins to time the attempt. Nothing else may come
-    /// between this and the attempt: the tenant's other attempts wait for the start.
-    pub(crate) async fn begin(&mut self) -> Arc<Timed> {
+    /// Waits until the attempt may start, for as long as that takes. Nothing else may be waited for between this and the
+    /// attempt: the tenant's other attempts wait for the start.
+    pub(crate) async fn begin(&mut self) {
         self.starting = Some(self.lanes.starting.acquire(self.owner.tenant, 1).await);
+    }
+
+    /// Begins to time the attempt.
+    pub(crate) fn timed(&self) -> Arc<Timed> {
         Arc::new(self.lanes.paces.begin(self.owner.webhook))
     }
 

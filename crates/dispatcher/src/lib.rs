@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod abandoned;
 mod app;
 mod attempt;
 mod brake;
@@ -18,6 +17,7 @@ mod pace;
 mod pipeline;
 mod reason;
 mod record;
+mod refusal;
 mod room;
 mod settle;
 mod shared;

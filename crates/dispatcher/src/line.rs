@@ -14,16 +14,16 @@ use tokio::{
 };
 
 use crate::{
-    abandoned::Abandoned,
     attempt::Sender,
     brake::Brake,
-    end::{DeadReason, End, Hold, NotAttempted, Stop, WhyHeld},
+    end::{Abandoned, DeadReason, End, NotAttempted, Stop},
     holder::Holding,
     in_flight::UnderWay,
     lane::{Admission, LaneKind, Lanes},
-    look_up::{Found, LookUp},
+    look_up::Found,
     pace::Timed,
     record::Made,
+    refusal::{Hold, Refusal},
     room::{Owner, Part},
     settle::Settler,
     shared::Shared,
@@ -39,7 +39,6 @@ const POSTPONED_BY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Line {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) look_up: LookUp,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) suspects: Suspects,
     pub(crate) brake: Arc<Brake>,
@@ -69,7 +68,6 @@ impl Line {
                 Err(_) => Stop::End(End::Dead(DeadReason::Panicked)),
             };
             let again = match stop {
-                Stop::JudgeAgain => Some(job),
                 Stop::GiveBack => None,
                 Stop::Hold(hold) => self.hold(job, hold).await,
                 Stop::End(end) => Box::pin(self.settler.end_all(vec![(job, end)])).await.pop(),
@@ -84,7 +82,7 @@ impl Line {
     async fn steps(&self, job: &mut UnderWay, read: Option<(Found, Instant)>) -> Result<Attempted, Stop> {
         let (found, read_at) = match read {
             Some(read) => read,
-            None => self.look_up.one(job.job()).await?,
+            None => self.shared.look_up_one(job.job()).await?,
         };
         let delivery = self.judge(job, found).await?;
         let tries = self.suspects.tries(job).await?;
@@ -95,29 +93,35 @@ impl Line {
         }
         self.suspects.note(job, tries, turn).await?;
         let body = self.body(job, &delivery).await?;
-        let delivery = self.up_to_date(job, delivery, read_at).await?;
+        let delivery = match read_at.elapsed() < REREAD_AFTER {
+            true => delivery,
+            false => self.judge(job, self.shared.look_up_one(job.job()).await?.0).await?,
+        };
         if !job.is_usable() {
             return Err(self.counted(NotAttempted::MessageLost, End::NotNeeded));
         }
         match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
             Ok(secret) => {
-                let timed = admission.begin().await;
+                admission.begin().await;
                 if self.brake.is_on() {
-                    timed.discard();
                     return Err(self.counted(NotAttempted::Braked, Stop::GiveBack));
                 }
                 if delivery.progress.attempts == 0 {
                     let is_late = admission.is_slow() || self.brake.delayed(delivery.due());
                     let lane = if is_late { LaneKind::Slow } else { job.receipt().lane };
                     let delay = self.shared.database.now() - delivery.due();
-                    self.shared.metrics.first_attempt(lane, delay.as_seconds_f64());
+                    self.shared.metrics.first_attempt_seconds.of(lane).observe(delay.as_seconds_f64().max(0.0));
                 }
+                let timed = admission.timed();
                 let body = with_room(body, admission.take_body(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
                 let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
                 let (made, own_fault) = admission.spend(&timed, attempt, || job.leave_place()).await;
                 if made.answer.status.is_some() {
                     timed.answered();
+                }
+                if own_fault.is_some() {
+                    timed.is_ours();
                 }
                 drop(timed);
                 self.charged(job, tenant, attempts, made, own_fault).await
@@ -147,11 +151,8 @@ impl Line {
         if let Some(fault) = own_fault {
             job.leave_place();
             let before = job.handed_out_before();
-            let ask = || self.brake.may_be_uncharged(fault, made.webhook, before);
-            let may_be = self.shared.until_done("looking whether a receiver was well", ask).await?;
-            if let Some(fault) = may_be
-                && self.brake.is_ours(fault, tenant).await
-            {
+            let ask = || self.brake.is_uncharged(fault, made.webhook, tenant, before);
+            if self.shared.until_done("looking whether a receiver was well", ask).await? {
                 let Attempted { id, webhook, answer, .. } = made;
                 tracing::debug!(delivery = %id, %webhook, error = answer.error, "a failure that is ours is not charged");
                 let until = self.postpone(id, attempts).await?;
@@ -167,14 +168,15 @@ impl Line {
     /// Returns the delivery if the attempt is to be made now.
     async fn judge(&self, job: &UnderWay, found: Found) -> Result<LoadedDelivery, Stop> {
         let found = match found {
-            Found::Unreadable => self.look_up.alone(job.job()).await?,
+            Found::Unreadable => self.shared.look_up_alone(job.job()).await?,
             found => found,
         };
         let Found::Delivery(delivery) = found else {
             return Err(self.settler.end_of_unknown(job.job()).await?.into());
         };
         let delivery = *delivery;
-        match self.verdict(job, &delivery) {
+        let (redelivered, now) = (job.receipt().redelivered(), self.shared.database.now());
+        match delivery.progress.judge(job.job(), redelivered, now, &self.shared.schedule) {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
             Verdict::Early(at) => {
@@ -186,14 +188,12 @@ impl Line {
         }
         match delivery.destination.state {
             WebhookState::Active => Ok(delivery),
-            WebhookState::Paused => Err(hold(&delivery, WhyHeld::Paused)),
+            WebhookState::Paused => {
+                let webhook = delivery.destination.webhook;
+                Err(Hold { webhook, refusal: Refusal::Paused, waking: None }.into())
+            }
             WebhookState::Deleted => Err(self.cancel(&delivery).await?),
         }
-    }
-
-    fn verdict(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Verdict {
-        let redelivered = job.receipt().redelivered();
-        delivery.progress.judge(job.job(), redelivered, self.shared.database.now(), &self.shared.schedule)
     }
 
     /// Has the ledger hold a job. Returns when that is done, with the job if it is to be judged again.
@@ -221,31 +221,8 @@ impl Line {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
         };
-        let refused = |refused| hold(delivery, WhyHeld::Refused(refused));
-        let turn = self.suspects.turn(tries).await.map_err(refused)?;
-        Ok((self.lanes.admit(owner, job.receipt().lane, long_body).await.map_err(refused)?, turn))
-    }
-
-    /// Returns the delivery as it is now if it was read long ago and this attempt is still expected.
-    async fn up_to_date(
-        &self,
-        job: &UnderWay,
-        delivery: LoadedDelivery,
-        read_at: Instant,
-    ) -> Result<LoadedDelivery, Stop> {
-        if read_at.elapsed() < REREAD_AFTER {
-            return Ok(delivery);
-        }
-        match self.look_up.reread(job.job()).await? {
-            Found::Delivery(delivery)
-                if delivery.destination.state == WebhookState::Active
-                    && self.verdict(job, &delivery) == Verdict::Attempt =>
-            {
-                Ok(*delivery)
-            }
-            // Without the admission: others wait for it.
-            _ => Err(Stop::JudgeAgain),
-        }
+        let turn = self.suspects.turn(tries, owner.webhook).await?;
+        Ok((self.lanes.admit(owner, job.receipt().lane, long_body).await?, turn))
     }
 
     async fn body(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Result<Bytes, Stop> {
@@ -297,10 +274,6 @@ impl Line {
         self.shared.metrics.not_attempted(why);
         stop.into()
     }
-}
-
-fn hold(delivery: &LoadedDelivery, why: WhyHeld) -> Stop {
-    Stop::Hold(Hold { webhook: delivery.destination.webhook, why })
 }
 
 /// A long body with its room, and with the timing of its attempt. A receiver may answer immediately, and read the body late

@@ -8,35 +8,36 @@ use std::{
 use domain::{Answer, DeliveryState, OutcomeClass};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
+    registry::{Metric, Registry},
 };
 use service_kit::metrics::{Counters, Gauges, Label, Register, SECONDS, batch_sizes, from_zero, seconds};
 use strum::{IntoEnumIterator, VariantNames};
 
-use crate::{
-    end::{NotAttempted, WhyHeld},
-    lane::{LaneKind, Refusal},
-    reason::Reason,
-};
+use crate::{end::NotAttempted, lane::LaneKind, reason::Reason, refusal::Refusal};
 
 /// The states in which deliveries end.
 const ENDS: [&str; 3] = ["succeeded", "dropped", "cancelled"];
 
+/// A metric of each lane. Each is there from the start: a rate misses the first count of a series that begins with it.
 #[derive(Clone)]
-pub(crate) struct ByLane(Gauges);
+pub(crate) struct ByLane<M>([M; 3]);
 
-impl ByLane {
-    fn shown(registry: &mut Registry, name: &str, help: &str) -> Self {
-        let lanes = Self(registry.shown(name, help, Gauges::default()));
-        for kind in LaneKind::ALL {
-            lanes.of(kind);
-        }
-        lanes
+impl<M: Clone> ByLane<M> {
+    fn shown(registry: &mut Registry, name: &str, help: &str, family: Family<Label, M>) -> Self
+    where
+        Family<Label, M>: Metric,
+    {
+        let family = registry.shown(name, help, family);
+        Self(LaneKind::ALL.map(|kind| family.get_or_create_owned(&[("lane", kind.into())])))
     }
 
-    pub(crate) fn of(&self, kind: LaneKind) -> Gauge {
-        self.0.get_or_create_owned(&[("lane", kind.into())])
+    pub(crate) const fn of(&self, kind: LaneKind) -> &M {
+        &self.0[kind as usize]
     }
+}
+
+fn gauges(registry: &mut Registry, name: &str, help: &str) -> ByLane<Gauge> {
+    ByLane::shown(registry, name, help, Family::default())
 }
 
 /// Why this process accepts no jobs, and what its probes found.
@@ -80,13 +81,13 @@ pub(crate) struct Metrics {
     held: Counters,
     pub(crate) moved_to_bulk: Counter,
     pub(crate) brakes: Brakes,
-    pub(crate) in_flight: ByLane,
-    pub(crate) depth: ByLane,
-    slots: ByLane,
+    pub(crate) in_flight: ByLane<Gauge>,
+    pub(crate) depth: ByLane<Gauge>,
+    slots: ByLane<Gauge>,
     queue_depth: Family<[(&'static str, String); 1], Gauge>,
     last_success: Gauge<f64, AtomicU64>,
     attempt_seconds: Histogram,
-    first_attempt_seconds: Family<Label, Histogram>,
+    pub(crate) first_attempt_seconds: ByLane<Histogram>,
     pub(crate) read_batch: Histogram,
     pub(crate) write_batch: Histogram,
 }
@@ -108,7 +109,7 @@ impl Metrics {
             held: counters(
                 "webhooks_jobs_held",
                 "Jobs that the ledger keeps for now, by why: the webhook is paused, or what they waited for in vain",
-                ("reason", &[&["paused"], Refusal::VARIANTS].concat()),
+                ("reason", Refusal::VARIANTS),
             ),
             moved_to_bulk: registry.shown(
                 "webhooks_jobs_moved_to_bulk_lane",
@@ -116,30 +117,27 @@ impl Metrics {
                 Counter::default(),
             ),
             brakes: Brakes::shown(registry),
-            in_flight: ByLane::shown(registry, "webhooks_attempts_in_flight", "Jobs under way, by lane"),
-            depth: ByLane::shown(
-                registry,
-                "webhooks_lane_ready_jobs",
-                "Messages that wait on a lane's queue; one may hold up to eight jobs",
-            ),
+            in_flight: gauges(registry, "webhooks_attempts_in_flight", "Jobs under way, by lane"),
+            depth: gauges(registry, "webhooks_lane_ready_jobs", "Messages on a lane's queue, of up to eight jobs each"),
             queue_depth: registry.shown(
                 "webhooks_queue_depth",
                 "Messages that wait on a queue, as every dispatcher sees them",
                 Family::default(),
             ),
-            slots: ByLane::shown(
-                registry,
-                "webhooks_slots",
-                "The most attempts at a time, by lane; the bulk lane shares the main one's",
+            slots: gauges(registry, "webhooks_slots", "The maximum of attempts at a time, by lane; bulk shares main's"),
+            last_success: registry.shown(
+                "webhooks_last_success_timestamp_seconds",
+                "When this process last delivered something, in Unix time; 0 if it has not yet",
+                Gauge::default(),
             ),
-            last_success: last_success(registry),
             attempt_seconds: registry.shown("webhooks_attempt_seconds", "How long attempts took", seconds()),
-            first_attempt_seconds: first_attempt_seconds(registry),
-            read_batch: registry.shown(
-                "webhooks_ledger_read_batch_size",
-                "Jobs read from the ledger at a time",
-                batch_sizes(),
+            first_attempt_seconds: ByLane::shown(
+                registry,
+                "webhooks_first_attempt_delay_seconds",
+                "From the acceptance of a delivery to its first attempt, by lane",
+                Family::new_with_constructor(delays as fn() -> _),
             ),
+            read_batch: registry.shown("webhooks_ledger_read_batch_size", "Jobs read at a time", batch_sizes()),
             write_batch: registry.shown(
                 "webhooks_ledger_write_batch_size",
                 "Outcomes written at a time",
@@ -160,14 +158,10 @@ impl Metrics {
         self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
     }
 
-    /// Counts the first attempt of a delivery with its delay in seconds.
-    pub(crate) fn first_attempt(&self, lane: LaneKind, delay: f64) {
-        self.first_attempt_seconds.get_or_create(&[("lane", lane.into())]).observe(delay.max(0.0));
-    }
-
     pub(crate) fn finished(&self, state: DeliveryState) {
         if state == DeliveryState::Succeeded {
-            self.last_success.set(now());
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.last_success.set(now.as_secs_f64());
         }
         self.finished.get_or_create(&[("state", state.as_str())]).inc();
     }
@@ -178,12 +172,8 @@ impl Metrics {
     }
 
     /// A job is held.
-    pub(crate) fn held(&self, why: WhyHeld) {
-        let reason = match why {
-            WhyHeld::Paused => "paused",
-            WhyHeld::Refused(refused) => refused.refusal.into(),
-        };
-        self.held.get_or_create(&[("reason", reason)]).inc();
+    pub(crate) fn held(&self, refusal: Refusal) {
+        self.held.get_or_create(&[("reason", refusal.into())]).inc();
     }
 
     pub(crate) fn not_attempted(&self, reason: impl Into<&'static str>) {
@@ -196,32 +186,6 @@ const LONG_SECONDS: [f64; 7] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.
 
 fn delays() -> Histogram {
     Histogram::new(SECONDS.into_iter().chain(LONG_SECONDS))
-}
-
-fn first_attempt_seconds(registry: &mut Registry) -> Family<Label, Histogram> {
-    let delays = registry.shown(
-        "webhooks_first_attempt_delay_seconds",
-        "From the acceptance of a delivery to its first attempt, by lane",
-        Family::new_with_constructor(delays as fn() -> _),
-    );
-    // A rate misses the first count of a series that begins with it.
-    for kind in LaneKind::ALL {
-        drop(delays.get_or_create(&[("lane", kind.into())]));
-    }
-    delays
-}
-
-fn last_success(registry: &mut Registry) -> Gauge<f64, AtomicU64> {
-    registry.shown(
-        "webhooks_last_success_timestamp_seconds",
-        "When this process last delivered something, in Unix time; 0 if it has not yet",
-        Gauge::default(),
-    )
-}
-
-/// Unix time in seconds.
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// A batch's size, for a histogram.

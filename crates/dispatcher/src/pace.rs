@@ -1,6 +1,13 @@
 //! The memory of slow webhooks (crates/README.md, fairness). It is lost at a restart, and learned again within a second.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use domain::WebhookId;
 use parking_lot::Mutex;
@@ -8,10 +15,9 @@ use tokio::time::Instant;
 
 /// An attempt that takes this long is slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// The time for which a webhook stays slow after a slow attempt, unless a quick one ends it.
-const STAYS_SLOW: Duration = Duration::from_secs(5 * 60);
-/// A webhook is trusted if it has answered quickly within this time, and was not slow within it.
-const TRUSTED: Duration = Duration::from_secs(10 * 60);
+/// The time for which an attempt counts. A webhook stays slow for so long after a slow attempt, unless a quick one ends that.
+/// It is trusted if it has answered quickly within this time, and was not slow within it.
+const LATELY: Duration = Duration::from_secs(10 * 60);
 /// The number of remembered webhooks, about. Others count as unknown.
 const REMEMBERED: usize = 50_000;
 
@@ -37,30 +43,33 @@ pub(crate) struct Paces {
 struct Seen {
     /// Attempts that have been under way for over [`SLOW`].
     slow_now: u32,
+    /// The latest slow attempt: when it became slow, or ended.
     slow_at: Option<Instant>,
-    /// True if a quick attempt has ended since the last slow one.
-    is_over: bool,
+    /// True if that attempt had an answer. While none has answered late, nobody knows that it will.
     answers: bool,
+    /// True if a quick attempt has ended since that one, even one that failed.
+    is_over: bool,
+    /// The end of the latest attempt that was answered quickly.
     quick_at: Option<Instant>,
 }
 
 impl Seen {
     fn is_slow(&self, now: Instant) -> bool {
-        self.slow_now > 0 || (!self.is_over && is_within(self.slow_at, STAYS_SLOW, now))
+        self.slow_now > 0 || (!self.is_over && is_lately(self.slow_at, now))
     }
 
     fn pace(&self, now: Instant) -> Pace {
         match (self.is_slow(now), self.answers) {
             (true, true) => Pace::Late,
             (true, false) => Pace::Silent,
-            _ if is_within(self.quick_at, TRUSTED, now) && !is_within(self.slow_at, TRUSTED, now) => Pace::Trusted,
+            _ if is_lately(self.quick_at, now) && !is_lately(self.slow_at, now) => Pace::Trusted,
             _ => Pace::Unknown,
         }
     }
 }
 
-fn is_within(at: Option<Instant>, time: Duration, now: Instant) -> bool {
-    at.is_some_and(|at| now.duration_since(at) < time)
+fn is_lately(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.duration_since(at) < LATELY)
 }
 
 impl Paces {
@@ -74,8 +83,14 @@ impl Paces {
 
     /// Begins to time an attempt.
     pub(crate) fn begin(self: &Arc<Self>, webhook: WebhookId) -> Timed {
-        let state = Mutex::new(State { is_slow: false, has_answer: false, is_discarded: false });
-        Timed { paces: Arc::clone(self), webhook, began: Instant::now(), state }
+        Timed {
+            paces: Arc::clone(self),
+            webhook,
+            began: Instant::now(),
+            is_slow: AtomicBool::default(),
+            has_answer: AtomicBool::default(),
+            is_ours: AtomicBool::default(),
+        }
     }
 
     fn note(&self, webhook: WebhookId, change: impl FnOnce(&mut Seen, Instant)) {
@@ -92,14 +107,9 @@ pub(crate) struct Timed {
     paces: Arc<Paces>,
     webhook: WebhookId,
     began: Instant,
-    state: Mutex<State>,
-}
-
-struct State {
-    is_slow: bool,
-    has_answer: bool,
-    /// True if there was no attempt.
-    is_discarded: bool,
+    is_slow: AtomicBool,
+    has_answer: AtomicBool,
+    is_ours: AtomicBool,
 }
 
 impl Timed {
@@ -110,43 +120,37 @@ impl Timed {
 
     /// The attempt has lasted for [`SLOW`]: its webhook is slow from now on.
     pub(crate) fn is_slow(&self) {
-        let mut state = self.state.lock();
-        if !std::mem::replace(&mut state.is_slow, true) {
+        if !self.is_slow.swap(true, Relaxed) {
             self.paces.note(self.webhook, |seen, now| {
-                // While none has answered late, nobody knows that it will.
                 (seen.slow_now, seen.slow_at, seen.is_over) = (seen.slow_now + 1, Some(now), false);
             });
         }
     }
 
     pub(crate) fn answered(&self) {
-        self.state.lock().has_answer = true;
+        self.has_answer.store(true, Relaxed);
     }
-}
 
-impl Timed {
-    /// Ends it without an attempt: it says nothing of the webhook.
-    pub(crate) fn discard(&self) {
-        self.state.lock().is_discarded = true;
+    /// The attempt failed by a fault of ours: it says nothing of the webhook.
+    pub(crate) fn is_ours(&self) {
+        self.is_ours.store(true, Relaxed);
     }
 }
 
 impl Drop for Timed {
     fn drop(&mut self) {
-        let State { is_slow, has_answer, is_discarded } = *self.state.get_mut();
+        let (is_slow, has_answer) = (*self.is_slow.get_mut(), *self.has_answer.get_mut());
+        let is_ours = *self.is_ours.get_mut();
         self.paces.note(self.webhook, |seen, now| {
-            if is_slow {
-                seen.slow_now = seen.slow_now.saturating_sub(1);
-            }
-            if is_discarded {
+            seen.slow_now = seen.slow_now.saturating_sub(is_slow.into());
+            if is_ours {
                 return;
             }
             if now.duration_since(self.began) >= SLOW {
                 (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);
-            } else if has_answer {
-                (seen.quick_at, seen.is_over) = (Some(now), true);
             } else {
                 seen.is_over = true;
+                seen.quick_at = if has_answer { Some(now) } else { seen.quick_at };
             }
         });
     }
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(paces.of(webhook()), Pace::Silent, "it has ended since");
         attempt(&paces, QUICK, true).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown, "it is not trusted yet");
-        advance(TRUSTED).await;
+        advance(LATELY).await;
         attempt(&paces, QUICK, true).await;
         assert_eq!(paces.of(webhook()), Pace::Trusted);
     }
@@ -210,15 +214,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slowness_is_forgotten_after_some_minutes_and_trust_after_some_more() {
+    async fn slowness_and_trust_are_forgotten_after_some_minutes() {
         let paces = Paces::new();
         attempt(&paces, HANGS, false).await;
-        advance(STAYS_SLOW).await;
+        advance(LATELY).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
         let paces = Paces::new();
         attempt(&paces, QUICK, true).await;
         assert_eq!(paces.of(webhook()), Pace::Trusted);
-        advance(TRUSTED).await;
+        advance(LATELY).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
     }
 
@@ -228,6 +232,14 @@ mod tests {
         attempt(&paces, HANGS, false).await;
         attempt(&paces, QUICK, false).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_of_ours_says_nothing_of_a_webhook() {
+        let paces = Paces::new();
+        attempt(&paces, HANGS, false).await;
+        paces.begin(webhook()).is_ours();
+        assert_eq!(paces.of(webhook()), Pace::Silent);
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,12 +11,10 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    abandoned::Abandoned,
-    end::{DeadReason, End},
+    end::{Abandoned, DeadReason, End},
     in_flight::UnderWay,
     metrics::size,
     settle::Settler,
-    shared::Shared,
 };
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
@@ -32,7 +30,6 @@ pub(crate) type Made = (UnderWay, Attempted);
 
 #[derive(Clone)]
 pub(crate) struct Recorder {
-    pub(crate) shared: Arc<Shared>,
     pub(crate) settler: Arc<Settler>,
 }
 
@@ -46,19 +43,23 @@ impl Recorder {
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
             let (jobs, attempts): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
-            let Ok(records) = self.record(&attempts).await else { break };
+            let Settler { shared, .. } = &*self.settler;
+            shared.metrics.write_batch.observe(size(attempts.len()));
+            let write = shared.in_halves("recording attempts", &attempts, |part| shared.ledger.attempts_record(part));
+            let Ok(records) = write.await else { break };
             let mut ends = Vec::with_capacity(jobs.len());
             for ((job, attempted), record) in jobs.into_iter().zip(attempts).zip(records) {
-                match record {
-                    Some(record) => ends.push(self.end_of(job, &attempted, record)),
+                match record.and_then(|record| self.end_of(&job, &attempted, record)) {
+                    Some(end) => ends.push((job, end)),
                     None => drop(settling.spawn(self.clone().record_alone(job, attempted))),
                 }
             }
             // The next batch is written meanwhile.
             let recorder = self.clone();
             settling.spawn(async move {
-                let _watched = recorder.shared.essential.watch("settling");
-                recorder.settle(ends).await;
+                let _watched = recorder.settler.shared.essential.watch("settling");
+                // No job continues: its duplicates end with it.
+                recorder.settler.end_all(ends).await;
             });
             while began.elapsed() < LONGEST {
                 sleep(PACE).await;
@@ -71,42 +72,25 @@ impl Recorder {
         settling.wait().await;
     }
 
-    /// Records attempts. Returns `None` for one that cannot be recorded.
-    async fn record(&self, attempts: &[Attempted]) -> Result<Vec<Option<Record>>, Abandoned> {
-        self.shared.metrics.write_batch.observe(size(attempts.len()));
-        let ledger = &self.shared.ledger;
-        self.shared.in_halves("recording attempts", attempts, |part| ledger.attempts_record(part)).await
-    }
-
-    /// Records an attempt once more that could not be recorded, or parks its job: the attempt must not be made again.
+    /// Records an attempt once more that could not be recorded, or parks its job: the attempt must not be made again. If the
+    /// ledger does not have its delivery, finds out why.
     async fn record_alone(self, job: UnderWay, attempted: Attempted) {
-        let _watched = self.shared.essential.watch("recording");
+        let _watched = self.settler.shared.essential.watch("recording");
         let batch = [attempted];
-        let write = || self.shared.ledger.attempts_record(&batch);
-        let end = match self.shared.alone("recording an attempt", write).await {
-            Ok(Ok(records)) => self.end_of(job, &batch[0], records.first().copied().unwrap_or(Record::Unknown)),
-            Ok(Err(fault)) => (job, Some(End::Dead(DeadReason::Unrecorded(fault)))),
+        let write = || self.settler.shared.ledger.attempts_record(&batch);
+        let recorded = match self.settler.shared.alone("recording an attempt", write).await {
+            Ok(Ok(records)) => records.first().and_then(|record| self.end_of(&job, &batch[0], *record)),
+            Ok(Err(fault)) => Some(End::Dead(DeadReason::Unrecorded(fault))),
             Err(Abandoned) => return,
         };
-        self.settle(vec![end]).await;
-    }
-
-    /// Acts on ends. No job continues: its duplicates end with it. Jobs of unknown deliveries come last, one by one: each
-    /// may wait for the ledger.
-    async fn settle(&self, ends: Vec<(UnderWay, Option<End>)>) {
-        let (mut recorded, mut unknown) = (Vec::with_capacity(ends.len()), Vec::new());
-        for (job, end) in ends {
-            match end {
-                Some(end) => recorded.push((job, end)),
-                None => unknown.push(job),
-            }
-        }
-        self.settler.end_all(recorded).await;
-        for job in unknown {
-            if let Ok(end) = self.settler.end_of_unknown(job.job()).await {
-                self.settler.end_all(vec![(job, end)]).await;
-            }
-        }
+        let end = match recorded {
+            Some(end) => end,
+            None => match self.settler.end_of_unknown(job.job()).await {
+                Ok(end) => end,
+                Err(Abandoned) => return,
+            },
+        };
+        self.settler.end_all(vec![(job, end)]).await;
     }
 
     /// Decides whether this job publishes the retry. (`attempt.rs` has asked `Progress::after_attempt` when that is
@@ -114,35 +98,30 @@ impl Recorder {
     /// resent meanwhile. If another dispatcher recorded the attempt, that one publishes the retry. If this message was
     /// handed out before, this job publishes it as well: the other dispatcher may have lost its connection, and then
     /// publishes nothing. Returns no end if the ledger does not have the delivery.
-    fn end_of(&self, job: UnderWay, attempted: &Attempted, record: Record) -> (UnderWay, Option<End>) {
-        let now = self.shared.database.now();
-        let end = match record {
+    fn end_of(&self, job: &UnderWay, attempted: &Attempted, record: Record) -> Option<End> {
+        let now = self.settler.shared.database.now();
+        match record {
             Record::Taken { state, next_attempt_at } if state.is_waiting() => {
-                End::Retry(next_attempt_at.unwrap_or(now))
+                Some(End::Retry(next_attempt_at.unwrap_or(now)))
             }
             Record::Taken { state, .. } => {
-                self.count(state, attempted);
-                End::Done
+                if state == DeliveryState::Dropped {
+                    let traceparent = attempted.traceparent.as_ref().map(Traceparent::as_str);
+                    tracing::info!(delivery = %attempted.id, traceparent, "dropped");
+                }
+                self.settler.shared.metrics.finished(state);
+                Some(End::Done)
             }
             Record::Superseded(progress) => {
                 let attempt = job.job().attempt;
                 tracing::debug!(delivery = %attempted.id, attempt, "another dispatcher recorded this attempt");
                 let redelivered = Redelivered::from(job.handed_out_before() > 0);
-                match progress.judge(job.job(), redelivered, now, &self.shared.schedule) {
-                    Verdict::PublishRetry(due) => End::Retry(due),
-                    _ => End::Done,
+                match progress.judge(job.job(), redelivered, now, &self.settler.shared.schedule) {
+                    Verdict::PublishRetry(due) => Some(End::Retry(due)),
+                    _ => Some(End::Done),
                 }
             }
-            Record::Unknown => return (job, None),
-        };
-        (job, Some(end))
-    }
-
-    fn count(&self, state: DeliveryState, attempted: &Attempted) {
-        if state == DeliveryState::Dropped {
-            let traceparent = attempted.traceparent.as_ref().map(Traceparent::as_str);
-            tracing::info!(delivery = %attempted.id, traceparent, "dropped");
+            Record::Unknown => None,
         }
-        self.shared.metrics.finished(state);
     }
 }

@@ -3,9 +3,15 @@
 use std::sync::Arc;
 
 use domain::{TenantId, WebhookId};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout_at},
+};
 
-use crate::shares::{Share, Shares};
+use crate::{
+    refusal::Refusal,
+    shares::{Share, Shares},
+};
 
 /// Whose attempt it is.
 #[derive(Clone, Copy)]
@@ -18,6 +24,8 @@ pub(crate) struct Owner {
 pub(crate) struct Room {
     all: Arc<Semaphore>,
     whole: u32,
+    /// The refusal when the whole is taken.
+    full: Refusal,
     of_webhooks: Arc<Shares<WebhookId>>,
     of_tenants: Arc<Shares<TenantId>>,
 }
@@ -29,20 +37,13 @@ pub(crate) struct Part {
     _whole: OwnedSemaphorePermit,
 }
 
-/// The reason why a request for room waits.
-#[derive(Clone, Copy)]
-pub(crate) enum Lack {
-    Webhook,
-    Tenant,
-    Whole,
-}
-
 impl Room {
     /// Each share is at least 1.
-    pub(crate) fn new(whole: u32, of_webhook: u32, of_tenant: u32) -> Self {
+    pub(crate) fn new(whole: u32, of_webhook: u32, of_tenant: u32, full: Refusal) -> Self {
         Self {
             all: Arc::new(Semaphore::new(usize::try_from(whole).unwrap_or(usize::MAX))),
             whole,
+            full,
             of_webhooks: Shares::new(of_webhook),
             of_tenants: Shares::new(of_tenant),
         }
@@ -72,33 +73,34 @@ impl Room {
         self.is_scarce() || self.of_webhooks.is_last(owner.webhook) || self.of_tenants.is_last(owner.tenant)
     }
 
-    /// Waits for its share of the webhook, of the tenant, and of the whole. All wait in this order, so there is no
-    /// deadlock. `lack` says what is waited for.
-    pub(crate) async fn acquire(&self, owner: Owner, amount: u32, lack: &mut Lack) -> Part {
-        *lack = Lack::Webhook;
-        let webhook = self.of_webhooks.acquire(owner.webhook, amount).await;
-        *lack = Lack::Tenant;
-        let tenant = self.of_tenants.acquire(owner.tenant, amount).await;
-        *lack = Lack::Whole;
-        match Arc::clone(&self.all).acquire_many_owned(amount.min(self.whole)).await {
-            Ok(whole) => Part { _webhook: webhook, _tenant: tenant, _whole: whole },
-            Err(_) => unreachable!("no room is ever closed"),
-        }
+    /// Waits for its share of the webhook, of the tenant, and of the whole. All wait in this order, so there is no deadlock.
+    ///
+    /// # Errors
+    /// What it waited for in vain.
+    pub(crate) async fn acquire(&self, owner: Owner, amount: u32, until: Instant) -> Result<Part, Refusal> {
+        let mut lack = Refusal::Webhook;
+        let acquiring = async {
+            let webhook = self.of_webhooks.acquire(owner.webhook, amount).await;
+            lack = Refusal::Tenant;
+            let tenant = self.of_tenants.acquire(owner.tenant, amount).await;
+            lack = self.full;
+            match Arc::clone(&self.all).acquire_many_owned(amount.min(self.whole)).await {
+                Ok(whole) => Part { _webhook: webhook, _tenant: tenant, _whole: whole },
+                Err(_) => unreachable!("no room is ever closed"),
+            }
+        };
+        timeout_at(until, acquiring).await.map_err(|_| lack)
     }
 
     /// The same without waiting.
     ///
     /// # Errors
     /// What is not left.
-    pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Result<Part, Lack> {
-        if self.whole == 0 {
-            return Err(Lack::Whole);
-        }
-        let whole = || Arc::clone(&self.all).try_acquire_many_owned(amount.min(self.whole)).ok();
+    pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Result<Part, Refusal> {
         Ok(Part {
-            _webhook: self.of_webhooks.try_acquire(owner.webhook, amount).ok_or(Lack::Webhook)?,
-            _tenant: self.of_tenants.try_acquire(owner.tenant, amount).ok_or(Lack::Tenant)?,
-            _whole: whole().ok_or(Lack::Whole)?,
+            _webhook: self.of_webhooks.try_acquire(owner.webhook, amount).ok_or(Refusal::Webhook)?,
+            _tenant: self.of_tenants.try_acquire(owner.tenant, amount).ok_or(Refusal::Tenant)?,
+            _whole: Arc::clone(&self.all).try_acquire_many_owned(amount.min(self.whole)).map_err(|_| self.full)?,
         })
     }
 }

@@ -1,23 +1,15 @@
 //! The end of every job: publishes its follow-up, waits for the confirm, acknowledges its messages.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use broker::{Acker, Outgoing, Publisher};
 use domain::{DeliveryId, Job};
+use prometheus_client::metrics::counter::Counter;
 use service_kit::publishing::{Publication, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
-    abandoned::Abandoned,
-    end::{DeadReason, End, NotAttempted},
+    end::{Abandoned, DeadReason, End, NotAttempted},
     in_flight::UnderWay,
     shared::Shared,
     shared_ack::{FollowUp, Origin, SharedAck},
@@ -44,10 +36,10 @@ impl Settler {
                 continue;
             }
             let (acks, next) = under_way.end(end.duplicates());
-            parts.extend(SharedAck::attach_follow_up(acks, end.left().map(|end| (job, end))));
+            parts.extend(SharedAck::attach_follow_up(acks, end.left().map(|end| FollowUp::Of(job, end))));
             continued.extend(next);
         }
-        self.publish_then_ack(parts).await;
+        self.publish_then_ack(parts, None).await;
         continued
     }
 
@@ -87,12 +79,17 @@ impl Settler {
 
     /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
     /// done with them, waits for the confirms, and acknowledges each message once its follow-ups are confirmed. Returns
-    /// when all are acknowledged, or this was abandoned. A queue that refuses may take long, but holds up its own messages
-    /// only.
+    /// when all are acknowledged, or this was abandoned. A queue that refuses may take long, but holds up its own
+    /// messages only.
     ///
-    /// The follow-ups of a message whose connection is lost are not published. The message is redelivered, and its jobs
-    /// leave them again.
-    pub(crate) async fn publish_then_ack(&self, parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>) {
+    /// The follow-ups of a message whose connection is lost are not published. A lost connection stays lost, so the message
+    /// cannot be acknowledged by mistake. It is redelivered, and its jobs leave their follow-ups again. `acknowledged` counts
+    /// the messages that are acknowledged.
+    pub(crate) async fn publish_then_ack(
+        &self,
+        parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>,
+        acknowledged: Option<&Counter>,
+    ) {
         let (mut publications, mut ready) = (Vec::new(), Vec::new());
         for (part, follow_up) in parts {
             let Some((acker, origin, left)) = part.done(follow_up) else { continue };
@@ -104,45 +101,28 @@ impl Settler {
             let publication = |one| Publication { sources: vec![Arc::clone(&source)], content: (origin, one) };
             publications.extend(left.into_iter().map(publication));
         }
-        self.publish(publications, ready, |(origin, follow_up)| Some(Cow::Owned(self.message_of(*origin, follow_up)?)))
+        let acknowledge = |ackers: Vec<Acker>| {
+            if let Some(count) = acknowledged {
+                count.inc_by(u64::try_from(ackers.len()).unwrap_or_default());
+            }
+            Acker::ack_all(ackers)
+        };
+        let (publisher, abandon) = (&self.publisher, &self.shared.abandon);
+        Publishing { what: "publishing follow-ups of jobs", publisher, abandon }
+            .until_confirmed(publications, ready, |one| self.message_of(one), acknowledge)
             .await;
     }
 
-    /// Publishes other messages in place of some, then acknowledges these. Returns how many were acknowledged, and `None`
-    /// when this was abandoned.
-    pub(crate) async fn replace(&self, others: Vec<Publication<Acker, Outgoing>>) -> Option<usize> {
-        self.publish(others, Vec::new(), |message| Some(Cow::Borrowed(message))).await
-    }
-
-    /// Publishes nothing for a source whose connection is lost. A lost connection stays lost, so the source cannot be
-    /// acknowledged by mistake, and is redelivered.
-    async fn publish<T>(
-        &self,
-        publications: Vec<Publication<Acker, T>>,
-        ready: Vec<Acker>,
-        message_of: impl Fn(&T) -> Option<Cow<'_, Outgoing>>,
-    ) -> Option<usize> {
-        let usable = |one: &Publication<Acker, T>| one.sources.iter().all(|source| source.is_usable());
-        let (publisher, abandon) = (&self.publisher, &self.shared.abandon);
-        let publishing = Publishing { what: "publishing follow-ups of jobs", publisher, abandon };
-        let acknowledged = AtomicUsize::new(0);
-        let acknowledge = |ackers: Vec<Acker>| {
-            acknowledged.fetch_add(ackers.len(), Relaxed);
-            Acker::ack_all(ackers)
+    /// The message of a follow-up. `None` if the connection of its source is lost.
+    fn message_of<'p>(&self, one: &'p Publication<Acker, (Origin, FollowUp)>) -> Option<Cow<'p, Outgoing>> {
+        let Publication { sources, content: (origin, follow_up) } = one;
+        if !sources.iter().all(|source| source.is_usable()) {
+            return None;
+        }
+        let (job, end) = match follow_up {
+            FollowUp::Of(job, end) => (job, end),
+            FollowUp::Message(message) => return Some(Cow::Borrowed(message)),
         };
-        publishing
-            .until_confirmed(
-                publications,
-                ready,
-                |one| if usable(one) { message_of(&one.content) } else { None },
-                acknowledge,
-            )
-            .await?;
-        Some(acknowledged.into_inner())
-    }
-
-    /// The message that a job's end leaves, if any.
-    fn message_of(&self, origin: Origin, (job, end): &FollowUp) -> Option<Outgoing> {
         let Shared { names, schedule, database, .. } = &*self.shared;
         let job_at = |job: Job, due| names.job_at(job, due, database.now(), schedule);
         let message = match end {
@@ -151,7 +131,7 @@ impl Settler {
             End::Again(due, handed_out_before) => job_at(*job, *due).carrying(*handed_out_before),
             End::Dead(dead) => self.dead_letter(job.to_bytes(), dead),
         };
-        Some(origin.marked(message))
+        Some(Cow::Owned(origin.marked(message)))
     }
 }
 

@@ -4,13 +4,13 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use broker::Names;
 use domain::RetrySchedule;
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use governor::DefaultDirectRateLimiter;
 use ledger::{Ledger, LedgerError};
 use service_kit::{DatabaseWatch, EssentialTasks, until_done};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{abandoned::Abandoned, in_flight::InFlight, metrics::Metrics};
+use crate::{end::Abandoned, in_flight::InFlight, metrics::Metrics};
 
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
@@ -31,12 +31,7 @@ pub(crate) struct Shared {
 }
 
 /// The maximum of jobs that are parked for the data of their rows, for each process and minute.
-const PARKED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
-
-/// Counts the jobs that are parked for the data of their rows.
-pub(crate) fn parks() -> Mutex<DefaultDirectRateLimiter> {
-    Mutex::new(RateLimiter::direct(Quota::per_minute(PARKED_PER_MINUTE)))
-}
+pub(crate) const PARKED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
 
 impl Shared {
     /// Asks the ledger about a batch of jobs until it answers. Returns the answer about each, in their order. A batch that

@@ -39,8 +39,13 @@ impl Origin {
     }
 }
 
-/// A job, and its end, of which a message is made.
-pub(crate) type FollowUp = (Job, End);
+/// A message that is published before a message is acknowledged.
+pub(crate) enum FollowUp {
+    /// It is made of a job and its end.
+    Of(Job, End),
+    /// It takes the message's place.
+    Message(Outgoing),
+}
 
 impl SharedAck {
     /// The parts of a message, one for each job.
@@ -68,7 +73,7 @@ impl SharedAck {
         parts: Vec<Self>,
         mut follow_up: Option<FollowUp>,
     ) -> impl Iterator<Item = (Self, Option<FollowUp>)> {
-        let chosen = parts.iter().position(Self::is_usable).unwrap_or_default();
+        let chosen = follow_up.as_ref().and_then(|_| parts.iter().position(Self::is_usable)).unwrap_or_default();
         let parts = parts.into_iter().enumerate();
         parts.map(move |(at, part)| (part, if at == chosen { follow_up.take() } else { None }))
     }

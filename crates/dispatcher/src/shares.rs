@@ -18,17 +18,12 @@ struct Seats {
     users: usize,
 }
 
-/// A part of a key's share. Dropping it gives it back.
+/// A part of a key's share, or a request for one. Dropping it releases the part.
 pub(crate) struct Share<K: Eq + Hash + Copy> {
-    // Dropped before the seat, which may remove the key.
-    _permit: OwnedSemaphorePermit,
-    _seat: Seat<K>,
-}
-
-/// Keeps a key in the map.
-struct Seat<K: Eq + Hash + Copy> {
     shares: Arc<Shares<K>>,
     key: K,
+    /// `None` for a request.
+    part: Option<OwnedSemaphorePermit>,
 }
 
 impl<K: Eq + Hash + Copy> Shares<K> {
@@ -40,18 +35,19 @@ impl<K: Eq + Hash + Copy> Shares<K> {
     /// Waits for `amount` of a key's share; more than the whole share counts as the whole share. Dropping the future
     /// gives everything back.
     pub(crate) async fn acquire(self: &Arc<Self>, key: K, amount: u32) -> Share<K> {
-        let (seat, free) = self.sit(key);
+        let (mut share, free) = self.request(key);
         match free.acquire_many_owned(amount.min(self.limit)).await {
-            Ok(permit) => Share { _permit: permit, _seat: seat },
+            Ok(part) => share.part = Some(part),
             Err(_) => unreachable!("no share is ever closed"),
         }
+        share
     }
 
     /// The same without waiting: `None` if that much is not left.
     pub(crate) fn try_acquire(self: &Arc<Self>, key: K, amount: u32) -> Option<Share<K>> {
-        let (seat, free) = self.sit(key);
-        let permit = free.try_acquire_many_owned(amount.min(self.limit)).ok()?;
-        Some(Share { _permit: permit, _seat: seat })
+        let (mut share, free) = self.request(key);
+        share.part = Some(free.try_acquire_many_owned(amount.min(self.limit)).ok()?);
+        Some(share)
     }
 
     /// Returns true if somebody holds or waits for a part of the key's share.
@@ -64,19 +60,21 @@ impl<K: Eq + Hash + Copy> Shares<K> {
         self.limit > 1 && self.keys.lock().get(&key).is_some_and(|seats| seats.free.available_permits() <= 1)
     }
 
-    fn sit(self: &Arc<Self>, key: K) -> (Seat<K>, Arc<Semaphore>) {
+    fn request(self: &Arc<Self>, key: K) -> (Share<K>, Arc<Semaphore>) {
         let mut keys = self.keys.lock();
         let seats = keys.entry(key).or_insert_with(|| Seats {
             free: Arc::new(Semaphore::new(usize::try_from(self.limit).unwrap_or(usize::MAX))),
             users: 0,
         });
         seats.users += 1;
-        (Seat { shares: Arc::clone(self), key }, Arc::clone(&seats.free))
+        (Share { shares: Arc::clone(self), key, part: None }, Arc::clone(&seats.free))
     }
 }
 
-impl<K: Eq + Hash + Copy> Drop for Seat<K> {
+impl<K: Eq + Hash + Copy> Drop for Share<K> {
     fn drop(&mut self) {
+        // Before the key may be removed.
+        drop(self.part.take());
         let mut keys = self.shares.keys.lock();
         if let Some(seats) = keys.get_mut(&self.key) {
             seats.users -= 1;

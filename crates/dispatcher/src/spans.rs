@@ -13,25 +13,25 @@ pub(crate) struct Spans {
     pub(crate) destinations: Destinations,
 }
 
-/// What an attempt is of.
-pub(crate) struct Of {
-    pub(crate) event_type: EventType,
-    pub(crate) tenant: TenantId,
-    pub(crate) attempt: u16,
-    /// When the attempt began, by this machine's clock, as in all spans. The ledger has the database's time.
-    pub(crate) began: OffsetDateTime,
-}
-
 impl Spans {
     /// Exports an attempt if its event's trace is recorded: as a child of what the event came with. So all attempts of a
-    /// delivery are in one trace, or none is.
-    pub(crate) fn export(&self, of: &Of, attempted: &Attempted) {
+    /// delivery are in one trace, or none is. `began`: by this machine's clock, as in all spans. The ledger has the
+    /// database's time.
+    pub(crate) fn export(
+        &self,
+        event_type: EventType,
+        tenant: TenantId,
+        attempt: u16,
+        began: OffsetDateTime,
+        attempted: &Attempted,
+    ) {
         let Attempted { id, webhook, url, answer, traceparent, .. } = attempted;
-        let Some(mut span) = self.traces.follow(Kind::Client, traceparent.as_ref(), of.began) else { return };
+        let Some(parent) = traceparent else { return };
+        let Some(mut span) = self.traces.begin(Kind::Client, Some(parent), began) else { return };
         span.name("POST");
         span.set("http.request.method", "POST");
         self.set_server(&mut span, url);
-        if let Some(resent) = of.attempt.checked_sub(1).filter(|resent| *resent > 0) {
+        if let Some(resent) = attempt.checked_sub(1).filter(|resent| *resent > 0) {
             span.set("http.request.resend_count", resent);
         }
         if let Some(status) = answer.status {
@@ -40,14 +40,14 @@ impl Spans {
         }
         span.set("webhooks.delivery.id", id.to_string());
         span.set("webhooks.webhook.id", webhook.to_string());
-        span.set("webhooks.tenant.id", of.tenant.to_string());
-        span.set("webhooks.event.type", of.event_type.as_str());
-        span.set("webhooks.attempt", of.attempt);
+        span.set("webhooks.tenant.id", tenant.to_string());
+        span.set("webhooks.event.type", event_type.as_str());
+        span.set("webhooks.attempt", attempt);
         span.set("webhooks.outcome", answer.class.as_str());
         if let Some(error) = error_of(answer) {
             span.fail(error);
         }
-        span.end(of.began + answer.elapsed);
+        span.end(began + answer.elapsed);
     }
 
     /// A URL that the settings refuse leads to no server.

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::Job;
+use domain::{Job, WebhookId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -13,25 +13,23 @@ use tokio_util::task::TaskTracker;
 use crate::{
     end::{DeadReason, End, Stop},
     in_flight::UnderWay,
-    lane::{PATIENCE, Refusal, Refused, waking},
-    pace::Pace,
+    lane::{OF_OTHERS, PATIENCE},
+    refusal::{Hold, Refusal},
     shared::Shared,
 };
 
 /// A job that was handed out so often before is noted when it begins. Most such jobs are harmless: they only waited
 /// when their dispatcher stopped or lost its connection, and the broker counts that too.
 const NOTED_AFTER: u32 = 2;
-/// A message of several jobs that was handed out so often before is taken apart: one of them may be a suspect.
-const APART_AFTER: u32 = NOTED_AFTER + 1;
 /// How often a job is begun, at most, if its process dies each time: once among others, which may be the cause, and
 /// three times alone. With the deliveries before the first note, a poisonous job ends six processes at most.
 const MOST_TRIES: u16 = 4;
 /// A suspect that does no harm for this long is cleared, and the next one may begin.
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether a message of several jobs is to be taken apart.
+/// Returns whether a message of several jobs is to be taken apart: one of them may be a suspect.
 pub(crate) const fn must_be_split(handed_out_before: u32) -> bool {
-    handed_out_before >= APART_AFTER
+    handed_out_before >= NOTED_AFTER
 }
 
 pub(crate) struct Suspects {
@@ -73,13 +71,13 @@ impl Suspects {
     ///
     /// # Errors
     /// [`Refusal::Suspects`] when it does not come soon.
-    pub(crate) async fn turn(&self, tries: u16) -> Result<Option<Turn>, Refused> {
+    pub(crate) async fn turn(&self, tries: u16, webhook: WebhookId) -> Result<Option<Turn>, Hold> {
         if tries == 0 {
             return Ok(None);
         }
         match timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(Some(turn)),
-            _ => Err(Refused { refusal: Refusal::Suspects, waking: waking(Pace::Unknown) }),
+            _ => Err(Hold { webhook, refusal: Refusal::Suspects, waking: Some(OF_OTHERS) }),
         }
     }
 
@@ -102,7 +100,7 @@ impl Suspects {
             tracing::warn!(%delivery, attempt, tries, handed_out_before, "a suspect job is begun alone");
         }
         if tries > MOST_TRIES {
-            return Err(End::Dead(DeadReason::Poison { handed_out_before, deaths: tries - 1, _turn: turn }).into());
+            return Err(End::Dead(DeadReason::Poison { handed_out_before, deaths: tries - 1 }).into());
         }
         let (shared, watched) = (Arc::clone(&self.shared), job.watch());
         self.tasks.spawn(async move {

@@ -1,46 +1,31 @@
 //! Connection counts over all hosts together.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
-/// Counts connections over all hosts. The pool limits each host only, and further hosts cost a receiver nothing.
+/// Counts connections over all hosts. The pool limits each host only, and further hosts cost a receiver nothing. Each count
+/// is that of its clones. A clone of both adds one to each, which cancels.
 #[derive(Clone, Default)]
 pub(crate) struct ConnectionCounts {
-    open: Arc<AtomicUsize>,
-    waiting: Arc<AtomicUsize>,
+    open: Counted,
+    waiting: Counted,
 }
 
 /// A place in a count, until it is dropped.
-pub(crate) struct Counted(Arc<AtomicUsize>);
+pub(crate) type Counted = Arc<()>;
 
 impl ConnectionCounts {
     /// Counts an open connection.
     pub(crate) fn opened(&self) -> Counted {
-        Counted::in_count(&self.open)
+        Arc::clone(&self.open)
     }
 
     /// Counts a request that waits for its answer on a connection.
     pub(crate) fn waiting(&self) -> Counted {
-        Counted::in_count(&self.waiting)
+        Arc::clone(&self.waiting)
     }
 
     /// Connections on which no request waits for its answer: those in the pool, and a few others.
     pub(crate) fn unused(&self) -> usize {
-        self.open.load(Relaxed).saturating_sub(self.waiting.load(Relaxed))
-    }
-}
-
-impl Counted {
-    fn in_count(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        Arc::strong_count(&self.open).saturating_sub(Arc::strong_count(&self.waiting))
     }
 }

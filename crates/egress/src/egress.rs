@@ -9,7 +9,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use time::OffsetDateTime;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use crate::{
@@ -63,32 +63,24 @@ impl Egress {
     /// # Errors
     /// [`EgressError`] if the extra authorities, the user agent, the resolver or TLS cannot be set up.
     pub fn new(config: EgressConfig) -> Result<Self, EgressError> {
-        let EgressConfig {
-            timeout,
-            destinations,
-            name_servers,
-            extra_ca_pem,
-            idle_timeout,
-            max_idle_per_host,
-            max_idle,
-            user_agent,
-        } = config;
-        let user_agent = HeaderValue::try_from(user_agent).map_err(|_| EgressError::UserAgent)?;
-        let tls = tls::client_config(extra_ca_pem.as_deref())?;
-        let resolver = Resolver::new(&name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
-        let tcp = VettedTcp::new(destinations, resolver, timeout);
+        let timeout = config.timeout;
+        let user_agent = HeaderValue::try_from(config.user_agent).map_err(|_| EgressError::UserAgent)?;
+        let tls = tls::client_config(config.extra_ca_pem.as_deref())?;
+        let resolver =
+            Resolver::new(&config.name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
+        let tcp = VettedTcp::new(config.destinations, resolver, timeout);
         let notice = tcp.notice();
-        let idle_timeout = idle_timeout.min(LIFETIME / 2);
+        let idle_timeout = config.idle_timeout.min(LIFETIME / 2);
         let reused_for = LIFETIME.saturating_sub(timeout.saturating_add(idle_timeout));
         let counts = ConnectionCounts::default();
         let connector = Connector::new(tcp, tls, timeout, counts.clone());
-        let pooled = client(connector.clone(), idle_timeout, max_idle_per_host);
+        let pooled = client(connector.clone(), idle_timeout, config.max_idle_per_host);
         let fresh = client(connector.clone(), idle_timeout, 0);
         Ok(Self(Arc::new(Inner {
             timeout,
             user_agent,
             notice,
-            max_idle,
+            max_idle: config.max_idle,
             reused_for,
             counts,
             connector,
@@ -103,36 +95,30 @@ impl Egress {
         self.0.notice.as_deref()
     }
 
-    /// Sends one POST. It never fails: every outcome is an [`Answer`], at most the configured timeout later. Dropping
-    /// the future closes its connection.
-    pub async fn post(&self, request: Post) -> Answer {
-        self.post_judged(request).await.0
-    }
-
-    /// Sends one POST, as [`Egress::post`] does. Says as well if its failure may be one of this machine or its network.
-    pub async fn post_judged(&self, request: Post) -> (Answer, Option<OwnFault>) {
+    /// Sends one POST. It never fails: every outcome is an [`Answer`], at most the configured timeout later. Says as well if
+    /// its failure may be one of this machine or its network. Dropping the future closes its connection.
+    pub async fn post(&self, request: Post) -> (Answer, Option<OwnFault>) {
         let started_at = OffsetDateTime::now_utc();
         let start = Instant::now();
         let deadline = start + self.0.timeout;
-        let mut head = Vec::new();
-        let outcome = match timeout_at(deadline, self.0.send(&request)).await {
-            Ok(Ok(response)) => {
-                let (status, now) = (response.status(), started_at + start.elapsed());
-                let retry_after = RetryAfter::of(response.headers(), now);
-                // The status has decided. A body that outlasts the deadline is only cut short.
-                let _ = timeout_at(deadline, body::read(response.into_body(), &mut head)).await;
-                Ok((status, retry_after))
-            }
-            Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(Failure::Timeout),
+        let (mut head, mut answered) = (Vec::new(), None);
+        let exchange = async {
+            let response = self.0.send(&request).await?;
+            let retry_after = RetryAfter::of(response.headers(), started_at + start.elapsed());
+            // The status decides. A body that outlasts the deadline is only cut short.
+            answered = Some((response.status(), retry_after));
+            body::read(response.into_body(), &mut head).await;
+            Ok::<(), Failure>(())
         };
-        let (class, status, error, own_fault) = match outcome {
-            Ok((status, retry_after)) => {
+        let exchanged = timeout_at(deadline, exchange).await.unwrap_or(Err(Failure::Timeout));
+        let (class, status, error, own_fault) = match (answered, exchanged) {
+            (Some((status, retry_after)), _) => {
                 let class = OutcomeClass::of_status(status.as_u16());
                 let message = (!class.is_success()).then(|| failure_messages::status(status, retry_after));
                 (class, Some(status.as_u16()), message, None)
             }
-            Err(failure) => {
+            (None, exchanged) => {
+                let failure = exchanged.err().unwrap_or(Failure::Timeout);
                 let (class, message) = failure.verdict(self.0.timeout);
                 (class, None, Some(message), OwnFault::of(&failure))
             }
@@ -147,15 +133,6 @@ impl Egress {
     pub async fn reaches(&self, url: &WebhookUrl) -> bool {
         let Ok(uri) = Uri::try_from(url.without_fragment()) else { return false };
         self.0.connector.clone().call(uri).await.is_ok()
-    }
-
-    /// Returns whether a GET of a URL is answered within the configured timeout, by any status. Its connection is not kept.
-    pub async fn answers(&self, url: &WebhookUrl) -> bool {
-        let Ok(request) = request::get(url, &self.0.user_agent) else { return false };
-        let (request, exchange) = Exchange::of(request, &self.0.counts);
-        let answered = timeout(self.0.timeout, self.0.fresh.request(request)).await;
-        exchange.end();
-        matches!(answered, Ok(Ok(_)))
     }
 }
 
@@ -219,9 +196,9 @@ impl Inner {
 }
 
 /// Returns whether the answer is a 408 on a reused connection. Most likely the receiver closes the connection, as it
-/// was idle for too long, and wrote that before it saw the request. After an interim answer it has seen the request.
+/// was idle for too long, and wrote that before it saw the request.
 fn is_idle_close(response: &Response<Incoming>, exchange: &Exchange) -> bool {
-    response.status() == StatusCode::REQUEST_TIMEOUT && exchange.is_reused_and_not_continued()
+    response.status() == StatusCode::REQUEST_TIMEOUT && exchange.is_reused()
 }
 
 fn client(connector: Connector, idle_timeout: Duration, max_idle_per_host: usize) -> Client<Connector, ExchangeBody> {

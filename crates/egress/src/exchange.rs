@@ -13,7 +13,6 @@ use http_body_util::Full;
 use hyper::{
     Request,
     body::{Body, Frame, SizeHint},
-    ext::on_informational,
     http::Extensions,
 };
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
@@ -36,8 +35,6 @@ struct Progress {
     is_reused: bool,
     /// True if a byte was read since the request began.
     is_answered: bool,
-    /// True if an interim answer (1xx) was read.
-    has_interim_answer: bool,
     waiting: Option<Counted>,
 }
 
@@ -69,11 +66,8 @@ impl Exchange {
             built_at: Instant::now(),
             is_reused: false,
             is_answered: false,
-            has_interim_answer: false,
             waiting: None,
         }));
-        let interim = Arc::clone(&progress);
-        on_informational(&mut request, move |_| interim.lock().has_interim_answer = true);
         let exchange = Self { progress, connection };
         (request.map(|bytes| ExchangeBody { bytes, exchange: Some(exchange.clone()) }), exchange)
     }
@@ -89,10 +83,9 @@ impl Exchange {
         progress.is_reused && !progress.is_answered
     }
 
-    /// Returns whether the connection was reused, and no interim answer came before the answer.
-    pub(crate) fn is_reused_and_not_continued(&self) -> bool {
-        let progress = self.progress.lock();
-        progress.is_reused && !progress.has_interim_answer
+    /// Returns whether the connection was reused.
+    pub(crate) fn is_reused(&self) -> bool {
+        self.progress.lock().is_reused
     }
 
     /// Notes that the request no longer waits for its answer.
@@ -182,17 +175,16 @@ mod tests {
         let connection = Exchanges::opened();
         connection.read();
         for request in [&first, &second] {
-            assert!(!request.is_reused_and_unanswered() && !request.is_reused_and_not_continued());
+            assert!(!request.is_reused_and_unanswered() && !request.is_reused());
         }
         connection.begin(&first.progress);
         connection.read();
-        assert!(!first.is_reused_and_unanswered() && !first.is_reused_and_not_continued());
+        assert!(!first.is_reused_and_unanswered() && !first.is_reused());
         connection.begin(&second.progress);
-        assert!(second.is_reused_and_unanswered() && second.is_reused_and_not_continued());
+        assert!(second.is_reused_and_unanswered() && second.is_reused());
         connection.read();
-        assert!(!second.is_reused_and_unanswered() && second.is_reused_and_not_continued());
-        second.progress.lock().has_interim_answer = true;
-        assert!(!second.is_reused_and_not_continued() && !first.is_reused_and_unanswered());
+        assert!(!second.is_reused_and_unanswered() && second.is_reused());
+        assert!(!first.is_reused_and_unanswered());
     }
 
     #[test]
@@ -207,7 +199,7 @@ mod tests {
         ] {
             Exchanges { opened_at, latest: Arc::default() }.begin(&request.progress);
             assert_eq!(request.is_reused_and_unanswered(), is_reused);
-            assert_eq!(request.is_reused_and_not_continued(), is_reused);
+            assert_eq!(request.is_reused(), is_reused);
         }
     }
 

@@ -1,4 +1,4 @@
-//! A POST, and a GET.
+//! A POST.
 
 use bytes::Bytes;
 use domain::WebhookUrl;
@@ -40,14 +40,6 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(USER_AGENT, user_agent.clone());
-    Ok(request)
-}
-
-/// Builds a GET.
-pub(crate) fn get(url: &WebhookUrl, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
-    let mut request = Request::new(Full::default());
-    *request.uri_mut() = Uri::try_from(url.without_fragment()).map_err(|_| Failure::Unwritable("URL"))?;
-    request.headers_mut().insert(USER_AGENT, user_agent.clone());
     Ok(request)
 }
 

@@ -21,8 +21,8 @@ use tower_service::Service;
 
 use crate::{connect_error::ConnectError, host::bare_host, own_fault::OwnFault, resolver::Resolver};
 
-/// How many addresses of a host are tried.
-const MOST: usize = 8;
+/// The maximum of addresses of each family that are tried: a network without IPv4 may have no way to any of the first family.
+const OF_A_FAMILY: usize = 4;
 
 /// Resolves a host once, vets every address and tries those that are left, one after the other. The order varies.
 #[derive(Clone)]
@@ -51,10 +51,7 @@ impl Inner {
         let deadline = Instant::now() + self.timeout;
         let port = uri.port_u16().unwrap_or(443);
         self.destinations.check_port(port).map_err(ConnectError::RefusedPort)?;
-        let mut addresses = self.addresses(bare_host(uri)).await?;
-        vary(&mut addresses);
-        spare_one(&mut addresses);
-        addresses.truncate(MOST);
+        let addresses = varied(self.addresses(bare_host(uri)).await?);
         let others = addresses.len() - 1;
         let mut failed = None;
         for (tried, address) in addresses.into_iter().enumerate() {
@@ -108,23 +105,14 @@ fn share(deadline: Instant, further: usize) -> Duration {
     }
 }
 
-/// Puts the addresses of each family into a random order. Otherwise every attempt would meet the same first one, even
-/// one that accepts connections and never answers. The first one's family stays first: another may lead nowhere, and
-/// receivers may know this service by its addresses of one family.
-fn vary(addresses: &mut [IpAddr]) {
-    let Some(first_is_v4) = addresses.first().map(IpAddr::is_ipv4) else { return };
-    fastrand::shuffle(addresses);
-    addresses.sort_by_key(|address| address.is_ipv4() != first_is_v4);
-}
-
-/// Puts the first address of the second family among the first [`MOST`]: a network without IPv4 may have no way to any of
-/// the first family.
-fn spare_one(addresses: &mut [IpAddr]) {
-    let Some(first_is_v4) = addresses.first().map(IpAddr::is_ipv4) else { return };
-    let other = addresses.iter().position(|address| address.is_ipv4() != first_is_v4);
-    if let Some(other) = other.filter(|other| *other >= MOST) {
-        addresses.swap(other, MOST - 1);
-    }
+/// Some addresses of each family, in a random order. Otherwise every attempt would meet the same first one, even one that
+/// accepts connections and never answers. The first one's family stays first: another may lead nowhere, and receivers may
+/// know this service by its addresses of one family.
+fn varied(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    let first_is_v4 = addresses.first().is_some_and(IpAddr::is_ipv4);
+    fastrand::shuffle(&mut addresses);
+    let (first, other): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|one| one.is_ipv4() == first_is_v4);
+    first.into_iter().take(OF_A_FAMILY).chain(other.into_iter().take(OF_A_FAMILY)).collect()
 }
 
 /// Drops the addresses that the policy refuses. If none is left, returns the first refusal.
@@ -189,8 +177,7 @@ mod tests {
             for given in [v4.clone().chain(v6.clone()).collect::<Vec<_>>(), v6.clone().chain(v4.clone()).collect()] {
                 let mut first = HashSet::new();
                 for _ in 0..200 {
-                    let mut varied = given.clone();
-                    vary(&mut varied);
+                    let varied = varied(given.clone());
                     first.insert(varied[0]);
                     assert!(varied.iter().map(IpAddr::is_ipv4).eq(given.iter().map(IpAddr::is_ipv4)), "{varied:?}");
                     assert!(given.iter().all(|address| varied.contains(address)), "{varied:?}");
@@ -198,7 +185,11 @@ mod tests {
                 assert_eq!(first.len(), given.iter().filter(|a| a.is_ipv4() == given[0].is_ipv4()).count());
             }
         }
-        vary(&mut []);
+        assert!(varied(Vec::new()).is_empty());
+        let many =
+            (0..20).map(|last| IpAddr::from([192, 0, 2, last])).chain([IpAddr::from([0x2606, 0, 0, 0, 0, 0, 0, 1])]);
+        let varied = varied(many.collect());
+        assert_eq!((varied.len(), varied.iter().filter(|one| one.is_ipv6()).count()), (OF_A_FAMILY + 1, 1));
     }
 
     #[tokio::test(start_paused = true)]

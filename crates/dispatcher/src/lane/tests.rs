@@ -11,14 +11,19 @@ fn owner(webhook: u128, tenant: u128) -> Owner {
 }
 
 fn lanes(main: u16, slow: u16) -> Arc<Lanes> {
-    Arc::new(Lanes::new(Slots { main, slow, webhook_share: 0.125, tenant_share: 0.25 }))
+    with_shares(main, slow, 0.125, 0.25)
+}
+
+fn with_shares(main: u16, slow: u16, webhook_share: f64, tenant_share: f64) -> Arc<Lanes> {
+    let settings = Dispatcher { max_in_flight: main, slow_in_flight: slow, webhook_share, tenant_share, batch: 1 };
+    Arc::new(Lanes::new(&settings))
 }
 
 async fn admit(lanes: &Arc<Lanes>, owner: Owner) -> Result<Admission, Refusal> {
     lanes.admit(owner, LaneKind::Main, None).await.map_err(|refused| refused.refusal)
 }
 
-async fn admit_again(lanes: &Arc<Lanes>, owner: Owner) -> Result<Admission, Refused> {
+async fn admit_again(lanes: &Arc<Lanes>, owner: Owner) -> Result<Admission, Hold> {
     lanes.admit(owner, LaneKind::Slow, None).await
 }
 
@@ -29,7 +34,8 @@ async fn attempt(lanes: &Arc<Lanes>, owner: Owner, takes: Duration, has_answer: 
 }
 
 async fn spend(mut admission: Admission, takes: Duration, has_answer: bool) -> bool {
-    let (timed, mut has_left) = (admission.begin().await, false);
+    admission.begin().await;
+    let (timed, mut has_left) = (admission.timed(), false);
     admission.spend(&timed, pin!(sleep(takes)), || has_left = true).await;
     if has_answer {
         timed.answered();
@@ -179,7 +185,7 @@ async fn an_attempt_that_has_become_slow_gives_its_slot_and_its_place_back() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_webhook_has_four_attempts_at_a_time_and_one_that_answers_late_a_quarter_of_the_slow_lane() {
     for (has_answer, expected) in [(false, 4), (true, 64)] {
-        let lanes = Arc::new(Lanes::new(Slots { main: 1024, slow: 256, webhook_share: 0.125, tenant_share: 1.0 }));
+        let lanes = with_shares(1024, 256, 0.125, 1.0);
         attempt(&lanes, owner(1, 1), HANGS, has_answer).await;
         let mut held = Vec::new();
         let refused = loop {
@@ -191,7 +197,7 @@ async fn a_silent_webhook_has_four_attempts_at_a_time_and_one_that_answers_late_
         assert_eq!((held.len(), refused), (expected - 1, Refusal::Slow), "the last one is for jobs that were held");
         held.push(admit_again(&lanes, owner(1, 1)).await.ok().unwrap());
         let refused = admit_again(&lanes, owner(1, 1)).await.err().unwrap();
-        assert_eq!(refused.waking, if has_answer { OF_LATE_ONES } else { OF_SILENT_ONES });
+        assert_eq!(refused.waking, Some(if has_answer { OF_LATE_ONES } else { OF_SILENT_ONES }));
         assert!(held.iter().all(Admission::is_slow));
     }
 }
@@ -199,7 +205,7 @@ async fn a_silent_webhook_has_four_attempts_at_a_time_and_one_that_answers_late_
 /// Otherwise an event for a receiver that is well, and that nobody knows, would wait behind dead ones.
 #[tokio::test(start_paused = true)]
 async fn silent_webhooks_leave_a_quarter_of_their_slots_to_unknown_ones() {
-    let lanes = Arc::new(Lanes::new(Slots { main: 1024, slow: 256, webhook_share: 0.125, tenant_share: 1.0 }));
+    let lanes = with_shares(1024, 256, 0.125, 1.0);
     let mut held = Vec::new();
     for number in 1..=28 {
         attempt(&lanes, owner(number, number), HANGS, false).await;
@@ -239,7 +245,7 @@ async fn while_long_places_are_scarce_only_who_is_trusted_begins_in_the_main_lan
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused.waking, OF_LATE_ONES, "many such must not come again together");
+    assert_eq!(refused.waking, Some(OF_LATE_ONES), "many such must not come again together");
     drop(admitted);
     while tasks.join_next().await.is_some() {}
     assert!(!admit(&lanes, owner(3, 3)).await.ok().unwrap().is_slow());
@@ -247,7 +253,7 @@ async fn while_long_places_are_scarce_only_who_is_trusted_begins_in_the_main_lan
 
 #[tokio::test(start_paused = true)]
 async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
-    let lanes = Arc::new(Lanes::new(Slots { main: 1000, slow: 8, webhook_share: 0.5, tenant_share: 1.0 }));
+    let lanes = with_shares(1000, 8, 0.5, 1.0);
     let few = usize::try_from(MOST_STARTING).unwrap();
     let began = Instant::now();
     let mut tasks = JoinSet::new();
@@ -257,11 +263,11 @@ async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wai
         tokio::task::yield_now().await;
     }
     assert_eq!(began, Instant::now());
-    drop(admit(&lanes, owner(2, 2)).await.ok().unwrap().begin().await);
+    admit(&lanes, owner(2, 2)).await.ok().unwrap().begin().await;
     assert_eq!(began, Instant::now(), "another tenant does not wait");
     let mut next = admit(&lanes, owner(1, 1)).await.ok().unwrap();
     assert_eq!(began, Instant::now(), "who is admitted may read the body and open the secret");
-    drop(next.begin().await);
+    next.begin().await;
     assert_eq!(began.elapsed(), STARTING_FOR);
 }
 
@@ -281,7 +287,7 @@ async fn a_job_that_waits_for_memory_holds_up_no_start_of_its_tenant() {
 
 #[tokio::test(start_paused = true)]
 async fn long_bodies_have_a_room_of_their_own_with_shares() {
-    let lanes = Arc::new(Lanes::new(Slots { main: 1000, slow: 8, webhook_share: 0.5, tenant_share: 1.0 }));
+    let lanes = with_shares(1000, 8, 0.5, 1.0);
     let half = Some(6 * 1024 * 1024);
     let refusal =
         async |owner, body| lanes.admit(owner, LaneKind::Main, body).await.err().map(|refused| refused.refusal);

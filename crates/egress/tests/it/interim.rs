@@ -1,6 +1,6 @@
 //! Answers that begin before the request has ended, and interim ones (1xx).
 
-use domain::OutcomeClass::{Protocol, Status, Success};
+use domain::OutcomeClass::{Protocol, Success};
 use egress::Post;
 use tokio::io::AsyncReadExt;
 
@@ -70,25 +70,6 @@ async fn a_post_that_got_any_byte_of_an_answer_is_not_repeated() {
             assert_eq!((answer.class, posts), (Protocol, 1), "{begin:?} after {earlier} posts: {error:?}");
         }
     }
-}
-
-#[tokio::test]
-async fn a_408_after_an_interim_answer_is_an_answer() {
-    let authority = Authority::new();
-    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
-        peer.request().await;
-        peer.send(OK).await;
-        while peer.request().await.is_some() {
-            peer.send(CONTINUE).await;
-            peer.send("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n").await;
-        }
-    })
-    .await;
-    let egress = egress(&authority, LONG);
-    assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
-    let answer = egress.post(post(&receiver.url())).await;
-    assert_eq!((answer.class, answer.status), (Status, Some(408)));
-    assert_eq!((receiver.received().len(), receiver.accepted()), (2, 1));
 }
 
 #[tokio::test]
