@@ -136,3 +136,80 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+        sync::mpsc,
+    };
+
+    use lapin::{BasicProperties, ConnectionProperties, options::BasicPublishOptions};
+    use tls::ClientFiles;
+    use tokio::{sync::oneshot, task::spawn_blocking};
+
+    use super::*;
+    use crate::dial;
+
+    const BASIC_ACK: &[u8] = b"\x00\x3c\x00\x50";
+    /// More bytes than the buffers of a connection hold.
+    const LARGE: usize = 32 * 1024 * 1024;
+
+    fn send(peer: &mut TcpStream, channel: u8, method: &[u8]) {
+        let length = u32::try_from(method.len()).unwrap().to_be_bytes();
+        peer.write_all(&[&[1, 0, channel][..], &length, method, &[0xce]].concat()).unwrap();
+    }
+
+    /// Reads the client's next frame, and returns its content.
+    fn read(peer: &mut TcpStream) -> Vec<u8> {
+        let mut head = [0; 7];
+        peer.read_exact(&mut head).unwrap();
+        let length = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
+        let mut content = vec![0; usize::try_from(length).unwrap() + 1];
+        peer.read_exact(&mut content).unwrap();
+        content
+    }
+
+    /// Plays a node until the client's channel is open.
+    fn accept(listener: &TcpListener) -> TcpStream {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        peer.read_exact(&mut [0; 8]).unwrap();
+        let start = b"\0\x0a\0\x0a\0\x09\0\0\0\0\0\0\0\x05PLAIN\0\0\0\x05en_US";
+        let (tune, open_ok) = (b"\0\x0a\0\x1e\0\0\0\x02\0\0\0\0", b"\0\x0a\0\x29\0");
+        for (method, answers) in [(&start[..], 1), (tune, 2), (open_ok, 1)] {
+            send(&mut peer, 0, method);
+            (0..answers).for_each(|_| drop(read(&mut peer)));
+        }
+        send(&mut peer, 1, b"\0\x14\0\x0b\0\0\0\0");
+        peer
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_acknowledgement_that_is_sent_late_is_not_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("amqp://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let ((begun, has_begun), (go_on, goes_on)) = (oneshot::channel(), mpsc::channel());
+        let node = spawn_blocking(move || {
+            let mut peer = accept(&listener);
+            read(&mut peer);
+            begun.send(()).unwrap();
+            goes_on.recv().unwrap();
+            while !read(&mut peer).starts_with(BASIC_ACK) {}
+        });
+        let files = ClientFiles::default();
+        let connecting = dial::connect(uri, ConnectionProperties::default(), &files, Duration::from_secs(10));
+        let connection = connecting.await.unwrap();
+        let (channel, stats) = (connection.create_channel().await.unwrap(), Stats::default());
+        let acks = Acks::new(channel.clone(), &stats, Gauge::default());
+        // The node reads nothing after the first frame of this message, and so no acknowledgement behind it.
+        let (body, (options, properties)) = (vec![0; LARGE], <(BasicPublishOptions, BasicProperties)>::default());
+        let _published = poll_once(channel.basic_publish("".into(), "queue".into(), options, &body, properties));
+        has_begun.await.unwrap();
+        acks.acknowledge(&[1]).await;
+        assert_eq!(stats.lost_acks.get(), 0);
+        go_on.send(()).unwrap();
+        node.await.unwrap();
+    }
+}

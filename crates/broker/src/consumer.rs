@@ -56,8 +56,8 @@ pub struct BatchLimit {
     pub messages: usize,
     /// The bytes of bodies. No further message is taken once they are reached.
     pub bytes: usize,
-    /// How long a batch waits for more messages, if at least two usually come within this time. A batch costs hardly
-    /// more than a message.
+    /// The time for which a batch waits for more messages, if at least two usually come within this time. A batch costs
+    /// hardly more than a message.
     pub linger: Duration,
 }
 
@@ -278,7 +278,7 @@ impl Worker {
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return leave(channel, consumer, second, acks).await,
+                () = self.stop.cancelled() => return self.leave(channel, consumer, second, acks).await,
                 next = consumer.next() => match next {
                     Some(next) => Some(next),
                     None => return,
@@ -314,12 +314,8 @@ impl Worker {
             if wanted == second.tag.is_some() || (second.tag.is_none() && second.consumer.is_some()) {
                 continue;
             }
-            let changed = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => continue,
-                changed = in_time(self.change(channel, &mut second)) => changed,
-            };
-            if let Err(error) = changed {
+            // Not even a stop interrupts this: the messages of a consumer that nobody knows would stay unacknowledged.
+            if let Err(error) = in_time(self.change(channel, &mut second)).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the number of messages taken at a time could not be changed"
@@ -339,6 +335,33 @@ impl Worker {
         second.consumer = Some(self.consume(channel, tag, self.prefetch.further()).await?);
         Ok(())
     }
+
+    /// Cancels the consumers and requeues the messages that nobody has begun, while others end. Gives up [`FAREWELL`] after
+    /// all have ended. Without the cancellation, what is requeued would come to this process again.
+    async fn leave(&self, channel: &Channel, consumer: Consumer, second: Second, acks: &Acks) {
+        let cancelled = async {
+            try_join_all(second.tag.as_deref().into_iter().chain([TAG]).map(|tag| cancel(channel, tag))).await?;
+            for mut consumer in [Some(consumer), second.consumer].into_iter().flatten() {
+                while let Some(Ok(delivery)) = consumer.next().await {
+                    acks.requeue(delivery.delivery_tag);
+                }
+            }
+            lapin::Result::Ok(())
+        };
+        let too_late = async {
+            self.close.cancelled().await;
+            sleep(FAREWELL).await;
+        };
+        let is_cancelled = tokio::select! {
+            biased;
+            done = cancelled => done.is_ok(),
+            () = too_late => false,
+        };
+        match is_cancelled {
+            true => acks.consumers_cancelled(),
+            false => tracing::debug!("the consumers could not be cancelled"),
+        }
+    }
 }
 
 /// The second consumer, for further messages while they are small.
@@ -350,24 +373,6 @@ struct Second {
     consumer: Option<Consumer>,
     /// How many second consumers were opened.
     opened: u64,
-}
-
-/// Cancels the consumers and requeues the messages that nobody has begun. Gives up after [`FAREWELL`]: the messages of
-/// a consumer that may not be cancelled would come to this process again.
-async fn leave(channel: &Channel, consumer: Consumer, second: Second, acks: &Acks) {
-    let cancelled = async {
-        try_join_all(second.tag.as_deref().into_iter().chain([TAG]).map(|tag| cancel(channel, tag))).await?;
-        for mut consumer in [Some(consumer), second.consumer].into_iter().flatten() {
-            while let Some(Ok(delivery)) = consumer.next().await {
-                acks.requeue(delivery.delivery_tag);
-            }
-        }
-        lapin::Result::Ok(())
-    };
-    match tokio::time::timeout(FAREWELL, cancelled).await {
-        Ok(Ok(())) => acks.consumers_cancelled(),
-        _ => tracing::debug!("the consumer could not be cancelled"),
-    }
 }
 
 /// Waits until nobody has a message any more that could be acknowledged: each message keeps `acks`.

@@ -11,10 +11,10 @@ use crate::{
     presence::find,
 };
 
-/// The messages and consumers of a queue of jobs.
+/// The messages and consumers of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    /// Messages that no dispatcher has.
+    /// Messages that no consumer has.
     pub ready: u32,
     /// Consumers.
     pub consumers: u32,
@@ -28,11 +28,7 @@ impl Broker {
     /// # Errors
     /// When the broker cannot be reached.
     pub async fn depth(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
-        self.query(async |connection, channel| {
-            let (found, channel) = find(connection, channel, queue).await?;
-            Ok((found.map(|queue| queue.message_count()), channel))
-        })
-        .await
+        Ok(self.lane(queue).await?.map(|lane| lane.ready))
     }
 
     /// The same, with proof of a zero. RabbitMQ counts zero messages if a queue's leader does not answer within 250 ms,
@@ -54,16 +50,16 @@ impl Broker {
         .await
     }
 
-    /// The ready messages and the consumers of a queue of jobs: none of either if there is no such queue. The messages
-    /// are proven if there is a consumer: see [`Broker::depth_shown`].
+    /// The ready messages and the consumers of a queue. `None` when there is no such queue. The messages are proven if
+    /// there is a consumer: see [`Broker::depth_shown`].
     ///
     /// # Errors
     /// When the broker cannot be reached.
-    pub async fn lane(&self, queue: &str) -> Result<Lane, BrokerError> {
+    pub async fn lane(&self, queue: &str) -> Result<Option<Lane>, BrokerError> {
         self.query(async |connection, channel| {
             let (found, channel) = find(connection, channel, queue).await?;
             let lane = found.map(|queue| Lane { ready: queue.message_count(), consumers: queue.consumer_count() });
-            Ok((lane.unwrap_or_default(), channel))
+            Ok((lane, channel))
         })
         .await
     }

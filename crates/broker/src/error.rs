@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use lapin::{
+    ErrorKind,
+    protocol::{AMQPErrorKind, AMQPSoftError},
+};
 use tls::{FailureText, FileError};
 
 /// The broker cannot be reached, or it refuses something.
@@ -40,6 +44,17 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
+    /// The broker's words, if it refused for this reason.
+    pub(crate) fn refusal(&self, reason: AMQPSoftError) -> Option<String> {
+        let Self::Amqp(error) = self else { return None };
+        match error.kind() {
+            ErrorKind::ProtocolError(error) if *error.kind() == AMQPErrorKind::Soft(reason) => {
+                Some(error.get_message().to_string())
+            }
+            _ => None,
+        }
+    }
+
     /// Why a connection was not made: TLS, or anything else.
     pub(crate) fn of_connecting(error: lapin::Error) -> Self {
         FailureText::find(&error).map_or(Self::Amqp(error), Self::Tls)

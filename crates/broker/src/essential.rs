@@ -1,5 +1,7 @@
 //! Tasks without which a process is of no use.
 
+use std::sync::Arc;
+
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -7,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 /// whoever started it. Clones belong together.
 #[derive(Clone, Debug, Default)]
 pub struct EssentialTasks {
-    /// Cancelled when one of them panics.
-    failed: CancellationToken,
+    /// Cancelled when one of them panics. A clone of the token itself takes a lock, and each job has one.
+    failed: Arc<CancellationToken>,
 }
 
 /// An essential task panicked.
@@ -21,7 +23,7 @@ pub struct TaskPanicked;
 #[must_use = "it has to live as long as the task"]
 pub struct Watched {
     task: &'static str,
-    failed: CancellationToken,
+    failed: Arc<CancellationToken>,
 }
 
 impl EssentialTasks {
@@ -41,7 +43,7 @@ impl EssentialTasks {
 
     /// Makes the task essential that holds the returned value.
     pub fn watch(&self, task: &'static str) -> Watched {
-        Watched { task, failed: self.failed.clone() }
+        Watched { task, failed: Arc::clone(&self.failed) }
     }
 
     /// Does the work of a process until an essential task panics.

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lapin::{
-    BasicProperties, Channel, Connection, ErrorKind,
+    BasicProperties, Channel, Connection,
     options::{BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueDeclareOptions},
-    protocol::{AMQPErrorKind, AMQPSoftError},
+    protocol::AMQPSoftError,
     types::FieldTable,
 };
 use tokio::time::timeout;
@@ -99,22 +99,11 @@ impl Examiner {
     /// How the broker has a queue of the topology.
     pub async fn queue(&self, queue: &Queue) -> Seen {
         let exchange = self.broker.names().exchange();
-        match self.passive_queue(&queue.name).await {
-            Seen::Present { ready, consumers, .. } => {
-                let differs = self.declared(async |channel| {
-                    let options = QueueDeclareOptions { durable: true, ..Default::default() };
-                    channel
-                        .queue_declare(queue.name.as_str().into(), options, queue.arguments(&exchange))
-                        .await
-                        .map(drop)
-                });
-                match differs.await {
-                    Ok(differs) => Seen::Present { ready, consumers, differs },
-                    Err(error) => Seen::Unknown(error),
-                }
-            }
-            seen => seen,
-        }
+        let declare = async |channel: &Channel| {
+            let options = QueueDeclareOptions { durable: true, ..Default::default() };
+            channel.queue_declare(queue.name.as_str().into(), options, queue.arguments(&exchange)).await.map(drop)
+        };
+        self.compared(self.passive_queue(&queue.name).await, declare).await
     }
 
     /// How the broker has a queue, whatever its arguments are. A leader that is silent looks like an empty queue without
@@ -139,22 +128,14 @@ impl Examiner {
     pub async fn exchange(&self, exchange: &Exchange) -> Seen {
         let declare = async |channel: &Channel, passive: bool| {
             let options = ExchangeDeclareOptions { durable: true, passive, ..Default::default() };
-            let (name, kind) = (exchange.name.as_str(), exchange.kind.as_amqp());
+            let (name, kind) = (exchange.name.as_str(), exchange.kind.clone());
             channel.exchange_declare(name.into(), kind, options, exchange.arguments()).await
         };
         let there = self.on_channel(async |channel| {
             declare(channel, true).await?;
             Ok(Seen::Present { ready: 0, consumers: 0, differs: None })
         });
-        match missing_or(there.await) {
-            Seen::Present { ready, consumers, .. } => {
-                match self.declared(async |channel| declare(channel, false).await).await {
-                    Ok(differs) => Seen::Present { ready, consumers, differs },
-                    Err(error) => Seen::Unknown(error),
-                }
-            }
-            seen => seen,
-        }
+        self.compared(missing_or(there.await), async |channel| declare(channel, false).await).await
     }
 
     /// Whether the broker takes no messages, being short of memory or disk. It says so to whom publishes only. So this
@@ -193,7 +174,7 @@ impl Examiner {
         });
         match published.await {
             Ok(()) => Ok(true),
-            Err(error) => refusal(&error, AMQPSoftError::PRECONDITIONFAILED).map(|_| false).ok_or(error),
+            Err(error) => error.refusal(AMQPSoftError::PRECONDITIONFAILED).map(|_| false).ok_or(error),
         }
     }
 
@@ -202,16 +183,17 @@ impl Examiner {
         farewell(&self.connection).await;
     }
 
-    /// Declares what exists as the topology has it: that changes nothing. Returns the broker's words if it has it
-    /// otherwise.
-    async fn declared(
-        &self,
-        declare: impl AsyncFnOnce(&Channel) -> Result<(), lapin::Error>,
-    ) -> Result<Option<String>, BrokerError> {
-        match self.on_channel(declare).await {
-            Ok(()) => Ok(None),
-            Err(error) => refusal(&error, AMQPSoftError::PRECONDITIONFAILED).map(Some).ok_or(error),
-        }
+    /// Declares what exists as the topology has it: that changes nothing. The broker says if it has it otherwise.
+    async fn compared(&self, seen: Seen, declare: impl AsyncFnOnce(&Channel) -> Result<(), lapin::Error>) -> Seen {
+        let Seen::Present { ready, consumers, .. } = seen else { return seen };
+        let differs = match self.on_channel(declare).await {
+            Ok(()) => None,
+            Err(error) => match error.refusal(AMQPSoftError::PRECONDITIONFAILED) {
+                None => return Seen::Unknown(error),
+                differs => differs,
+            },
+        };
+        Seen::Present { ready, consumers, differs }
     }
 
     /// On a channel of its own, as a refusal closes it.
@@ -230,18 +212,7 @@ impl Examiner {
 fn missing_or(seen: Result<Seen, BrokerError>) -> Seen {
     match seen {
         Ok(seen) => seen,
-        Err(error) if refusal(&error, AMQPSoftError::NOTFOUND).is_some() => Seen::Missing,
+        Err(error) if error.refusal(AMQPSoftError::NOTFOUND).is_some() => Seen::Missing,
         Err(error) => Seen::Unknown(error),
-    }
-}
-
-/// The broker's words, if it refused for this reason.
-fn refusal(error: &BrokerError, reason: AMQPSoftError) -> Option<String> {
-    let BrokerError::Amqp(error) = error else { return None };
-    match error.kind() {
-        ErrorKind::ProtocolError(error) if *error.kind() == AMQPErrorKind::Soft(reason) => {
-            Some(error.get_message().to_string())
-        }
-        _ => None,
     }
 }

@@ -1,8 +1,8 @@
-//! Routes jobs: to the dispatchers at once, or to a retry queue until they are due.
+//! Routes jobs: to the dispatchers immediately, or to a retry queue until they are due. Routes notices.
 
 use std::time::Duration;
 
-use domain::{Job, RetrySchedule};
+use domain::{Job, Notice, RetrySchedule};
 use time::OffsetDateTime;
 
 use crate::{message::Outgoing, topology::Names};
@@ -36,6 +36,14 @@ impl Names {
         messages(&self.bulk(), items, JOBS_PER_MESSAGE, job)
     }
 
+    /// The message of a notice for the business application. Its routing key is its type; the service's own exchange passes it
+    /// on to the topic exchange for notices.
+    #[must_use]
+    pub fn notice(&self, notice: &Notice) -> Outgoing {
+        let (queue, id) = (notice.notice_type.to_owned(), Some(notice.notice_id));
+        Outgoing { queue, id, body: notice.to_bytes(), ..Default::default() }
+    }
+
     /// The messages for jobs that were held, one in each, with the job: each may wait for a slow receiver.
     /// `handed_out` returns the number of earlier deliveries of a job by the broker.
     pub fn jobs_woken<'j>(&self, jobs: &'j [Job], handed_out: impl Fn(Job) -> u32) -> Vec<(Outgoing, &'j [Job])> {
@@ -53,11 +61,12 @@ impl Names {
     ///
     /// A message leaves its queue after those ahead of it, so a job may wait behind jobs that are due later: for
     /// [`RetrySchedule::slack`] at most. If no gap is so near, the job goes through a shorter queue first. A dispatcher
-    /// gets the job early, and delays it again for the rest of the time, so the attempt is not early. An attempt is
-    /// late by the slack at most, or by the shortest gap if that is longer, whatever is ahead of its job.
+    /// gets the job early, and delays it again for the rest of the time if that is more than
+    /// [`RetrySchedule::early_tolerance`]. An attempt is late by the slack at most, or by the shortest gap if that is
+    /// longer, whatever is ahead of its job.
     #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
-        let (wait, due_now) = (wait(due, now), self.job(job));
+        let (wait, due_now) = (Duration::try_from(due - now).unwrap_or_default(), self.job(job));
         if wait.is_zero() {
             return due_now;
         }
@@ -81,12 +90,6 @@ fn gap_for(wait: Duration, gaps: &[Duration]) -> Duration {
     let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= RetrySchedule::slack(*gap));
     let below = gaps.iter().copied().rfind(|gap| *gap <= wait);
     above.or(below).or(gaps.first().copied()).unwrap_or_default()
-}
-
-/// The time left, in whole milliseconds. It is rounded up so that nothing comes early.
-fn wait(due: OffsetDateTime, now: OffsetDateTime) -> Duration {
-    let left = Duration::try_from(due - now).unwrap_or_default();
-    Duration::from_millis(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -134,14 +137,6 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_rounded_up_and_never_negative() {
-        assert_eq!(wait(NOW + Duration::from_micros(1_500), NOW), Duration::from_millis(2));
-        assert_eq!(wait(NOW + Duration::from_secs(60), NOW), Duration::from_secs(60));
-        assert_eq!(wait(NOW, NOW), Duration::ZERO);
-        assert_eq!(wait(NOW - Duration::from_secs(1), NOW), Duration::ZERO);
-    }
-
-    #[test]
     fn a_wait_that_fits_no_gap_is_made_of_shorter_ones() {
         let gaps = RetrySchedule::default().gaps();
         let through = |seconds| {
@@ -177,8 +172,10 @@ mod tests {
             (waiting.queue.as_str(), waiting.expires_in),
             ("webhooks.retry.10800s", Some(Duration::from_secs(10_800)))
         );
-        let overdue = names.job_at(job, NOW, NOW, &schedule);
-        assert_eq!((overdue.queue.as_str(), overdue.expires_in), ("webhooks.deliveries", None));
-        assert_eq!(overdue.body, job.to_bytes());
+        for due in [NOW, NOW - Duration::from_secs(1)] {
+            let overdue = names.job_at(job, due, NOW, &schedule);
+            assert_eq!((overdue.queue.as_str(), overdue.expires_in), ("webhooks.deliveries", None));
+            assert_eq!(overdue.body, job.to_bytes());
+        }
     }
 }

@@ -80,7 +80,8 @@ impl Outgoing {
             None => properties,
         };
         match self.expires_in {
-            Some(wait) => properties.with_expiration(wait.as_millis().to_string().into()),
+            // Rounded up, so that nothing comes early.
+            Some(wait) => properties.with_expiration(wait.as_nanos().div_ceil(1_000_000).to_string().into()),
             None => properties,
         }
     }
@@ -109,11 +110,12 @@ pub struct Received {
 impl Received {
     /// Wraps a message that the channel of `acks` has handed out.
     pub(crate) fn new(delivery: Delivery, acks: &Arc<Acks>) -> Self {
+        let handed_out_before = handed_out_before(&delivery);
         let headers = delivery.properties.headers().as_ref();
         Self {
-            routing_key: delivery.routing_key.to_string(),
+            routing_key: delivery.routing_key.into(),
             redelivered: delivery.redelivered,
-            handed_out_before: handed_out_before(&delivery),
+            handed_out_before,
             is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
             traceparent: headers.and_then(traceparent),
             acker: Acker { acks: Some(Arc::clone(acks)), tag: delivery.delivery_tag, _held: acks.counted() },
@@ -230,6 +232,14 @@ mod tests {
             assert_eq!(read("traceparent", other.clone()), None, "{other:?}");
         }
         assert_eq!(read("Traceparent", long(TRACE.as_bytes())), None, "names of headers have a case");
+    }
+
+    #[test]
+    fn an_expiration_is_in_milliseconds_and_rounded_up() {
+        for (wait, expiration) in [(1_500, "2"), (60_000_000, "60000"), (0, "0")] {
+            let message = Outgoing { expires_in: Some(Duration::from_micros(wait)), ..Default::default() };
+            assert_eq!(message.properties().expiration().as_ref().unwrap().as_str(), expiration);
+        }
     }
 
     #[test]

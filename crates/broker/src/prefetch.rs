@@ -11,7 +11,7 @@ pub struct Prefetch {
 /// The prefetch while sizes are unknown: a message may have any size that the broker takes.
 const FEW: u16 = 4;
 /// Bodies whose mean is larger are large.
-const LARGE: f64 = 256.0 * 1024.0;
+const LARGE: f64 = 128.0 * 1024.0;
 /// How many of the last bodies count.
 const KNOWN_BODIES: u32 = 64;
 
@@ -23,7 +23,7 @@ impl Prefetch {
         Self { few: messages, most: messages }
     }
 
-    /// Up to `messages` of up to 256 KiB each, and 4 of larger ones.
+    /// Up to `messages` of up to 128 KiB each, and 4 of larger ones.
     #[must_use]
     pub const fn of_small(messages: u16) -> Self {
         Self { few: if messages < FEW { messages } else { FEW }, most: messages }
@@ -90,7 +90,7 @@ mod tests {
         assert!((1..FEW).all(|_| !sizes.count(600, OURS)), "nothing is known yet");
         assert!((0..100).all(|_| sizes.count(600, OURS)));
         assert!((0..1000).all(|number| sizes.count(if number % 20 == 0 { 2 * MIB } else { 600 }, OURS)));
-        assert!((0..1000).all(|number| sizes.count(if number % 4 == 0 { MIB / 2 } else { 600 }, OURS)));
+        assert!((0..1000).all(|number| sizes.count(if number % 8 == 0 { MIB / 2 } else { 600 }, OURS)));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 
 use futures_util::future::join_all;
 use lapin::{
-    Channel, Connection, ErrorKind, Queue, options::QueueDeclareOptions, protocol::AMQPErrorKind, types::FieldTable,
+    Channel, Connection, Queue,
+    options::QueueDeclareOptions,
+    protocol::AMQPSoftError,
+    types::{AMQPValue, FieldTable},
     uri::AMQPUri,
 };
 
@@ -51,6 +54,20 @@ impl Broker {
             farewell(&connection).await;
         }
         Ok(presence)
+    }
+
+    /// Declares a sentinel (crates/README.md, queues): a queue that is lost only with the broker's disk. It is durable, and kept
+    /// where the jobs are kept.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub async fn sentinel_declare(&self, queue: &str) -> Result<(), BrokerError> {
+        let (connection, channel) = self.connect("sentinel").await?;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        let options = QueueDeclareOptions { durable: true, ..Default::default() };
+        in_time(async { Ok(channel.queue_declare(queue.into(), options, arguments).await?) }).await?;
+        in_time(async { Ok(connection.close(200, "bye".into()).await?) }).await
     }
 
     /// Asks each address, or several times the only one. Returns the first connection to a node that has the queue.
@@ -131,16 +148,12 @@ pub(crate) async fn find(
         channel = connection.create_channel().await?;
     }
     let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-    match channel.queue_declare(queue.into(), passive, FieldTable::default()).await {
+    let declared = channel.queue_declare(queue.into(), passive, FieldTable::default()).await;
+    match declared.map_err(BrokerError::from) {
         Ok(queue) => Ok((Some(queue), channel)),
-        Err(error) if is_not_found(&error) => Ok((None, channel)),
-        Err(error) => Err(error.into()),
+        Err(error) if error.refusal(AMQPSoftError::NOTFOUND).is_some() => Ok((None, channel)),
+        Err(error) => Err(error),
     }
-}
-
-fn is_not_found(error: &lapin::Error) -> bool {
-    use lapin::protocol::AMQPSoftError::NOTFOUND;
-    matches!(error.kind(), ErrorKind::ProtocolError(error) if *error.kind() == AMQPErrorKind::Soft(NOTFOUND))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::{EventType, NoticeType, gap_name};
 use lapin::{
-    Channel, ExchangeKind as AmqpKind,
+    Channel, ExchangeKind,
     options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
@@ -16,17 +16,6 @@ pub struct Names {
     prefix: String,
     /// The topic exchange on which upstream services publish.
     pub events_exchange: String,
-}
-
-/// How an exchange routes a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExchangeKind {
-    /// Routes by patterns.
-    Topic,
-    /// Routes by the whole key.
-    Direct,
-    /// Routes to every queue.
-    Fanout,
 }
 
 /// A durable exchange.
@@ -262,8 +251,8 @@ impl Topology {
     pub(crate) async fn declare(&self, own_exchange: &str, channel: &Channel) -> Result<(), lapin::Error> {
         for exchange in &self.exchanges {
             let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
-            let kind = exchange.kind.as_amqp();
-            channel.exchange_declare(exchange.name.as_str().into(), kind, options, exchange.arguments()).await?;
+            let (name, kind) = (exchange.name.as_str().into(), exchange.kind.clone());
+            channel.exchange_declare(name, kind, options, exchange.arguments()).await?;
             for (source, key) in &exchange.bindings {
                 let (name, source, key) = (exchange.name.as_str(), source.as_str(), key.as_str());
                 let options = ExchangeBindOptions::default();
@@ -280,16 +269,6 @@ impl Topology {
             }
         }
         Ok(())
-    }
-}
-
-impl ExchangeKind {
-    pub(crate) const fn as_amqp(self) -> AmqpKind {
-        match self {
-            Self::Topic => AmqpKind::Topic,
-            Self::Direct => AmqpKind::Direct,
-            Self::Fanout => AmqpKind::Fanout,
-        }
     }
 }
 

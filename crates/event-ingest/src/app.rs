@@ -16,21 +16,22 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
 
 use crate::{
+    ack_batch::AckBatch,
     flood::Flood,
-    high_load::HighLoad,
-    intake::{Intake, parks},
+    intake::{Intake, StoreTurns, parks},
     metrics::Metrics,
     spans::Spans,
-    turns::Turns,
     unknown_keys::{self, UnknownKeys},
 };
 
-/// How long a batch waits for more events while they come faster than that. Their jobs then reach a dispatcher
-/// together, so that it need not wait for more itself.
-const LINGER: Duration = Duration::from_millis(3);
-/// The maximum of events that ingest holds, while they are small. With 256 KiB each, they take 128 MiB. With 96,
-/// a fifth fewer events pass in a second.
-const PREFETCH: u16 = 512;
+/// The time for which a batch waits for more events while they come faster than that. Their jobs then reach a
+/// dispatcher together, so that it need not wait for more itself.
+const LINGER: Duration = Duration::from_millis(4);
+/// Batches under way at a time. Each takes one of the ledger's connections at a time, of which there are 8 by default.
+const BATCHES: u16 = 4;
+/// The maximum of events that ingest holds, while they are small. With 512, a publisher that never waits gets ahead of
+/// ingest, and all tenants' events wait in its queue for seconds.
+const PREFETCH: u16 = 1_024;
 /// Bytes of bodies in one batch. Memory holds each batch that is under way, a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 const PROCESS: &str = "event-ingest";
@@ -123,9 +124,9 @@ fn intake(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &C
         spans: Spans::new(running.traces.clone(), running.broker.names()),
         data_limit: settings.limits.event_data_bytes,
         keep: settings.retention.kept().bodies,
-        high_load: HighLoad::above(settings.ingest.rush, Instant::now()),
-        flood: Flood::above(settings.ingest.flood, Instant::now()),
-        part_turn: Arc::new(Semaphore::new(1)),
+        flood: Flood::above(settings.ingest.flood, settings.ingest.rush, Instant::now()),
+        turns: StoreTurns::new(),
+        acks: AckBatch::default(),
         parks: parks(),
         shutdown: shutdown.clone(),
         essential: running.essential.clone(),
@@ -149,23 +150,22 @@ async fn consume(
     deadline: Duration,
     shutdown: &CancellationToken,
 ) {
-    // One half is stored while the other one waits for its confirms.
-    let most = usize::from(most.min(PREFETCH / 2));
+    let most = usize::from(most.min(PREFETCH / BATCHES));
     let limit = BatchLimit { messages: most, bytes: BATCH_BYTES, linger: LINGER };
-    let (tasks, turns) = (TaskTracker::new(), Turns::new());
+    let (tasks, batches) = (TaskTracker::new(), Arc::new(Semaphore::new(BATCHES.into())));
     loop {
         let next = async {
-            let is_high_load = || intake.high_load.is_on(Instant::now());
-            let turn = turns.next(is_high_load).await;
-            Some((turn, subscription.next_batch(limit).await?))
+            // The semaphore is never closed.
+            let under_way = Arc::clone(&batches).acquire_owned().await.ok()?;
+            Some((subscription.next_batch(limit).await?, under_way))
         };
-        // A shutdown also ends the wait for a turn, which lasts for as long as the database is away.
+        // A shutdown also ends the wait for a permit, which lasts for as long as the database is away.
         let next = tokio::select! {
             () = shutdown.cancelled() => break,
             next = next => next,
         };
-        let Some((turn, batch)) = next else { break };
-        tasks.spawn(intake.clone().take(batch, turn));
+        let Some((batch, under_way)) = next else { break };
+        tasks.spawn(intake.clone().take(batch, under_way));
     }
     let closing = subscription.into_closing();
     tasks.close();

@@ -1,5 +1,5 @@
-//! Which tenants flood (noisy neighbours; crates/README.md, fairness). Their jobs take the bulk lane, and do not hold up
-//! other tenants.
+//! The rate of jobs: whether the load is high, and which tenants flood (noisy neighbours; crates/README.md, fairness).
+//! Their jobs take the bulk lane, and do not hold up other tenants.
 
 use std::{
     collections::HashMap,
@@ -10,19 +10,23 @@ use std::{
 use domain::TenantId;
 use parking_lot::Mutex;
 
-/// How long a job counts, about. The level of a tenant with a steady rate is its number of jobs in this time.
+/// The time for which a job counts, about. The level of a steady rate is its number of jobs in this time.
 const FADES_IN: Duration = Duration::from_secs(1);
 
-/// A level for each tenant, which rises with every job and fades. A tenant floods once its level reaches the limit and
-/// is above the levels of all tenants below the limit together. It floods until its level is below half of the limit.
+/// A level for each tenant, and one for all jobs, which rises with every job and fades. A tenant floods once its level
+/// reaches the limit and is above the levels of all tenants below the limit together. It floods until its level is below
+/// half of the limit. The load is high while the level of all jobs is `rush` or more. That level stops at twice `rush`, so
+/// that high load is soon over after a burst, however large.
 #[derive(Clone)]
 pub(crate) struct Flood {
     limit: f64,
+    rush: f64,
     levels: Arc<Mutex<Levels>>,
 }
 
 struct Levels {
     swept: Instant,
+    all: Level,
     tenants: HashMap<TenantId, Level>,
 }
 
@@ -33,32 +37,39 @@ struct Level {
 }
 
 impl Flood {
-    /// `per_second` is the limit: a tenant with fewer jobs a second does not flood.
-    pub(crate) fn above(per_second: u32, now: Instant) -> Self {
-        let levels = Levels { swept: now, tenants: HashMap::new() };
-        Self { limit: per_second.into(), levels: Arc::new(Mutex::new(levels)) }
+    /// `limit`: a tenant with fewer jobs a second does not flood. `rush`: the jobs a second from which on the load is high.
+    pub(crate) fn above(limit: u32, rush: u32, now: Instant) -> Self {
+        let levels = Levels { swept: now, all: Level::new(now), tenants: HashMap::new() };
+        Self { limit: limit.into(), rush: rush.into(), levels: Arc::new(Mutex::new(levels)) }
+    }
+
+    /// Returns true while the load is high: until a second after the last job at the latest.
+    pub(crate) fn is_high_load(&self, now: Instant) -> bool {
+        self.levels.lock().all.jobs_at(now) >= self.rush
     }
 
     /// Counts a batch's jobs by tenant. Returns those of the tenants that flood.
     pub(crate) fn count(&self, jobs: &HashMap<TenantId, u32>, now: Instant) -> Vec<TenantId> {
-        let mut levels = self.levels.lock();
+        let (mut levels, limit) = (self.levels.lock(), self.limit);
         levels.sweep(now);
+        levels.all.rise(jobs.values().sum(), now);
+        levels.all.jobs = levels.all.jobs.min(2.0 * self.rush);
         let mut high = Vec::new();
         for (tenant, jobs) in jobs {
-            let level = levels.tenants.entry(*tenant).or_insert(Level { jobs: 0.0, at: now, floods: false });
-            let left = level.jobs_at(now);
-            *level = Level { jobs: left + f64::from(*jobs), at: now, floods: level.floods && left >= self.limit / 2.0 };
-            if level.floods || level.jobs >= self.limit {
+            let level = levels.tenants.entry(*tenant).or_insert_with(|| Level::new(now));
+            level.floods &= level.jobs_at(now) >= limit / 2.0;
+            level.rise(*jobs, now);
+            if level.floods || level.jobs >= limit {
                 high.push(*tenant);
             }
         }
         // Mostly no tenant is high. Then the other levels need not be read.
         if !high.is_empty() {
             let all = levels.tenants.values().map(|level| level.jobs_at(now));
-            let below: f64 = all.filter(|jobs| *jobs < self.limit).sum();
+            let below: f64 = all.filter(|jobs| *jobs < limit).sum();
             high.retain(|tenant| {
                 let Some(level) = levels.tenants.get_mut(tenant) else { return false };
-                level.floods |= level.jobs >= self.limit && level.jobs > below;
+                level.floods |= level.jobs >= limit && level.jobs > below;
                 level.floods
             });
         }
@@ -77,6 +88,14 @@ impl Levels {
 }
 
 impl Level {
+    const fn new(now: Instant) -> Self {
+        Self { jobs: 0.0, at: now, floods: false }
+    }
+
+    fn rise(&mut self, jobs: u32, now: Instant) {
+        (self.jobs, self.at) = (self.jobs_at(now) + f64::from(jobs), now);
+    }
+
     fn jobs_at(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at);
         self.jobs * (-passed.as_secs_f64() / FADES_IN.as_secs_f64()).exp()
@@ -107,7 +126,7 @@ mod tests {
     #[test]
     fn a_tenant_floods_above_the_limit_and_with_more_than_all_that_are_below_it_together() {
         let mut now = Instant::now();
-        let flood = Flood::above(1_000, now);
+        let flood = Flood::above(1_000, 500, now);
         assert!(batches(&flood, &mut now, 500, &[(1, 9), (2, 1)]).is_empty(), "900 a second");
         assert_eq!(batches(&flood, &mut now, 100, &[(1, 30), (2, 1)]), [tenant(1)]);
         assert!(batches(&flood, &mut now, 500, &[(1, 1)]).is_empty(), "it is over");
@@ -122,7 +141,7 @@ mod tests {
     #[test]
     fn a_burst_below_the_limit_is_no_flood_and_one_above_it_is_from_its_first_batch_on() {
         let mut now = Instant::now();
-        let flood = Flood::above(1_000, now);
+        let flood = Flood::above(1_000, 500, now);
         assert!(batches(&flood, &mut now, 1, &[(1, 999)]).is_empty());
         assert_eq!(batches(&flood, &mut now, 1, &[(1, 100)]), [tenant(1)]);
     }
@@ -130,7 +149,7 @@ mod tests {
     #[test]
     fn a_flood_lasts_until_it_has_fallen_below_half_of_the_limit() {
         let mut now = Instant::now();
-        let flood = Flood::above(1_000, now);
+        let flood = Flood::above(1_000, 500, now);
         assert_eq!(batches(&flood, &mut now, 1, &[(1, 5_000)]), [tenant(1)]);
         assert_eq!(batches(&flood, &mut now, 1_000, &[(1, 6), (2, 9)]), [tenant(1)], "600 a second of 1,500");
         assert!(batches(&flood, &mut now, 1_000, &[(1, 4), (2, 9)]).is_empty());
@@ -140,7 +159,7 @@ mod tests {
     #[test]
     fn a_flood_that_was_followed_by_silence_is_over() {
         let mut now = Instant::now();
-        let flood = Flood::above(1_000, now);
+        let flood = Flood::above(1_000, 500, now);
         assert_eq!(batches(&flood, &mut now, 1, &[(1, 5_000)]), [tenant(1)]);
         assert!(batches(&flood, &mut now, 500, &[(2, 1)]).is_empty());
         assert!(batches(&flood, &mut now, 1, &[(1, 600)]).is_empty(), "more than half of the limit, at once");
@@ -149,9 +168,25 @@ mod tests {
     #[test]
     fn who_sends_nothing_is_forgotten() {
         let mut now = Instant::now();
-        let flood = Flood::above(1_000, now);
+        let flood = Flood::above(1_000, 500, now);
         batches(&flood, &mut now, 1, &[(1, 5_000), (2, 10)]);
         batches(&flood, &mut now, 2_000, &[(3, 1)]);
         assert_eq!(flood.levels.lock().tenants.len(), 1);
+    }
+    #[test]
+    fn the_load_is_high_from_the_limit_on_and_until_it_is_over() {
+        let mut now = Instant::now();
+        let flood = Flood::above(1_000, 500, now);
+        for (jobs, is_high) in [([(1, 1), (2, 3)], false), ([(1, 3), (2, 3)], true)] {
+            batches(&flood, &mut now, 500, &jobs);
+            assert_eq!(flood.is_high_load(now), is_high, "{jobs:?} each 10 ms");
+        }
+        now += Duration::from_secs(10);
+        batches(&flood, &mut now, 1, &[(1, 250), (2, 249)]);
+        assert!(!flood.is_high_load(now), "a burst below the limit");
+        batches(&flood, &mut now, 1, &[(1, 100_000)]);
+        assert!(flood.is_high_load(now + FADES_IN / 2) && !flood.is_high_load(now + FADES_IN), "however much it was");
+        let always = Flood::above(1_000, 0, now);
+        assert!(always.is_high_load(now), "no limit, all is");
     }
 }

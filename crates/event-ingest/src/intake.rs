@@ -11,7 +11,7 @@ use std::{
 
 use broker::{Acker, Names, Outgoing, Publisher, Received};
 use domain::{AcceptedPeriod, DeliveryId, Job, Redelivered, Rejection, Traceparent};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
 use parking_lot::Mutex;
@@ -28,18 +28,25 @@ use traces::Span as EventSpan;
 use tracing::{Instrument, Span};
 
 use crate::{
+    ack_batch::AckBatch,
     fault,
     flood::Flood,
-    high_load::HighLoad,
     metrics::Metrics,
     plan::{Judged, Plan, Usable, rejected},
     spans::{self, Spans},
-    turns::Turn,
     waiting_events::{EventJob, Publications, WaitingEvents, content},
 };
 
-/// Events in one query for untried deliveries. Such a query looks at every webhook that their tenants ever had.
-const EVENTS_OF_A_QUERY: usize = 16;
+/// Deliveries of a tenant and event type in one batch that are very many: their events take turns, and no other event
+/// waits for them.
+const VERY_MANY: u32 = 1_000;
+
+/// Statements for events with very many deliveries that run, or whose jobs are being published, at a time.
+const LARGE_STATEMENTS: usize = 2;
+
+/// Events in one call for untried deliveries. It looks at every webhook that their tenants ever had, in a query for each
+/// week of the events.
+const EVENTS_OF_A_CALL: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct Intake {
@@ -52,10 +59,9 @@ pub(crate) struct Intake {
     pub(crate) data_limit: usize,
     /// How long events are kept.
     pub(crate) keep: Duration,
-    pub(crate) high_load: HighLoad,
     pub(crate) flood: Flood,
-    /// The turn of a part of a batch that could not be stored at once: one is tried at a time.
-    pub(crate) part_turn: Arc<Semaphore>,
+    pub(crate) turns: StoreTurns,
+    pub(crate) acks: AckBatch,
     /// Counts the events that are parked because of a panic. One of them waits for that at a time.
     pub(crate) parks: Arc<tokio::sync::Mutex<DefaultDirectRateLimiter>>,
     /// Cancelled when the shutdown begins.
@@ -63,6 +69,21 @@ pub(crate) struct Intake {
     pub(crate) essential: EssentialTasks,
     /// Cancelled when the shutdown's deadline has passed.
     pub(crate) abandon: CancellationToken,
+}
+
+/// The turns of events that are stored after others, which need the ledger's connections, and the server's time.
+#[derive(Clone)]
+pub(crate) struct StoreTurns {
+    /// Of events whose storing failed: one statement with such events runs at a time.
+    failed: Arc<Semaphore>,
+    /// Of events with very many deliveries. It is held until their jobs are published, as memory holds these.
+    large: Arc<Semaphore>,
+}
+
+impl StoreTurns {
+    pub(crate) fn new() -> Self {
+        Self { failed: Arc::new(Semaphore::new(1)), large: Arc::new(Semaphore::new(LARGE_STATEMENTS)) }
+    }
 }
 
 /// The events that a process parks together because of a panic, and then in each further minute.
@@ -82,8 +103,9 @@ struct Message {
 
 impl Intake {
     /// Processes a batch to its end. When that is abandoned, the unacknowledged events come again. A panic at one event
-    /// rejects this event only. Any other panic ends the process.
-    pub(crate) async fn take(self, batch: Vec<Received>, Turn { under_way, storing }: Turn) {
+    /// rejects this event only. Any other panic ends the process. `under_way` is held until nothing is left to do but to
+    /// acknowledge.
+    pub(crate) async fn take(self, batch: Vec<Received>, under_way: OwnedSemaphorePermit) {
         let _watched = self.essential.watch("batch of events");
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
@@ -111,15 +133,13 @@ impl Intake {
             }
         }
         let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
-        tokio::join!(
-            self.deliver(usable, Size::Whole, Some(Arc::clone(&under_way)), storing),
-            self.reject(unusable, Some(under_way)),
-            async {
-                for (message, traceparent, span) in panicked {
-                    self.park(message, traceparent.as_ref(), span).await;
-                }
+        let under_way_too = Some(Arc::clone(&under_way));
+        let whole = Part { usable, may_be_older: false, is_large: false, under_way: under_way_too };
+        tokio::join!(self.deliver(whole), self.reject(unusable, Some(under_way)), async {
+            for (message, traceparent, span) in panicked {
+                self.park(message, traceparent.as_ref(), span).await;
             }
-        );
+        });
     }
 
     /// Counts and logs an unusable event. Returns what is to be published to the queue of rejected ones.
@@ -166,51 +186,70 @@ impl Intake {
         }
     }
 
-    /// Stores usable events and publishes their jobs. Releases the store permit once their jobs are known. There is
-    /// one under high load only.
+    /// Stores usable events and publishes their jobs, statement by statement. The first ones store what makes few
+    /// deliveries. What they leave, bursts of tenants with very many webhooks, holds up no other event: it holds no
+    /// permits of batches, as the prefetch bounds it (backpressure).
+    async fn deliver(&self, part: Part) {
+        let statements = stream::unfold(part, |part| self.deliver_some(part));
+        statements.for_each_concurrent(None, |stored| self.publish(stored)).await;
+    }
+
+    /// Stores as many events as one statement stores, unless their channel is lost: then they come again. Returns them
+    /// with their jobs, and the rest.
     ///
-    /// A batch that cannot be stored is halved, and neither half waits for the other. So what is too much for one
-    /// statement is stored in several, and an event that cannot be stored at all holds up no other. The halves hold no
-    /// permits: the prefetch bounds them (backpressure). A batch whose storing panics is halved as well, until the event
-    /// is alone: it is rejected.
-    async fn deliver(
-        &self,
-        mut usable: Vec<(Usable, Message)>,
-        size: Size,
-        under_way: Option<Arc<UnderWay>>,
-        storing: Option<OwnedSemaphorePermit>,
-    ) {
-        if usable.is_empty() {
-            return;
+    /// Events that cannot be stored are halved, and neither half waits for the other. So an event that cannot be stored
+    /// at all holds up no other. The halves hold no permits either. Events whose storing panics are halved as well,
+    /// until the event is alone: it is rejected.
+    async fn deliver_some(&self, mut part: Part) -> Option<(Deliverable, Part)> {
+        part.usable.retain(|(_, message)| message.acker.is_usable());
+        if part.usable.is_empty() {
+            return None;
         }
-        let stored = AssertUnwindSafe(self.stored(&usable, size)).catch_unwind().await;
-        drop(storing);
-        let Jobs { main, bulk, judged, events } = match stored.unwrap_or(Err(NotStored::Panicked)) {
+        let stored = AssertUnwindSafe(self.stored(&part)).catch_unwind().await;
+        let Part { mut usable, is_large, under_way, .. } = part;
+        let Jobs { main, bulk, judged, events, may_be_older, turn } = match stored.unwrap_or(Err(NotStored::Panicked)) {
             Ok(jobs) => jobs,
-            Err(NotStored::Abandoned) => return,
+            Err(NotStored::Abandoned) => return None,
             Err(NotStored::Panicked) if usable.len() == 1 => {
                 drop(under_way);
                 for (mut event, message) in usable {
                     let span = event.span.take();
                     self.park(message, event.event().traceparent.as_ref(), span).await;
                 }
-                return;
+                return None;
             }
             Err(NotStored::Together | NotStored::Panicked) => {
                 drop(under_way);
                 let other = usable.split_off(usable.len() / 2);
-                let [one, other] = [usable, other].map(|half| Box::pin(self.deliver(half, Size::Part, None, None)));
+                let half = |usable| Part { usable, may_be_older: true, is_large, under_way: None };
+                let [one, other] = [usable, other].map(|events| Box::pin(self.deliver(half(events))));
                 tokio::join!(one, other);
-                return;
+                return None;
             }
         };
-        let (mut waiting, mut spans) = (WaitingEvents::new(events), Vec::new());
-        for ((usable, Message { acker, .. }), Judged { event, verdict }) in usable.into_iter().zip(judged) {
-            waiting.add(event, acker);
-            spans.extend(spans::judged(usable, verdict));
+        let all = usable.len();
+        let (mut waiting, mut spans, mut rest) = (WaitingEvents::new(events), Vec::new(), Vec::new());
+        for ((usable, message), Judged { event, verdict }) in usable.into_iter().zip(judged) {
+            match verdict {
+                Some(verdict) => {
+                    waiting.add(event, message.acker);
+                    spans.extend(spans::judged(usable, verdict));
+                }
+                None => rest.push((usable, message)),
+            }
         }
+        // Nothing is stored: only events with very many deliveries are left.
+        let is_large = is_large || rest.len() == all;
+        let goes_on_under_way = if is_large || may_be_older { None } else { under_way.clone() };
+        let rest = Part { usable: rest, may_be_older, is_large, under_way: goes_on_under_way };
+        Some((Deliverable { main, bulk, waiting, spans, under_way, turn }, rest))
+    }
+
+    /// Publishes the jobs of stored events and acknowledges these.
+    async fn publish(&self, stored: Deliverable) {
+        let Deliverable { main, bulk, waiting, spans, under_way, turn: _turn } = stored;
         let job = |(_, job): &EventJob| *job;
-        let mut messages = match self.high_load.count(main.len() + bulk.len(), Instant::now()) {
+        let mut messages = match self.flood.is_high_load(Instant::now()) {
             true => self.names.jobs_together(&main, job),
             false => self.names.jobs_alone(&main, job),
         };
@@ -235,85 +274,96 @@ impl Intake {
         let under_way = Mutex::new(under_way);
         let acknowledge = |sources: Vec<Vec<Acker>>| {
             drop(under_way.lock().take());
-            Acker::ack_all(sources.into_iter().flatten().collect())
+            self.acks.add(sources.into_iter().flatten().collect())
         };
         let publishing = Publishing { what, publisher: &self.publisher, abandon: &self.abandon };
         publishing.until_confirmed(messages, ready, content, acknowledge).await
     }
 
     /// Stores usable events, and returns their jobs.
-    async fn stored(&self, usable: &[(Usable, Message)], size: Size) -> Result<Jobs, NotStored> {
-        let plan = Plan::new(usable.iter().map(|(event, _)| event));
-        let result = self.store(&plan, size).instrument(span_of(&plan)).await;
-        let StoreResult { stored, may_be_older } = result.ok_or(NotStored::Abandoned)?;
-        let jobs = self.jobs(&plan, stored.ok_or(NotStored::Together)?, may_be_older).await;
-        jobs.ok_or(NotStored::Abandoned)
+    async fn stored(&self, part: &Part) -> Result<Jobs, NotStored> {
+        let plan = Plan::new(part.usable.iter().map(|(event, _)| event));
+        let (stored, may_be_older, turn) = self.store(&plan, part).instrument(span_of(&plan)).await?;
+        let jobs = self.jobs(&plan, stored, may_be_older).await.ok_or(NotStored::Abandoned)?;
+        Ok(Jobs { turn, ..jobs })
     }
 
-    /// Stores events and deliveries. Tries again until it succeeds, or until it fails where fewer events may be stored.
-    async fn store(&self, plan: &Plan, size: Size) -> Option<StoreResult> {
+    /// Stores events and deliveries, as many as one statement stores. Tries again until it succeeds, or until it fails
+    /// where fewer events may be stored. Returns as well whether an earlier call, which failed, may have stored them,
+    /// and the turn that their jobs hold.
+    async fn store(&self, plan: &Plan, part: &Part) -> Result<StoredInTurn, NotStored> {
         let mut tries = 0_u32;
         let store = || {
             tries += 1;
             async {
-                // Parts of failed batches take turns: the other batches need the ledger's connections.
-                let _turn = match size {
-                    Size::Whole => None,
-                    Size::Part => self.part_turn.acquire().await.ok(),
-                };
                 plan.events.iter().for_each(|event| fault::at(fault::Step::Store, &event.body));
-                match self.ledger.events_store(&plan.events).await {
-                    Err(error) if plan.events.len() > 1 && may_be_less(&error) => {
+                let (stored, turn) = if part.is_large {
+                    let Some(turn) = self.turn_of_large(part).await else { return Ok(Err(NotStored::Abandoned)) };
+                    (self.ledger.events_store(&plan.events).await, Some(turn))
+                } else {
+                    let _turn = if part.may_be_older { self.turns.failed.acquire().await.ok() } else { None };
+                    (self.ledger.events_store_below(&plan.events, VERY_MANY).await, None)
+                };
+                match stored {
+                    Err(error) if (plan.events.len() > 1 || part.under_way.is_some()) && may_be_less(&error) => {
                         let (error, events) = (&error as &dyn Error, plan.events.len());
-                        tracing::warn!(error, events, "events could not be stored: tried in halves");
-                        Ok(None)
+                        tracing::warn!(error, events, "events could not be stored: tried again apart from others");
+                        Ok(Err(NotStored::Together))
                     }
-                    done => done.map(Some),
+                    done => done.map(|stored| Ok((stored, turn))),
                 }
             }
         };
-        let stored = until_done("storing events", &self.abandon, store).await?;
-        Some(StoreResult { stored, may_be_older: tries > 1 || size == Size::Part })
+        let stored = until_done("storing events", &self.abandon, store).await.ok_or(NotStored::Abandoned)?;
+        let (stored, turn) = stored?;
+        Ok((stored, tries > 1 || part.may_be_older, turn))
     }
 
-    /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored. Untried ones take
-    /// the main lane, even if their tenant floods.
+    /// Waits for the turn of events with very many deliveries. `None` if they stay on the queue: the shutdown began,
+    /// or their channel was lost.
+    async fn turn_of_large(&self, part: &Part) -> Option<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.turns.large).acquire_owned();
+        let turn = self.shutdown.run_until_cancelled(turn).await?.ok()?;
+        part.usable.iter().any(|(_, message)| message.acker.is_usable()).then_some(turn)
+    }
+
+    /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored.
     async fn jobs(&self, plan: &Plan, stored: Stored, may_be_older: bool) -> Option<Jobs> {
         let judged = plan.judge(&stored);
         for Judged { event, verdict } in &judged {
-            let event = &plan.events[*event];
+            let (event, Some(verdict)) = (&plan.events[*event], verdict) else { continue };
             let traceparent = text(event.traceparent.as_ref());
             tracing::debug!(event = %event.id, outcome = verdict, traceparent, "an event is judged");
             self.metrics.event(verdict);
         }
-        let new = stored.deliveries;
-        self.metrics.deliveries.inc_by(u64::try_from(new.len()).unwrap_or_default());
-        let mut of_tenants = HashMap::new();
-        for (event, _) in &new {
-            *of_tenants.entry(plan.events[*event].tenant).or_insert(0) += 1;
-        }
-        let floods = self.flood.count(&of_tenants, Instant::now());
-        let mut untried = Vec::new();
+        let Stored { mut deliveries, left, .. } = stored;
+        self.metrics.deliveries.inc_by(u64::try_from(deliveries.len()).unwrap_or_default());
         // A try whose answer was lost may have stored what the last try found there already.
-        let doubtful = if may_be_older { (0..plan.events.len()).collect() } else { plan.redelivered() };
-        for some in doubtful.chunks(EVENTS_OF_A_QUERY) {
+        let mut doubtful = if may_be_older { (0..plan.events.len()).collect() } else { plan.redelivered() };
+        let left: HashSet<_> = left.into_iter().collect();
+        doubtful.retain(|event| !left.contains(event));
+        let mut untried = Vec::new();
+        for some in doubtful.chunks(EVENTS_OF_A_CALL) {
             let events: Vec<_> = some.iter().map(|event| &plan.events[*event]).collect();
             let find = || self.ledger.deliveries_untried(&events);
             let found = until_done("finding untried deliveries", &self.abandon, find).await?;
             untried.extend(found.into_iter().map(|(place, delivery)| (some[place], delivery)));
         }
         if !untried.is_empty() {
-            let new: HashSet<_> = new.iter().copied().collect();
-            untried.retain(|one| !new.contains(one));
+            let new: HashSet<_> = deliveries.iter().copied().collect();
+            deliveries.extend(untried.into_iter().filter(|one| !new.contains(one)));
         }
-        let job = |(event, delivery): (usize, DeliveryId)| (event, Job { delivery, attempt: 1 });
-        let (mut bulk, mut main): (Vec<EventJob>, Vec<EventJob>) =
-            new.into_iter().map(job).partition(|(event, _)| floods.contains(&plan.events[*event].tenant));
-        main.extend(untried.into_iter().map(job));
         // In the order in which the events came.
-        main.sort_by_key(|(event, _)| *event);
-        bulk.sort_by_key(|(event, _)| *event);
-        Some(Jobs { main, bulk, judged, events: plan.events.len() })
+        deliveries.sort_by_key(|(event, _)| *event);
+        let tenant = |event: usize| plan.events[event].tenant;
+        let mut of_tenants = HashMap::new();
+        for (event, _) in &deliveries {
+            *of_tenants.entry(tenant(*event)).or_insert(0) += 1;
+        }
+        let floods = self.flood.count(&of_tenants, Instant::now());
+        let job = |(event, delivery): (usize, DeliveryId)| (event, Job { delivery, attempt: 1 });
+        let (bulk, main) = deliveries.into_iter().map(job).partition(|(event, _)| floods.contains(&tenant(*event)));
+        Some(Jobs { main, bulk, judged, events: plan.events.len(), may_be_older, turn: None })
     }
 }
 
@@ -338,32 +388,43 @@ struct Jobs {
     judged: Vec<Judged>,
     /// The number of events.
     events: usize,
+    /// An earlier call, which failed, may have stored these and other events.
+    may_be_older: bool,
+    /// Of events with very many deliveries.
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+/// Stored events, whether they may be older, and the turn of those with very many deliveries.
+type StoredInTurn = (Stored, bool, Option<OwnedSemaphorePermit>);
+
+/// Stored events with their jobs.
+struct Deliverable {
+    main: Vec<EventJob>,
+    bulk: Vec<EventJob>,
+    waiting: WaitingEvents<Acker>,
+    spans: Vec<EventSpan>,
+    under_way: Option<Arc<UnderWay>>,
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// The reason why events have no jobs.
 enum NotStored {
-    /// The shutdown's deadline has passed.
+    /// They stay on the queue.
     Abandoned,
     /// Fewer events may be stored.
     Together,
     Panicked,
 }
 
-/// What is being stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Size {
-    /// A whole batch.
-    Whole,
-    /// A part of a batch that could not be stored at once.
-    Part,
-}
-
-/// The result of storing events.
-struct StoreResult {
-    /// `None` when it failed, and fewer events may be stored.
-    stored: Option<Stored>,
-    /// Whether an earlier call, which failed, may have stored them.
+/// Events to be stored.
+struct Part {
+    usable: Vec<(Usable, Message)>,
+    /// An earlier call, which failed, may have stored them.
     may_be_older: bool,
+    /// Those of each tenant and event type make very many deliveries.
+    is_large: bool,
+    /// Until only events with very many deliveries are left, or storing fails.
+    under_way: Option<Arc<UnderWay>>,
 }
 
 /// The trace as a field of the log. Without one there is no field.

@@ -55,8 +55,8 @@ pub(crate) struct Plan {
 pub(crate) struct Judged {
     /// The place of its event.
     pub(crate) event: usize,
-    /// The verdict on it, for metrics and spans.
-    pub(crate) verdict: &'static str,
+    /// The verdict on it, for metrics and spans. `None` if it is left for another statement.
+    pub(crate) verdict: Option<&'static str>,
 }
 
 /// One message of the batch.
@@ -92,11 +92,12 @@ impl Plan {
 
     /// Returns the verdict on each message's event, in the order of the messages.
     pub(crate) fn judge(&self, stored: &Stored) -> Vec<Judged> {
-        let mut verdicts = vec!["duplicate"; self.events.len()];
-        stored.unwanted.iter().for_each(|event| verdicts[*event] = "unwanted");
-        stored.deliveries.iter().chain(&stored.skipped).for_each(|(event, _)| verdicts[*event] = "accepted");
+        let mut verdicts = vec![Some("duplicate"); self.events.len()];
+        stored.left.iter().for_each(|event| verdicts[*event] = None);
+        stored.unwanted.iter().for_each(|event| verdicts[*event] = Some("unwanted"));
+        stored.deliveries.iter().chain(&stored.skipped).for_each(|(event, _)| verdicts[*event] = Some("accepted"));
         let judged = |&EventMessage { event, is_repeated, .. }: &EventMessage| match verdicts[event] {
-            "accepted" if is_repeated => Judged { event, verdict: "duplicate" },
+            Some("accepted") if is_repeated => Judged { event, verdict: Some("duplicate") },
             verdict => Judged { event, verdict },
         };
         self.messages.iter().map(judged).collect()
@@ -148,9 +149,10 @@ mod tests {
         let types: Vec<_> = plan.events.iter().map(|event| event.event_type).collect();
         assert_eq!(types, [EventType::QuoteAccepted, EventType::QuoteClosed, EventType::QuoteClosed]);
         let delivery = Uuid::from_u128(4).into();
-        let mut stored = Stored { deliveries: vec![(1, delivery)], skipped: Vec::new(), unwanted: vec![0] };
+        let mut stored = Stored { deliveries: vec![(1, delivery)], unwanted: vec![0], ..Stored::default() };
         let judged = |stored: &Stored| {
-            plan.judge(stored).into_iter().map(|Judged { event, verdict }| (event, verdict)).collect::<Vec<_>>()
+            let judged = plan.judge(stored).into_iter();
+            judged.map(|Judged { event, verdict }| (event, verdict.unwrap_or("left"))).collect::<Vec<_>>()
         };
         let (unwanted, last) = ((0, "unwanted"), (2, "duplicate"));
         assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, last]);
@@ -158,5 +160,7 @@ mod tests {
         assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, last]);
         stored.skipped = vec![(2, delivery)];
         assert_eq!(judged(&stored), [unwanted, (1, "duplicate"), (1, "duplicate"), unwanted, (2, "accepted")]);
+        stored.left = vec![1];
+        assert_eq!(judged(&stored), [unwanted, (1, "left"), (1, "left"), unwanted, (2, "accepted")]);
     }
 }
